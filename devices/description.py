@@ -1,0 +1,188 @@
+"""DeviceDescription (``device/1``): how a board is reached, built for, powered and stored to.
+
+Secrets are never in it: keys by path, passwords by an agent. Figures are SI, in the key's name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from devices.document import DocumentError, StrictModel, read_yaml
+
+Positive: TypeAlias = Annotated[float, Field(gt=0)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
+Name: TypeAlias = Annotated[str, Field(min_length=1)]
+
+CATALOG = Path(__file__).parent / "catalog"
+
+
+class LocalTransport(StrictModel):
+    kind: Literal["local"]
+
+
+class JumpHost(StrictModel):
+    host: Name
+    user: Name
+    port: Port = 22
+
+
+class SshTransport(StrictModel):
+    """``known_hosts`` and ``key`` are paths on this computer; without ``key`` the agent and the
+    default keys are tried. ``deadline_s`` ends the retries of a lost connection."""
+
+    kind: Literal["ssh"]
+    host: Name
+    user: Name
+    port: Port = 22
+    key: Path | None = None
+    known_hosts: Path = Path("~/.ssh/known_hosts")
+    jump: JumpHost | None = None
+    connect_timeout_s: Positive = 10.0
+    keep_alive_s: Positive = 5.0
+    deadline_s: Positive = 60.0
+
+
+class SerialTransport(StrictModel):
+    kind: Literal["serial"]
+    port: Name
+    baud: Count = 115_200
+
+
+class NativeToolchain(StrictModel):
+    """The board compiles for itself."""
+
+    kind: Literal["native"]
+    compiler: Name = "cc"
+    flags: tuple[str, ...] = ("-O3", "-march=native")
+    matmul: Literal["auto", "cblas", "in-tree"] = "auto"
+
+
+class CrossToolchain(StrictModel):
+    """This computer compiles; the board gets the program. ``compiler`` is a command with its
+    leading words, such as ``aarch64-linux-gnu-gcc`` or ``python -m ziglang cc``."""
+
+    kind: Literal["cross"]
+    compiler: Name
+    flags: tuple[str, ...] = ()
+    matmul: Literal["cblas", "in-tree"] = "in-tree"
+
+
+class HwmonMeter(StrictModel):
+    """A sensor behind the Linux hwmon interface, named by driver and label, never by number: the
+    kernel numbers hwmon devices in the order in which they appear. The channel either has a power
+    reading or a voltage and a current whose product is taken."""
+
+    kind: Literal["hwmon"]
+    driver: Name
+    label: str | None = None
+    channel: Count | None = None
+    rate_hz: Positive = 100.0
+    root: Path = Path("/sys/class/hwmon")
+
+    @model_validator(mode="after")
+    def _one_address(self) -> HwmonMeter:
+        if (self.label is None) == (self.channel is None):
+            raise ValueError("name the rail by label or by channel, one of them")
+        return self
+
+
+class RaplMeter(StrictModel):
+    """Intel and AMD energy counters behind the Linux powercap interface; ``domain`` is the zone's
+    name, such as ``package-0``."""
+
+    kind: Literal["rapl"]
+    domain: Name = "package-0"
+    rate_hz: Positive = 100.0
+    root: Path = Path("/sys/class/powercap")
+
+
+Transport: TypeAlias = Annotated[
+    LocalTransport | SshTransport | SerialTransport, Field(discriminator="kind")
+]
+Toolchain: TypeAlias = Annotated[NativeToolchain | CrossToolchain, Field(discriminator="kind")]
+Meter: TypeAlias = Annotated[HwmonMeter | RaplMeter, Field(discriminator="kind")]
+
+
+class Memory(StrictModel):
+    """``reserved_bytes`` is what the system keeps; the rest is there for training."""
+
+    ram_bytes: Count
+    reserved_bytes: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _something_left(self) -> Memory:
+        if self.reserved_bytes >= self.ram_bytes:
+            raise ValueError(f"reserved_bytes {self.reserved_bytes} leave nothing of ram_bytes")
+        return self
+
+    @property
+    def usable_bytes(self) -> int:
+        return self.ram_bytes - self.reserved_bytes
+
+
+class Storage(StrictModel):
+    """``path`` is a directory on the board, on the medium that pages go to; ``driver`` names the
+    firmware's driver on a microcontroller. ``endurance_cycles`` is program-erase cycles a block."""
+
+    medium: Literal["sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "disk"]
+    path: str | None = None
+    driver: str | None = None
+    page_bytes: Count = 4096
+    erase_block_bytes: Count | None = None
+    capacity_bytes: Count | None = None
+    endurance_cycles: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_way_in(self) -> Storage:
+        if (self.path is None) == (self.driver is None):
+            raise ValueError("storage is reached by path or by driver, one of them")
+        return self
+
+
+class Processor(StrictModel):
+    model: Name
+    cores: Count
+    clock_hz: Positive
+    architecture: Literal["x86_64", "aarch64", "armv7", "armv6-m", "armv7e-m", "any"]
+
+
+class DeviceDescription(StrictModel):
+    """One board. ``nominal_power_w`` stands in for a missing meter: joules are then nominal power ×
+    time, and marked as estimated wherever they show."""
+
+    schema_: Annotated[Literal["device/1"], Field(alias="schema")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+    model: Name
+    processor: Processor
+    transport: Transport
+    toolchain: Toolchain
+    meter: Meter | None = None
+    memory: Memory
+    storage: Storage | None = None
+    nominal_power_w: Positive | None = None
+
+
+def catalog_names() -> list[str]:
+    """The boards that come with the project."""
+    return sorted(path.stem for path in CATALOG.glob("*.yaml"))
+
+
+def load_description(name_or_path: str) -> DeviceDescription:
+    """A board of the catalogue by name, or any description by path.
+
+    Raises :class:`~devices.document.DocumentError`, with the near name for a typo.
+    """
+    path = Path(name_or_path)
+    if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
+        return read_yaml(path, DeviceDescription)
+    if name_or_path not in catalog_names():
+        import difflib
+
+        near = difflib.get_close_matches(name_or_path, catalog_names(), n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(catalog_names())}"
+        raise DocumentError(f"no device {name_or_path!r} in the catalogue; {hint}")
+    return read_yaml(CATALOG / f"{name_or_path}.yaml", DeviceDescription)

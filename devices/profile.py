@@ -1,0 +1,223 @@
+"""DeviceProfile (``device-profile/1``): what every operation and every storage page costs on one
+board, with confidence and provenance. Written by the profiler, read by the solver.
+
+Energies are gross: all that the meter saw during the operation, idle included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from devices.document import StrictModel
+from devices.operation import OperationError, OpSpec
+
+EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
+NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
+Positive: TypeAlias = Annotated[float, Field(gt=0)]
+CacheState: TypeAlias = Literal["warm", "cold"]
+
+
+class Interval(StrictModel):
+    """A median over blocks with its 95 % bootstrap confidence interval (percentile method, Efron
+    and Tibshirani 1993). Where ``low == high == median`` there is no interval, only a figure."""
+
+    median: NonNegative
+    low: NonNegative
+    high: NonNegative
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Interval:
+        if not self.low <= self.median <= self.high:
+            raise ValueError(f"low {self.low} ≤ median {self.median} ≤ high {self.high} is needed")
+        return self
+
+    @classmethod
+    def exact(cls, value: float) -> Interval:
+        return cls(median=value, low=value, high=value)
+
+    def scaled(self, factor: float) -> Interval:
+        return Interval(
+            median=self.median * factor, low=self.low * factor, high=self.high * factor
+        )
+
+
+class Cost(StrictModel):
+    """Of one execution. ``energy_j`` is absent only if neither a meter nor a nominal power was
+    there; such a profile serves time only."""
+
+    time_s: Interval
+    energy_j: Interval | None = None
+    trials: Annotated[int, Field(ge=1)]
+    void_trials: Annotated[int, Field(ge=0)] = 0
+
+
+class OperationCost(StrictModel):
+    """``op`` is the key of an :class:`~devices.operation.OpSpec`. Warm: operands in cache from the
+    execution before; cold: every operand last touched longer ago than the caches hold."""
+
+    op: str
+    workspace_bytes: Annotated[int, Field(ge=0)]
+    warm: Cost
+    cold: Cost
+
+    @model_validator(mode="after")
+    def _known(self) -> OperationCost:
+        try:
+            OpSpec.parse(self.op)
+        except OperationError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def cost(self, state: CacheState) -> Cost:
+        return self.warm if state == "warm" else self.cold
+
+
+class SweepPoint(StrictModel):
+    """One measured size of a storage sweep."""
+
+    bytes: Annotated[int, Field(ge=1)]
+    time_s: Interval
+    energy_j: Interval | None = None
+
+
+class PageCost(StrictModel):
+    """``fixed + per_page * ceil(bytes / page_bytes)``. ``fit_error`` is the root mean square of the
+    relative residuals over the sweep; ``sweep`` holds the points that were fitted."""
+
+    fixed_s: NonNegative
+    per_page_s: NonNegative
+    fixed_j: NonNegative | None = None
+    per_page_j: NonNegative | None = None
+    fit_error: NonNegative = 0.0
+    sweep: tuple[SweepPoint, ...] = ()
+
+
+class StorageCosts(StrictModel):
+    """Of moving one tensor between RAM and the board's storage. ``erase`` is per erase block, for
+    storage that must be erased before it is written."""
+
+    medium: str
+    path: str | None = None
+    page_bytes: Annotated[int, Field(ge=1)]
+    erase_block_bytes: Annotated[int, Field(ge=1)] | None = None
+    method: str
+    read: PageCost
+    write: PageCost
+    erase: PageCost | None = None
+
+    def pages(self, size_bytes: int) -> int:
+        return math.ceil(size_bytes / self.page_bytes)
+
+    def read_cost(self, size_bytes: int) -> tuple[float, float | None]:
+        """Seconds and joules (None if not known) of paging a tensor in."""
+        return _affine(self.read, self.pages(size_bytes))
+
+    def write_cost(self, size_bytes: int) -> tuple[float, float | None]:
+        """Seconds and joules (None if not known) of paging a tensor out, erasing included."""
+        time_s, energy_j = _affine(self.write, self.pages(size_bytes))
+        if self.erase is not None and self.erase_block_bytes is not None:
+            blocks = math.ceil(size_bytes / self.erase_block_bytes)
+            erase_s, erase_j = _affine(self.erase, blocks)
+            time_s += erase_s
+            energy_j = None if energy_j is None or erase_j is None else energy_j + erase_j
+        return time_s, energy_j
+
+
+def _affine(cost: PageCost, pages: int) -> tuple[float, float | None]:
+    time_s = cost.fixed_s + cost.per_page_s * pages
+    if cost.fixed_j is None or cost.per_page_j is None:
+        return time_s, None
+    return time_s, cost.fixed_j + cost.per_page_j * pages
+
+
+class ComputeRates(StrictModel):
+    """Published boards state rates in place of single costs: seconds are FLOP over ``flop_per_s``,
+    joules FLOP over ``flop_per_j``, with the FLOP counts of :mod:`devices.published`."""
+
+    flop_per_s: Positive
+    flop_per_j: Positive
+
+
+class Board(StrictModel):
+    """What the board said about itself; ``model`` and ``memory_bytes`` come from its data sheet in
+    a published profile. ``cpu_frequency_hz`` is what was set while measuring."""
+
+    model: str
+    memory_bytes: Annotated[int, Field(ge=1)]
+    serial: str | None = None
+    kernel: str | None = None
+    cpu: str | None = None
+    cores: Annotated[int, Field(ge=1)] | None = None
+    governor: str | None = None
+    cpu_frequency_hz: Positive | None = None
+    last_level_cache_bytes: Annotated[int, Field(ge=0)] | None = None
+    storage_card: str | None = None
+
+
+class Build(StrictModel):
+    """Which code was measured. Replay refuses a kernel library with another hash."""
+
+    kernels_sha256: str
+    compiler: str
+    flags: tuple[str, ...]
+    matmul: str
+    threads: Annotated[int, Field(ge=1)]
+
+
+class MeterRecord(StrictModel):
+    """Which instrument the joules come from, how often it was read, and how its clock was tied to
+    the board's."""
+
+    kind: str
+    detail: str
+    rate_hz: Positive | None = None
+    sync: str
+
+
+class Additivity(StrictModel):
+    """A whole training step against the sum of its operations, the test that costs may be added."""
+
+    model: str
+    step_s: Interval
+    sum_warm_s: NonNegative
+    sum_cold_s: NonNegative
+
+    def ratio(self, state: CacheState) -> float:
+        """Sum over step: 1 is perfect additivity."""
+        total = self.sum_warm_s if state == "warm" else self.sum_cold_s
+        return total / self.step_s.median
+
+
+class DeviceProfile(StrictModel):
+    schema_: Annotated[Literal["device-profile/1"], Field(alias="schema")] = "device-profile/1"
+    name: str
+    created: str | None = None
+    energy_source: EnergySource
+    meter: MeterRecord | None = None
+    board: Board
+    build: Build | None = None
+    idle_power_w: Interval | None = None
+    cost_basis: CacheState = "cold"
+    operations: tuple[OperationCost, ...] = ()
+    rates: ComputeRates | None = None
+    storage: StorageCosts | None = None
+    additivity: Additivity | None = None
+    notes: tuple[str, ...] = ()
+
+    @model_validator(mode="after")
+    def _says_what_compute_costs(self) -> DeviceProfile:
+        if not self.operations and self.rates is None:
+            raise ValueError("a profile needs operations or rates: nothing in it says what"
+                             " computing costs")
+        if self.energy_source == "measured" and self.meter is None:
+            raise ValueError("energy_source is 'measured' but no meter is named")
+        return self
+
+    @cached_property
+    def by_spec(self) -> Mapping[OpSpec, OperationCost]:
+        return {OpSpec.parse(operation.op): operation for operation in self.operations}

@@ -1,0 +1,1 @@
+"""Finds out what everything costs: transports, toolchains, meters, C kernels, trials, statistics."""

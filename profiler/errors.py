@@ -1,0 +1,24 @@
+"""What can go wrong between this computer and a board. Every message carries the operation, the
+board and the remedy."""
+
+from __future__ import annotations
+
+
+class ProfilerError(Exception):
+    """Base of all that the profiler raises on purpose."""
+
+
+class BoardUnreachable(ProfilerError):
+    """No connection, or a connection that was lost and did not come back before its deadline."""
+
+
+class BoardCommandFailed(ProfilerError):
+    """A command on the board exited with something else than 0, or outlasted its time limit."""
+
+
+class BuildFailed(ProfilerError):
+    """The compiler is missing or refused the kernels."""
+
+
+class MeasurementInvalid(ProfilerError):
+    """Measured, but not usable: windows void for good, no meter where one is described, …"""

@@ -1,0 +1,1 @@
+"""Decides what the board should do."""

@@ -1,0 +1,135 @@
+"""CostedGraph (``costed-graph/1``): the scheduling problem without the budget.
+
+Operations stand in a valid execution order. A tensor is written by at most one operation; one that
+no operation writes is there when the step begins, in RAM or in storage (its *home*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from devices.document import StrictModel
+
+Phase: TypeAlias = Literal["forward", "backward", "update"]
+TensorKind: TypeAlias = Literal["input", "parameter", "activation", "gradient", "optimizer_state"]
+Place: TypeAlias = Literal["ram", "storage"]
+NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
+Size: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class PageCost(StrictModel):
+    """Of moving one tensor once between RAM and storage."""
+
+    time_s: NonNegative
+    energy_j: NonNegative
+
+
+class Op(StrictModel):
+    name: str
+    kind: str
+    phase: Phase
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    time_s: NonNegative
+    energy_j: NonNegative
+    workspace_bytes: Size = 0
+    recomputable: bool = True
+    in_place: Mapping[str, str] = Field(default_factory=dict)
+
+
+class Tensor(StrictModel):
+    name: str
+    bytes: Size
+    kind: TensorKind
+    home: Place | None = None
+    persist: Place | None = None
+    page_out: PageCost | None = None
+    page_in: PageCost | None = None
+
+
+class CostedGraph(StrictModel):
+    """``energy_source`` repeats what the profile said of its figures; absent in graphs that state
+    none. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are remarks of who wrote it;
+    they are recomputed here, never trusted."""
+
+    schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
+    name: str
+    energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
+    unconstrained_peak_bytes: Size | None = None
+    floor_bytes: Size | None = None
+    notes: tuple[str, ...] = ()
+    ops: Annotated[tuple[Op, ...], Field(min_length=1)]
+    tensors: tuple[Tensor, ...]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CostedGraph:
+        problems = list(_inconsistencies(self))
+        if problems:
+            raise ValueError("; ".join(problems[:5]))
+        return self
+
+    @cached_property
+    def tensor(self) -> Mapping[str, Tensor]:
+        return {tensor.name: tensor for tensor in self.tensors}
+
+    @cached_property
+    def producer(self) -> Mapping[str, int]:
+        """Index of the op that writes a tensor; absent for those that no op writes."""
+        return {name: index for index, op in enumerate(self.ops) for name in op.writes}
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the ops that read a tensor, ascending."""
+        found: dict[str, list[int]] = {tensor.name: [] for tensor in self.tensors}
+        for index, op in enumerate(self.ops):
+            for name in dict.fromkeys(op.reads):
+                found[name].append(index)
+        return {name: tuple(indices) for name, indices in found.items()}
+
+
+def _inconsistencies(graph: CostedGraph):  # type: ignore[no-untyped-def]
+    """Sentences that say what contradicts the format."""
+    names = [tensor.name for tensor in graph.tensors]
+    if len(set(names)) != len(names):
+        yield f"tensor {_repeated(names)!r} is listed twice"
+    op_names = [op.name for op in graph.ops]
+    if len(set(op_names)) != len(op_names):
+        yield f"op {_repeated(op_names)!r} is listed twice"
+    known = set(names)
+    writer: dict[str, str] = {}
+    for op in graph.ops:
+        for name in op.writes:
+            if name in writer:
+                yield f"tensor {name!r} is written by both {writer[name]!r} and {op.name!r}"
+            writer.setdefault(name, op.name)
+    for op in graph.ops:
+        for name in (*op.reads, *op.writes):
+            if name not in known:
+                yield f"op {op.name!r} names tensor {name!r}, which is not listed"
+        for written, read in op.in_place.items():
+            if written not in op.writes or read not in op.reads:
+                yield f"op {op.name!r}: in_place {written!r}: {read!r} is no written and read tensor"
+    done: set[str] = set(known) - set(writer)
+    for op in graph.ops:
+        for name in op.reads:
+            if name in writer and name not in done:
+                yield f"op {op.name!r} reads {name!r} before op {writer[name]!r} writes it"
+        done.update(op.writes)
+    for tensor in graph.tensors:
+        if tensor.home is not None and tensor.name in writer:
+            yield f"tensor {tensor.name!r} has a home but is written by op {writer[tensor.name]!r}"
+        if tensor.home == "storage" and tensor.page_in is None:
+            yield f"tensor {tensor.name!r} lives in storage but has no page_in cost"
+
+
+def _repeated(names: list[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("no name is repeated")
