@@ -1,0 +1,219 @@
+"""The referee: replays any schedule under the semantics of ``schedule/1`` and recomputes its
+energy, time and peak. It shares no code with the formulations; nothing leaves the solver without
+passing here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from solver.footprint import uncounted_tensors
+from solver.graph import CostedGraph, Op, PageCost, Tensor
+from solver.schedule import Budget, Compute, Coverage, Free, PageIn, PageOut, Step
+
+
+class RefereeError(Exception):
+    """A schedule that breaks the semantics or its budget; ``step`` is the index of the step at
+    fault, or the number of steps where the fault shows at the end."""
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(f"step {step}: {reason}")
+        self.step = step
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One step as replayed: when it started, how long it took, what it cost, and the bytes in RAM
+    during it (workspace included) and after it. ``recomputation`` marks a compute step whose op
+    was done before."""
+
+    step: Step
+    start_s: float
+    time_s: float
+    energy_j: float
+    bytes_during: int
+    bytes_after: int
+    recomputation: bool = False
+
+
+@dataclass(frozen=True)
+class Replay:
+    """The whole schedule as replayed; ``peak_step`` is the first step that reaches the peak."""
+
+    moments: tuple[Moment, ...]
+    energy_j: float
+    time_s: float
+    peak_bytes: int
+    peak_step: int
+    bytes_written_to_storage: int
+
+
+def replay(graph: CostedGraph, steps: Sequence[Step], covers: Coverage = "all") -> Replay:
+    """Raises :class:`RefereeError` at the first step that breaks the semantics."""
+    board = _Board(graph, covers)
+    moments = [board.execute(index, step) for index, step in enumerate(steps)]
+    board.finish(len(steps))
+    peak_step = max(range(len(moments)), key=lambda i: moments[i].bytes_during, default=0)
+    return Replay(
+        moments=tuple(moments),
+        energy_j=sum(moment.energy_j for moment in moments),
+        time_s=board.clock_s,
+        peak_bytes=moments[peak_step].bytes_during if moments else board.resident_bytes,
+        peak_step=peak_step,
+        bytes_written_to_storage=board.bytes_written,
+    )
+
+
+def verify(graph: CostedGraph, steps: Sequence[Step], budget: Budget) -> Replay:
+    """Replay and hold against the budget. Raises :class:`RefereeError`."""
+    result = replay(graph, steps, budget.covers)
+    if result.peak_bytes > budget.ram_bytes:
+        raise RefereeError(
+            result.peak_step,
+            f"{result.peak_bytes} bytes in RAM, the budget is {budget.ram_bytes}",
+        )
+    # A sum of thousands of doubles may differ in its last digits from the solver's.
+    if budget.deadline_s is not None and result.time_s > budget.deadline_s * (1 + 1e-9):
+        raise RefereeError(
+            len(steps), f"takes {result.time_s:.9g} s, the deadline is {budget.deadline_s:.9g} s"
+        )
+    for index, step in enumerate(steps):
+        if not budget.paging and isinstance(step, PageOut | PageIn):
+            raise RefereeError(index, "pages, which this budget excludes")
+        if not budget.rematerialization and result.moments[index].recomputation:
+            raise RefereeError(index, "recomputes, which this budget excludes")
+    return result
+
+
+class _Board:
+    """RAM and storage while a schedule runs."""
+
+    def __init__(self, graph: CostedGraph, covers: Coverage) -> None:
+        self._graph = graph
+        self._ops = {op.name: op for op in graph.ops}
+        uncounted = uncounted_tensors(graph, covers)
+        self._counted_bytes = {
+            tensor.name: 0 if tensor.name in uncounted else tensor.bytes
+            for tensor in graph.tensors
+        }
+        sources = [tensor for tensor in graph.tensors if tensor.name not in graph.producer]
+        # Tensors in RAM, each with the step that last made, read or paged it out.
+        self.ram = {tensor.name: -1 for tensor in sources if tensor.home != "storage"}
+        self._storage = {tensor.name for tensor in sources if tensor.home == "storage"}
+        self.resident_bytes = sum(self._counted_bytes[name] for name in self.ram)
+        self._done: set[str] = set()
+        self._last_action = -1
+        self.clock_s = 0.0
+        self.bytes_written = 0
+
+    def execute(self, index: int, step: Step) -> Moment:
+        start_s = self.clock_s
+        recomputation = False
+        during = self.resident_bytes
+        cost = PageCost(time_s=0.0, energy_j=0.0)
+        match step:
+            case Compute():
+                op = self._op(index, step.op)
+                recomputation = op.name in self._done
+                during = self._compute(index, op)
+                cost = PageCost(time_s=op.time_s, energy_j=op.energy_j)
+            case PageOut():
+                cost = self._page_out(index, step.tensor)
+            case PageIn():
+                cost = self._page_in(index, step.tensor)
+                during = self.resident_bytes
+            case Free():
+                self._free(index, step.tensor)
+        if not isinstance(step, Free):
+            self._last_action = index
+        self.clock_s += cost.time_s
+        return Moment(
+            step, start_s, cost.time_s, cost.energy_j, during, self.resident_bytes, recomputation
+        )
+
+    def finish(self, end: int) -> None:
+        for op in self._graph.ops:
+            if op.name not in self._done:
+                raise RefereeError(end, f"op {op.name!r} is never computed")
+        for tensor in self._graph.tensors:
+            if tensor.persist == "ram" and tensor.name not in self.ram:
+                raise RefereeError(end, f"{tensor.name!r} must persist in RAM and is not there")
+            if tensor.persist == "storage" and tensor.name not in self._storage:
+                raise RefereeError(
+                    end, f"{tensor.name!r} must persist in storage and has no valid copy there"
+                )
+        for name in self.ram:
+            if self._graph.tensor[name].persist != "ram":
+                raise RefereeError(end, f"{name!r} is still in RAM though nothing needs it")
+
+    def _compute(self, index: int, op: Op) -> int:
+        if op.name in self._done and not op.recomputable:
+            raise RefereeError(index, f"op {op.name!r} is not recomputable and was done before")
+        for name in op.reads:
+            self._require_in_ram(index, name, f"op {op.name!r} reads")
+            self.ram[name] = index
+        for name in op.writes:
+            self._hold(index, name)
+        during = self.resident_bytes + op.workspace_bytes
+        for written, read in op.in_place.items():
+            during -= min(self._counted_bytes[written], self._counted_bytes[read])
+            self._drop(read)
+        self._done.add(op.name)
+        return during
+
+    def _page_out(self, index: int, name: str) -> PageCost:
+        self._require_in_ram(index, name, "pages out")
+        tensor = self._graph.tensor[name]
+        if tensor.page_out is None:
+            raise RefereeError(index, f"pages out {name!r}, which has no page-out cost")
+        self.ram[name] = index
+        self._storage.add(name)
+        self.bytes_written += tensor.bytes
+        return tensor.page_out
+
+    def _page_in(self, index: int, name: str) -> PageCost:
+        tensor = self._tensor(index, name)
+        if name in self.ram:
+            raise RefereeError(index, f"pages in {name!r}, which is in RAM")
+        if name not in self._storage:
+            raise RefereeError(index, f"pages in {name!r}, of which storage has no valid copy")
+        if tensor.page_in is None:
+            raise RefereeError(index, f"pages in {name!r}, which has no page-in cost")
+        self._hold(index, name)
+        return tensor.page_in
+
+    def _free(self, index: int, name: str) -> None:
+        self._require_in_ram(index, name, "frees")
+        if self.ram[name] != self._last_action:
+            raise RefereeError(
+                index,
+                f"frees {name!r} late: nothing needed it after step {self.ram[name]},"
+                f" and step {self._last_action} ran with it in RAM",
+            )
+        self._drop(name)
+
+    def _hold(self, index: int, name: str) -> None:
+        if name not in self.ram:
+            self.resident_bytes += self._counted_bytes[name]
+        self.ram[name] = index
+
+    def _drop(self, name: str) -> None:
+        del self.ram[name]
+        self.resident_bytes -= self._counted_bytes[name]
+
+    def _op(self, index: int, name: str) -> Op:
+        if name not in self._ops:
+            raise RefereeError(index, f"computes {name!r}, an op that the graph does not have")
+        return self._ops[name]
+
+    def _tensor(self, index: int, name: str) -> Tensor:
+        if name not in self._graph.tensor:
+            raise RefereeError(index, f"names {name!r}, a tensor that the graph does not have")
+        return self._graph.tensor[name]
+
+    def _require_in_ram(self, index: int, name: str, what: str) -> None:
+        self._tensor(index, name)
+        if name not in self.ram:
+            raise RefereeError(index, f"{what} {name!r}, which is not in RAM")
