@@ -1,0 +1,39 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+from solver.models import resnet, tiny
+from solver.training import Network, Optimizer, TrainingStep, training_step
+
+
+class ModelError(ValueError):
+    """No such model, optimizer or batch size; the message says what there is."""
+
+
+# Each describes the forward pass and the loss for a batch size.
+_MODELS: Mapping[str, Callable[[int], Network]] = {
+    "resnet18_cifar": resnet.resnet18_cifar,
+    "resnet8": tiny.resnet8,
+}
+
+
+def model_names() -> tuple[str, ...]:
+    return tuple(_MODELS)
+
+
+def build_model(name: str, batch: int = 1, optimizer: Optimizer = "sgd") -> TrainingStep:
+    """One training step of a model on ``batch`` samples. Raises :class:`ModelError`."""
+    if name not in _MODELS:
+        near = difflib.get_close_matches(name, _MODELS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_MODELS)}"
+        raise ModelError(f"no model is named {name!r}; {hint}")
+    if batch < 1:
+        raise ModelError(f"{name}: the batch size is {batch}, it must be at least 1")
+    if optimizer not in get_args(Optimizer):
+        allowed = ", ".join(get_args(Optimizer))
+        raise ModelError(f"{name}: no optimizer is named {optimizer!r}; there are {allowed}")
+    return training_step(_MODELS[name](batch), optimizer)
