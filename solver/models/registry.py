@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import get_args
 
-from solver.models import resnet, tiny
+from solver.models import mlp, resnet, tiny, transformer, vgg
 from solver.training import Network, Optimizer, TrainingStep, training_step
 
 
@@ -16,16 +16,28 @@ class ModelError(ValueError):
 
 # Each describes the forward pass and the loss for a batch size.
 _MODELS: Mapping[str, Callable[[int], Network]] = {
+    "linear": mlp.linear,
+    "vgg16": vgg.vgg16,
+    "vgg16_cifar": vgg.vgg16_cifar,
+    "resnet18": resnet.resnet18,
     "resnet18_cifar": resnet.resnet18_cifar,
+    "resnet50": resnet.resnet50,
+    "transformer": transformer.transformer,
+    "bert": transformer.bert,
     "resnet8": tiny.resnet8,
+    "dscnn": tiny.dscnn,
+    "mobilenet": tiny.mobilenet,
+    "autoencoder": tiny.autoencoder,
 }
+
+_OPTIMIZERS: Mapping[str, Optimizer] = {name: name for name in get_args(Optimizer)}
 
 
 def model_names() -> tuple[str, ...]:
     return tuple(_MODELS)
 
 
-def build_model(name: str, batch: int = 1, optimizer: Optimizer = "sgd") -> TrainingStep:
+def build_model(name: str, batch: int = 1, optimizer: str = "sgd") -> TrainingStep:
     """One training step of a model on ``batch`` samples. Raises :class:`ModelError`."""
     if name not in _MODELS:
         near = difflib.get_close_matches(name, _MODELS, n=1)
@@ -33,7 +45,7 @@ def build_model(name: str, batch: int = 1, optimizer: Optimizer = "sgd") -> Trai
         raise ModelError(f"no model is named {name!r}; {hint}")
     if batch < 1:
         raise ModelError(f"{name}: the batch size is {batch}, it must be at least 1")
-    if optimizer not in get_args(Optimizer):
-        allowed = ", ".join(get_args(Optimizer))
+    if optimizer not in _OPTIMIZERS:
+        allowed = ", ".join(_OPTIMIZERS)
         raise ModelError(f"{name}: no optimizer is named {optimizer!r}; there are {allowed}")
-    return training_step(_MODELS[name](batch), optimizer)
+    return training_step(_MODELS[name](batch), _OPTIMIZERS[optimizer])
