@@ -1,0 +1,149 @@
+#define _GNU_SOURCE
+#include "linux_sampler.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "linux_support.h"
+#include "platform.h"
+
+#define RING_SAMPLES 32768u /* a power of two */
+
+typedef struct {
+    uint64_t clock_ns;
+    int64_t values[JW_MAX_SAMPLED_FILES];
+} sample;
+
+struct jw_sampler {
+    int descriptors[JW_MAX_SAMPLED_FILES];
+    int count;
+    uint64_t period_ns;
+    int processor;
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    bool stop;
+    uint32_t head, tail; /* free-running; head - tail samples are waiting */
+    sample ring[RING_SAMPLES];
+};
+
+static bool read_value(int descriptor, int64_t *value) {
+    char text[32];
+    char *end;
+    const ssize_t length = pread(descriptor, text, sizeof text - 1, 0);
+    if (length <= 0) {
+        return false;
+    }
+    text[length] = '\0';
+    errno = 0;
+    *value = strtoll(text, &end, 10);
+    return end != text && errno == 0;
+}
+
+/* The files are read one after the other over the sensor's bus; the middle of that is the time of
+ * the sample. */
+static bool take_sample(const jw_sampler *sampler, sample *taken) {
+    const uint64_t before_ns = jw_clock_ns();
+    for (int i = 0; i < sampler->count; i++) {
+        if (!read_value(sampler->descriptors[i], &taken->values[i])) {
+            return false;
+        }
+    }
+    taken->clock_ns = before_ns + (jw_clock_ns() - before_ns) / 2;
+    return true;
+}
+
+static void *run(void *context) {
+    jw_sampler *sampler = context;
+    cpu_set_t chosen;
+    CPU_ZERO(&chosen);
+    CPU_SET(sampler->processor, &chosen);
+    sched_setaffinity(0, sizeof chosen, &chosen); /* if refused, the scheduler chooses */
+    uint64_t next_ns = jw_clock_ns();
+    for (bool stop = false; !stop;) {
+        sample taken;
+        const bool valid = take_sample(sampler, &taken);
+        pthread_mutex_lock(&sampler->lock);
+        if (valid && sampler->head - sampler->tail < RING_SAMPLES) {
+            sampler->ring[sampler->head % RING_SAMPLES] = taken;
+            sampler->head++;
+        }
+        stop = sampler->stop;
+        pthread_mutex_unlock(&sampler->lock);
+        next_ns += sampler->period_ns;
+        const uint64_t now_ns = jw_clock_ns();
+        if (next_ns < now_ns) {
+            next_ns = now_ns; /* the sensor is slower than asked for: no burst to catch up */
+        }
+        jw_sleep_until(next_ns);
+    }
+    return NULL;
+}
+
+jw_sampler *jw_sampler_start(const char *const *files, int count, uint64_t period_ns,
+                             int processor) {
+    jw_sampler *sampler = calloc(1, sizeof *sampler);
+    if (!sampler) {
+        jw_fail(JW_EXIT_MEMORY, "no memory for the samples of the meter");
+    }
+    sampler->count = count;
+    sampler->period_ns = period_ns;
+    sampler->processor = processor;
+    for (int i = 0; i < count; i++) {
+        int64_t value;
+        sampler->descriptors[i] = open(files[i], O_RDONLY | O_CLOEXEC);
+        if (sampler->descriptors[i] < 0) {
+            jw_fail(JW_EXIT_METER, "meter: %s: %s", files[i], strerror(errno));
+        }
+        if (!read_value(sampler->descriptors[i], &value)) {
+            jw_fail(JW_EXIT_METER, "meter: %s: holds no whole number", files[i]);
+        }
+    }
+    pthread_mutex_init(&sampler->lock, NULL);
+    const int error = pthread_create(&sampler->thread, NULL, run, sampler);
+    if (error) {
+        jw_fail(JW_EXIT_METER, "meter: no thread to sample with: %s", strerror(error));
+    }
+    return sampler;
+}
+
+void jw_sampler_drain(jw_sampler *sampler, FILE *output) {
+    for (;;) {
+        sample taken;
+        pthread_mutex_lock(&sampler->lock);
+        const bool waiting = sampler->head != sampler->tail;
+        if (waiting) {
+            taken = sampler->ring[sampler->tail % RING_SAMPLES];
+            sampler->tail++;
+        }
+        pthread_mutex_unlock(&sampler->lock);
+        if (!waiting) {
+            return;
+        }
+        fprintf(output, "%" PRIu64, taken.clock_ns);
+        for (int i = 0; i < sampler->count; i++) {
+            fprintf(output, " %" PRId64, taken.values[i]);
+        }
+        fputc('\n', output);
+    }
+}
+
+void jw_sampler_stop(jw_sampler *sampler, FILE *output) {
+    jw_sleep_until(jw_clock_ns() + 2 * sampler->period_ns);
+    pthread_mutex_lock(&sampler->lock);
+    sampler->stop = true;
+    pthread_mutex_unlock(&sampler->lock);
+    pthread_join(sampler->thread, NULL);
+    jw_sampler_drain(sampler, output);
+    for (int i = 0; i < sampler->count; i++) {
+        close(sampler->descriptors[i]);
+    }
+    pthread_mutex_destroy(&sampler->lock);
+    free(sampler);
+}

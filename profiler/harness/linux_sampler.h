@@ -1,0 +1,23 @@
+/* Reads the files of a meter at a fixed rate, in a thread of its own on another processor. */
+#ifndef JW_LINUX_SAMPLER_H
+#define JW_LINUX_SAMPLER_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define JW_MAX_SAMPLED_FILES 8
+
+typedef struct jw_sampler jw_sampler;
+
+/* Opens the files; each holds one whole number. Exits with JW_EXIT_METER if one cannot be read. */
+jw_sampler *jw_sampler_start(const char *const *files, int count, uint64_t period_ns,
+                             int processor);
+
+/* Writes what has been sampled so far, one `clock_ns value value ...` a line. A sample that could
+ * not be read, or for which there was no room, is missing: whoever reads the trace sees the gap. */
+void jw_sampler_drain(jw_sampler *sampler, FILE *output);
+
+/* Lets two more samples come in, ends the thread and writes what is left. */
+void jw_sampler_stop(jw_sampler *sampler, FILE *output);
+
+#endif

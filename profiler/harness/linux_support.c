@@ -1,0 +1,146 @@
+#define _GNU_SOURCE
+#include "linux_support.h"
+
+#include <dirent.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "platform.h"
+
+static const char *sysfs_root = "/sys";
+static int pinned_processor = 0;
+
+void jw_fail(int code, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("joulewright-harness: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    exit(code);
+}
+
+void jw_set_sysfs(const char *root) {
+    sysfs_root = root;
+}
+
+static void read_line(char *line, size_t size, const char *path) {
+    size_t length = 0;
+    FILE *file = fopen(path, "r");
+    if (file) {
+        for (int c; length + 1 < size && (c = getc(file)) != EOF && c != '\n';) {
+            if (c >= ' ' && c != 127) {
+                line[length++] = (char)c;
+            }
+        }
+        fclose(file);
+    }
+    line[length] = '\0';
+}
+
+void jw_read_line(char *line, size_t size, const char *format, ...) {
+    char path[4096];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(path, sizeof path, format, arguments);
+    va_end(arguments);
+    read_line(line, size, path);
+}
+
+void jw_read_sysfs(char *line, size_t size, const char *format, ...) {
+    char path[4096];
+    va_list arguments;
+    const int length = snprintf(path, sizeof path / 2, "%s/", sysfs_root);
+    va_start(arguments, format);
+    vsnprintf(path + length, sizeof path - (size_t)length, format, arguments);
+    va_end(arguments);
+    read_line(line, size, path);
+}
+
+static int last_allowed(int other_than) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) {
+        for (int processor = CPU_SETSIZE - 1; processor >= 0; processor--) {
+            if (processor != other_than && CPU_ISSET(processor, &allowed)) {
+                return processor;
+            }
+        }
+    }
+    return -1;
+}
+
+int jw_spare_processor(void) {
+    const int measuring = last_allowed(-1);
+    const int spare = last_allowed(measuring);
+    return spare >= 0 ? spare : measuring;
+}
+
+int jw_pin_processor(void) {
+    cpu_set_t chosen;
+    const int processor = last_allowed(-1);
+    if (processor >= 0) {
+        CPU_ZERO(&chosen);
+        CPU_SET(processor, &chosen);
+        if (sched_setaffinity(0, sizeof chosen, &chosen) == 0) {
+            pinned_processor = processor;
+        }
+    }
+    return pinned_processor;
+}
+
+static uint64_t read_clock(clockid_t clock) {
+    struct timespec now;
+    clock_gettime(clock, &now);
+    return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
+}
+
+uint64_t jw_clock_ns(void) {
+    return read_clock(CLOCK_MONOTONIC);
+}
+
+uint64_t jw_running_ns(void) {
+    return read_clock(CLOCK_THREAD_CPUTIME_ID);
+}
+
+uint64_t jw_frequency_khz(void) {
+    char line[32];
+    jw_read_sysfs(line, sizeof line, "devices/system/cpu/cpu%d/cpufreq/scaling_cur_freq",
+                  pinned_processor);
+    return strtoull(line, NULL, 10);
+}
+
+void jw_sleep_until(uint64_t clock_ns) {
+    const struct timespec until = {(time_t)(clock_ns / UINT64_C(1000000000)),
+                                   (long)(clock_ns % UINT64_C(1000000000))};
+    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0) {
+        /* interrupted by a signal: the deadline is absolute */
+    }
+}
+
+long jw_temperature_mc(void) {
+    char line[32];
+    long hottest = 0;
+    for (int zone = 0; zone < 64; zone++) {
+        jw_read_sysfs(line, sizeof line, "class/thermal/thermal_zone%d/temp", zone);
+        if (!*line) {
+            break;
+        }
+        const long temperature = strtol(line, NULL, 10);
+        hottest = temperature > hottest ? temperature : hottest;
+    }
+    return hottest;
+}
+
+uint64_t jw_steal_ms(void) {
+    char line[256];
+    unsigned long long steal = 0;
+    jw_read_line(line, sizeof line, "/proc/stat");
+    sscanf(line, "cpu %*u %*u %*u %*u %*u %*u %*u %llu", &steal);
+    const long ticks_per_s = sysconf(_SC_CLK_TCK);
+    return ticks_per_s > 0 ? steal * 1000u / (unsigned long)ticks_per_s : 0;
+}
