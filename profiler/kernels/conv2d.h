@@ -1,0 +1,49 @@
+/* Shapes of a convolution, shared by the general and the depthwise path. */
+#ifndef JW_CONV2D_H
+#define JW_CONV2D_H
+
+#include "internal.h"
+
+typedef struct {
+    jw_index batch, in_channels, out_channels, groups;
+    jw_axis y, x;
+    int has_bias;
+    jw_index group_in, group_out; /* channels of one group */
+    jw_index taps;                /* kernel positions */
+    jw_index in_plane, out_plane;
+} jw_conv;
+
+static inline jw_conv jw_conv_of(const int32_t *a)
+{
+    jw_conv conv;
+    conv.batch = a[0];
+    conv.in_channels = a[1];
+    conv.out_channels = a[4];
+    conv.y = jw_axis_of(a[2], a[5], a[7], a[9], a[10]);
+    conv.x = jw_axis_of(a[3], a[6], a[8], a[11], a[12]);
+    conv.groups = a[13];
+    conv.has_bias = a[14] != 0;
+    conv.group_in = conv.in_channels / conv.groups;
+    conv.group_out = conv.out_channels / conv.groups;
+    conv.taps = conv.y.kernel * conv.x.kernel;
+    conv.in_plane = conv.y.in * conv.x.in;
+    conv.out_plane = conv.y.out * conv.x.out;
+    return conv;
+}
+
+/* One input channel per group, and so no sum over channels: nothing for a matrix product to do. */
+static inline int jw_is_depthwise(const jw_conv *conv)
+{
+    return conv->groups > 1 && conv->group_in == 1;
+}
+
+void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *weight,
+                          const float *bias, float *output);
+void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradient,
+                                 const float *weight, float *input_gradient);
+void jw_depthwise_weight_gradient(const jw_conv *conv, const float *input,
+                                  const float *output_gradient, float *weight_gradient,
+                                  float *workspace);
+jw_index jw_depthwise_weight_gradient_workspace(const jw_conv *conv);
+
+#endif

@@ -1,0 +1,197 @@
+/* What the kernels share: matrix product, windows, deterministic reductions. */
+#ifndef JW_INTERNAL_H
+#define JW_INTERNAL_H
+
+#include "joulewright.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Signed, so that window arithmetic may go below zero; as wide as a pointer. */
+typedef ptrdiff_t jw_index;
+
+/* One rounding where the machine has the instruction, chosen here and not by -ffp-contract, so that
+ * vector bodies and scalar remainders of a loop round alike. */
+#ifdef FP_FAST_FMAF
+#define JW_FMA(a, b, c) fmaf((a), (b), (c))
+#else
+#define JW_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+/* Before a loop in which a written element depends on no element read in another iteration: true of
+ * buffers that are apart and of those that are one, which is what in-place calls pass. */
+#if defined(__clang__)
+#define JW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#elif defined(__GNUC__)
+#define JW_INDEPENDENT _Pragma("GCC ivdep")
+#else
+#define JW_INDEPENDENT
+#endif
+
+/* Small memories get small tiles. */
+#if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'
+#define JW_SMALL_MEMORY 1
+#else
+#define JW_SMALL_MEMORY 0
+#endif
+
+static inline jw_index jw_min(jw_index a, jw_index b)
+{
+    return a < b ? a : b;
+}
+
+static inline jw_index jw_max(jw_index a, jw_index b)
+{
+    return a > b ? a : b;
+}
+
+static inline jw_index jw_ceil_div(jw_index a, jw_index b)
+{
+    return (a + b - 1) / b;
+}
+
+/* Workspaces are cut into parts of whole 64-byte lines. Counted in floats. */
+static inline jw_index jw_padded(jw_index floats)
+{
+    return jw_ceil_div(floats, 16) * 16;
+}
+
+/* --- matrix product: the one pluggable point (matmul.c or matmul_cblas.c) --------------------- */
+
+/* A row-major matrix, or the transpose of one. */
+typedef struct {
+    const float *data;
+    jw_index leading; /* floats from one stored row to the next */
+    int transposed;
+} jw_matrix;
+
+static inline jw_matrix jw_plain(const float *data, jw_index leading)
+{
+    const jw_matrix matrix = {data, leading, 0};
+    return matrix;
+}
+
+static inline jw_matrix jw_transposed(const float *data, jw_index leading)
+{
+    const jw_matrix matrix = {data, leading, 1};
+    return matrix;
+}
+
+/* c[rows, columns] = alpha * a[rows, depth] * b[depth, columns] + beta * c, c apart from a and b.
+ * With beta == 0, c is not read. */
+void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
+               jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace);
+
+/* Floats of workspace that jw_matmul uses; grows with either argument. */
+jw_index jw_matmul_workspace(jw_index columns, jw_index depth);
+
+/* --- windows along one axis: convolution and pooling ------------------------------------------ */
+
+typedef struct {
+    jw_index in, out, kernel, stride, pad; /* pad: before the first element */
+} jw_axis;
+
+static inline jw_axis jw_axis_of(jw_index in, jw_index kernel, jw_index stride, jw_index pad_before,
+                                 jw_index pad_after)
+{
+    const jw_axis axis = {in, (in + pad_before + pad_after - kernel) / stride + 1, kernel, stride,
+                          pad_before};
+    return axis;
+}
+
+/* Where tap `tap` of the window at output position `position` reads; may be outside [0, in). */
+static inline jw_index jw_source(const jw_axis *axis, jw_index position, jw_index tap)
+{
+    return position * axis->stride + tap - axis->pad;
+}
+
+/* The output positions whose tap `tap` reads inside the input are [jw_first, jw_last). */
+static inline jw_index jw_first(const jw_axis *axis, jw_index tap)
+{
+    const jw_index before = axis->pad - tap;
+    return before <= 0 ? 0 : jw_min(jw_ceil_div(before, axis->stride), axis->out);
+}
+
+static inline jw_index jw_last(const jw_axis *axis, jw_index tap)
+{
+    const jw_index room = axis->in + axis->pad - tap;
+    return room <= 0 ? 0 : jw_max(jw_min(jw_ceil_div(room, axis->stride), axis->out),
+                                  jw_first(axis, tap));
+}
+
+/* --- sums ------------------------------------------------------------------------------------- */
+
+/* A sum is kept in JW_LANES partial sums, element i going to lane i mod JW_LANES: a compiler can
+ * vectorise that without changing the order of additions, which is therefore the same on every call
+ * and for every address. */
+#define JW_LANES 32
+
+static inline void jw_clear_lanes(float lanes[JW_LANES])
+{
+    for (int l = 0; l < JW_LANES; l++)
+        lanes[l] = 0.0f;
+}
+
+/* The sum of all lanes, which it overwrites. */
+static inline float jw_fold_lanes(float lanes[JW_LANES])
+{
+    for (int width = JW_LANES / 2; width > 0; width /= 2)
+        for (int l = 0; l < width; l++)
+            lanes[l] += lanes[l + width];
+    return lanes[0];
+}
+
+/* Adds `term`, an expression in the index i, for i in [0, count) to `lanes`. */
+#define JW_ADD_TO_LANES(lanes, count, term)                                                        \
+    do {                                                                                           \
+        float jw_lanes[JW_LANES];                                                                  \
+        jw_index jw_base = 0;                                                                      \
+        memcpy(jw_lanes, (lanes), sizeof jw_lanes);                                                \
+        for (; jw_base + JW_LANES <= (count); jw_base += JW_LANES)                                 \
+            for (int jw_l = 0; jw_l < JW_LANES; jw_l++) {                                          \
+                const jw_index i = jw_base + jw_l;                                                 \
+                jw_lanes[jw_l] += (term);                                                          \
+            }                                                                                      \
+        for (jw_index i = jw_base; i < (count); i++)                                               \
+            jw_lanes[i - jw_base] += (term);                                                       \
+        memcpy((lanes), jw_lanes, sizeof jw_lanes);                                                \
+    } while (0)
+
+static inline void jw_add_sum(float lanes[JW_LANES], const float *x, jw_index count)
+{
+    JW_ADD_TO_LANES(lanes, count, x[i]);
+}
+
+static inline float jw_sum(const float *x, jw_index count)
+{
+    float lanes[JW_LANES];
+    jw_clear_lanes(lanes);
+    jw_add_sum(lanes, x, count);
+    return jw_fold_lanes(lanes);
+}
+
+/* The largest of x; a NaN counts only in the first place. */
+static inline float jw_maximum(const float *x, jw_index count)
+{
+    float lanes[JW_LANES];
+    jw_index base = 0;
+    for (int l = 0; l < JW_LANES; l++)
+        lanes[l] = x[0];
+    for (; base + JW_LANES <= count; base += JW_LANES)
+        for (int l = 0; l < JW_LANES; l++)
+            lanes[l] = x[base + l] > lanes[l] ? x[base + l] : lanes[l];
+    for (jw_index i = base; i < count; i++)
+        lanes[i - base] = x[i] > lanes[i - base] ? x[i] : lanes[i - base];
+    for (int width = JW_LANES / 2; width > 0; width /= 2)
+        for (int l = 0; l < width; l++)
+            lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
+    return lanes[0];
+}
+
+static inline void jw_fill(float *restrict out, float value, jw_index count)
+{
+    for (jw_index i = 0; i < count; i++)
+        out[i] = value;
+}
+
+#endif

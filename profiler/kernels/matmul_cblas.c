@@ -1,0 +1,35 @@
+/* Matrix product by a BLAS: -DJW_CBLAS, and -DJW_CBLAS_SGEMM=name where cblas_sgemm has another
+ * name, as in wheels that rename their symbols. No header is needed. */
+#include "internal.h"
+
+#ifdef JW_CBLAS
+
+#ifndef JW_CBLAS_SGEMM
+#define JW_CBLAS_SGEMM cblas_sgemm
+#endif
+
+enum { ROW_MAJOR = 101, PLAIN = 111, TRANSPOSED = 112 };
+
+void JW_CBLAS_SGEMM(int order, int transpose_a, int transpose_b, int rows, int columns, int depth,
+                    float alpha, const float *a, int a_leading, const float *b, int b_leading,
+                    float beta, float *c, int c_leading);
+
+const char *const jw_matmul_name = "cblas";
+
+jw_index jw_matmul_workspace(jw_index columns, jw_index depth)
+{
+    (void)columns;
+    (void)depth;
+    return 0;
+}
+
+void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
+               jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace)
+{
+    (void)workspace;
+    JW_CBLAS_SGEMM(ROW_MAJOR, a.transposed ? TRANSPOSED : PLAIN, b.transposed ? TRANSPOSED : PLAIN,
+                   (int)rows, (int)columns, (int)depth, alpha, a.data, (int)a.leading, b.data,
+                   (int)b.leading, beta, c, (int)c_leading);
+}
+
+#endif
