@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from devices.document import DocumentError, StrictModel, read_yaml
+from devices.explain import choices
 
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -108,15 +109,19 @@ Meter: TypeAlias = Annotated[HwmonMeter | RaplMeter, Field(discriminator="kind")
 
 
 class Memory(StrictModel):
-    """``reserved_bytes`` is what the system keeps; the rest is there for training."""
+    """``reserved_bytes`` is what the system keeps, or what lies apart from the rest; the remainder
+    is one piece and there for training. ``flash_bytes`` holds a microcontroller's program."""
 
     ram_bytes: Count
+    flash_bytes: Count | None = None
     reserved_bytes: Annotated[int, Field(ge=0)] = 0
 
     @model_validator(mode="after")
     def _something_left(self) -> Memory:
         if self.reserved_bytes >= self.ram_bytes:
-            raise ValueError(f"reserved_bytes {self.reserved_bytes} leave nothing of ram_bytes")
+            raise ValueError(
+                f"reserved_bytes {self.reserved_bytes} leaves nothing of ram_bytes {self.ram_bytes}"
+            )
         return self
 
     @property
@@ -125,8 +130,9 @@ class Memory(StrictModel):
 
 
 class Storage(StrictModel):
-    """``path`` is a directory on the board, on the medium that pages go to; ``driver`` names the
-    firmware's driver on a microcontroller. ``endurance_cycles`` is program-erase cycles a block."""
+    """``path`` is a directory on the board (``~`` is its user's home), on the medium that pages go
+    to; ``driver`` names the firmware's driver on a microcontroller. ``page_bytes`` is the unit in
+    which costs are counted. ``endurance_cycles`` is program-erase cycles a block."""
 
     medium: Literal["sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "disk"]
     path: str | None = None
@@ -144,24 +150,27 @@ class Storage(StrictModel):
 
 
 class Processor(StrictModel):
+    """``clock_hz`` is the highest that all cores may run at."""
+
     model: Name
     cores: Count
     clock_hz: Positive
-    architecture: Literal["x86_64", "aarch64", "armv7", "armv6-m", "armv7e-m", "any"]
+    architecture: Literal["x86_64", "aarch64", "armv7", "armv6-m", "armv7e-m"]
 
 
 class DeviceDescription(StrictModel):
-    """One board. ``nominal_power_w`` stands in for a missing meter: joules are then nominal power ×
-    time, and marked as estimated wherever they show."""
+    """One board. Where ``processor`` or ``memory`` is absent, what the board says about itself
+    counts. ``nominal_power_w`` stands in for a missing meter: joules are then nominal power × time,
+    and marked as estimated wherever they show."""
 
     schema_: Annotated[Literal["device/1"], Field(alias="schema")]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
     model: Name
-    processor: Processor
+    processor: Processor | None = None
     transport: Transport
     toolchain: Toolchain
     meter: Meter | None = None
-    memory: Memory
+    memory: Memory | None = None
     storage: Storage | None = None
     nominal_power_w: Positive | None = None
 
@@ -179,10 +188,9 @@ def load_description(name_or_path: str) -> DeviceDescription:
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
         return read_yaml(path, DeviceDescription)
-    if name_or_path not in catalog_names():
-        import difflib
-
-        near = difflib.get_close_matches(name_or_path, catalog_names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(catalog_names())}"
-        raise DocumentError(f"no device {name_or_path!r} in the catalogue; {hint}")
+    known = catalog_names()
+    if name_or_path not in known:
+        raise DocumentError(
+            f"no device {name_or_path!r} in the catalogue; {choices(name_or_path, known)}"
+        )
     return read_yaml(CATALOG / f"{name_or_path}.yaml", DeviceDescription)

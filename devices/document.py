@@ -7,10 +7,12 @@ import json
 import os
 import tempfile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from devices import core_yaml
+from devices.explain import explain
 
 
 class DocumentError(ValueError):
@@ -18,47 +20,72 @@ class DocumentError(ValueError):
 
 
 class StrictModel(BaseModel):
-    """Base of every file format: an unknown key is an error, and nothing changes after reading."""
+    """Base of every file format: an unknown key is an error, and nothing changes after reading.
+
+    A YAML list that is cut off after an item is still YAML; files of a model with ``end_marked``
+    therefore end with YAML's ``...``, and one that does not is incomplete.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True
     )
+    end_marked: ClassVar[bool] = False
 
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=StrictModel)
 
 
 def read_yaml(path: Path, model: type[Model]) -> Model:
     """Raises :class:`DocumentError`."""
     text = _read_text(path)
     try:
-        data = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise DocumentError(f"{path}: not valid YAML: {_one_line(str(error))}") from None
-    return validate(data, model, str(path))
+        data = core_yaml.load(text)
+    except core_yaml.YamlError as error:
+        raise DocumentError(f"{path}: not valid YAML: {error}") from None
+    if data is None:
+        raise DocumentError(f"{path}: the file is empty")
+    document = validate(data, model, str(path))
+    if model.end_marked and text.rstrip().rpartition("\n")[2] != "...":
+        raise DocumentError(
+            f"{path}: the file is cut off: it does not end with a line of three dots"
+        )
+    return document
 
 
 def read_json(path: Path, model: type[Model]) -> Model:
     """Raises :class:`DocumentError`."""
     text = _read_text(path)
+    if not text.strip():
+        raise DocumentError(f"{path}: the file is empty")
     try:
-        data = json.loads(text)
+        data = json.loads(text, parse_float=core_yaml.number, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
-        raise DocumentError(f"{path}: not valid JSON: {error}") from None
+        where = f"line {error.lineno}, column {error.colno}"
+        raise DocumentError(f"{path}: not valid JSON: {where}: {error.msg}") from None
+    except _RepeatedKeyError as error:
+        raise DocumentError(f"{path}: the key {str(error)!r} is given twice") from None
+    except RecursionError:
+        raise DocumentError(f"{path}: not valid JSON: nested too deeply") from None
     return validate(data, model, str(path))
 
 
-def validate(data: Any, model: type[Model], source: str) -> Model:
-    """``data`` as ``model``; raises :class:`DocumentError` naming every wrong key of ``source``."""
+def validate(data: object, model: type[Model], source: str) -> Model:
+    """``data``, of the types that JSON has, as ``model``. Strict: a number in quotes is text.
+
+    Raises :class:`DocumentError` naming every wrong key of ``source``.
+    """
     try:
-        return model.model_validate(data)
+        return model.model_validate_json(
+            json.dumps(data), strict=True, by_alias=True, by_name=False
+        )
     except ValidationError as error:
-        raise DocumentError(_explain(error, model, source)) from None
+        raise DocumentError(explain(error, model, source)) from None
 
 
-def dump_yaml(document: BaseModel) -> str:
+def dump_yaml(document: StrictModel) -> str:
+    """What :func:`read_yaml` reads back as the same document."""
     data = document.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return yaml.safe_dump(data, sort_keys=False, width=100, allow_unicode=True)
+    return core_yaml.dump(data, end_marked=document.end_marked)
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -70,10 +97,10 @@ def write_atomically(path: Path, text: str) -> None:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(name, 0o644)
+        Path(name).chmod(0o644)
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        Path(name).unlink()
         raise
     directory = os.open(path.parent, os.O_RDONLY)
     try:
@@ -86,55 +113,18 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise DocumentError(f"{path}: {error.strerror or error}") from None
+        raise DocumentError(f"{path}: cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
         raise DocumentError(f"{path}: not UTF-8 text ({error.reason})") from None
 
 
-def _explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
-    lines = []
-    for problem in error.errors():
-        where = ".".join(str(part) for part in problem["loc"]) or "top level"
-        if problem["type"] == "extra_forbidden":
-            lines.append(
-                f"{source}: {where}: unknown key;"
-                f" allowed here: {', '.join(_allowed_keys(model, problem['loc']))}"
-            )
-        elif problem["type"] == "missing":
-            lines.append(f"{source}: {where}: this key is required and missing")
-        else:
-            found = repr(problem["input"])
-            if len(found) > 80:
-                found = found[:77] + "..."
-            lines.append(f"{source}: {where}: found {found}; {problem['msg']}")
-    return "\n".join(lines)
+class _RepeatedKeyError(Exception):
+    """Carries the key."""
 
 
-def _allowed_keys(model: type[BaseModel], location: tuple[int | str, ...]) -> list[str]:
-    """The keys of the innermost model on the way to ``location`` (list indices and the tags of
-    unions are steps that name no key)."""
-    current: type[BaseModel] = model
-    for part in location[:-1]:
-        for candidate in _nested_models(current, part):
-            current = candidate
-            break
-    return [field.alias or name for name, field in current.model_fields.items()]
-
-
-def _nested_models(model: type[BaseModel], part: int | str) -> list[type[BaseModel]]:
-    if not isinstance(part, str):
-        return []
-    for name, field in model.model_fields.items():
-        if part in (name, field.alias):
-            return [m for m in _models_in(field.annotation)]
-    return []
-
-
-def _models_in(annotation: Any) -> list[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [m for argument in getattr(annotation, "__args__", ()) for m in _models_in(argument)]
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+    return mapping

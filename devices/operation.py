@@ -104,9 +104,7 @@ class OpSpec:
             try:
                 attributes[name] = int(value)
             except ValueError:
-                raise OperationError(
-                    f"{key!r}: {pair!r} is not of the form name=integer"
-                ) from None
+                raise OperationError(f"{key!r}: {pair!r} is not of the form name=integer") from None
         return cls.of(kind, **attributes)
 
     @property
@@ -123,7 +121,9 @@ class OpSpec:
 
     @cached_property
     def key(self) -> str:
-        return " ".join((self.kind, *(f"{name}={value}" for name, value in self.attributes.items())))
+        return " ".join(
+            (self.kind, *(f"{name}={value}" for name, value in self.attributes.items()))
+        )
 
     @cached_property
     def reads(self) -> tuple[Operand, ...]:

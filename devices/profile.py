@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -41,9 +41,7 @@ class Interval(StrictModel):
         return cls(median=value, low=value, high=value)
 
     def scaled(self, factor: float) -> Interval:
-        return Interval(
-            median=self.median * factor, low=self.low * factor, high=self.high * factor
-        )
+        return Interval(median=self.median * factor, low=self.low * factor, high=self.high * factor)
 
 
 class Cost(StrictModel):
@@ -194,6 +192,8 @@ class Additivity(StrictModel):
 
 
 class DeviceProfile(StrictModel):
+    end_marked: ClassVar[bool] = True
+
     schema_: Annotated[Literal["device-profile/1"], Field(alias="schema")] = "device-profile/1"
     name: str
     created: str | None = None
@@ -212,8 +212,9 @@ class DeviceProfile(StrictModel):
     @model_validator(mode="after")
     def _says_what_compute_costs(self) -> DeviceProfile:
         if not self.operations and self.rates is None:
-            raise ValueError("a profile needs operations or rates: nothing in it says what"
-                             " computing costs")
+            raise ValueError(
+                "a profile needs operations or rates: nothing in it says what computing costs"
+            )
         if self.energy_source == "measured" and self.meter is None:
             raise ValueError("energy_source is 'measured' but no meter is named")
         return self

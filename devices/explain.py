@@ -1,0 +1,186 @@
+"""What is wrong with a document, in plain English: which key, what was found, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+_MOST_SENTENCES = 5
+_UNITS = {
+    "_per_s": "per second",
+    "_per_j": "per joule",
+    "_bytes": "of bytes",
+    "_hz": "of hertz",
+    "_s": "of seconds",
+    "_j": "of joules",
+    "_w": "of watts",
+}
+
+
+def nearest(found: object, known: Iterable[str]) -> str | None:
+    """The known name that ``found`` probably was meant to be."""
+    matches = difflib.get_close_matches(str(found), list(known), n=1)
+    return matches[0] if matches else None
+
+
+def choices(found: object, known: Sequence[str]) -> str:
+    """``allowed: a, b, c``, with the near one first where there is one."""
+    near = nearest(found, known)
+    meant = f"did you mean {near}? " if near else ""
+    return f"{meant}allowed: {', '.join(known)}"
+
+
+def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
+    """One line for each thing that is wrong, at most five. A document of another format is told by
+    its ``schema`` alone."""
+    problems = error.errors(include_url=False)
+    other_format = [problem for problem in problems if problem["loc"] == ("schema",)]
+    lines = [f"{source}: {_sentence(problem, model)}" for problem in other_format or problems]
+    more = len(lines) - _MOST_SENTENCES
+    if more > 0:
+        lines[_MOST_SENTENCES:] = [f"{source}: and {more} more problems"]
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a problem is: its path, the models a value there may be, and the model around it."""
+
+    path: str
+    models: tuple[type[BaseModel], ...]
+    around: type[BaseModel]
+
+    @property
+    def unit(self) -> str:
+        key = self.path.rpartition(".")[2]
+        return next((f" {unit}" for end, unit in _UNITS.items() if key.endswith(end)), "")
+
+
+def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
+    place = _locate(model, problem["loc"])
+    kind, found, context = problem["type"], problem["input"], problem.get("ctx", {})
+    if kind == "extra_forbidden":
+        key = str(problem["loc"][-1])
+        return f"{place.path}: unknown key; {choices(key, _keys(place.around))}"
+    if kind == "missing":
+        return f"{place.path}: missing; this key is required"
+    if kind.startswith("union_tag"):
+        return _wrong_tag(place, found)
+    if kind == "value_error":
+        prefix = f"{place.path}: " if place.path else ""
+        return prefix + str(context["error"])
+    prefix = f"{place.path}: found " if place.path else "found "
+    return f"{prefix}{_shown(found)}; {_allowed(kind, found, context, place, problem['msg'])}"
+
+
+def _wrong_tag(place: _Place, found: object) -> str:
+    tags = [tag for candidate in place.models for tag in _tags(candidate)]
+    if not isinstance(found, dict) or "kind" not in found:
+        return f"{place.path}.kind: missing; this key is required; allowed: {', '.join(tags)}"
+    tag = found["kind"]
+    return f"{place.path}.kind: found {_shown(tag)}; {choices(tag, tags)}"
+
+
+def _allowed(kind: str, found: object, context: dict[str, Any], place: _Place, message: str) -> str:
+    match kind.partition("_")[0]:
+        case "int" | "float" | "finite" as number:
+            noun = "a whole number" if number == "int" else "a number"
+            plainly = ", plainly written, such as 4096 or 4e9" if isinstance(found, str) else ""
+            return f"allowed: {noun}{place.unit}{plainly}"
+        case "string" if kind == "string_type":
+            quotes = f', in quotes: "{found}"' if isinstance(found, int | float) else ""
+            return f"allowed: text{quotes}"
+        case "string" if kind == "string_too_short":
+            return "allowed: text that is not empty"
+        case "string" if kind == "string_pattern_mismatch":
+            return f"allowed: text of the form {context['pattern']}"
+        case "bool":
+            return "allowed: true or false"
+        case "path":
+            return "allowed: a path"
+        case "literal":
+            known = [
+                word.strip("'") for word in context["expected"].replace(" or ", ", ").split(", ")
+            ]
+            return choices(found, known)
+        case "greater":
+            least = "at least {ge:g}" if "ge" in context else "more than {gt:g}"
+            return f"allowed: {least.format(**context)}{place.unit.replace(' of', '')}"
+        case "less":
+            most = "at most {le:g}" if "le" in context else "less than {lt:g}"
+            return f"allowed: {most.format(**context)}{place.unit.replace(' of', '')}"
+        case "tuple" | "list" | "too":
+            return "allowed: a list" + (" with at least one item" if kind == "too_short" else "")
+        case "model" | "dict":
+            return f"allowed: keys with values{_expected_keys(place.models)}"
+        case _:
+            return message
+
+
+def _expected_keys(models: tuple[type[BaseModel], ...]) -> str:
+    if len(models) > 1:
+        return f", one of them kind: {', '.join(tag for model in models for tag in _tags(model))}"
+    return f" ({', '.join(_keys(models[0]))})" if models else ""
+
+
+def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> _Place:
+    """Follow pydantic's location through the models. The tag of a union is a step that stands in
+    no file and is left out."""
+    path = ""
+    around = model
+    models: tuple[type[BaseModel], ...] = (model,)
+    for part in location:
+        if isinstance(part, int):
+            path += f"[{part}]"
+            continue
+        tagged = [candidate for candidate in models if part in _tags(candidate)]
+        if len(models) > 1 and tagged:
+            models = (tagged[0],)
+            continue
+        path += f".{part}" if path else part
+        if models:
+            around = models[0]
+            models = _models_at(around, part)
+    return _Place(path, models, around)
+
+
+def _models_at(model: type[BaseModel], key: str) -> tuple[type[BaseModel], ...]:
+    for name, field in model.model_fields.items():
+        if key in (name, field.alias):
+            return tuple(_models_in(field.annotation))
+    return ()
+
+
+def _models_in(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for argument in get_args(annotation) for found in _models_in(argument)]
+
+
+def _tags(model: type[BaseModel]) -> list[str]:
+    """The values of ``kind`` that choose this model out of a union."""
+    field = model.model_fields.get("kind")
+    if field is None or get_origin(field.annotation) is not Literal:
+        return []
+    return [str(value) for value in get_args(field.annotation)]
+
+
+def _keys(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _shown(found: object) -> str:
+    if found is None:
+        return "nothing"
+    if isinstance(found, dict):
+        return "keys with values"
+    if isinstance(found, list):
+        return "a list"
+    text = repr(found) if isinstance(found, str) else json.dumps(found)
+    return text if len(text) <= 80 else text[:77] + "..."

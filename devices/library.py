@@ -1,0 +1,38 @@
+"""Where profiles are found: measured ones by file or name, published ones by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from devices.description import catalog_names
+from devices.document import DocumentError, read_yaml
+from devices.explain import choices
+from devices.profile import DeviceProfile
+from devices.published import load_published, published_names
+
+MEASURED = Path("results") / "profiles"
+
+
+def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfile:
+    """A profile by path, or else by name: one in ``measured`` (with or without ``.yaml``) before a
+    published one of that name.
+
+    Raises :class:`~devices.document.DocumentError`, which lists what exists, or says how to measure
+    a board of the catalogue.
+    """
+    path = Path(name_or_path)
+    name = path.stem if path.suffix in {".yaml", ".yml"} else path.name
+    for candidate in (path, measured / path, measured / f"{name_or_path}.yaml"):
+        if candidate.is_file():
+            return read_yaml(candidate, DeviceProfile)
+    if len(path.parts) > 1:
+        raise DocumentError(f"{name_or_path}: no such file")
+    if name in published_names():
+        return load_published(name)
+    if name in catalog_names():
+        raise DocumentError(
+            f"no profile {name_or_path!r} yet; measure the board first:"
+            f" cli.py profile --device {name}"
+        )
+    known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
+    raise DocumentError(f"no profile {name_or_path!r}; {choices(name, known)}")
