@@ -88,13 +88,13 @@ def dump_yaml(document: StrictModel) -> str:
     return core_yaml.dump(data, end_marked=document.end_marked)
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, content: str | bytes) -> None:
     """Write next to ``path``, sync, rename. Raises :class:`OSError`; ``path`` is then untouched."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         Path(name).chmod(0o644)

@@ -71,7 +71,7 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "missing":
         return f"{place.path}: missing; this key is required"
     if kind.startswith("union_tag"):
-        return _wrong_tag(place, found)
+        return _wrong_tag(place, found, context["discriminator"].strip("'"))
     if kind == "value_error":
         prefix = f"{place.path}: " if place.path else ""
         return prefix + str(context["error"])
@@ -79,12 +79,11 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
     return f"{prefix}{_shown(found)}; {_allowed(kind, found, context, place, problem['msg'])}"
 
 
-def _wrong_tag(place: _Place, found: object) -> str:
-    tags = [tag for candidate in place.models for tag in _tags(candidate)]
-    if not isinstance(found, dict) or "kind" not in found:
-        return f"{place.path}.kind: missing; this key is required; allowed: {', '.join(tags)}"
-    tag = found["kind"]
-    return f"{place.path}.kind: found {_shown(tag)}; {choices(tag, tags)}"
+def _wrong_tag(place: _Place, found: object, key: str) -> str:
+    tags = [tag for candidate in place.models for tag in _tags(candidate).get(key, [])]
+    if not isinstance(found, dict) or key not in found:
+        return f"{place.path}.{key}: missing; this key is required; allowed: {', '.join(tags)}"
+    return f"{place.path}.{key}: found {_shown(found[key])}; {choices(found[key], tags)}"
 
 
 def _allowed(kind: str, found: object, context: dict[str, Any], place: _Place, message: str) -> str:
@@ -124,9 +123,12 @@ def _allowed(kind: str, found: object, context: dict[str, Any], place: _Place, m
 
 
 def _expected_keys(models: tuple[type[BaseModel], ...]) -> str:
-    if len(models) > 1:
-        return f", one of them kind: {', '.join(tag for model in models for tag in _tags(model))}"
-    return f" ({', '.join(_keys(models[0]))})" if models else ""
+    if not models:
+        return ""
+    if len(models) == 1:
+        return f" ({', '.join(_keys(models[0]))})"
+    key = next(iter(_tags(models[0])))
+    return f", one of them {key}: {', '.join(_tags(model)[key][0] for model in models)}"
 
 
 def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> _Place:
@@ -139,7 +141,7 @@ def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> _Place:
         if isinstance(part, int):
             path += f"[{part}]"
             continue
-        tagged = [candidate for candidate in models if part in _tags(candidate)]
+        tagged = [candidate for candidate in models if [part] in _tags(candidate).values()]
         if len(models) > 1 and tagged:
             models = (tagged[0],)
             continue
@@ -163,12 +165,14 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     return [found for argument in get_args(annotation) for found in _models_in(argument)]
 
 
-def _tags(model: type[BaseModel]) -> list[str]:
-    """The values of ``kind`` that choose this model out of a union."""
-    field = model.model_fields.get("kind")
-    if field is None or get_origin(field.annotation) is not Literal:
-        return []
-    return [str(value) for value in get_args(field.annotation)]
+def _tags(model: type[BaseModel]) -> dict[str, list[str]]:
+    """The keys that can have one value only, by which a union chooses this model."""
+    values = {
+        field.alias or name: [str(value) for value in get_args(field.annotation)]
+        for name, field in model.model_fields.items()
+        if get_origin(field.annotation) is Literal
+    }
+    return {key: tags for key, tags in values.items() if len(tags) == 1}
 
 
 def _keys(model: type[BaseModel]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from devices import core_yaml
 from devices.description import (
@@ -276,6 +278,42 @@ def test_a_wrong_value_is_named_with_what_is_allowed(
 def test_errors_inside_a_union_name_the_path_that_stands_in_the_file(tmp_path: Path) -> None:
     text = SSH_BOARD + "meter: {kind: hwmon, driver: ina3221, label: VDD_IN, rate_hz: fast}\n"
     assert complaint(tmp_path, text).startswith("board.yaml: meter.rate_hz: found 'fast'")
+
+
+class Circle(StrictModel):
+    shape: Literal["circle"]
+    radius: int
+
+
+class Square(StrictModel):
+    shape: Literal["square"]
+    side: int
+
+
+class Drawing(StrictModel):
+    parts: tuple[Annotated[Circle | Square, Field(discriminator="shape")], ...]
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        (
+            {"shape": "cricle"},
+            "parts[1].shape: found 'cricle'; did you mean circle? allowed: circle, square",
+        ),
+        ({"side": 1}, "parts[1].shape: missing; this key is required; allowed: circle, square"),
+        ({"shape": "square", "side": "a"}, "parts[1].side: found 'a'; allowed: a whole number"),
+        ({"shape": "square", "sied": 1}, "parts[1].side: missing; this key is required"),
+        (
+            "square",
+            "parts[1]: found 'square'; allowed: keys with values, one of them shape: circle,",
+        ),
+    ],
+)
+def test_an_item_of_a_list_is_named_by_its_place(part: object, said: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        validate({"parts": [{"shape": "square", "side": 1}, part]}, Drawing, "drawing")
+    assert str(caught.value).startswith(f"drawing: {said}")
 
 
 def test_only_the_first_problems_of_many_are_told(tmp_path: Path) -> None:
