@@ -102,7 +102,7 @@ class TrainingStep:
     def uncosted_graph(self) -> CostedGraph:
         """The scheduling problem with every cost zero and nothing pageable."""
         return CostedGraph(
-            name=self.name,
+            name=f"{self.name}, batch {self.batch}",
             ops=tuple(
                 Op(
                     name=op.name,
@@ -134,7 +134,7 @@ class TrainingStep:
         operations in place share one."""
         buffer = self.buffer
         return ExecutionPlan(
-            name=self.name,
+            name=f"{self.name}, batch {self.batch}",
             buffer_bytes={
                 tensor.name: tensor.bytes
                 for tensor in self.tensors
