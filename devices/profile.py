@@ -158,12 +158,14 @@ class Board(StrictModel):
 
 
 class Build(StrictModel):
-    """Which code was measured. Replay refuses a kernel library with another hash."""
+    """Which code was measured. Replay refuses a kernel library with another hash. ``blas`` is what
+    the library behind ``cblas`` says about itself."""
 
     kernels_sha256: str
     compiler: str
     flags: tuple[str, ...]
     matmul: str
+    blas: str | None = None
     threads: Annotated[int, Field(ge=1)]
 
 

@@ -1,0 +1,287 @@
+"""From the kernels' and the harness's sources to a program on the board, with its provenance.
+
+A native toolchain compiles on the board itself, a cross one on this computer; the steps are the
+same, taken on whichever machine has the compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import shlex
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from devices.description import CrossToolchain, NativeToolchain
+from devices.profile import Build
+from profiler.errors import BoardCommandFailed, BuildFailed
+from profiler.transports.base import CommandResult, Transport
+from profiler.transports.deadline import Deadline
+from profiler.transports.local import LocalTransport
+
+KERNELS = Path(__file__).parent / "kernels"
+HARNESS = Path(__file__).parent / "harness"
+
+KERNEL_FLAGS = ("-std=c99", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+"""On every board, ahead of its own flags. Which products and sums are fused is written in the
+kernels, so that compilers with different habits round alike."""
+
+HARNESS_FLAGS = ("-std=gnu11",)
+LIBRARIES = ("-lm", "-lpthread")
+PROGRAM = "joulewright-harness"
+
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+"""What the program must run with: schedules are for one thread, and OpenBLAS would start more."""
+
+_SOURCE = "source"  # the directory of the sources, in the private directory of the machine
+_SHOWN_ERRORS = 5
+
+Toolchain: TypeAlias = NativeToolchain | CrossToolchain
+Progress: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BuiltHarness:
+    """A program on the board, to be run with ``environment``."""
+
+    path: str
+    record: Build
+    environment: Mapping[str, str]
+
+
+def build(
+    transport: Transport,
+    toolchain: Toolchain,
+    *,
+    timeout_s: float,
+    progress: Progress | None = None,
+    kernels: Path = KERNELS,
+    harness: Path = HARNESS,
+) -> BuiltHarness:
+    """Compile, and leave the program in the board's private directory. ``progress`` is told each
+    step. Raises :class:`~profiler.errors.BuildFailed`, and what the transport raises."""
+    sources = _Sources(_read(kernels), _read(harness))
+    deadline = Deadline(timeout_s)
+    tell = progress or (lambda _step: None)
+    match toolchain:
+        case NativeToolchain():
+            record = _Machine(transport, toolchain, deadline, tell).build(sources)
+        case CrossToolchain():
+            with LocalTransport() as here, tempfile.TemporaryDirectory() as scratch:
+                record = _Machine(here, toolchain, deadline, tell).build(sources)
+                program = Path(scratch) / PROGRAM
+                here.get(PROGRAM, program, timeout_s=deadline.remaining_s)
+                tell("copying the program to the board")
+                transport.put(program, PROGRAM, timeout_s=deadline.remaining_s, executable=True)
+    return BuiltHarness(f"{transport.directory}/{PROGRAM}", record, ENVIRONMENT)
+
+
+Files: TypeAlias = Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class _Sources:
+    kernels: Files
+    harness: Files
+
+    def hash(self, flags: tuple[str, ...]) -> str:
+        """Of everything that shapes the kernels' object code, except the compiler."""
+        digest = hashlib.sha256()
+        for name, content in self.kernels.items():
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        digest.update("\0".join(flags).encode())
+        return digest.hexdigest()
+
+    def write_archive(self, path: Path) -> None:
+        """A plain tar: boards without gzip unpack it too."""
+        with tarfile.open(path, "w") as archive:
+            for directory, files in (("kernels", self.kernels), ("harness", self.harness)):
+                for name, content in files.items():
+                    entry = tarfile.TarInfo(f"{_SOURCE}/{directory}/{name}")
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
+
+
+def _read(directory: Path) -> Files:
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if path.suffix in {".c", ".h"}
+    }
+
+
+@dataclass(frozen=True)
+class _Blas:
+    """A BLAS that may be there; ``prefix`` is what its build put before every symbol."""
+
+    prefix: str
+    link: tuple[str, ...]
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        return ("-DJW_CBLAS", f"-DJW_CBLAS_SGEMM={self.prefix}cblas_sgemm")
+
+
+_BLAS_PROBE = """
+#include <stdio.h>
+#include <string.h>
+void JW_CBLAS_SGEMM(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                    float, float *, int);
+char *JW_BLAS_CONFIG(void);
+int main(void) {
+    const float a = 2.0f, b = 3.0f;
+    float c = 0.0f;
+    JW_CBLAS_SGEMM(101, 111, 111, 1, 1, 1, 1.0f, &a, 1, &b, 1, 0.0f, &c, 1);
+    puts(JW_BLAS_CONFIG());
+    return c == 6.0f ? 0 : 1;
+}
+"""
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """The machine that has the compiler: the board, or this computer for a cross compiler."""
+
+    transport: Transport
+    toolchain: Toolchain
+    deadline: Deadline
+    tell: Progress
+
+    def build(self, sources: _Sources) -> Build:
+        version = self._compiler_version()
+        with tempfile.TemporaryDirectory() as scratch:
+            archive = Path(scratch) / "sources.tar"
+            sources.write_archive(archive)
+            probe = Path(scratch) / "probe.c"
+            probe.write_text(_BLAS_PROBE)
+            for path in (archive, probe):
+                self.transport.put(path, path.name, timeout_s=self._left_s())
+        self.transport.run(["tar", "-xf", archive.name], timeout_s=self._left_s())
+        blas, blas_config = self._choose_blas(probe.name)
+        flags = (*KERNEL_FLAGS, *self.toolchain.flags, *(blas.defines if blas else ()))
+        objects = [
+            *self._compile("kernels", sources.kernels, flags),
+            *self._compile("harness", sources.harness, (*HARNESS_FLAGS, *self.toolchain.flags)),
+        ]
+        self.tell("linking")
+        link = (*(blas.link if blas else ()), *LIBRARIES)
+        self._compiler(*self.toolchain.flags, *objects, "-o", PROGRAM, *link)
+        return Build(
+            kernels_sha256=sources.hash(flags),
+            compiler=version,
+            flags=flags,
+            matmul="cblas" if blas else "in-tree",
+            blas=blas_config,
+            threads=1,
+        )
+
+    def _compiler_version(self) -> str:
+        result = self._try_compiler("--version")
+        if result.exit_code == 127:
+            command = self.toolchain.compiler
+            where = self.transport.name if isinstance(self.toolchain, NativeToolchain) else "here"
+            raise BuildFailed(
+                f"{where}: there is no {command}; install it with: sudo apt install"
+                f" {_package_of(shlex.split(command)[0])}"
+            )
+        self._require_success(result)
+        return result.stdout.splitlines()[0].strip() if result.stdout.strip() else "unknown"
+
+    def _choose_blas(self, probe: str) -> tuple[_Blas | None, str | None]:
+        """The first BLAS that links and multiplies, and what it says about itself."""
+        if self.toolchain.matmul == "in-tree":
+            return None, None
+        self.tell("looking for a BLAS")
+        said = ""
+        for blas in self._known_blas():
+            arguments = (*blas.defines, f"-DJW_BLAS_CONFIG={blas.prefix}openblas_get_config")
+            result = self._try_compiler(*arguments, probe, "-o", "probe", *blas.link)
+            if result.exit_code == 0 and isinstance(self.toolchain, CrossToolchain):
+                return blas, None  # what it built does not run here
+            if result.exit_code == 0:
+                result = self.transport.run(
+                    ["./probe"], timeout_s=self._left_s(), environment=ENVIRONMENT, check=False
+                )
+            if result.exit_code == 0:
+                return blas, result.stdout.strip()
+            said = _first_errors(result)
+        if self.toolchain.matmul == "cblas":
+            raise BuildFailed(
+                f"{self.transport.name}: the description asks for cblas, but no OpenBLAS links"
+                f" there ({said}); install it with: sudo apt install libopenblas-dev"
+            )
+        return None, None
+
+    def _known_blas(self) -> list[_Blas]:
+        known = [_Blas("", ("-lopenblas",))]
+        if isinstance(self.transport, LocalTransport) and isinstance(
+            self.toolchain, NativeToolchain
+        ):
+            import scipy_openblas32 as wheel
+
+            directory = wheel.get_lib_dir()
+            link = (f"-L{directory}", f"-l{wheel.get_library()}", f"-Wl,-rpath,{directory}")
+            known.insert(0, _Blas("scipy_", link))
+        return known
+
+    def _compile(self, directory: str, files: Files, flags: tuple[str, ...]) -> list[str]:
+        """Each source by itself, so that progress shows and errors are of one file."""
+        names = [name for name in files if name.endswith(".c")]
+        objects = []
+        for count, name in enumerate(names, 1):
+            self.tell(f"compiling {directory}/{name} ({count} of {len(names)})")
+            source = f"{_SOURCE}/{directory}/{name}"
+            objects.append(f"{source}.o")
+            self._compiler(*flags, "-I", f"{_SOURCE}/kernels", "-c", source, "-o", objects[-1])
+        return objects
+
+    def _compiler(self, *arguments: str) -> None:
+        self._require_success(self._try_compiler(*arguments))
+
+    def _try_compiler(self, *arguments: str) -> CommandResult:
+        command = [*shlex.split(self.toolchain.compiler), *arguments]
+        try:
+            return self.transport.run(
+                command, timeout_s=self._left_s(), environment={"LC_ALL": "C"}, check=False
+            )
+        except BoardCommandFailed as failure:
+            raise BuildFailed(str(failure)) from failure
+
+    def _require_success(self, result: CommandResult) -> None:
+        if result.exit_code == 0:
+            return
+        hint = ""
+        if re.search(r"std(io|lib|int|def)\.h.*No such file", result.stderr):
+            hint = "; the C library's headers are missing: sudo apt install libc6-dev"
+        raise BuildFailed(
+            f"{self.transport.name}: {result.command} exited with {result.exit_code}:"
+            f" {_first_errors(result)}{hint}"
+        )
+
+    def _left_s(self) -> float:
+        if self.deadline.expired:
+            raise BuildFailed(
+                f"{self.transport.name}: the build did not finish within"
+                f" {self.deadline.seconds:g} s"
+            )
+        return self.deadline.remaining_s
+
+
+def _first_errors(result: CommandResult) -> str:
+    lines = result.stderr.strip().splitlines()
+    errors = [line for line in lines if re.search(r"error|undefined|No space", line)]
+    return "\n".join((errors or lines[-_SHOWN_ERRORS:])[:_SHOWN_ERRORS])
+
+
+def _package_of(compiler: str) -> str:
+    """Debian's package of a compiler, by the way in which it names them."""
+    name = Path(compiler).name
+    if name == "cc":
+        return "gcc"
+    target, _, tool = name.rpartition("-")
+    return f"{tool}-{target}" if target and tool in {"gcc", "g++"} else name

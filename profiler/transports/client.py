@@ -1,0 +1,74 @@
+"""How sessions recognise the leftovers of dead ones: each holds a lock on this computer while its
+process lives, and the kernel lets go of it however that process ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import secrets
+from pathlib import Path
+
+_TOKEN = re.compile(r"[0-9a-f]{32}")
+
+
+class ClientLock:
+    """``token`` names the session, here and on the board. Where no lock file can be made the
+    session works all the same; it is then recognised as dead by its age only."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_hex(16)
+        self._handle: int | None = None
+
+    def acquire(self) -> None:
+        try:
+            _directory().mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._handle = _lock(_directory() / self.token, os.O_CREAT)
+        except OSError:
+            self._handle = None
+
+    def release(self, *, cleaned: bool) -> None:
+        """``cleaned``: nothing is left on the board that a later session would have to remove."""
+        if self._handle is not None:
+            if cleaned:
+                forget(self.token)
+            os.close(self._handle)
+            self._handle = None
+
+
+def is_dead(token: str) -> bool:
+    """Whether a process of this computer began that session and has ended since. False also of a
+    session that another computer began, and of names that no session has."""
+    if not _TOKEN.fullmatch(token):
+        return False
+    try:
+        handle = _lock(_directory() / token, 0)
+    except OSError:
+        return False
+    os.close(handle)
+    return True
+
+
+def forget(token: str) -> None:
+    """Once a dead session's leftovers are gone."""
+    (_directory() / token).unlink(missing_ok=True)
+
+
+def is_token(name: str) -> bool:
+    return _TOKEN.fullmatch(name) is not None
+
+
+def _directory() -> Path:
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "joulewright" / "clients"
+
+
+def _lock(path: Path, flags: int) -> int:
+    """Raises :class:`OSError` if it is locked already."""
+    handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        raise
+    return handle

@@ -1,0 +1,77 @@
+"""This computer as the board."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+from typing import BinaryIO
+
+from profiler.transports.deadline import Deadline
+from profiler.transports.link import NoAnswerError, Sink
+from profiler.transports.posix import PosixTransport
+
+_CHUNK_BYTES = 64 * 1024
+
+
+class LocalTransport(PosixTransport):
+    """Commands run here, with the same private directory and time limits as on any board."""
+
+    def __init__(self) -> None:
+        super().__init__(_LocalLink())
+
+
+class _LocalLink:
+    """Implements :class:`~profiler.transports.link.Link`."""
+
+    name = "local"
+    patience_s = 0.0
+
+    def open(self, *, timeout_s: float) -> None:
+        """There is nothing to connect to."""
+
+    def execute(
+        self, script: str, *, timeout_s: float, source: BinaryIO | None, out: Sink, err: Sink
+    ) -> int:
+        deadline = Deadline(timeout_s)
+        # A session of its own: Ctrl-C in the terminal is for this process, which then ends the
+        # shell, and on closing what the shell supervises.
+        with subprocess.Popen(
+            ["sh", "-c", script],
+            stdin=subprocess.DEVNULL if source is None else source,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        ) as shell:
+            try:
+                _pass_on(shell, out, err, deadline)
+                return shell.wait(deadline.remaining_s)
+            except subprocess.TimeoutExpired:
+                raise NoAnswerError(timeout_s) from None
+            finally:
+                if shell.returncode is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(shell.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """There is nothing to disconnect from."""
+
+
+def _pass_on(shell: subprocess.Popen[bytes], out: Sink, err: Sink, deadline: Deadline) -> None:
+    """Until both streams end. Raises :class:`subprocess.TimeoutExpired`."""
+    with selectors.DefaultSelector() as selector:
+        for stream, sink in ((shell.stdout, out), (shell.stderr, err)):
+            if stream is not None:
+                selector.register(stream, selectors.EVENT_READ, sink)
+        while selector.get_map():
+            ready = selector.select(deadline.remaining_s)
+            if not ready and deadline.expired:
+                raise subprocess.TimeoutExpired(shell.args, deadline.seconds)
+            for key, _ in ready:
+                chunk = os.read(key.fd, _CHUNK_BYTES)
+                if chunk:
+                    key.data(chunk)
+                else:
+                    selector.unregister(key.fileobj)

@@ -1,0 +1,255 @@
+"""The shell scripts by which a session lives on a board.
+
+They keep to POSIX sh and to what both busybox and Debian bring (``setsid``, ``mkdir``, ``mv``,
+``cat``, ``head``, ``wc``, ``cut``, ``df``, ``find``), since they run on whatever the board has.
+
+A session's private directory and what is in it besides the caller's own files::
+
+    PARENT/session.TOKEN/           mode 0700; the client made up the token
+        .joulewright/
+            boot                    the board's boot id when the session began
+            seen                    touched by every call: when the client was last heard of
+            JOB/process             "pid start-time boot-id" of the leader of the job's group
+            JOB/running             renamed to exit-CODE or timed-out when it is over, which
+                                    a full disk does not prevent
+            JOB/stdout JOB/stderr   of a detached command
+
+A directory is renamed to ``PARENT/closing.TOKEN`` before its jobs are ended: a job that is being
+started meanwhile then finds no place to note its process, and gives up.
+"""
+
+from __future__ import annotations
+
+import math
+import posixpath
+import shlex
+from collections.abc import Mapping, Sequence
+
+CONTROL = ".joulewright"
+
+DIRECTORY_GONE = 97
+"""Exit code of a script whose session directory is not there any more."""
+
+STALE_AFTER_MINUTES = 7 * 24 * 60
+"""A session that another computer began is left alone until it was silent for that long."""
+
+_FUNCTIONS = r"""
+boot_id() { cat /proc/sys/kernel/random/boot_id 2>/dev/null; }
+
+pause() { sleep 0.1 2>/dev/null || sleep 1; }
+
+# Is the process that leads the job's group still the one that was noted? Sets leader.
+lives() {
+  read -r leader born boot 2>/dev/null <"$1/process" || return 1
+  [ "$boot" = "$(boot_id)" ] || return 1
+  [ "$(cut -d' ' -f22 "/proc/$leader/stat" 2>/dev/null)" = "$born" ] || return 1
+  [ "$(cut -d' ' -f3 "/proc/$leader/stat" 2>/dev/null)" != Z ]
+}
+
+# End the groups of these jobs: asked first, two seconds later killed.
+end_jobs() {
+  for job in "$@"; do lives "$job" && kill -TERM "-$leader" 2>/dev/null; done
+  tries=0
+  for job in "$@"; do
+    while [ "$tries" -lt 20 ] && lives "$job"; do pause; tries=$((tries + 1)); done
+  done
+  for job in "$@"; do lives "$job" && kill -KILL "-$leader" 2>/dev/null; done
+}
+
+# Remove a session, alive or dead: $1 is its parent, $2 its token.
+remove_session() {
+  mv -- "$1/session.$2" "$1/closing.$2" 2>/dev/null
+  end_jobs "$1/closing.$2/.joulewright"/*/
+  for again in 1 2 3 4 5; do
+    rm -rf -- "$1/closing.$2" 2>/dev/null && return
+    pause
+  done
+  rm -rf -- "$1/closing.$2"
+}
+"""
+
+# $1 job directory, $2 time limit in seconds or nothing if detached, $3 the limit in whole seconds,
+# then the command. Runs as leader of its own session, which its time keeper belongs to as well.
+_SUPERVISE = r"""
+job=$1 limit=$2 whole=$3
+shift 3
+trap : TERM
+born=$(cut -d' ' -f22 "/proc/$$/stat")
+echo "$$ $born $(cat /proc/sys/kernel/random/boot_id)" >"$job/process" || exit 1
+: >"$job/running" || exit 1
+if [ "$limit" ]; then
+  (
+    sleep "$limit" || sleep "$whole"
+    mv "$job/running" "$job/timed-out" || exit
+    trap "" TERM
+    kill -TERM 0
+    sleep 2
+    kill -KILL 0
+  ) >/dev/null 2>&1 &
+else
+  exec >"$job/stdout" 2>"$job/stderr"
+fi
+(exec "$@")
+mv "$job/running" "$job/exit-$?" 2>/dev/null
+kill -KILL 0
+"""
+
+
+def quote_path(path: str) -> str:
+    """A path as a word of a script: safe from the shell, and from commands that would take a
+    leading dash for an option."""
+    return shlex.quote(path if path.startswith("/") else f"./{path}")
+
+
+def open_session(token: str) -> str:
+    """Make the private directory, print it, and then a line ``TOKEN young|old`` for each other
+    session there. Can be repeated."""
+    return f"""{_FUNCTIONS}
+umask 077
+command -v setsid >/dev/null || {{
+  echo "the board has no setsid; install util-linux, or a busybox with it" >&2
+  exit 1
+}}
+parent=
+for candidate in "${{XDG_CACHE_HOME:-${{HOME:-/nonexistent}}/.cache}}/joulewright" \\
+                 "${{TMPDIR:-/tmp}}/joulewright-$(id -u)"; do
+  mkdir -p -- "$candidate" 2>/dev/null
+  if [ -O "$candidate" ] && [ -w "$candidate" ]; then parent=$candidate; break; fi
+done
+[ "$parent" ] || {{ echo "neither ~/.cache nor TMPDIR can be written" >&2; exit 1; }}
+cd -- "$parent" && parent=$(pwd) || exit
+mkdir -p session.{token}/{CONTROL} &&
+: >session.{token}/{CONTROL}/seen &&
+boot_id >session.{token}/{CONTROL}/boot || {{
+  rm -rf session.{token}
+  df -Pk . | tail -n 1 >&2
+  exit 1
+}}
+printf '%s\\n' "$parent/session.{token}"
+read -r uptime rest </proc/uptime
+for other in session.* closing.*; do
+  [ "$other" != session.{token} ] && [ -d "$other" ] || continue
+  age=young
+  seen=$other/{CONTROL}/seen
+  [ -e "$seen" ] || seen=$other
+  if [ "$(find "$seen" -prune -mmin +{STALE_AFTER_MINUTES} 2>/dev/null)" ]; then age=old; fi
+  # A clock that was set since does not make a session of this boot older than the boot.
+  if [ "$(cat "$other/{CONTROL}/boot" 2>/dev/null)" = "$(boot_id)" ] &&
+     [ "${{uptime%%.*}}" -lt {STALE_AFTER_MINUTES * 60} ]; then age=young; fi
+  for job in "$other/{CONTROL}"/*/; do if lives "$job"; then age=young; fi; done
+  echo "${{other#*.}} $age"
+done
+"""
+
+
+def remove_sessions(parent: str, tokens: Sequence[str]) -> str:
+    """End every job of these sessions and remove their directories. Can be repeated."""
+    words = " ".join(shlex.quote(token) for token in tokens)
+    return f"""{_FUNCTIONS}
+cd /
+for token in {words}; do remove_session {shlex.quote(parent)} "$token"; done
+"""
+
+
+def put(directory: str, remote: str, *, token: str, size_bytes: int, executable: bool) -> str:
+    """Standard input becomes a file; ``free KIBIBYTES DIRECTORY`` on standard error otherwise."""
+    target = quote_path(remote)
+    part = quote_path(posixpath.join(posixpath.dirname(remote), f".{token}.part"))
+    return f"""{_enter(directory)}
+umask 077
+if [ -d {target} ]; then echo "it is a directory" >&2; exit 1; fi
+cat >{part} && [ "$(wc -c <{part})" -eq {size_bytes} ] &&
+chmod {"700" if executable else "600"} {part} && mv -f {part} {target} && exit
+rm -f {part}
+df -Pk . | {{ read -r header; read -r device size used free rest; echo "free $free" >&2; }}
+exit 1
+"""
+
+
+def get(directory: str, remote: str) -> str:
+    """A file on standard output, ``size BYTES`` on standard error. Of a file that grows meanwhile,
+    as much as there was at the beginning."""
+    source = quote_path(remote)
+    return f"""{_enter(directory)}
+size=$(wc -c <{source}) && head -c "$((size))" {source} && echo "size $((size))" >&2
+"""
+
+
+def run(
+    directory: str,
+    job: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    time_limit_s: float,
+) -> str:
+    """A command with its output, then ``JOB exit-CODE`` or ``JOB timed-out`` as the last line of
+    standard error."""
+    place = f"{directory}/{CONTROL}/{job}"
+    words = [place, f"{time_limit_s:.3f}", str(math.ceil(time_limit_s)), *argv]
+    return f"""{_enter(directory)}
+mkdir {shlex.quote(place)} || exit
+exec 3>&2 2>/dev/null
+{_export(environment)}
+setsid sh -c {shlex.quote(_SUPERVISE)} sh {shlex.join(words)} </dev/null 2>&3 3>&- &
+wait $!
+for state in {shlex.quote(place)}/exit-* {shlex.quote(place)}/timed-out; do
+  if [ -e "$state" ]; then printf '\\n%s %s\\n' {job} "${{state##*/}}" >&3; fi
+done
+rm -rf {shlex.quote(place)}
+exit 0
+"""
+
+
+def start(directory: str, job: str, argv: Sequence[str], environment: Mapping[str, str]) -> str:
+    """A detached command. Repeated with the same job, it starts nothing."""
+    place = f"{directory}/{CONTROL}/{job}"
+    words = [place, "", "", *argv]
+    # The pipe closes once the supervisor has noted its process and opened its output files.
+    return f"""{_enter(directory)}
+if [ -d {shlex.quote(place)} ]; then exit 0; fi
+mkdir {shlex.quote(place)} || exit
+{_export(environment)}
+(setsid sh -c {shlex.quote(_SUPERVISE)} sh {shlex.join(words)} </dev/null &) | cat
+[ -e {shlex.quote(place)}/process ]
+"""
+
+
+def poll(directory: str, job: str) -> str:
+    """Print ``running``, ``exit-CODE`` or ``vanished``."""
+    place = shlex.quote(f"{directory}/{CONTROL}/{job}")
+    return f"""{_enter(directory)}
+state=vanished
+if lives {place}; then state=running; fi
+for over in {place}/exit-*; do
+  if [ -e "$over" ]; then state=${{over##*/}}; fi
+done
+echo "$state"
+"""
+
+
+def output(directory: str, job: str) -> str:
+    place = shlex.quote(f"{directory}/{CONTROL}/{job}")
+    return f"""{_enter(directory)}
+cat {place}/stdout && cat {place}/stderr >&2
+"""
+
+
+def stop(directory: str, job: str) -> str:
+    """End a detached command; one that had to be killed has exit code 137, as a shell says it."""
+    place = shlex.quote(f"{directory}/{CONTROL}/{job}")
+    return f"""{_enter(directory)}
+end_jobs {place}
+mv {place}/running {place}/exit-137 2>/dev/null
+exit 0
+"""
+
+
+def _enter(directory: str) -> str:
+    return f"""{_FUNCTIONS}
+cd -- {shlex.quote(directory)} || exit {DIRECTORY_GONE}
+: >{CONTROL}/seen"""
+
+
+def _export(environment: Mapping[str, str]) -> str:
+    return "\n".join(f"export {name}={shlex.quote(text)}" for name, text in environment.items())
