@@ -528,7 +528,7 @@ for _entry, _source, _target in (
         _ELEMENTS,
         _vectors(_source),
         _vectors(_target),
-        lambda a: 0,
+        lambda _: 0,
         in_place={_target: _source},
     )
 
@@ -612,14 +612,14 @@ _define(
     _CONCAT,
     lambda a: _concat_parts(a, ""),
     lambda a: (_concat_whole(a, "output"),),
-    lambda a: 0,
+    lambda _: 0,
 )
 _define(
     "concat.input_gradient",
     _CONCAT,
     lambda a: (_concat_whole(a, "output_gradient"),),
     lambda a: _concat_parts(a, "_gradient"),
-    lambda a: 0,
+    lambda _: 0,
 )
 
 # --- attention --------------------------------------------------------------------------------
@@ -727,7 +727,7 @@ _define(
         _matrix(a, "table", "vocabulary", "features"),
     ),
     lambda a: (_matrix(a, "output", "rows", "features"),),
-    lambda a: 0,
+    lambda _: 0,
 )
 _define(
     "embedding.parameter_gradient",
@@ -753,7 +753,7 @@ _define(
     "softmax_cross_entropy.forward",
     _CROSS_ENTROPY,
     lambda a: (_logits(a), _indices(a, "labels", "classes")),
-    lambda a: (Operand("loss", (1,)),),
+    lambda _: (Operand("loss", (1,)),),
     lambda a: 12 * a["rows"] * a["classes"],
 )
 _define(
@@ -768,7 +768,7 @@ _define(
     "mean_squared_error.forward",
     _ELEMENTS,
     _vectors("prediction", "target"),
-    lambda a: (Operand("loss", (1,)),),
+    lambda _: (Operand("loss", (1,)),),
     _per_element(3),
 )
 _define(

@@ -3,7 +3,7 @@ step with nothing recomputed or paged, and the least that any single operation n
 
 from __future__ import annotations
 
-from solver.graph import CostedGraph
+from solver.graph import CostedGraph, Op
 from solver.liveness import with_frees
 from solver.schedule import Compute, Coverage, Step
 
@@ -29,16 +29,20 @@ def keep_everything(graph: CostedGraph) -> tuple[Step, ...]:
     return with_frees(graph, [Compute(op=op.name) for op in graph.ops])
 
 
-def floor_bytes(graph: CostedGraph, covers: Coverage = "all") -> tuple[int, str]:
-    """The most that a single op needs by itself (reads, writes, workspace), and that op's name: no
-    schedule needs less."""
+def least_ram_bytes(graph: CostedGraph, covers: Coverage = "all") -> tuple[int, str]:
+    """What every schedule needs: the most that a single op takes by itself (reads, writes,
+    workspace), or what is in RAM when the step begins or ends, if that is more. With the name of
+    that op, or a phrase for the other two."""
     uncounted = uncounted_tensors(graph, covers)
     size = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
 
-    def footprint(index: int) -> int:
-        op = graph.ops[index]
+    def footprint(op: Op) -> int:
         shared = sum(min(size[written], size[read]) for written, read in op.in_place.items())
         return sum(size[name] for name in {*op.reads, *op.writes}) - shared + op.workspace_bytes
 
-    worst = max(range(len(graph.ops)), key=footprint)
-    return footprint(worst), graph.ops[worst].name
+    needs = [(footprint(op), op.name) for op in graph.ops]
+    begin = [t for t in graph.tensors if t.name not in graph.producer and t.home != "storage"]
+    end = [t for t in graph.tensors if t.persist == "ram"]
+    needs.append((sum(size[t.name] for t in begin), "what is in RAM when the step begins"))
+    needs.append((sum(size[t.name] for t in end), "what must be in RAM when the step ends"))
+    return max(needs, key=lambda need: need[0])

@@ -5,6 +5,7 @@ passing here.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -58,7 +59,7 @@ def replay(graph: CostedGraph, steps: Sequence[Step], covers: Coverage = "all") 
     peak_step = max(range(len(moments)), key=lambda i: moments[i].bytes_during, default=0)
     return Replay(
         moments=tuple(moments),
-        energy_j=sum(moment.energy_j for moment in moments),
+        energy_j=math.fsum(moment.energy_j for moment in moments),
         time_s=board.clock_s,
         peak_bytes=moments[peak_step].bytes_during if moments else board.resident_bytes,
         peak_step=peak_step,
@@ -95,8 +96,7 @@ class _Board:
         self._ops = {op.name: op for op in graph.ops}
         uncounted = uncounted_tensors(graph, covers)
         self._counted_bytes = {
-            tensor.name: 0 if tensor.name in uncounted else tensor.bytes
-            for tensor in graph.tensors
+            tensor.name: 0 if tensor.name in uncounted else tensor.bytes for tensor in graph.tensors
         }
         sources = [tensor for tensor in graph.tensors if tensor.name not in graph.producer]
         # Tensors in RAM, each with the step that last made, read or paged it out.

@@ -1,0 +1,77 @@
+"""What would do, where nothing does: the smallest RAM budget and the shortest deadline."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from solver.baselines import page_everything
+from solver.footprint import keep_everything, least_ram_bytes
+from solver.options import SolverOptions
+from solver.problem import Problem
+from solver.referee import RefereeError, replay
+from solver.schedule import Compute
+from solver.search import Search
+
+# How long an answer is sought: it is advice on a problem that is known to be infeasible.
+_SEARCH_S = 30.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The smallest RAM budget that would do with everything else unchanged, the op that sets it, and
+    the shortest deadline; each None where no value of it alone would do."""
+
+    ram_bytes: int | None = None
+    op: str | None = None
+    deadline_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def advise(problem: Problem, options: SolverOptions) -> Advice:
+    ram = _smallest_ram(problem, options)
+    if problem.budget.deadline_s is None:
+        return ram
+    deadline = _shortest_deadline(problem, options)
+    return replace(ram, deadline_s=deadline.deadline_s, notes=(*ram.notes, *deadline.notes))
+
+
+def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
+    least, op = least_ram_bytes(problem.graph, problem.budget.covers)
+    enough = replay(problem.graph, keep_everything(problem.graph), problem.budget.covers).peak_bytes
+    roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
+    search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
+    for steps in (page_everything(roomy), keep_everything(problem.graph)):
+        with suppress(RefereeError):  # late, or it pages where paging is excluded
+            search.offer(steps)
+    if not search.proven:
+        search.run(time.monotonic() + _SEARCH_S)
+    if search.steps is None or search.value is None:
+        return Advice()
+    result = replay(problem.graph, search.steps, problem.budget.covers)
+    peak = search.steps[result.peak_step]
+    if isinstance(peak, Compute) and result.peak_bytes > least:
+        op = peak.op
+    notes = () if search.proven else (_unproven("RAM budget", search.bound, "bytes"),)
+    return Advice(ram_bytes=result.peak_bytes, op=op, notes=notes)
+
+
+def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
+    least, _ = least_ram_bytes(problem.graph, problem.budget.covers)
+    if problem.budget.ram_bytes < least:
+        return Advice()
+    patient = Problem(problem.graph, problem.budget.model_copy(update={"deadline_s": None}))
+    search = Search(patient, "time", options, bound=problem.least_time_s)
+    with suppress(RefereeError):  # it needs more RAM than there is
+        search.offer(page_everything(patient))
+    search.run(time.monotonic() + _SEARCH_S)
+    if search.value is None:
+        return Advice()
+    notes = () if search.proven else (_unproven("deadline", search.bound, "s"),)
+    return Advice(deadline_s=search.value, notes=notes)
+
+
+def _unproven(what: str, bound: float | None, unit: str) -> str:
+    least = "" if bound is None else f"; at least {bound:.6g} {unit} are needed"
+    return f"the smallest {what} is the best found in {_SEARCH_S:.0f} s, not proven{least}"

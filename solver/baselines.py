@@ -1,0 +1,49 @@
+"""Schedules that need no search."""
+
+from __future__ import annotations
+
+from solver.liveness import with_frees
+from solver.problem import Problem
+from solver.schedule import Compute, PageIn, PageOut, Step
+
+
+def page_everything(problem: Problem) -> tuple[Step, ...]:
+    """Every op once, in order; whatever the next op does not read goes to storage, and comes back
+    right before it is read. No schedule without recomputation needs less RAM; few cost more."""
+    tensors = problem.graph.tensors
+    resident = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
+    stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
+    actions: list[Step] = []
+
+    def has_further_use(i: int, after: int) -> bool:
+        return tensors[i].persist is not None or any(j > after for j in problem.readers[i])
+
+    def put_away(after: int, keep: set[int]) -> None:
+        for i in sorted(resident - keep):
+            if not has_further_use(i, after):
+                resident.discard(i)
+            elif problem.can_page_in[i]:
+                if i not in stored and problem.can_page_out[i]:
+                    actions.append(PageOut(tensor=tensors[i].name))
+                    stored.add(i)
+                resident.discard(i)
+
+    def bring(i: int) -> None:
+        if i not in resident:
+            actions.append(PageIn(tensor=tensors[i].name))
+            resident.add(i)
+
+    for k, op in enumerate(problem.graph.ops):
+        put_away(k - 1, set(problem.reads[k]))
+        for i in problem.reads[k]:
+            bring(i)
+        actions.append(Compute(op=op.name))
+        resident.update(problem.writes[k])
+        resident.difference_update(problem.consumes[k])
+    for i, tensor in enumerate(tensors):
+        if tensor.persist == "ram":
+            bring(i)
+        if tensor.persist == "storage" and i not in stored:
+            bring(i)
+            actions.append(PageOut(tensor=tensor.name))
+    return with_frees(problem.graph, actions)

@@ -1,0 +1,127 @@
+"""CBC, HiGHS or Gurobi through python-mip, in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self, TypeAlias, get_args
+
+from solver.engine_messages import Finished, Growth, Ready, Run, Said
+from solver.program import Program
+
+EngineName: TypeAlias = Literal["highs", "cbc", "gurobi"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+
+_POLL_S = 0.2
+
+
+class EngineFailed(RuntimeError):
+    """The engine's process ended, or the engine gave up; the message says how."""
+
+
+class Engine:
+    """One engine at work on one program that grows between runs. A context manager: leaving it
+    ends the process at once, whatever it is doing. ``version`` is known once it has said something."""
+
+    def __init__(self, name: EngineName) -> None:
+        self.version: str = name
+        self._name = name
+        self._sent_columns = 0
+        self._sent_rows = 0
+        ours, theirs = Pipe()
+        self._connection = ours
+        root = Path(__file__).parent.parent
+        path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "solver.engine_worker", name, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def minimise(
+        self,
+        program: Program,
+        *,
+        absolute_gap: float,
+        threads: int,
+        start: list[float] | None,
+        deadline: float,
+    ) -> Iterator[Said]:
+        """What the engine says, as it says it, until it has finished or ``deadline`` (on
+        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`.
+
+        Raises :class:`EngineFailed` if the process dies or the engine reports an error.
+        """
+        self._send(Run(self._growth(program), absolute_gap, threads, start))
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                yield Finished("stopped")
+                return
+            if self._connection.poll(min(remaining, _POLL_S)):
+                said = self._receive()
+                if isinstance(said, Ready):
+                    self.version = said.version
+                    continue
+                if isinstance(said, Finished) and said.outcome == "failed":
+                    raise EngineFailed(f"{self._name}: {said.reason}")
+                yield said
+                if isinstance(said, Finished):
+                    return
+
+    def _growth(self, program: Program) -> Growth:
+        columns, rows = self._sent_columns, self._sent_rows
+        self._sent_columns, self._sent_rows = len(program.cost), len(program.rows)
+        return Growth(
+            program.lower[columns:],
+            program.upper[columns:],
+            program.cost[columns:],
+            program.integer[columns:],
+            program.rows[rows:],
+        )
+
+    def _send(self, run: Run) -> None:
+        try:
+            self._connection.send(run)
+        except OSError:
+            raise self._death() from None
+
+    def _receive(self) -> Said:
+        try:
+            said: Said = self._connection.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+        return said
+
+    def _death(self) -> EngineFailed:
+        code = self._process.wait()
+        assert self._process.stderr is not None
+        last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
+        reason = f": {last[0]}" if last else ""
+        return EngineFailed(f"the {self._name} process ended with code {code}{reason}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._connection.close()

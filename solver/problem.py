@@ -1,0 +1,101 @@
+"""The scheduling problem by index: what every formulation starts from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from solver.footprint import uncounted_tensors
+from solver.graph import CostedGraph
+from solver.schedule import Budget
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A costed graph and a budget, with ops and tensors as indices in the graph's order."""
+
+    graph: CostedGraph
+    budget: Budget
+
+    @cached_property
+    def tensor_index(self) -> dict[str, int]:
+        return {tensor.name: index for index, tensor in enumerate(self.graph.tensors)}
+
+    @cached_property
+    def size(self) -> list[int]:
+        """Bytes of each tensor that count against the budget."""
+        uncounted = uncounted_tensors(self.graph, self.budget.covers)
+        return [0 if t.name in uncounted else t.bytes for t in self.graph.tensors]
+
+    @cached_property
+    def reads(self) -> list[list[int]]:
+        return [[self.tensor_index[n] for n in dict.fromkeys(op.reads)] for op in self.graph.ops]
+
+    @cached_property
+    def writes(self) -> list[list[int]]:
+        return [[self.tensor_index[n] for n in op.writes] for op in self.graph.ops]
+
+    @cached_property
+    def consumes(self) -> list[list[int]]:
+        """Tensors that each op reads for the last time because it writes over their bytes."""
+        return [[self.tensor_index[n] for n in op.in_place.values()] for op in self.graph.ops]
+
+    @cached_property
+    def producer(self) -> list[int]:
+        """The op that writes each tensor, -1 for those that no op writes."""
+        return [self.graph.producer.get(t.name, -1) for t in self.graph.tensors]
+
+    @cached_property
+    def readers(self) -> list[tuple[int, ...]]:
+        return [self.graph.readers[t.name] for t in self.graph.tensors]
+
+    @cached_property
+    def starts_in_ram(self) -> list[bool]:
+        return [
+            producer < 0 and tensor.home != "storage"
+            for producer, tensor in zip(self.producer, self.graph.tensors, strict=True)
+        ]
+
+    @cached_property
+    def starts_in_storage(self) -> list[bool]:
+        return [tensor.home == "storage" for tensor in self.graph.tensors]
+
+    @cached_property
+    def can_page_out(self) -> list[bool]:
+        return [self.budget.paging and t.page_out is not None for t in self.graph.tensors]
+
+    @cached_property
+    def can_page_in(self) -> list[bool]:
+        """There is a page-in cost, and a way for a valid copy to be in storage. A tensor that lives
+        in storage is paged in even where paging is excluded otherwise."""
+        return [
+            t.page_in is not None and (self.starts_in_storage[i] or self.can_page_out[i])
+            for i, t in enumerate(self.graph.tensors)
+        ]
+
+    @cached_property
+    def recomputable(self) -> list[bool]:
+        return [self.budget.rematerialization and op.recomputable for op in self.graph.ops]
+
+    @cached_property
+    def footprint(self) -> list[int]:
+        """Bytes in RAM that each op needs by itself: reads, writes, workspace."""
+        result = []
+        for k, op in enumerate(self.graph.ops):
+            shared = sum(
+                min(self.size[self.tensor_index[w]], self.size[self.tensor_index[r]])
+                for w, r in op.in_place.items()
+            )
+            touched = {*self.reads[k], *self.writes[k]}
+            result.append(sum(self.size[i] for i in touched) - shared + op.workspace_bytes)
+        return result
+
+    @cached_property
+    def least_energy_j(self) -> float:
+        """Of computing every op once: no schedule uses less."""
+        return math.fsum(op.energy_j for op in self.graph.ops)
+
+    @cached_property
+    def least_time_s(self) -> float:
+        return math.fsum(op.time_s for op in self.graph.ops)

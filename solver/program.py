@@ -1,0 +1,52 @@
+"""A mixed-integer linear program as plain data: what formulations write and engines solve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+Sense: TypeAlias = Literal["<", "=", ">"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """``sum(coefficients * columns) sense right_side``."""
+
+    columns: tuple[int, ...]
+    coefficients: tuple[float, ...]
+    sense: Sense
+    right_side: float
+
+
+@dataclass
+class Program:
+    """Minimise the cost over the columns, subject to the rows. It only ever grows."""
+
+    lower: list[float] = field(default_factory=list)
+    upper: list[float] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    integer: list[bool] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+
+    def column(
+        self, *, cost: float = 0.0, lower: float = 0.0, upper: float = 1.0, integer: bool = True
+    ) -> int:
+        """Add a variable, binary unless said otherwise; its index."""
+        self.lower.append(lower)
+        self.upper.append(upper)
+        self.cost.append(cost)
+        self.integer.append(integer)
+        return len(self.cost) - 1
+
+    def row(self, terms: Iterable[tuple[int, float]], sense: Sense, right_side: float) -> None:
+        """Add a constraint; terms of the same column are summed, zeros dropped."""
+        merged: dict[int, float] = {}
+        for column, coefficient in terms:
+            merged[column] = merged.get(column, 0.0) + coefficient
+        kept = {column: value for column, value in merged.items() if value}
+        self.rows.append(Row(tuple(kept), tuple(kept.values()), sense, right_side))
+
+    def objective(self, values: Sequence[float]) -> float:
+        return math.fsum(c * v for c, v in zip(self.cost, values, strict=True) if c)

@@ -1,0 +1,110 @@
+"""From a costed graph and a budget to a verified schedule, with what is proven of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+
+from solver import compact
+from solver.advice import advise
+from solver.baselines import page_everything
+from solver.footprint import keep_everything, least_ram_bytes
+from solver.graph import CostedGraph
+from solver.options import SolverOptions
+from solver.problem import Problem
+from solver.referee import RefereeError, verify
+from solver.schedule import Budget, Schedule, SolverRecord, Step
+from solver.search import Progress, Search
+
+
+def solve_graph(
+    graph: CostedGraph,
+    budget: Budget,
+    options: SolverOptions,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+) -> Schedule:
+    """The schedule of least energy within ``budget``, verified by the referee.
+
+    Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
+    ``no_solution``). Raises :class:`~solver.engine.EngineFailed`, and
+    :class:`~solver.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    """
+    problem = Problem(graph, budget)
+    started = time.monotonic()
+    search = Search(problem, "energy", options, on_progress, bound=problem.least_energy_j)
+    _offer_if_valid(search, keep_everything(graph))
+    ending = "proven" if search.proven else "infeasible"
+    if not search.proven and not _hopeless(problem):
+        limit_s = options.time_limit_s
+        ending = search.run(float("inf") if limit_s is None else started + limit_s)
+        # Not before: it may be within the gap, and yet wears the storage out for nothing.
+        _offer_if_valid(search, page_everything(problem))
+    if ending == "infeasible":
+        return _infeasible(problem, options, search, started)
+    if search.steps is None:
+        return Schedule(status="no_solution", **_common(search, started))
+    result = verify(graph, search.steps, budget)
+    assert search.bound is not None
+    bound = min(search.bound, result.energy_j)
+    return Schedule(
+        status="optimal" if ending == "proven" else "feasible",
+        energy_j=result.energy_j,
+        energy_bound_j=bound,
+        gap=(result.energy_j - bound) / result.energy_j if result.energy_j else 0.0,
+        time_s=result.time_s,
+        peak_bytes=result.peak_bytes,
+        bytes_written_to_storage=result.bytes_written_to_storage,
+        steps=search.steps,
+        **_common(search, started),
+    )
+
+
+def _offer_if_valid(search: Search, steps: tuple[Step, ...]) -> None:
+    with suppress(RefereeError):  # it does not fit this budget: that is what the search is for
+        search.offer(steps)
+
+
+def _hopeless(problem: Problem) -> bool:
+    """Below what any schedule needs, seen without search."""
+    deadline_s = problem.budget.deadline_s
+    late = deadline_s is not None and deadline_s < problem.least_time_s
+    least_bytes, _ = least_ram_bytes(problem.graph, problem.budget.covers)
+    return late or problem.budget.ram_bytes < least_bytes
+
+
+def _infeasible(
+    problem: Problem, options: SolverOptions, search: Search, started: float
+) -> Schedule:
+    advice = advise(problem, options)
+    return Schedule(
+        status="infeasible",
+        smallest_ram_bytes=advice.ram_bytes,
+        smallest_deadline_s=advice.deadline_s,
+        limiting_op=advice.op,
+        notes=advice.notes,
+        **_common(search, started),
+    )
+
+
+def _common(search: Search, started: float) -> dict[str, object]:
+    """What every schedule says, whatever came out."""
+    graph = search.problem.graph
+    engine = search.engine_version
+    return {
+        "graph": graph.name,
+        "energy_source": graph.energy_source,
+        "budget": search.problem.budget,
+        "bound_covers": compact.COVERS,
+        "restrictions": compact.RESTRICTIONS,
+        "solver": SolverRecord(
+            engine=search.options.engine if engine else "none",
+            formulation="compact",
+            version=f"{engine}, python-mip {version('mip')}" if engine else "no search was needed",
+            seconds=time.monotonic() - started,
+            build_seconds=search.build_s,
+            rounds=search.rounds,
+            threads=search.options.threads,
+        ),
+    }
