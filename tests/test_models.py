@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from devices.operation import OpSpec
 from solver.models import ModelError, build_model, model_names
 
 # Trained parameters and running statistics. Sources: torchvision's tables (VGG, ResNet); the
@@ -33,6 +34,42 @@ def test_a_model_has_the_known_number_of_parameters(name: str) -> None:
 
 def test_every_model_on_the_list_has_a_known_number_of_parameters() -> None:
     assert set(model_names()) == set(COUNTS)
+
+
+# Millions of multiply-adds of one image or frame: torchvision's table (15.47, 1.81 and 4.09 GFLOPS)
+# and what is commonly stated for MLPerf Tiny. Channels and sizes cannot both be wrong unnoticed.
+MILLION_MULTIPLY_ADDS = {
+    "vgg16": 15_470,
+    "resnet18": 1_814,
+    "resnet50": 4_089,
+    "resnet18_cifar": 555.4,
+    "resnet8": 12.50,
+    "dscnn": 2.657,
+    "mobilenet": 7.490,
+    "autoencoder": 0.2642,
+}
+
+
+@pytest.mark.parametrize("name", MILLION_MULTIPLY_ADDS)
+def test_a_model_has_the_known_amount_of_work(name: str) -> None:
+    multiply_adds = 0
+    for op in build_model(name).ops:
+        if op.spec.kind in {"conv2d.forward", "linear.forward"}:
+            without_bias = OpSpec.of(op.spec.kind, **{**op.spec.attributes, "bias": 0})
+            multiply_adds += without_bias.work_flop // 2
+    assert multiply_adds / 1e6 == pytest.approx(MILLION_MULTIPLY_ADDS[name], rel=5e-4)
+
+
+def test_work_and_activations_grow_with_the_batch() -> None:
+    one, eight = build_model("resnet8"), build_model("resnet8", batch=8)
+    assert eight.parameter_count == one.parameter_count
+    assert 7.9 < eight.activation_bytes / one.activation_bytes <= 8
+    assert [op.name for op in eight.ops] == [op.name for op in one.ops]
+
+
+def test_keyword_spotting_pads_the_odd_row_at_the_end_as_its_reference_does() -> None:
+    stem = build_model("dscnn").ops[0].spec.attributes
+    assert [stem[f"pad_{side}"] for side in ("top", "bottom", "left", "right")] == [4, 5, 1, 1]
 
 
 def test_a_misspelt_name_suggests_the_near_one() -> None:

@@ -16,39 +16,7 @@ from solver.training import (
     TrainingStep,
     training_step,
 )
-
-
-def small_convolutional(batch: int = 2) -> Network:
-    """conv → norm → relu → fork (conv → norm | identity) → add → relu → pool → linear → loss."""
-    net = Network("small", batch)
-    x = net.conv2d("stem", net.input("image", batch, 2, 6, 6), 4, 3, padding=1)
-    x = net.relu("stem.relu", net.batch_norm("stem.norm", x))
-    y = net.batch_norm("branch.norm", net.conv2d("branch", x, 4, 3, padding=1, bias=True))
-    x = net.relu("join.relu", net.add("join", x, y))
-    x = net.max_pool2d("pool", x, 2, stride=2)
-    x = net.linear("classifier", net.flatten("flatten", x), 3)
-    net.softmax_cross_entropy("loss", x, net.input("labels", batch))
-    return net
-
-
-def small_transformer(batch: int = 2) -> Network:
-    """One encoder block between an embedding and a classifier of every position."""
-    net = Network("small transformer", batch)
-    x = net.embedding("embed", net.input("tokens", batch, 6), vocabulary=11, features=4)
-    x = net.layer_norm("embed.norm", x)
-    query, key, value = (net.linear(name, x, 4) for name in ("query", "key", "value"))
-    y = net.attention("attention", query, key, value, heads=2, dropout=0.1)
-    y = net.dropout("dropout", net.linear("projection", y, 4), 0.1)
-    x = net.layer_norm("norm1", net.add("add1", x, y))
-    y = net.linear("narrow", net.gelu("gelu", net.linear("wide", x, 8)), 4)
-    x = net.layer_norm("norm2", net.add("add2", x, y))
-    x = net.linear("classifier", x, 3)
-    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 6))
-    return net
-
-
-def op(step: TrainingStep, name: str) -> StepOp:
-    return next(op for op in step.ops if op.name == name)
+from tests.training_support import op, small_convolutional, small_transformer
 
 
 def index(step: TrainingStep, name: str) -> int:
