@@ -145,6 +145,9 @@ void jw_describe(int processor, const char *storage) {
     if (storage) {
         say_storage(storage);
     }
+    if (access("/usr/bin/vcgencmd", X_OK) == 0) {
+        say("vcgencmd", "/usr/bin/vcgencmd");
+    }
     say("matmul", jw_matmul_name);
     say_number("kernel_count", jw_kernel_count);
 }

@@ -1,9 +1,11 @@
 /* joulewright-harness: runs the windows of a plan on a Linux board and records them.
  *
  *   joulewright-harness describe [--sysfs DIR] [--storage DIR]
+ *   joulewright-harness workspace KERNELS
  *   joulewright-harness run PLAN RESULTS SAMPLES [--sysfs DIR]
  *
- * Besides the lines of plan.h a plan has
+ * `workspace` prints the bytes that the kernels on the lines `kernel kind=... attributes=...` of a
+ * file need for themselves, one number a line. The file begins and ends like a plan. Besides the lines of plan.h a plan has
  *
  *   joulewright-plan 1                                 first
  *   arena bytes=67108864                               second
@@ -300,6 +302,13 @@ static bool run_line(harness *h) {
     return true;
 }
 
+static void check_version(harness *h) {
+    load_plan(h);
+    if (strcmp(next_line(h), "joulewright-plan 1") != 0) {
+        refuse(h, "", "this harness reads joulewright-plan 1; build both from the same release");
+    }
+}
+
 static FILE *create(const char *path) {
     FILE *file = fopen(path, "w");
     if (!file) {
@@ -310,10 +319,7 @@ static FILE *create(const char *path) {
 
 static void run(harness *h, const char *results_path, const char *samples_path) {
     jw_text text;
-    load_plan(h);
-    if (strcmp(next_line(h), "joulewright-plan 1") != 0) {
-        refuse(h, "", "this harness reads joulewright-plan 1; build both from the same release");
-    }
+    check_version(h);
     if (strcmp(jw_text_begin(&text, next_line(h)), "arena") != 0) {
         refuse(h, "", "`arena` is expected here");
     }
@@ -332,9 +338,24 @@ static void run(harness *h, const char *results_path, const char *samples_path) 
         jw_scratch_close(h->scratch);
     }
     record_health(h, "end");
+    free(h->plan);
     if (fclose(h->samples) != 0 || fclose(h->results) != 0) {
         jw_fail(JW_EXIT_RESULTS, "the records cannot be written: %s", strerror(errno));
     }
+}
+
+static void print_workspaces(harness *h) {
+    jw_text text;
+    check_version(h);
+    for (const char *word; strcmp(word = jw_text_begin(&text, next_line(h)), "end") != 0;) {
+        size_t bytes;
+        if (strcmp(word, "kernel") != 0) {
+            refuse(h, word, "is no line that is known");
+        }
+        expect(h, jw_plan_workspace(&text, &bytes), &text);
+        printf("%zu\n", bytes);
+    }
+    free(h->plan);
 }
 
 static const char *take_option(int *argc, char **argv, const char *name) {
@@ -361,11 +382,16 @@ int main(int argc, char **argv) {
         jw_describe(processor, storage);
         return 0;
     }
+    if (argc == 3 && strcmp(argv[1], "workspace") == 0 && !storage) {
+        h.plan_path = argv[2];
+        print_workspaces(&h);
+        return 0;
+    }
     if (argc == 5 && strcmp(argv[1], "run") == 0 && !storage) {
         h.plan_path = argv[2];
         run(&h, argv[3], argv[4]);
         return 0;
     }
     jw_fail(JW_EXIT_PLAN, "usage: describe [--sysfs DIR] [--storage DIR]"
-                          " | run PLAN RESULTS SAMPLES [--sysfs DIR]");
+                          " | workspace KERNELS | run PLAN RESULTS SAMPLES [--sysfs DIR]");
 }

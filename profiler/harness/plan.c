@@ -176,3 +176,12 @@ bool jw_plan_call(jw_text *text, jw_step_call *call) {
     call->write_count = read_indices(text, "writes", call->writes);
     return jw_text_end(text);
 }
+
+bool jw_plan_workspace(jw_text *text, size_t *bytes) {
+    int32_t attributes[JW_MAX_ATTRIBUTES];
+    const jw_kernel *kernel = read_kernel(text);
+    read_attributes(text, kernel, attributes);
+    const bool read_well = jw_text_end(text);
+    *bytes = read_well && kernel->workspace_bytes ? kernel->workspace_bytes(attributes) : 0;
+    return read_well;
+}

@@ -16,13 +16,14 @@
 #include "core.h"
 #include "text.h"
 
-#define JW_PLAN_VERSION 1
-
 /* Each reads what follows the first word, to the end of the line; false leaves text->error. */
 bool jw_plan_op(jw_text *text, uint32_t *id, jw_limits *limits, jw_op *op);
 bool jw_plan_step(jw_text *text, uint32_t *id, jw_limits *limits, uint32_t *buffers,
                   uint32_t *calls);
 bool jw_plan_buffer(jw_text *text, size_t *bytes, jw_fill *fill);
 bool jw_plan_call(jw_text *text, jw_step_call *call);
+
+/* `kind=... attributes=...`: the workspace that this kernel needs. */
+bool jw_plan_workspace(jw_text *text, size_t *bytes);
 
 #endif

@@ -1,0 +1,270 @@
+"""From all trials of a run to the device profile."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from devices.profile import (
+    Additivity,
+    Build,
+    CacheState,
+    Cost,
+    DeviceProfile,
+    EnergySource,
+    MeterRecord,
+    OperationCost,
+    StorageCosts,
+    SweepPoint,
+)
+from profiler.board import BoardFacts
+from profiler.errors import MeasurementInvalid
+from profiler.plan_file import COLD_CACHES, Memory, cold_copies, operand_bytes
+from profiler.statistics import median_interval
+from profiler.storage_fit import fit_page_cost
+from profiler.table import TrialTable
+from profiler.trials import Trial
+from profiler.windows import BlockContent, OpWindow, StepWindow, TransferMethod
+
+FEWEST_TRIALS = 3
+"""Valid ones that an operation needs for a median (of fewer blocks: all)."""
+
+_BLOCKS_FOR_AN_INTERVAL = 5
+_STEAL_WORTH_A_NOTE = 0.01
+_PREEMPTION_WORTH_A_NOTE = 0.05
+_NAMED_OPERATIONS = 3
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Everything that a profile is made from. ``energy_source`` and ``meter`` are None if the
+    board has neither a meter nor a nominal power."""
+
+    description: DeviceDescription
+    facts: BoardFacts
+    build: Build
+    content: BlockContent
+    step: ExecutionPlan | None
+    memory: Memory
+    table: TrialTable
+    blocks: int
+    seed: int
+    energy_source: EnergySource | None
+    meter: MeterRecord | None
+    storage_directory: str | None
+
+
+def assemble(run: RunResult) -> DeviceProfile:
+    """Raises :class:`~profiler.errors.MeasurementInvalid` naming the operations that have too few
+    valid trials."""
+    _require_valid(run)
+    operations = tuple(_operation(run, spec) for spec in run.content.specs)
+    additivity = None if run.step is None else _additivity(run, run.step, operations)
+    idle_w = list(run.table.idle_power_w().values())
+    return DeviceProfile(
+        name=run.description.name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        energy_source=run.energy_source or "estimated",
+        meter=run.meter,
+        board=run.facts.board.model_copy(update={"cpu_frequency_hz": _frequency_hz(run)}),
+        build=run.build,
+        idle_power_w=(
+            median_interval(idle_w, run.seed)
+            if idle_w and run.energy_source == "measured"
+            else None
+        ),
+        cost_basis=_cost_basis(additivity),
+        operations=operations,
+        storage=_storage(run),
+        additivity=additivity,
+        notes=tuple(_notes(run)),
+    )
+
+
+def _require_valid(run: RunResult) -> None:
+    needed = min(FEWEST_TRIALS, run.blocks)
+    labels = [OpWindow(spec, state).label for spec in run.content.specs for state in _STATES]
+    if run.step is not None:
+        labels += [StepWindow(index).label for index in range(run.content.step_windows)]
+    lacking = [label for label in labels if len(run.table.valid(label)) < needed]
+    if not lacking:
+        return
+    label = lacking[0]
+    reasons = {trial.void for trial in run.table.void(label) if trial.void}
+    others = f" ({len(lacking) - 1} more windows are as bad)" if len(lacking) > 1 else ""
+    raise MeasurementInvalid(
+        f"{run.description.name}: {label}: {len(run.table.valid(label))} valid trials of"
+        f" {run.blocks}, {needed} are needed; void because {'; '.join(sorted(reasons))}{others}."
+        " Remove the cause (pin the frequency, cool the board, check its power supply, end other"
+        " programs) and start the same command again: what is valid is kept"
+    )
+
+
+_STATES: tuple[CacheState, ...] = ("warm", "cold")
+
+
+def _operation(run: RunResult, spec: OpSpec) -> OperationCost:
+    return OperationCost(
+        op=spec.key,
+        workspace_bytes=run.memory.workspace_bytes[spec],
+        warm=_cost(run, OpWindow(spec, "warm").label),
+        cold=_cost(run, OpWindow(spec, "cold").label),
+    )
+
+
+def _cost(run: RunResult, label: str) -> Cost:
+    times = run.table.values(label, lambda trial: trial.time_s)
+    energies = run.table.values(label, energy_of_execution_j)
+    return Cost(
+        time_s=median_interval(times, run.seed),
+        energy_j=median_interval(energies, run.seed) if energies else None,
+        trials=len(times),
+        void_trials=len(run.table.void(label)),
+    )
+
+
+def energy_of_execution_j(trial: Trial, idle_power_w: float = 0.0) -> float | None:
+    """Of one execution, None if it is not known. While a medium settles the board does nothing
+    else, so that of the tail only what is above idle belongs to the transfer; and pre-emption is
+    left out, as it is of the time."""
+    if trial.energy_j is None:
+        return None
+    energy_j = max(0.0, trial.energy_j - idle_power_w * trial.tail_s)
+    return energy_j * (1.0 - trial.preempted_share) / trial.executions
+
+
+def _additivity(
+    run: RunResult, step: ExecutionPlan, operations: Sequence[OperationCost]
+) -> Additivity:
+    cost = {operation.op: operation for operation in operations}
+    per_block: dict[int, list[float]] = {}
+    for index in range(run.content.step_windows):
+        for block, trial in run.table.valid(StepWindow(index).label).items():
+            per_block.setdefault(block, []).append(trial.time_s)
+    steps = [statistics.median(times) for _, times in sorted(per_block.items())]
+    return Additivity(
+        model=step.name,
+        step_s=median_interval(steps, run.seed),
+        sum_warm_s=math.fsum(cost[op.spec.key].warm.time_s.median for op in step.ops),
+        sum_cold_s=math.fsum(cost[op.spec.key].cold.time_s.median for op in step.ops),
+    )
+
+
+def _cost_basis(additivity: Additivity | None) -> CacheState:
+    """The cache state whose sum is nearer to the whole step; the careful one without a step."""
+    if additivity is None:
+        return "cold"
+    warm, cold = (abs(math.log(additivity.ratio(state))) for state in _STATES)
+    return "warm" if warm < cold else "cold"
+
+
+def _storage(run: RunResult) -> StorageCosts | None:
+    storage = run.description.storage
+    reads, writes = _sweep(run, "read-direct"), _sweep(run, "write-direct")
+    if storage is None or len(reads) < 2 or len(writes) < 2:
+        return None
+    if _is_direct(run):
+        method = "O_DIRECT reads; O_DIRECT and O_DSYNC writes over a file that is already there"
+    else:
+        method = "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
+    return StorageCosts(
+        medium=storage.medium,
+        path=run.storage_directory,
+        page_bytes=storage.page_bytes,
+        method=method,
+        read=fit_page_cost(reads, storage.page_bytes),
+        write=fit_page_cost(writes, storage.page_bytes),
+    )
+
+
+def _is_direct(run: RunResult) -> bool:
+    return all(sitting.header.is_direct is not False for sitting in run.table.sittings)
+
+
+def _sweep(run: RunResult, method: TransferMethod) -> list[SweepPoint]:
+    idle_w = run.table.idle_power_w()
+    points = []
+    for window in run.content.transfers:
+        valid = run.table.valid(window.label)
+        if window.method != method or not valid:
+            continue
+        energies = [
+            energy_of_execution_j(trial, idle_w.get(block, 0.0))
+            for block, trial in sorted(valid.items())
+            if block in idle_w or trial.tail_s == 0.0
+        ]
+        known = [energy for energy in energies if energy is not None]
+        times = run.table.values(window.label, lambda trial: trial.time_s)
+        points.append(
+            SweepPoint(
+                bytes=window.bytes,
+                time_s=median_interval(times, run.seed),
+                energy_j=median_interval(known, run.seed) if known else None,
+            )
+        )
+    return points
+
+
+def _frequency_hz(run: RunResult) -> float | None:
+    """Under load, from the windows; what the board said when asked was idle."""
+    seen = [
+        trial.frequency_after_khz
+        for sitting in run.table.sittings
+        for trial in sitting.trials
+        if trial.frequency_after_khz and trial.void is None
+    ]
+    return statistics.median(seen) * 1e3 if seen else run.facts.board.cpu_frequency_hz
+
+
+def _notes(run: RunResult) -> Iterator[str]:
+    if run.energy_source is None:
+        yield "No energy: the board has neither a meter nor a nominal power."
+    if run.blocks < _BLOCKS_FOR_AN_INTERVAL:
+        yield f"{run.blocks} blocks are too few for intervals of 95 % confidence."
+    if not run.facts.is_cache_known:
+        assumed = run.facts.last_level_cache_bytes
+        yield f"The board does not tell its last-level cache; {assumed} bytes are assumed."
+    yield from _cold_note(run)
+    yield from _disturbance_notes(run)
+
+
+def _cold_note(run: RunResult) -> Iterator[str]:
+    cache_bytes = run.facts.last_level_cache_bytes
+    lukewarm = [
+        spec
+        for spec in run.content.specs
+        if cold_copies(spec, run.memory) * operand_bytes(spec) < COLD_CACHES * cache_bytes
+    ]
+    if lukewarm:
+        named = ", ".join(spec.key for spec in lukewarm[:_NAMED_OPERATIONS])
+        more = len(lukewarm) - _NAMED_OPERATIONS
+        yield (
+            f"Memory is too small to measure {named}{f' and {more} more' if more > 0 else ''}"
+            " fully cache-cold."
+        )
+
+
+def _disturbance_notes(run: RunResult) -> Iterator[str]:
+    steal = max((sitting.header.steal_share for sitting in run.table.sittings), default=0.0)
+    if steal > _STEAL_WORTH_A_NOTE:
+        yield f"The hypervisor took up to {steal:.0%} of a block's time."
+    preempted: Mapping[str, list[float]] = {
+        label: run.table.values(label, lambda trial: trial.preempted_share)
+        for label in (
+            OpWindow(spec, state).label for spec in run.content.specs for state in _STATES
+        )
+    }
+    shares = [share for values in preempted.values() for share in values]
+    if shares and statistics.mean(shares) > _PREEMPTION_WORTH_A_NOTE:
+        yield (
+            f"Other programs had the processor for {statistics.mean(shares):.0%} of the windows'"
+            " time, which is left out; intervals are wider for it."
+        )
+    for reason, count in run.table.void_reasons().most_common():
+        yield f"{count} void trials: {reason}."

@@ -1,0 +1,293 @@
+"""A board with the harness on it: asks it about itself, runs plans on it, brings records back."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.profile import Board, Build
+from profiler.errors import (
+    BoardCommandFailed,
+    BoardUnreachable,
+    ProfilerError,
+)
+from profiler.plan_file import workspace_query
+from profiler.toolchain import BuiltHarness, build
+from profiler.transports.base import DetachedCommand, Transport
+
+_BUILD_TIMEOUT_S = 600.0
+_COMMAND_TIMEOUT_S = 30.0
+_TRANSFER_TIMEOUT_S = 120.0
+_SALVAGE_TIMEOUT_S = 10.0
+
+# A single execution of the largest operations takes minutes on the slowest boards; if no window has
+# ended for so long, something hangs.
+_STALL_S = 900.0
+_STALL_CHECK_S = 30.0
+_SLOWEST_POLL_S = 5.0
+
+_PLAN, _RESULTS, _SAMPLES, _KERNELS = "plan", "results", "samples", "kernels"
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+# Prints the absolute path of $1, which may begin with ~.
+_MAKE_DIRECTORY = """\
+case $1 in "~" | "~/"*) set -- "$HOME${1#"~"}" ;; esac
+mkdir -p -- "$1" && cd -- "$1" && pwd
+"""
+
+# A Cortex-A board without any word on its caches has at most so much.
+_ASSUMED_CACHE_BYTES = 8 << 20
+
+Wait = Callable[[float], None]
+"""Told, about twice a second, how many seconds the plan has been running."""
+
+
+class RebootError(ProfilerError):
+    """The board has started anew while it was measuring."""
+
+
+@dataclass(frozen=True)
+class BoardFacts:
+    """What the board says about itself. ``throttle_command`` is Raspberry Pi's, where there is
+    one; ``is_cache_known`` is False where ``last_level_cache_bytes`` is an assumption."""
+
+    board: Board
+    boot_id: str
+    last_level_cache_bytes: int
+    is_cache_known: bool
+    available_bytes: int
+    throttle_command: str | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a plan left: the text of its records and samples, and what ended it before its time, if
+    something did."""
+
+    results: str
+    samples: str
+    cut: BaseException | None = None
+
+
+class BoardSession:
+    """``facts``, ``build`` and ``storage_directory`` are there once ``prepare`` has been called."""
+
+    facts: BoardFacts
+    build: Build
+    storage_directory: str | None
+
+    def __init__(
+        self, description: DeviceDescription, transport: Transport, poll_interval_s: float
+    ) -> None:
+        self._description = description
+        self._transport = transport
+        self._poll_interval_s = poll_interval_s
+        self._harness: BuiltHarness | None = None
+
+    @property
+    def name(self) -> str:
+        return self._transport.name
+
+    def prepare(self, progress: Callable[[str], None]) -> None:
+        """Build the harness on the board and ask it. Called again after a reboot, when the private
+        directory is a new one."""
+        toolchain = self._description.toolchain
+        self._harness = build(
+            self._transport, toolchain, timeout_s=_BUILD_TIMEOUT_S, progress=progress
+        )
+        self.build = self._harness.record
+        self.storage_directory = self._make_storage_directory()
+        self.facts = self._ask()
+
+    def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
+        """What the kernels of these operations need for themselves."""
+        self._put(_KERNELS, workspace_query(specs))
+        answer = self._run_harness("workspace", _KERNELS).split()
+        return dict(zip(specs, map(int, answer), strict=True))
+
+    def throttled(self) -> int | None:
+        """Raspberry Pi's bits; None on other boards."""
+        command = self.facts.throttle_command
+        if command is None:
+            return None
+        answer = self._transport.run([command, "get_throttled"], timeout_s=_COMMAND_TIMEOUT_S)
+        return int(answer.stdout.strip().partition("=")[2], 16)
+
+    def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
+        """Run a plan detached, with no more traffic than a poll now and then; a connection that is
+        lost meanwhile and comes back makes no difference.
+
+        Raises :class:`RebootError`. Whatever else ends the plan early (Ctrl-C too) is returned in
+        the outcome, with the records that were finished.
+        """
+        self._put(_PLAN, plan)
+        command: DetachedCommand | None = None
+        try:
+            command = self._transport.start(
+                [self._known_harness.path, "run", _PLAN, _RESULTS, _SAMPLES],
+                timeout_s=_COMMAND_TIMEOUT_S,
+                environment=self._known_harness.environment,
+            )
+            self._wait(command, expected_s, wait)
+            return Outcome(*self._fetch(_TRANSFER_TIMEOUT_S))
+        except (BoardUnreachable, KeyboardInterrupt) as cut:
+            is_gone = isinstance(cut, BoardUnreachable)
+            return Outcome("", "", cut) if is_gone else self._salvage(command, cut)
+        except ProfilerError as cut:
+            if self._boot_id_now() != self.facts.boot_id:
+                raise RebootError(
+                    f"{self.name}: the board rebooted while it was measuring;"
+                    " check its power supply and its temperature"
+                ) from cut
+            return self._salvage(command, cut)
+
+    @property
+    def _known_harness(self) -> BuiltHarness:
+        if self._harness is None:
+            raise ValueError("prepare() comes first")
+        return self._harness
+
+    def _make_storage_directory(self) -> str | None:
+        """The description's directory as an absolute path on the board; it is made if need be."""
+        storage = self._description.storage
+        if storage is None or storage.path is None:
+            return None
+        try:
+            made = self._transport.run(
+                ["sh", "-c", _MAKE_DIRECTORY, "sh", storage.path], timeout_s=_COMMAND_TIMEOUT_S
+            )
+        except BoardCommandFailed as error:
+            raise BoardCommandFailed(
+                f"{self.name}: storage.path {storage.path} of {self._description.name} cannot be"
+                f" used: {error}"
+            ) from error
+        return made.stdout.rstrip("\n")
+
+    def _ask(self) -> BoardFacts:
+        storage = [] if self.storage_directory is None else ["--storage", self.storage_directory]
+        lines = self._run_harness("describe", *storage).splitlines()
+        said = dict(line.partition("=")[::2] for line in lines)
+        numbers = {key: int(value) for key, value in said.items() if value.isdigit()}
+        memory_bytes = numbers["memory_bytes"]
+        available = numbers.get("memory_available_bytes", memory_bytes)
+        described = self._description.memory
+        if described is not None:
+            available = min(available, described.usable_bytes)
+        return BoardFacts(
+            board=Board(
+                model=said.get("model", self._description.model),
+                memory_bytes=memory_bytes,
+                serial=said.get("serial"),
+                kernel=said.get("kernel"),
+                cpu=said.get("cpu"),
+                cores=numbers.get("cores"),
+                governor=said.get("governor"),
+                cpu_frequency_hz=numbers.get("frequency_hz"),
+                last_level_cache_bytes=numbers.get("last_level_cache_bytes"),
+                storage_card=said.get("storage_card"),
+            ),
+            boot_id=said.get("boot_id", ""),
+            last_level_cache_bytes=numbers.get("last_level_cache_bytes", _ASSUMED_CACHE_BYTES),
+            is_cache_known="last_level_cache_bytes" in numbers,
+            available_bytes=available,
+            throttle_command=said.get("vcgencmd"),
+        )
+
+    def _run_harness(self, *arguments: str) -> str:
+        return self._transport.run(
+            [self._known_harness.path, *arguments],
+            timeout_s=_COMMAND_TIMEOUT_S,
+            environment=self._known_harness.environment,
+        ).stdout
+
+    def _wait(self, command: DetachedCommand, expected_s: float, wait: Wait) -> None:
+        """Until the harness has ended well. Raises :class:`BoardCommandFailed` if it ends otherwise
+        or hangs."""
+        interval_s = min(max(self._poll_interval_s, expected_s / 20), _SLOWEST_POLL_S)
+        started = time.monotonic()
+        next_poll = started + interval_s
+        watch = _StallWatch(started)
+        while True:
+            time.sleep(self._poll_interval_s)
+            now = time.monotonic()
+            wait(now - started)
+            if now < next_poll:
+                continue
+            status = command.poll(timeout_s=_COMMAND_TIMEOUT_S)
+            if status.exit_code == 0:
+                return
+            if status.exit_code is not None:
+                _, errors = command.output(timeout_s=_COMMAND_TIMEOUT_S)
+                raise BoardCommandFailed(
+                    f"{self.name}: the harness ended with code {status.exit_code}:"
+                    f" {errors.strip() or 'no message'}"
+                )
+            next_poll = now + interval_s
+            if watch.is_due(now):
+                watch.look(now, self._results_bytes(), self.name)
+
+    def _results_bytes(self) -> int:
+        answer = self._transport.run(["wc", "-c", _RESULTS], timeout_s=_COMMAND_TIMEOUT_S)
+        return int(answer.stdout.split()[0])
+
+    def _salvage(self, command: DetachedCommand | None, cut: BaseException) -> Outcome:
+        if command is not None:
+            with suppress(ProfilerError):
+                command.stop(timeout_s=_SALVAGE_TIMEOUT_S)
+                return Outcome(*self._fetch(_SALVAGE_TIMEOUT_S), cut)
+        return Outcome("", "", cut)
+
+    def _fetch(self, timeout_s: float) -> tuple[str, str]:
+        with tempfile.TemporaryDirectory() as scratch:
+            texts = []
+            for name in (_RESULTS, _SAMPLES):
+                local = Path(scratch) / name
+                self._transport.get(name, local, timeout_s=timeout_s)
+                texts.append(local.read_text(encoding="ascii"))
+        return texts[0], texts[1]
+
+    def _put(self, name: str, text: str) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            local = Path(scratch) / name
+            local.write_text(text, encoding="utf-8")
+            self._transport.put(local, name, timeout_s=_TRANSFER_TIMEOUT_S)
+
+    def _boot_id_now(self) -> str:
+        """A reboot may have taken the private directory with it; a new one is then made."""
+        try:
+            return self._read_boot_id()
+        except BoardCommandFailed:
+            self._transport.close()
+            self._transport.connect()
+            return self._read_boot_id()
+
+    def _read_boot_id(self) -> str:
+        return self._transport.run(["cat", _BOOT_ID], timeout_s=_COMMAND_TIMEOUT_S).stdout.strip()
+
+
+@dataclass
+class _StallWatch:
+    """Whether records still come in."""
+
+    grown_at: float
+    looked_at: float = 0.0
+    size_bytes: int = -1
+
+    def is_due(self, now: float) -> bool:
+        return now - max(self.looked_at, self.grown_at) > _STALL_CHECK_S
+
+    def look(self, now: float, size_bytes: int, board: str) -> None:
+        self.looked_at = now
+        if size_bytes != self.size_bytes:
+            self.size_bytes = size_bytes
+            self.grown_at = now
+        elif now - self.grown_at > _STALL_S:
+            raise BoardCommandFailed(
+                f"{board}: no window has ended for {_STALL_S / 60:.0f} minutes; the harness hangs"
+            )

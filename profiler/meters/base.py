@@ -1,0 +1,93 @@
+"""What the profiler asks of an instrument, wherever it sits.
+
+A meter on the board (a sensor behind sysfs) names files that the harness reads while it measures;
+one on this computer records by itself between ``begin`` and ``finish``, and ties its clock to the
+board's. Both end in a :class:`PowerTrace` on the board's clock, of which every window takes its
+share::
+
+    begin │ harness runs a block: window … window … window │ finish → trace
+                                  └ trace.energy_j(start, end)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from devices.profile import EnergySource, MeterRecord
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MIN_SAMPLES = 10
+"""A window with fewer samples says too little about its energy."""
+
+MAX_GAP_PERIODS = 3.0
+"""Samples further apart than this many periods mean that some were lost."""
+
+
+@dataclass(frozen=True)
+class SamplerSpec:
+    """Files on the board, each holding a whole number, to be read ``rate_hz`` times a second."""
+
+    files: tuple[str, ...]
+    rate_hz: float
+
+
+@dataclass(frozen=True)
+class BoardSamples:
+    """What the harness sampled during a block. ``times_ns``: [samples], on the board's monotonic
+    clock; ``values``: [samples, files], as they stood in the files."""
+
+    times_ns: NDArray[np.int64]
+    values: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Void:
+    """Why a window has no energy that could be trusted."""
+
+    reason: str
+
+
+Reading: TypeAlias = float | Void
+
+
+class PowerTrace(Protocol):
+    """Power over one block, on the board's clock."""
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        """All the energy that went in between two instants, or why it is not known."""
+        ...
+
+
+class Meter(Protocol):
+    """One instrument, opened for one profile.
+
+    ``begin`` and ``finish`` raise :class:`~profiler.errors.ProfilerError` when the instrument does
+    not answer; a meter on the board does nothing in ``begin``.
+    """
+
+    @property
+    def energy_source(self) -> EnergySource: ...
+
+    @property
+    def record(self) -> MeterRecord:
+        """What the profile says about where its joules come from."""
+        ...
+
+    @property
+    def sampler(self) -> SamplerSpec | None:
+        """What the harness has to sample for this meter."""
+        ...
+
+    def begin(self) -> None:
+        """A block is about to start on the board."""
+        ...
+
+    def finish(self, samples: BoardSamples, /) -> PowerTrace:
+        """The block is over. ``samples`` is empty where ``sampler`` is None."""
+        ...
+
+    def close(self) -> None: ...

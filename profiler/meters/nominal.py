@@ -1,0 +1,40 @@
+"""For boards without a meter: nominal power × time, which is an estimate and says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devices.profile import EnergySource, MeterRecord
+from profiler.meters.base import BoardSamples, PowerTrace, Reading, SamplerSpec
+
+
+@dataclass(frozen=True)
+class ConstantPower:
+    power_w: float
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        return self.power_w * (end_ns - start_ns) / 1e9
+
+
+@dataclass(frozen=True)
+class NominalMeter:
+    """``power_w`` is the ``nominal_power_w`` of the device description."""
+
+    power_w: float
+    energy_source: EnergySource = "estimated"
+    sampler: SamplerSpec | None = None
+
+    @property
+    def record(self) -> MeterRecord:
+        return MeterRecord(
+            kind="nominal", detail=f"{self.power_w:g} W × time, nothing measured", sync="none"
+        )
+
+    def begin(self) -> None:
+        pass
+
+    def finish(self, _samples: BoardSamples, /) -> PowerTrace:
+        return ConstantPower(self.power_w)
+
+    def close(self) -> None:
+        pass

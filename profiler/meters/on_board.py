@@ -1,0 +1,28 @@
+"""A meter whose sensor the board itself reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from devices.profile import EnergySource, MeterRecord
+from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
+
+
+@dataclass(frozen=True)
+class OnBoardMeter:
+    """Samples carry the board's own clock, so nothing has to be synchronised."""
+
+    record: MeterRecord
+    sampler: SamplerSpec
+    to_trace: Callable[[BoardSamples], PowerTrace]
+    energy_source: EnergySource = "measured"
+
+    def begin(self) -> None:
+        pass
+
+    def finish(self, samples: BoardSamples, /) -> PowerTrace:
+        return self.to_trace(samples)
+
+    def close(self) -> None:
+        pass

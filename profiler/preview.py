@@ -1,0 +1,133 @@
+"""What a profile would measure, how long it would take and what it would write: before anything
+is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from profiler.meters.base import MIN_SAMPLES
+from profiler.options import ProfileOptions
+from profiler.windows import (
+    BlockContent,
+    IdleWindow,
+    OpWindow,
+    StepWindow,
+    TransferWindow,
+    Window,
+    plan_transfers,
+    written_bytes,
+)
+
+# Guesses, for the time before there are measurements: a middling board's arithmetic and memory, and
+# what comes with every window (operands filled, calibration).
+_FLOP_PER_S = 5e9
+_BYTES_PER_S = 2e9
+_OVERHEAD_S = 0.02
+_BUILD_S = 15.0
+
+# A meter's window holds some samples more than it must: its rate is not exact.
+_SAMPLES_PER_WINDOW = 1.3 * MIN_SAMPLES
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """``written_bytes`` is the most that an undisturbed profile writes to storage; with windows
+    repeated it stays within ``storage_budget_bytes`` (0: storage is not measured)."""
+
+    operations: int
+    blocks: int
+    windows_per_block: int
+    estimated_s: float
+    storage_path: str | None
+    written_bytes: int
+    storage_budget_bytes: int
+
+
+def plan_profile(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+) -> ProfilePlan:
+    """Reaches no board. Raises :class:`~profiler.errors.ProfilerError` for a byte budget that is
+    too small."""
+    content = block_content(description, specs, step, options)
+    windows = content.ordered(options.seed, 0)
+    per_block_s = sum(guess_s(window, step, description, options) for window in windows)
+    storage = description.storage
+    return ProfilePlan(
+        operations=len(content.specs),
+        blocks=options.blocks,
+        windows_per_block=len(windows),
+        estimated_s=_BUILD_S + options.blocks * per_block_s,
+        storage_path=storage.path if storage is not None and content.transfers else None,
+        written_bytes=options.blocks * written_bytes(windows),
+        storage_budget_bytes=options.storage_budget_bytes if content.transfers else 0,
+    )
+
+
+def block_content(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+) -> BlockContent:
+    """Every distinct operation once, those of the step among them."""
+    of_step = () if step is None else tuple(op.spec for op in step.ops)
+    storage = description.storage
+    transfers: tuple[TransferWindow, ...] = ()
+    if options.storage and storage is not None and storage.path is not None:
+        transfers = plan_transfers(
+            storage, budget_bytes=options.storage_budget_bytes, blocks=options.blocks
+        )
+    return BlockContent(
+        specs=tuple(dict.fromkeys((*specs, *of_step))),
+        step_windows=0 if step is None else options.step_windows,
+        transfers=transfers,
+    )
+
+
+def window_s(description: DeviceDescription, options: ProfileOptions) -> float:
+    """The least length of a window: enough for the clock and for the meter."""
+    if description.meter is None:
+        return options.min_window_s
+    return max(options.min_window_s, _SAMPLES_PER_WINDOW / description.meter.rate_hz)
+
+
+def tail_s(description: DeviceDescription, options: ProfileOptions) -> float:
+    """How long the meter watches a medium settle; nothing without a meter to watch."""
+    if description.meter is None:
+        return 0.0
+    return max(options.settle_s, _SAMPLES_PER_WINDOW / description.meter.rate_hz)
+
+
+def idle_s(description: DeviceDescription, options: ProfileOptions) -> float:
+    return max(options.idle_s, window_s(description, options))
+
+
+def guess_s(
+    window: Window,
+    step: ExecutionPlan | None,
+    description: DeviceDescription,
+    options: ProfileOptions,
+) -> float:
+    """How long a window takes, with what comes with it."""
+    least_s = window_s(description, options)
+    match window:
+        case OpWindow(spec):
+            return _OVERHEAD_S + max(least_s, 2 * _execution_s(spec))
+        case StepWindow():
+            ops = () if step is None else step.ops
+            return _OVERHEAD_S + max(least_s, 2 * sum(_execution_s(op.spec) for op in ops))
+        case TransferWindow():
+            return least_s + tail_s(description, options)
+        case IdleWindow():
+            return idle_s(description, options)
+
+
+def _execution_s(spec: OpSpec) -> float:
+    return spec.work_flop / _FLOP_PER_S + spec.moved_bytes / _BYTES_PER_S

@@ -1,0 +1,99 @@
+"""What the harness leaves on the board: a record for every window, and the meter's samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler.errors import MeasurementInvalid
+from profiler.meters.base import BoardSamples
+
+_FIRST_LINE = "joulewright-results 1"
+
+
+@dataclass(frozen=True)
+class WindowRecord:
+    """One window. ``tail_end_ns`` is when the settling of the medium was over (``end_ns`` if there
+    was none); ``running_ns`` leaves out the time for which the thread was pre-empted; frequencies
+    and temperature are 0 where the board tells none."""
+
+    id: int
+    executions: int
+    start_ns: int
+    end_ns: int
+    tail_end_ns: int
+    running_ns: int
+    frequency_before_khz: int
+    frequency_after_khz: int
+    temperature_mc: int
+    tries: int
+
+
+@dataclass(frozen=True)
+class Health:
+    """At one end of a block. ``steal_ms``: what a hypervisor has taken since boot."""
+
+    boot_id: str
+    clock_ns: int
+    steal_ms: int
+
+
+@dataclass(frozen=True)
+class Results:
+    """``end`` is None if the harness was stopped before its last window. ``is_direct`` is None
+    where nothing was transferred."""
+
+    start: Health | None
+    windows: tuple[WindowRecord, ...]
+    is_direct: bool | None
+    end: Health | None
+
+
+def parse_results(text: str) -> Results:
+    """A last line that was cut off is left out. Raises
+    :class:`~profiler.errors.MeasurementInvalid` for anything else that is not as it should be."""
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    if not lines:
+        return Results(None, (), None, None)
+    if lines[0] != _FIRST_LINE:
+        raise MeasurementInvalid(f"records begin with {lines[0]!r} instead of {_FIRST_LINE!r}")
+    start: Health | None = None
+    end: Health | None = None
+    windows: list[WindowRecord] = []
+    is_direct: bool | None = None
+    for line in lines[1:]:
+        word, *pairs = line.split(" ")
+        fields = dict(pair.partition("=")[::2] for pair in pairs)
+        try:
+            match word:
+                case "window":
+                    windows.append(WindowRecord(**{k: int(v) for k, v in fields.items()}))
+                case "start":
+                    start = _health(fields)
+                case "end":
+                    end = _health(fields)
+                case "scratch":
+                    is_direct = fields["direct"] == "1"
+                case _:
+                    raise MeasurementInvalid(f"record {line!r} is of no kind that is known")
+        except (KeyError, TypeError, ValueError):
+            raise MeasurementInvalid(f"record {line!r} cannot be read") from None
+    return Results(start, tuple(windows), is_direct, end)
+
+
+def _health(fields: Mapping[str, str]) -> Health:
+    return Health(fields["boot_id"], int(fields["clock_ns"]), int(fields["steal_ms"]))
+
+
+def parse_samples(text: str) -> BoardSamples:
+    """As :func:`parse_results`."""
+    lines = text[: text.rfind("\n") + 1].splitlines()
+    try:
+        table = np.array([line.split(" ") for line in lines], dtype=np.int64)
+    except ValueError:
+        raise MeasurementInvalid("the meter's samples cannot be read") from None
+    if not lines:
+        table = table.reshape(0, 1)
+    return BoardSamples(times_ns=table[:, 0], values=table[:, 1:])
