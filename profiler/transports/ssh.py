@@ -1,0 +1,206 @@
+"""Boards behind SSH.
+
+The description is the whole truth: ``~/.ssh/config`` and fabric's own configuration files are not
+read, so that a description means the same to everybody. Files go through ``cat`` on the board,
+since dropbear often comes without an SFTP server. A key's passphrase, or the password of a board
+that is described without a key, is taken from the environment variable
+``JOULEWRIGHT_SSH_PASSWORD``; with an agent none is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import shlex
+import socket
+import threading
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import fabric
+import paramiko
+
+from devices import description
+from profiler.transports.deadline import Deadline
+from profiler.transports.host_keys import Host, load_known_hosts
+from profiler.transports.link import ConnectionLostError, NoAnswerError, Sink
+from profiler.transports.posix import PosixTransport
+from profiler.transports.ssh_login import Credentials, explain
+
+_CHUNK_BYTES = 32 * 1024
+_DEAD_AFTER_KEEP_ALIVES = 3
+_SHORTEST_LIMIT_S = 0.1  # zero would mean "do not wait" to a socket
+
+# Without a handler of its own, paramiko's warnings and tracebacks go to standard error.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
+
+
+class SshTransport(PosixTransport):
+    """A board that is reached as its description says."""
+
+    def __init__(self, reached: description.SshTransport) -> None:
+        super().__init__(_SshLink(reached))
+
+
+class _SshLink:
+    """Implements :class:`~profiler.transports.link.Link`.
+
+    paramiko waits without limit in several places (for the answer to an exec request, for an exit
+    status) and an hour for a session. All its waits end when the connection is closed, so this is
+    how a script is held to its time limit.
+    """
+
+    def __init__(self, reached: description.SshTransport) -> None:
+        self._reached = reached
+        self._board = Host.board(reached)
+        self._connections: list[fabric.Connection] = []  # the jump host's if any, the board's
+        self._was_connected = False
+
+    @property
+    def name(self) -> str:
+        return str(self._board)
+
+    @property
+    def patience_s(self) -> float:
+        return self._reached.deadline_s
+
+    def open(self, *, timeout_s: float) -> None:
+        if self._connections and self._connections[-1].is_connected:
+            return
+        self.close()
+        hosts = [self._board]
+        if self._reached.jump is not None:
+            hosts.insert(0, Host.jump_host(self._reached, self._reached.jump))
+        deadline = Deadline(timeout_s)
+        try:
+            for host in hosts:
+                limit_s = min(self._reached.connect_timeout_s, deadline.remaining_s)
+                self._connect(host, max(limit_s, _SHORTEST_LIMIT_S))
+        except BaseException:
+            self.close()
+            raise
+        self._was_connected = True
+
+    def execute(
+        self, script: str, *, timeout_s: float, source: BinaryIO | None, out: Sink, err: Sink
+    ) -> int:
+        deadline = Deadline(timeout_s)
+        watchdog = threading.Timer(timeout_s, self.close)
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            return self._exchange(script, source, out, err)
+        except ConnectionLostError:
+            if deadline.expired:
+                raise NoAnswerError(timeout_s) from None
+            raise
+        finally:
+            watchdog.cancel()
+
+    def close(self) -> None:
+        while self._connections:
+            with contextlib.suppress(OSError, paramiko.SSHException):
+                self._connections.pop().client.close()
+
+    def _connect(self, host: Host, limit_s: float) -> None:
+        """One more connection, through the last one there is."""
+        credentials = Credentials.of(self._reached, host)
+        options = credentials.options() | {
+            "banner_timeout": limit_s,
+            "auth_timeout": limit_s,
+            "channel_timeout": limit_s,
+        }
+        client = None
+        try:
+            if self._connections:
+                options["sock"] = self._connections[-1].transport.open_channel(
+                    "direct-tcpip", (host.host, host.port), ("", 0), timeout=limit_s
+                )
+            connection = fabric.Connection(
+                host.host,
+                user=host.user,
+                port=host.port,
+                config=fabric.Config(overrides={"load_ssh_configs": False}, lazy=True),
+                connect_timeout=limit_s,
+                connect_kwargs=options,
+            )
+            client = connection.client
+            client.set_missing_host_key_policy(paramiko.RejectPolicy())
+            load_known_hosts(client, host)
+            self._connections.append(connection)
+            connection.open()
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise explain(
+                error, host, credentials, client, reconnecting=self._was_connected
+            ) from error
+        self._keep_alive(connection.transport)
+
+    def _keep_alive(self, transport: paramiko.Transport) -> None:
+        """paramiko sends keep-alives but does not miss the answers; the kernel does, if asked."""
+        transport.set_keepalive(max(1, round(self._reached.keep_alive_s)))
+        if isinstance(transport.sock, socket.socket):
+            dead_after_s = _DEAD_AFTER_KEEP_ALIVES * self._reached.keep_alive_s
+            transport.sock.setsockopt(
+                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(dead_after_s * 1000)
+            )
+
+    def _exchange(self, script: str, source: BinaryIO | None, out: Sink, err: Sink) -> int:
+        with _network(started=False):
+            channel = self._transport().open_session(timeout=self._reached.connect_timeout_s)
+        try:
+            with _network(started=True):
+                channel.exec_command(f"exec sh -c {shlex.quote(script)}".encode())
+            if source is not None:
+                _send(channel, source)
+            _receive(channel, out, err)
+            exit_code = channel.recv_exit_status()
+        finally:
+            with _network(started=True):
+                channel.close()
+        if exit_code == -1:
+            raise ConnectionLostError("connection closed by the board", started=True)
+        return exit_code
+
+    def _transport(self) -> paramiko.Transport:
+        transport: paramiko.Transport | None = None
+        if self._connections:
+            transport = self._connections[-1].transport
+        if transport is None:
+            raise paramiko.SSHException("not connected")
+        return transport
+
+
+@contextlib.contextmanager
+def _network(*, started: bool) -> Iterator[None]:
+    try:
+        yield
+    except (paramiko.SSHException, EOFError, OSError) as error:
+        raise ConnectionLostError(str(error) or "connection lost", started=started) from error
+
+
+def _send(channel: paramiko.Channel, source: BinaryIO) -> None:
+    """Stops early if the script does not want more; its exit code tells."""
+    while chunk := source.read(_CHUNK_BYTES):
+        try:
+            channel.sendall(chunk)
+        except OSError:
+            return
+    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+        channel.shutdown_write()
+
+
+def _receive(channel: paramiko.Channel, out: Sink, err: Sink) -> None:
+    """Until the script's streams end or the channel is closed."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(channel, selectors.EVENT_READ)
+        over = False
+        while not over:
+            selector.select()
+            over = bool(
+                channel.eof_received or channel.closed
+            )  # noted before the buffers are emptied
+            while channel.recv_ready():
+                out(channel.recv(_CHUNK_BYTES))
+            while channel.recv_stderr_ready():
+                err(channel.recv_stderr(_CHUNK_BYTES))

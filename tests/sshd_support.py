@@ -1,0 +1,195 @@
+"""A real OpenSSH server on loopback, run by an ordinary user with keys of its own.
+
+Root starts it as a user who is made for the purpose and removed afterwards: an sshd that is not
+root lets in only whom it runs as, and needs that user to have a shell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices.description import SshTransport
+
+SSHD = Path("/usr/sbin/sshd")
+_START_LIMIT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Sshd:
+    """``directory`` holds everything of it; ``board`` is where sessions make their directories."""
+
+    user: str
+    port: int
+    directory: Path
+    key: Path
+    known_hosts: Path
+    host_key: Path
+
+    @property
+    def board(self) -> Path:
+        return self.directory / "cache" / "joulewright"
+
+    def description(self, **overrides: Any) -> SshTransport:
+        """How to reach it; impatient, since nothing on loopback takes long."""
+        reached = {
+            "kind": "ssh",
+            "host": "127.0.0.1",
+            "user": self.user,
+            "port": self.port,
+            "key": self.key,
+            "known_hosts": self.known_hosts,
+            "connect_timeout_s": 5.0,
+            "deadline_s": 10.0,
+        }
+        return SshTransport.model_validate(reached | overrides)
+
+
+@pytest.fixture(scope="session")
+def sshd() -> Iterator[Sshd]:
+    with running_sshd() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def sshd_with_small_disk() -> Iterator[Sshd]:
+    """Its sessions live on a file system of one mebibyte."""
+    with running_sshd(small_disk=True) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running_sshd(*, small_disk: bool = False) -> Iterator[Sshd]:
+    for program in (SSHD, Path("/usr/bin/ssh-keygen"), Path("/usr/bin/ssh-keyscan")):
+        if not program.exists():
+            pytest.fail(f"there is no {program}: sudo apt install openssh-server openssh-client")
+    with contextlib.ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="joulewright-sshd-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        user = stack.enter_context(_ordinary_user(directory))
+        server = _prepare(directory, user)
+        command = [*_as_user(user), str(SSHD), "-D", "-e", "-f", str(directory / "sshd_config")]
+        if small_disk:
+            command = [*_on_small_disk(directory / "cache", user), *command]
+        log = stack.enter_context((directory / "log").open("wb"))
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+        stack.callback(_end, process)
+        _await_banner(server, process)
+        yield server
+
+
+@contextlib.contextmanager
+def _ordinary_user(home: Path) -> Iterator[pwd.struct_passwd]:
+    if os.getuid() != 0:
+        yield pwd.getpwuid(os.getuid())
+        return
+    name = f"jw-test-{secrets.token_hex(4)}"
+    subprocess.run(
+        ["useradd", "--system", "--shell", "/bin/sh", "--home-dir", str(home), name], check=True
+    )
+    try:
+        yield pwd.getpwnam(name)
+    finally:
+        subprocess.run(["userdel", "--force", name], check=True, capture_output=True)
+
+
+def _as_user(user: pwd.struct_passwd) -> list[str]:
+    if os.getuid() != 0:
+        return []
+    return ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups", "--"]
+
+
+def _on_small_disk(mount_point: Path, user: pwd.struct_passwd) -> list[str]:
+    """What to put before a command: a file system of its own where the machine allows one, and else
+    a limit on the size of a file."""
+    namespace = ["unshare", "--mount"]
+    if os.getuid() != 0:
+        namespace += ["--user", "--map-current-user", "--keep-caps"]
+    options = f"size=1m,mode=700,uid={user.pw_uid},gid={user.pw_gid}"
+    mount = f'mount -t tmpfs -o {options} none {mount_point} && exec "$@"'
+    mounted = [*namespace, "sh", "-c", mount, "sh"]
+    if subprocess.run([*mounted, "true"], capture_output=True).returncode == 0:
+        return mounted
+    return ["prlimit", "--fsize=1048576", "--"]
+
+
+def _prepare(directory: Path, user: pwd.struct_passwd) -> Sshd:
+    """Keys and configuration; nothing of the user's own is read."""
+    for name in ("host_key", "key"):
+        make_key(directory / name)
+    shutil.copy(directory / "key.pub", directory / "authorized_keys")
+    (directory / "cache").mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    host_key = (directory / "host_key.pub").read_text()
+    (directory / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
+    (directory / "sshd_config").write_text(
+        f"""\
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {directory}/host_key
+AuthorizedKeysFile {directory}/authorized_keys
+PidFile none
+StrictModes no
+UsePAM no
+UseDNS no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+PrintMotd no
+MaxStartups 100
+SetEnv XDG_CACHE_HOME={directory}/cache
+"""
+    )
+    if os.getuid() == 0:
+        for path in (directory, *directory.iterdir()):
+            os.chown(path, user.pw_uid, user.pw_gid)
+    return Sshd(
+        user=user.pw_name,
+        port=port,
+        directory=directory,
+        key=directory / "key",
+        known_hosts=directory / "known_hosts",
+        host_key=directory / "host_key",
+    )
+
+
+def make_key(path: Path, *, passphrase: str = "") -> Path:
+    subprocess.run(
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "test", "-f", str(path)],
+        check=True,
+    )
+    return path
+
+
+def _await_banner(server: Sshd, process: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + _START_LIMIT_S
+    while time.monotonic() < give_up and process.poll() is None:
+        with contextlib.suppress(OSError):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=1.0) as probe:
+                if probe.recv(4) == b"SSH-":
+                    return
+        time.sleep(0.02)
+    pytest.fail(f"sshd did not start: {(server.directory / 'log').read_text()}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    process.wait(timeout=10)
