@@ -70,154 +70,9 @@ static size_t plan_bytes(const plan *p)
     return (size_t)(p->tile_floats + p->stage_floats + p->matmul_floats) * sizeof(float);
 }
 
-/* A tile: which images, output rows and input channels (counted over all groups). */
-typedef struct {
-    jw_index image, images, row, rows, channel, channels;
-} tile;
-
-/* Where a row of the unfolded input lies in an image if every output row is as long as an input row
- * and windows move by one: then it is one contiguous piece of the plane, shifted, with what wraps
- * around at the borders to be left out. Planes of a few elements a row are much faster that way. */
-static int is_shifted_plane(const jw_conv *conv)
-{
-    return conv->x.stride == 1 && conv->y.stride == 1 && conv->x.out == conv->x.in;
-}
-
-static void unfold(const jw_conv *conv, const tile *t, const float *restrict input,
-                   float *restrict columns)
-{
-    const jw_index width = conv->x.out;
-    const int shifted_plane = is_shifted_plane(conv);
-
-    for (jw_index c = 0; c < t->channels; c++)
-        for (jw_index ky = 0; ky < conv->y.kernel; ky++)
-            for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-                const jw_index left = jw_first(&conv->x, kx), right = jw_last(&conv->x, kx);
-                const jw_index top = jw_min(jw_max(jw_first(&conv->y, ky) - t->row, 0), t->rows);
-                const jw_index bottom =
-                    jw_max(jw_min(jw_last(&conv->y, ky) - t->row, t->rows), top);
-                for (jw_index n = 0; n < t->images; n++, columns += t->rows * width) {
-                    const float *plane =
-                        input + ((t->image + n) * conv->in_channels + t->channel + c) *
-                                    conv->in_plane;
-                    jw_fill(columns, 0.0f, top * width);
-                    jw_fill(columns + bottom * width, 0.0f, (t->rows - bottom) * width);
-                    if (left >= right) {
-                        jw_fill(columns + top * width, 0.0f, (bottom - top) * width);
-                    } else if (shifted_plane && bottom > top) {
-                        const jw_index first = top * width + left;
-                        const jw_index last = (bottom - 1) * width + right;
-                        const float *source = plane +
-                                              jw_source(&conv->y, t->row, ky) * conv->x.in +
-                                              jw_source(&conv->x, 0, kx);
-                        memcpy(columns + first, source + first,
-                               (size_t)(last - first) * sizeof(float));
-                        for (jw_index r = top; r < bottom; r++) {
-                            for (jw_index x = 0; x < left; x++)
-                                columns[r * width + x] = 0.0f;
-                            for (jw_index x = right; x < width; x++)
-                                columns[r * width + x] = 0.0f;
-                        }
-                    } else {
-                        for (jw_index r = top; r < bottom; r++) {
-                            const float *source =
-                                plane + jw_source(&conv->y, t->row + r, ky) * conv->x.in +
-                                jw_source(&conv->x, 0, kx);
-                            float *target = columns + r * width;
-                            for (jw_index x = 0; x < left; x++)
-                                target[x] = 0.0f;
-                            if (conv->x.stride == 1)
-                                for (jw_index x = left; x < right; x++)
-                                    target[x] = source[x];
-                            else
-                                for (jw_index x = left; x < right; x++)
-                                    target[x] = source[x * conv->x.stride];
-                            for (jw_index x = right; x < width; x++)
-                                target[x] = 0.0f;
-                        }
-                    }
-                }
-            }
-}
-
-/* The transpose of unfold: adds every element of `columns` to the input element that it came from.
- * Overwrites parts of `columns`. */
-static void fold(const jw_conv *conv, const tile *t, float *restrict columns,
-                 float *restrict input_gradient)
-{
-    const jw_index width = conv->x.out;
-    const int shifted_plane = is_shifted_plane(conv);
-
-    for (jw_index c = 0; c < t->channels; c++)
-        for (jw_index ky = 0; ky < conv->y.kernel; ky++)
-            for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-                const jw_index left = jw_first(&conv->x, kx), right = jw_last(&conv->x, kx);
-                const jw_index top = jw_min(jw_max(jw_first(&conv->y, ky) - t->row, 0), t->rows);
-                const jw_index bottom = jw_min(jw_last(&conv->y, ky) - t->row, t->rows);
-                for (jw_index n = 0; n < t->images; n++, columns += t->rows * width) {
-                    float *plane = input_gradient +
-                                   ((t->image + n) * conv->in_channels + t->channel + c) *
-                                       conv->in_plane;
-                    if (left >= right || top >= bottom)
-                        continue;
-                    if (shifted_plane) {
-                        const jw_index first = top * width + left;
-                        const jw_index last = (bottom - 1) * width + right;
-                        float *target = plane + jw_source(&conv->y, t->row, ky) * conv->x.in +
-                                        jw_source(&conv->x, 0, kx);
-                        for (jw_index r = top; r < bottom; r++) {
-                            for (jw_index x = 0; x < left; x++)
-                                columns[r * width + x] = 0.0f;
-                            for (jw_index x = right; x < width; x++)
-                                columns[r * width + x] = 0.0f;
-                        }
-                        for (jw_index i = first; i < last; i++)
-                            target[i] += columns[i];
-                    } else {
-                        for (jw_index r = top; r < bottom; r++) {
-                            float *target = plane +
-                                            jw_source(&conv->y, t->row + r, ky) * conv->x.in +
-                                            jw_source(&conv->x, 0, kx);
-                            const float *source = columns + r * width;
-                            if (conv->x.stride == 1)
-                                for (jw_index x = left; x < right; x++)
-                                    target[x] += source[x];
-                            else
-                                for (jw_index x = left; x < right; x++)
-                                    target[x * conv->x.stride] += source[x];
-                        }
-                    }
-                }
-            }
-}
-
-/* The planes of `channels` output channels of a tile's images, side by side. */
-static void gather(const jw_conv *conv, const tile *t, jw_index channel, jw_index channels,
-                   const float *restrict output, float *restrict stage)
-{
-    for (jw_index c = 0; c < channels; c++)
-        for (jw_index n = 0; n < t->images; n++, stage += conv->out_plane)
-            memcpy(stage,
-                   output + ((t->image + n) * conv->out_channels + channel + c) * conv->out_plane,
-                   (size_t)conv->out_plane * sizeof(float));
-}
-
-/* The transpose of gather, adding. */
-static void scatter(const jw_conv *conv, const tile *t, jw_index channel, jw_index channels,
-                    const float *restrict stage, float *restrict output)
-{
-    for (jw_index c = 0; c < channels; c++)
-        for (jw_index n = 0; n < t->images; n++, stage += conv->out_plane) {
-            float *plane =
-                output + ((t->image + n) * conv->out_channels + channel + c) * conv->out_plane;
-            for (jw_index i = 0; i < conv->out_plane; i++)
-                plane[i] += stage[i];
-        }
-}
-
 /* The tile at or after `t` in the order: channels, then rows, then images, then groups. Starts from
  * a tile with no images; false after the last. */
-static int next_tile(const jw_conv *conv, const plan *p, tile *t, jw_index *group)
+static int next_tile(const jw_conv *conv, const plan *p, jw_tile *t, jw_index *group)
 {
     if (t->images == 0) {
         *group = t->image = t->row = t->channel = 0;
@@ -279,13 +134,13 @@ static void forward(const jw_call *call)
                           conv.out_plane, scratch);
         return;
     }
-    tile t = {0};
+    jw_tile t = {0};
     jw_index group = 0;
     while (next_tile(&conv, &p, &t, &group)) {
         const jw_index tile_columns = t.images * t.rows * conv.x.out;
         const jw_index tile_depth = t.channels * conv.taps;
         const jw_index skipped = (t.channel - group * conv.group_in) * conv.taps;
-        unfold(&conv, &t, input, columns);
+        jw_unfold(&conv, &t, input, columns);
         for (jw_index c = 0; c < conv.group_out; c += p.stage_channels) {
             const jw_index channel = group * conv.group_out + c;
             const jw_index channels = jw_min(p.stage_channels, conv.group_out - c);
@@ -293,7 +148,7 @@ static void forward(const jw_call *call)
             if (p.staged) {
                 jw_matmul(channels, tile_columns, tile_depth, 1.0f, filters,
                           jw_plain(columns, tile_columns), 0.0f, stage, tile_columns, scratch);
-                scatter(&conv, &t, channel, channels, stage, output);
+                jw_scatter(&conv, &t, channel, channels, stage, output);
             } else {
                 jw_matmul(channels, tile_columns, tile_depth, 1.0f, filters,
                           jw_plain(columns, tile_columns), fill || skipped ? 1.0f : 0.0f,
@@ -333,7 +188,7 @@ static void input_gradient(const jw_call *call)
         return;
     }
     jw_fill(gradient, 0.0f, conv.batch * conv.in_channels * conv.in_plane);
-    tile t = {0};
+    jw_tile t = {0};
     jw_index group = 0;
     while (next_tile(&conv, &p, &t, &group)) {
         const jw_index tile_columns = t.images * t.rows * conv.x.out;
@@ -344,7 +199,7 @@ static void input_gradient(const jw_call *call)
             const jw_index channels = jw_min(p.stage_channels, conv.group_out - c);
             jw_matrix staged = jw_plain(stage, tile_columns);
             if (p.staged)
-                gather(&conv, &t, channel, channels, output_gradient, stage);
+                jw_gather(&conv, &t, channel, channels, output_gradient, stage);
             else
                 staged = jw_plain(output_gradient +
                                       (t.image * conv.out_channels + channel) * conv.out_plane +
@@ -354,7 +209,7 @@ static void input_gradient(const jw_call *call)
                       jw_transposed(weight + channel * depth + skipped, depth), staged,
                       c == 0 ? 0.0f : 1.0f, columns, tile_columns, scratch);
         }
-        fold(&conv, &t, columns, gradient);
+        jw_fold(&conv, &t, columns, gradient);
     }
 }
 
@@ -398,20 +253,20 @@ static void parameter_gradient(const jw_call *call)
                           depth, scratch);
         return;
     }
-    tile t = {0};
+    jw_tile t = {0};
     jw_index group = 0;
     while (next_tile(&conv, &p, &t, &group)) {
         const jw_index tile_columns = t.images * t.rows * conv.x.out;
         const jw_index tile_depth = t.channels * conv.taps;
         const jw_index skipped = (t.channel - group * conv.group_in) * conv.taps;
         const int first = t.image == 0 && t.row == 0;
-        unfold(&conv, &t, input, columns);
+        jw_unfold(&conv, &t, input, columns);
         for (jw_index c = 0; c < conv.group_out; c += p.stage_channels) {
             const jw_index channel = group * conv.group_out + c;
             const jw_index channels = jw_min(p.stage_channels, conv.group_out - c);
             jw_matrix staged = jw_plain(stage, tile_columns);
             if (p.staged)
-                gather(&conv, &t, channel, channels, output_gradient, stage);
+                jw_gather(&conv, &t, channel, channels, output_gradient, stage);
             else
                 staged = jw_plain(output_gradient +
                                       (t.image * conv.out_channels + channel) * conv.out_plane +

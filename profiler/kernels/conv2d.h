@@ -37,6 +37,27 @@ static inline int jw_is_depthwise(const jw_conv *conv)
     return conv->groups > 1 && conv->group_in == 1;
 }
 
+/* Some channels of one group, and either some output rows of one image or the whole planes of
+ * several images. */
+typedef struct {
+    jw_index image, images, row, rows, channel, channels;
+} jw_tile;
+
+/* columns[channel, tap, image, row, x] = what that tap of that output position reads. */
+void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns);
+
+/* The transpose: adds every element of `columns` to the input element it stands for. Overwrites
+ * parts of `columns`. */
+void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient);
+
+/* stage[channel, image, position] = output planes of a tile's images, side by side. */
+void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
+               const float *output, float *stage);
+
+/* The transpose, adding. */
+void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
+                const float *stage, float *output);
+
 void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *weight,
                           const float *bias, float *output);
 void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradient,
