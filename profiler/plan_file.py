@@ -32,7 +32,7 @@ COLD_CACHES = 2
 """Cold executions go through copies of the operands that together are so many times as large as the
 last-level cache."""
 
-_WINDOW_TRIES = 3
+_WINDOW_TRIES = 2
 _MOST_TIMES_MIN_WINDOW = 4
 
 # Of the harness's tables for a step; generous, since they are small beside the tensors.

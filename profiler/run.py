@@ -235,7 +235,7 @@ class _Run:
         """From the last block that measured a window."""
         least_s = window_s(self.description, self.options)
         return {
-            trial.window: int(_MARGIN * least_s * trial.executions / trial.length_s) + 1
+            trial.window: int(_MARGIN * least_s / trial.time_s) + 1
             for sitting in self.table.sittings
             for trial in sitting.trials
             if trial.void is None

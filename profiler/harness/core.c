@@ -275,9 +275,10 @@ static uint64_t length_ns(const jw_window *window) {
 }
 
 /* A count for a window of min_ns and a tenth, judged by a window that was shorter: at least twice
- * as many, at most a hundred times, and not beyond max_ns. Never less than `count`. */
-static uint64_t grown(uint64_t count, uint64_t elapsed_ns, const jw_limits *limits) {
-    const double execution_ns = (double)(elapsed_ns ? elapsed_ns : 1) / (double)count;
+ * as many, at most a hundred times, and not beyond max_ns. Never less than `count`. Lengths are
+ * running time: pre-emption must not pass for work. */
+static uint64_t grown(uint64_t count, uint64_t running_ns, const jw_limits *limits) {
+    const double execution_ns = (double)(running_ns ? running_ns : 1) / (double)count;
     double next = 1.1 * (double)limits->min_ns / execution_ns + 1;
     next = next < 2.0 * (double)count ? 2.0 * (double)count : next;
     next = next > 100.0 * (double)count ? 100.0 * (double)count : next;
@@ -292,12 +293,11 @@ static uint64_t calibrate(jw_execute *execute, void *context, const jw_limits *l
     uint64_t count = 1;
     for (;;) {
         const jw_window window = run_window(execute, context, count);
-        const uint64_t elapsed_ns = length_ns(&window);
-        if (elapsed_ns >= limits->min_ns) {
+        if (window.running_ns >= limits->min_ns) {
             return count;
         }
-        const uint64_t next = grown(count, elapsed_ns, limits);
-        if (next == count || elapsed_ns >= limits->min_ns / 4) {
+        const uint64_t next = grown(count, window.running_ns, limits);
+        if (next == count || window.running_ns >= limits->min_ns / 4) {
             return next;
         }
         count = next;
@@ -337,8 +337,8 @@ jw_window jw_measure(jw_execute *execute, void *context, const jw_limits *limits
     jw_window best = {0};
     for (uint32_t done = 0; done < tries;) {
         jw_window window = run_window(execute, context, count);
-        if (length_ns(&window) < limits->min_ns) {
-            const uint64_t next = grown(count, length_ns(&window), limits);
+        if (window.running_ns < limits->min_ns) {
+            const uint64_t next = grown(count, window.running_ns, limits);
             if (next > count) {
                 count = next;
                 continue;

@@ -126,7 +126,7 @@ typedef void jw_execute(void *context, uint64_t count);
 
 typedef struct {
     uint64_t first;  /* executions to begin with, from an earlier block; 0: calibrate */
-    uint64_t min_ns; /* a window is at least so long */
+    uint64_t min_ns; /* a window is at least so long, in running time */
     uint64_t max_ns; /* and not longer, unless a single execution is */
 } jw_limits;
 
