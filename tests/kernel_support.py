@@ -53,6 +53,20 @@ def openblas() -> Path:
     return next(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas*.so"))
 
 
+def openblas_on_one_thread() -> ctypes.CDLL:
+    """The library of the wheel, which from now on computes with the caller's thread only."""
+    library = ctypes.CDLL(str(openblas()))
+    library.scipy_openblas_set_num_threads(1)
+    return library
+
+
+def aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
+    """Zeros that begin at a cache line."""
+    whole = np.zeros(size_bytes + LINE_BYTES, np.uint8)
+    start = -whole.ctypes.data % LINE_BYTES
+    return whole[start : start + size_bytes]
+
+
 class _Call(ctypes.Structure):
     _fields_ = (
         ("attributes", ctypes.c_void_p),
@@ -98,7 +112,7 @@ class KernelLibrary:
         if not query:
             return 0
         attributes = np.array(spec.values, np.int32)
-        return _WORKSPACE_QUERY(query)(attributes.ctypes.data)
+        return int(_WORKSPACE_QUERY(query)(attributes.ctypes.data))
 
     def prepare(
         self,
