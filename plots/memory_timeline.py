@@ -1,0 +1,261 @@
+"""Memory over one training step against the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter
+
+from plots.residency import phase_spans
+from plots.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PALE,
+    VERMILLION,
+    binary_unit,
+    energy_words,
+    engineering,
+    heading,
+    save,
+    size_text,
+    styled,
+)
+from solver.footprint import keep_everything
+from solver.graph import CostedGraph
+from solver.referee import Moment, Replay, replay
+from solver.schedule import Compute, Free, PageIn, PageOut, Schedule, Step
+
+_SHADES = {"forward": "#FFFFFF", "backward": "#F1F1F1", "update": "#E2E2E2"}
+
+
+@dataclass(frozen=True)
+class _Activity:
+    """What costs extra in a schedule, with its colour."""
+
+    name: str
+    color: str
+    moments: tuple[Moment, ...]
+
+    @property
+    def time_s(self) -> float:
+        return sum(moment.time_s for moment in self.moments)
+
+    @property
+    def energy_j(self) -> float:
+        return sum(moment.energy_j for moment in self.moments)
+
+
+def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
+    """Bytes in RAM over the predicted time of the step, against the budget, with recomputation and
+    paging marked.
+
+    Raises :class:`ValueError` for a schedule without steps.
+    """
+    if not schedule.steps:
+        raise ValueError(f"the schedule of {schedule.graph} has no steps: {schedule.status}")
+    played = replay(graph, schedule.steps, schedule.budget.covers)
+    kept_bytes = replay(graph, keep_everything(graph), schedule.budget.covers).peak_bytes
+    activities = [activity for activity in _activities(played.moments) if activity.moments]
+    lanes = 0.19 * len(activities)
+    top, bottom, gap, axis = 1.2, 0.34, 0.08, 0.42
+    height = top + 3.4 + gap + lanes + axis + bottom
+    with styled():
+        figure = Figure(figsize=(10, height))
+        heading(
+            figure,
+            f"{graph.name}: memory over one training step",
+            _summary(graph, schedule, played, kept_bytes, activities),
+        )
+        box = (0.085, 0.985 - 0.085)
+        memory = figure.add_axes(
+            (box[0], (bottom + axis + lanes + gap) / height, box[1], 3.4 / height)
+        )
+        _draw_memory(memory, graph, schedule, played, activities)
+        lowest = memory
+        if activities:
+            lowest = figure.add_axes(
+                (box[0], (bottom + axis) / height, box[1], lanes / height), sharex=memory
+            )
+            memory.tick_params(axis="x", labelbottom=False)
+            _draw_lanes(lowest, activities, played.time_s)
+        lowest.set_xlabel("time in the step, predicted (s)")
+        lowest.xaxis.set_major_formatter(EngFormatter(unit="s"))
+        figure.legend(
+            handles=_legend(schedule),
+            loc="lower left",
+            bbox_to_anchor=(box[0], 0.05 / height),
+            ncols=4,
+            borderaxespad=0,
+        )
+        save(figure, path)
+
+
+def _activities(moments: Sequence[Moment]) -> Iterator[_Activity]:
+    yield _Activity("recompute", ORANGE, tuple(m for m in moments if m.recomputation))
+    yield _Activity(
+        "page out", VERMILLION, tuple(m for m in moments if isinstance(m.step, PageOut))
+    )
+    yield _Activity("page in", GREEN, tuple(m for m in moments if isinstance(m.step, PageIn)))
+
+
+def _summary(
+    graph: CostedGraph,
+    schedule: Schedule,
+    played: Replay,
+    kept_bytes: int,
+    activities: Sequence[_Activity],
+) -> list[str]:
+    budget = schedule.budget
+    counted = "" if budget.covers == "all" else ", activations only"
+    share = f" = {100 * budget.ram_bytes / kept_bytes:.0f} %" if kept_bytes else ""
+    memory = (
+        f"budget {size_text(budget.ram_bytes)}{share} of the {size_text(kept_bytes)} that keeping"
+        f" everything needs{counted}; peak {size_text(played.peak_bytes)}"
+    )
+    cost = f"{engineering(played.energy_j, 'J')} in {engineering(played.time_s, 's')}"
+    if activities and played.energy_j > 0:
+        extras = (
+            f"{len(activity.moments)} × {activity.name}"
+            f" {100 * activity.energy_j / played.energy_j:.2g} %"
+            for activity in activities
+        )
+        cost += f"; of the energy: {', '.join(extras)}"
+    return [memory, cost, energy_words(schedule.energy_source or graph.energy_source)]
+
+
+def _draw_memory(
+    axes: Axes,
+    graph: CostedGraph,
+    schedule: Schedule,
+    played: Replay,
+    activities: Sequence[_Activity],
+) -> None:
+    budget_bytes = schedule.budget.ram_bytes
+    highest = max(budget_bytes, played.peak_bytes, 1)
+    divisor, unit = binary_unit(highest)
+    times: list[float] = []
+    levels: list[float] = []
+    for moment in played.moments:
+        if not isinstance(moment.step, Free):
+            times += [moment.start_s, moment.start_s + moment.time_s]
+            levels += [moment.bytes_during / divisor] * 2
+    times.append(played.time_s)
+    levels.append(played.moments[-1].bytes_after / divisor)
+    axes.fill_between(times, levels, color=PALE, linewidth=0, zorder=1)
+    for activity in activities:
+        axes.bar(
+            [moment.start_s for moment in activity.moments],
+            [moment.bytes_during / divisor for moment in activity.moments],
+            [moment.time_s for moment in activity.moments],
+            align="edge",
+            color=activity.color,
+            alpha=0.75,
+            zorder=2,
+        )
+    axes.plot(times, levels, color=BLUE, linewidth=0.9, zorder=3)
+    axes.axhline(budget_bytes / divisor, color=BLACK, linewidth=1.1, linestyle="--", zorder=4)
+    end_s = played.time_s or 1.0
+    axes.set_xlim(0, end_s)
+    axes.set_ylim(0, 1.2 * highest / divisor)
+    axes.set_ylabel(f"in RAM ({unit})")
+    _shade_phases(axes, graph, played, end_s)
+    _mark_peak(axes, played, divisor, highest, end_s)
+
+
+def _mark_peak(axes: Axes, played: Replay, divisor: float, highest: int, end_s: float) -> None:
+    moment = played.moments[played.peak_step]
+    middle_s = moment.start_s + moment.time_s / 2
+    late = middle_s > end_s / 2
+    axes.plot([middle_s], [played.peak_bytes / divisor], "o", color=BLACK, markersize=4, zorder=5)
+    axes.annotate(
+        f"peak {size_text(played.peak_bytes)} {_doing(moment.step)}",
+        (middle_s, played.peak_bytes / divisor),
+        (middle_s + (-0.02 if late else 0.02) * end_s, 1.08 * highest / divisor),
+        ha="right" if late else "left",
+        va="bottom",
+        fontsize=8,
+        color=INK,
+        arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.7},
+        zorder=6,
+    )
+
+
+def _doing(step: Step) -> str:
+    match step:
+        case Compute():
+            return f"during {step.op}"
+        case PageOut():
+            return f"while {step.tensor} is paged out"
+        case PageIn():
+            return f"while {step.tensor} is paged in"
+        case Free():
+            return f"before {step.tensor} is freed"
+
+
+def _shade_phases(axes: Axes, graph: CostedGraph, played: Replay, end_s: float) -> None:
+    phase_of = {op.name: op.phase for op in graph.ops}
+    firsts = [
+        (phase_of[moment.step.op], moment.start_s)
+        for moment in played.moments
+        if isinstance(moment.step, Compute) and not moment.recomputation
+    ]
+    starts = [start_s for _, start_s in firsts]
+    for phase, first, last in phase_spans([phase for phase, _ in firsts]):
+        start_s = 0.0 if first == 0 else starts[first]
+        stop_s = starts[last] if last < len(starts) else end_s
+        axes.axvspan(start_s, stop_s, color=_SHADES[phase], linewidth=0, zorder=0)
+        if stop_s - start_s > 0.06 * end_s:
+            axes.text(
+                (start_s + stop_s) / 2,
+                1.01,
+                phase,
+                transform=axes.get_xaxis_transform(),
+                ha="center",
+                va="bottom",
+                fontsize=8,
+                color=GREY,
+            )
+
+
+def _draw_lanes(axes: Axes, activities: Sequence[_Activity], end_s: float) -> None:
+    """One lane for each activity; an edge keeps moments visible that are narrower than a pixel."""
+    for row, activity in enumerate(activities):
+        axes.broken_barh(
+            [(moment.start_s, moment.time_s) for moment in activity.moments],
+            (row - 0.4, 0.8),
+            color=activity.color,
+            edgecolor=activity.color,
+            linewidth=0.7,
+        )
+    axes.set_ylim(len(activities) - 0.5, -0.5)
+    axes.set_yticks(range(len(activities)), [activity.name for activity in activities])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(0, end_s)
+
+
+def _legend(schedule: Schedule) -> list[Line2D | Patch]:
+    return [
+        Line2D([], [], color=BLUE, linewidth=1.2, label="in RAM, workspace included"),
+        Line2D(
+            [],
+            [],
+            color=BLACK,
+            linewidth=1.1,
+            linestyle="--",
+            label=f"budget {size_text(schedule.budget.ram_bytes)}",
+        ),
+        Line2D([], [], color=BLACK, marker="o", linestyle="", markersize=4, label="peak"),
+        Patch(
+            facecolor=_SHADES["backward"], edgecolor=GREY, linewidth=0.5, label="backward, update"
+        ),
+    ]

@@ -1,0 +1,304 @@
+"""What every operation of a profile costs, with its confidence interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
+from devices.operation import OpSpec
+from devices.profile import CacheState, DeviceProfile, Interval, OperationCost
+from plots.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    energy_words,
+    engineering,
+    heading,
+    save,
+    styled,
+)
+
+# Kinds in groups that a reader looks for, each in one colour.
+_GROUPS: dict[str, tuple[str, frozenset[str]]] = {
+    "convolution": (BLUE, frozenset({"conv2d"})),
+    "linear, attention": (
+        VERMILLION,
+        frozenset({"linear", "attention_scores", "attention_context"}),
+    ),
+    "normalisation": (GREEN, frozenset({"batch_norm", "layer_norm"})),
+    "activation, dropout": (ORANGE, frozenset({"relu", "gelu", "tanh", "sigmoid", "dropout"})),
+    "pooling": (SKY, frozenset({"max_pool2d", "average_pool2d", "global_average_pool"})),
+    "softmax, loss": (
+        PURPLE,
+        frozenset({"softmax", "softmax_cross_entropy", "mean_squared_error"}),
+    ),
+    "update": (BLACK, frozenset({"sgd", "sgd_momentum"})),
+    "sums and copies": (GREY, frozenset({"add", "gradient", "flatten", "concat", "embedding"})),
+}
+
+_ROWS_PER_COLUMN = 100
+_ROW_INCHES = 0.155
+_CHARACTER_INCHES = 0.057
+_PANEL_INCHES = 3.3
+_VALUE_INCHES = 1.25
+_HEADING_INCHES = 0.85
+_ENERGY_AXIS_INCHES = 0.45
+_BOTTOM_INCHES = 0.55
+_LEGEND_ROW_INCHES = 0.19
+_LEGEND_COLUMN_INCHES = 1.75
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What a panel shows: its axis label, unit, and the interval of an operation in it."""
+
+    label: str
+    unit: str
+    of: Callable[[OperationCost, CacheState], Interval | None]
+
+
+_TIME = _Quantity("time", "s", lambda operation, state: operation.cost(state).time_s)
+_ENERGY = _Quantity("energy", "J", lambda operation, state: operation.cost(state).energy_j)
+
+
+def operation_costs(profile: DeviceProfile, path: Path) -> None:
+    """Every operation as a row, dearest first: time and energy on logarithmic axes, warm and cold,
+    with 95 % intervals. Estimated joules are a multiple of the seconds and have no panel of their
+    own but a second axis.
+
+    Raises :class:`ValueError` for a profile without single costs (a published one has rates).
+    """
+    if not profile.operations:
+        raise ValueError(f"profile {profile.name} states rates, no costs of single operations")
+    operations = sorted(profile.operations, key=lambda o: o.cold.time_s.median, reverse=True)
+    power_w = _nominal_power_w(profile)
+    has_energy = any(operation.cold.energy_j is not None for operation in operations)
+    quantities = [_TIME, _ENERGY] if has_energy and power_w is None else [_TIME]
+    columns = math.ceil(len(operations) / _ROWS_PER_COLUMN)
+    rows = math.ceil(len(operations) / columns)
+    names = {operation.op: _row_name(operation) for operation in operations}
+    top_inches = _HEADING_INCHES + (_ENERGY_AXIS_INCHES if power_w is not None else 0.0)
+    label_inches = 0.25 + _CHARACTER_INCHES * max(map(len, names.values()))
+    column_inches = label_inches + (_PANEL_INCHES + _VALUE_INCHES) * len(quantities)
+    width = column_inches * columns + 0.1
+    handles = _legend(operations)
+    legend_columns = max(2, int(width / _LEGEND_COLUMN_INCHES))
+    legend_inches = _LEGEND_ROW_INCHES * math.ceil(len(handles) / legend_columns)
+    height = top_inches + _ROW_INCHES * rows + _BOTTOM_INCHES + legend_inches
+    with styled():
+        figure = Figure(figsize=(width, height))
+        heading(
+            figure,
+            f"Operation costs of {profile.board.model}",
+            [
+                f"{len(operations)} distinct operations, dearest first; medians with 95 % intervals"
+                f" (in figures: {profile.cost_basis})",
+                _energy_line(profile, has_energy, power_w),
+            ],
+        )
+        for column in range(columns):
+            part = operations[column * rows : (column + 1) * rows]
+            bottom = height - top_inches - _ROW_INCHES * len(part)
+            left = column * column_inches + label_inches
+            for quantity in quantities:
+                axes = figure.add_axes(
+                    (
+                        left / width,
+                        bottom / height,
+                        _PANEL_INCHES / width,
+                        _ROW_INCHES * len(part) / height,
+                    )
+                )
+                _panel(axes, part, quantity, profile.cost_basis, power_w)
+                labels = [names[o.op] for o in part] if quantity is quantities[0] else []
+                axes.set_yticks(range(len(labels)), labels, fontsize=6.5)
+                left += _PANEL_INCHES + _VALUE_INCHES
+        figure.legend(
+            handles=handles,
+            loc="lower left",
+            bbox_to_anchor=(0.1 / width, 0.04 / height),
+            ncols=legend_columns,
+            columnspacing=1.2,
+            handletextpad=0.3,
+        )
+        save(figure, path)
+
+
+def _energy_line(profile: DeviceProfile, has_energy: bool, power_w: float | None) -> str:
+    if not has_energy:
+        return "no energy: the board has no meter and its description no nominal power"
+    if power_w is not None:
+        return f"energy ESTIMATED: {engineering(power_w, 'W')} nominal × time, not measured"
+    return energy_words(profile.energy_source)
+
+
+def _nominal_power_w(profile: DeviceProfile) -> float | None:
+    """The one power by which all estimated joules follow from the seconds."""
+    if profile.energy_source != "estimated":
+        return None
+    powers = [
+        cost.energy_j.median / cost.time_s.median
+        for operation in profile.operations
+        for cost in (operation.warm, operation.cold)
+        if cost.energy_j is not None and cost.time_s.median > 0
+    ]
+    same = bool(powers) and max(powers) - min(powers) <= 1e-6 * max(powers)
+    return powers[0] if same else None
+
+
+def _limits(operations: Sequence[OperationCost], quantity: _Quantity) -> tuple[float, float]:
+    intervals = [quantity.of(o, state) for o in operations for state in ("warm", "cold")]
+    ends = [end for i in intervals if i is not None for end in (i.low, i.high) if end > 0]
+    return (min(ends) / 1.3, max(ends) * 1.3) if ends else (1e-6, 1.0)
+
+
+def _panel(
+    axes: Axes,
+    operations: Sequence[OperationCost],
+    quantity: _Quantity,
+    basis: CacheState,
+    power_w: float | None,
+) -> None:
+    limits = _limits(operations, quantity)
+    offsets: dict[CacheState, float] = {"cold": 0.14, "warm": -0.14}
+    for state, offset in offsets.items():
+        for color, rows in _rows_by_color(operations).items():
+            _draw_intervals(axes, operations, rows, quantity, state, offset, color)
+    for row, operation in enumerate(operations):
+        interval = quantity.of(operation, basis)
+        if interval is not None:
+            axes.annotate(
+                _figures(interval, quantity.unit),
+                (1, row),
+                (6, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+                fontsize=6.5,
+                color=INK,
+            )
+    axes.set_xscale("log")
+    axes.set_xlim(*limits)
+    axes.set_ylim(len(operations) - 0.4, -0.6)
+    axes.xaxis.set_major_locator(LogLocator(numticks=6))
+    axes.xaxis.set_major_formatter(EngFormatter(unit=quantity.unit))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="y", length=0)
+    axes.grid(visible=True, axis="x", color=GREY, alpha=0.3, linewidth=0.6)
+    axes.hlines(range(len(operations)), *limits, color=GREY, alpha=0.18, linewidth=0.5, zorder=0)
+    axes.set_xlabel(f"{quantity.label} ({quantity.unit})")
+    if power_w is not None:
+        _add_estimated_energy(axes, power_w)
+
+
+def _rows_by_color(operations: Sequence[OperationCost]) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for row, operation in enumerate(operations):
+        rows.setdefault(_color(operation), []).append(row)
+    return rows
+
+
+def _draw_intervals(
+    axes: Axes,
+    operations: Sequence[OperationCost],
+    rows: Sequence[int],
+    quantity: _Quantity,
+    state: CacheState,
+    offset: float,
+    color: str,
+) -> None:
+    known = [(row, quantity.of(operations[row], state)) for row in rows]
+    drawn = [(row, interval) for row, interval in known if interval is not None]
+    axes.errorbar(
+        [interval.median for _, interval in drawn],
+        [row + offset for row, _ in drawn],
+        xerr=[
+            [interval.median - interval.low for _, interval in drawn],
+            [interval.high - interval.median for _, interval in drawn],
+        ],
+        fmt="o",
+        color=color,
+        markersize=3.2,
+        markerfacecolor=color if state == "cold" else "white",
+        markeredgewidth=0.8,
+        elinewidth=0.8,
+        capsize=1.6,
+        capthick=0.8,
+    )
+
+
+def _add_estimated_energy(axes: Axes, power_w: float) -> None:
+    def joules(time_s: npt.ArrayLike) -> npt.ArrayLike:
+        return np.asarray(time_s) * power_w
+
+    def seconds(energy_j: npt.ArrayLike) -> npt.ArrayLike:
+        return np.asarray(energy_j) / power_w
+
+    energy = axes.secondary_xaxis("top", functions=(joules, seconds))
+    energy.xaxis.set_major_formatter(EngFormatter(unit="J"))
+    energy.xaxis.set_minor_formatter(NullFormatter())
+    energy.set_xlabel("energy, estimated (J)")
+
+
+def _legend(operations: Sequence[OperationCost]) -> list[Line2D]:
+    present = {_group(operation) for operation in operations}
+    handles = [
+        Line2D([], [], marker="s", linestyle="", color=color, markersize=6, label=name)
+        for name, (color, _) in _GROUPS.items()
+        if name in present
+    ]
+    for fill, label in ((GREY, "cold: not in cache"), ("white", "warm: in cache")):
+        handles.append(
+            Line2D([], [], marker="o", linestyle="", color=GREY, markerfacecolor=fill, label=label)
+        )
+    return handles
+
+
+def _group(operation: OperationCost) -> str:
+    family = OpSpec.parse(operation.op).family
+    return next((name for name, (_, members) in _GROUPS.items() if family in members), "other")
+
+
+def _color(operation: OperationCost) -> str:
+    return _GROUPS[_group(operation)][0] if _group(operation) in _GROUPS else GREY
+
+
+def _figures(interval: Interval, unit: str) -> str:
+    """``12.3 ms  -1.2 +3.4 %``"""
+    if interval.median <= 0:
+        return engineering(interval.median, unit)
+    below = 100 * (1 - interval.low / interval.median)
+    above = 100 * (interval.high / interval.median - 1)
+    digits = 1 if max(below, above) < 10 else 0
+    return f"{engineering(interval.median, unit)}  −{below:.{digits}f} +{above:.{digits}f} %"
+
+
+def _row_name(operation: OperationCost) -> str:
+    """``conv2d.forward 16×32×32 → 32×16×16, 3×3``: shapes without a batch of one."""
+    spec = OpSpec.parse(operation.op)
+    a = spec.attributes
+    told = spec.kind == "conv2d.parameter_gradient" or "kernel_height" not in a
+    window = "" if told else f", {a['kernel_height']}×{a['kernel_width']}"
+    source, target = _shape(spec.reads[0].shape), _shape(spec.writes[0].shape)
+    shapes = source if source == target else f"{source} → {target}"
+    return f"{spec.kind}  {shapes}{window}"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    sizes = shape[1:] if len(shape) > 1 and shape[0] == 1 else shape
+    return "×".join(map(str, sizes))

@@ -1,0 +1,85 @@
+"""What is in RAM while a schedule runs, stage by stage, and where its phases begin.
+
+A stage ends with the first execution of an op (as in Checkmate, Jain et al., MLSys 2020); what is
+recomputed and paged before it belongs to it. What follows the last first execution belongs to the
+last stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from solver.graph import CostedGraph, Op
+from solver.schedule import Compute, Free, PageIn, PageOut, Schedule
+
+
+@dataclass
+class Events:
+    """Tensors made again or moved."""
+
+    recomputed: set[str] = field(default_factory=set)
+    paged_out: set[str] = field(default_factory=set)
+    paged_in: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """``resident`` is in RAM while ``op`` is executed, ``stored`` has a valid copy in storage."""
+
+    op: Op
+    resident: frozenset[str]
+    stored: frozenset[str]
+    events: Events
+
+
+def stages(graph: CostedGraph, schedule: Schedule) -> list[Stage]:
+    """The stages of a valid schedule, in order."""
+    ops = {op.name: op for op in graph.ops}
+    sources = [tensor for tensor in graph.tensors if tensor.name not in graph.producer]
+    ram = {tensor.name for tensor in sources if tensor.home != "storage"}
+    stored = {tensor.name for tensor in sources if tensor.home == "storage"}
+    done: set[str] = set()
+    events = Events()
+    found: list[Stage] = []
+    for step in schedule.steps:
+        match step:
+            case PageOut():
+                stored.add(step.tensor)
+                events.paged_out.add(step.tensor)
+            case PageIn():
+                ram.add(step.tensor)
+                events.paged_in.add(step.tensor)
+            case Free():
+                ram.discard(step.tensor)
+            case Compute():
+                op = ops[step.op]
+                ram.update(op.writes)
+                if step.op in done:
+                    events.recomputed.update(op.writes)
+                else:
+                    done.add(step.op)
+                    found.append(Stage(op, frozenset(ram), frozenset(stored), events))
+                    events = Events()
+                ram.difference_update(op.in_place.values())
+    last = found[-1].events
+    found[-1] = replace(
+        found[-1],
+        stored=frozenset(stored),
+        events=Events(
+            last.recomputed | events.recomputed,
+            last.paged_out | events.paged_out,
+            last.paged_in | events.paged_in,
+        ),
+    )
+    return found
+
+
+def phase_spans(phases: Sequence[str]) -> list[tuple[str, int, int]]:
+    """First index and end of the forward, the backward and the update phase in the phases of first
+    executions. Updates before the last other op belong to the phase in which they stand."""
+    count = len(phases)
+    update = max((i + 1 for i, phase in enumerate(phases) if phase != "update"), default=0)
+    backward = next((i for i, phase in enumerate(phases) if phase == "backward"), update)
+    spans = [("forward", 0, backward), ("backward", backward, update), ("update", update, count)]
+    return [span for span in spans if span[1] < span[2]]

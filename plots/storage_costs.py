@@ -1,0 +1,165 @@
+"""What paging costs against the size that is paged, with the fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
+
+from devices.profile import DeviceProfile, Interval, PageCost, StorageCosts
+from plots.style import (
+    BLUE,
+    GREY,
+    PURPLE,
+    VERMILLION,
+    energy_words,
+    engineering,
+    heading,
+    save,
+    size_text,
+    styled,
+)
+
+Quantity = Literal["time", "energy"]
+
+# Where a profile holds a fit but no sweep, as a published one does, the lines span these sizes.
+_DEFAULT_RANGE_BYTES = (512, 4 * 1024**2)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """One direction of paging in one quantity: the fit, and the points that were fitted."""
+
+    name: str
+    color: str
+    line: str
+    marker: str
+    fixed: float
+    per_page: float
+    page_bytes: int
+    fit_error: float
+    points: tuple[tuple[int, Interval], ...]
+
+    def at(self, size_bytes: float) -> float:
+        return self.fixed + self.per_page * math.ceil(size_bytes / self.page_bytes)
+
+
+def storage_costs(profile: DeviceProfile, path: Path) -> None:
+    """Seconds, and joules where they are known, of paging one tensor in and out, log against log.
+
+    Raises :class:`ValueError` for a profile without storage costs.
+    """
+    storage = profile.storage
+    if storage is None:
+        raise ValueError(f"profile {profile.name} has no storage costs to draw")
+    quantities: list[Quantity] = ["time"]
+    if storage.read.fixed_j is not None or storage.write.fixed_j is not None:
+        quantities.append("energy")
+    with styled():
+        figure = Figure(figsize=(5.6 * len(quantities), 5.0))
+        heading(
+            figure,
+            f"Paging costs of {profile.board.model}",
+            [_medium(storage), energy_words(profile.energy_source)],
+        )
+        panels = figure.subplots(1, len(quantities), squeeze=False)[0]
+        for axes, quantity in zip(panels, quantities, strict=True):
+            _draw(axes, list(_curves(storage, quantity)), quantity)
+        figure.subplots_adjust(
+            left=0.9 / figure.get_figwidth(), right=0.98, top=0.83, bottom=0.23, wspace=0.27
+        )
+        save(figure, path)
+
+
+def _medium(storage: StorageCosts) -> str:
+    where = f" at {storage.path}" if storage.path else ""
+    unit = (
+        "no page size" if storage.page_bytes == 1 else f"pages of {size_text(storage.page_bytes)}"
+    )
+    return f"{storage.medium}{where}, {unit}, {storage.method}"
+
+
+def _curves(storage: StorageCosts, quantity: Quantity) -> Iterator[_Curve]:
+    directions: list[tuple[str, str, str, str, PageCost | None, int]] = [
+        ("page-in (read)", BLUE, "-", "o", storage.read, storage.page_bytes),
+        ("page-out (write)", VERMILLION, "--", "s", storage.write, storage.page_bytes),
+        ("erase before write", PURPLE, ":", "^", storage.erase, storage.erase_block_bytes or 1),
+    ]
+    for name, color, line, marker, cost, page_bytes in directions:
+        if cost is None:
+            continue
+        if quantity == "time":
+            fixed, per_page = cost.fixed_s, cost.per_page_s
+            points = tuple((point.bytes, point.time_s) for point in cost.sweep)
+        elif cost.fixed_j is not None and cost.per_page_j is not None:
+            fixed, per_page = cost.fixed_j, cost.per_page_j
+            points = tuple(
+                (point.bytes, point.energy_j) for point in cost.sweep if point.energy_j is not None
+            )
+        else:
+            continue
+        yield _Curve(name, color, line, marker, fixed, per_page, page_bytes, cost.fit_error, points)
+
+
+def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity) -> None:
+    unit = "s" if quantity == "time" else "J"
+    measured = [size for curve in curves for size, _ in curve.points]
+    low, high = (min(measured), max(measured)) if measured else _DEFAULT_RANGE_BYTES
+    sizes = np.unique(np.geomspace(low, high, 400).round())
+    for curve in curves:
+        axes.plot(
+            sizes,
+            [curve.at(size) for size in sizes],
+            color=curve.color,
+            linestyle=curve.line,
+            linewidth=1.2,
+            label=_legend(curve, unit, quantity),
+        )
+        if curve.points:
+            medians = np.array([interval.median for _, interval in curve.points])
+            errors = np.array(
+                [
+                    [interval.median - interval.low for _, interval in curve.points],
+                    [interval.high - interval.median for _, interval in curve.points],
+                ]
+            )
+            axes.errorbar(
+                [size for size, _ in curve.points],
+                medians,
+                yerr=errors,
+                fmt=curve.marker,
+                color=curve.color,
+                markersize=4,
+                capsize=2,
+                elinewidth=0.9,
+                markerfacecolor="white",
+            )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.yaxis.set_major_formatter(EngFormatter(unit=unit))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
+    axes.set_xlabel("size of the tensor")
+    axes.set_ylabel(f"{quantity} of one page-in or page-out ({unit})")
+    axes.legend(loc="upper left", bbox_to_anchor=(-0.12, -0.16), borderaxespad=0, handlelength=1.6)
+
+
+def _legend(curve: _Curve, unit: str, quantity: Quantity) -> str:
+    page = "byte" if curve.page_bytes == 1 else f"{size_text(curve.page_bytes)}"
+    law = f"{engineering(curve.fixed, unit)} + {engineering(curve.per_page, unit)} per {page}"
+    rate = ""
+    if quantity == "time" and curve.per_page > 0:
+        rate = f" ({engineering(curve.page_bytes / curve.per_page, 'B/s')})"
+    has_fit = quantity == "time" and bool(curve.points)
+    fit = f", RMS fit error {100 * curve.fit_error:.1f} %" if has_fit else ""
+    return f"{curve.name}: {law}{rate}{fit}"

@@ -1,0 +1,122 @@
+"""What all pictures share: colours that colour-blind readers can tell apart, units, saving."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from devices.document import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.typing import RcKeyType
+
+# Okabe and Ito (2008), without their yellow, which is too pale on white.
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+GREY = "#7F7F7F"
+PALE = "#D9E6F2"
+INK = "#333333"
+
+DOTS_PER_INCH = 150
+
+_STYLE: Mapping[RcKeyType, Any] = {
+    "font.size": 9,
+    "axes.titlesize": 11,
+    "axes.labelsize": 9,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 8,
+    "legend.frameon": False,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.linewidth": 0.8,
+    "svg.hashsalt": "joulewright",
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The context in which a picture is drawn and saved."""
+    with mpl.rc_context():
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture whole or not at all, in the format that the suffix names.
+
+    Raises :class:`ValueError` for a suffix other than .png and .svg, :class:`OSError` if the file
+    cannot be written.
+    """
+    if path.suffix not in {".png", ".svg"}:
+        raise ValueError(f"{path}: a picture's name ends with .png or .svg")
+    content = io.BytesIO()
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(content, format=path.suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+    write_atomically(path, content.getvalue())
+
+
+def engineering(value: float, unit: str) -> str:
+    """Three significant digits with an SI prefix: ``12.3 ms``."""
+    if value == 0:
+        return f"0 {unit}"
+    # EngFormatter counts places after the point; three digits need more places after fewer digits.
+    for places in (2, 1, 0):
+        text = EngFormatter(unit=unit, places=places)(value)
+        if sum(character.isdigit() for character in text) <= 3:
+            return text
+    return text
+
+
+def binary_unit(largest_bytes: float) -> tuple[float, str]:
+    """Divisor and name of the unit in which sizes up to ``largest_bytes`` read well."""
+    for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
+        if largest_bytes >= 1024**power:
+            return 1024.0**power, name
+    return 1.0, "B"
+
+
+def size_text(size_bytes: float) -> str:
+    """Three significant digits at least: ``360 KiB``, ``1.25 MiB``."""
+    divisor, unit = binary_unit(size_bytes)
+    value = size_bytes / divisor
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def heading(figure: Figure, title: str, lines: Sequence[str]) -> None:
+    """Title and smaller lines at the top left of the figure."""
+    height = float(figure.get_figheight())
+    figure.text(
+        0.1 / figure.get_figwidth(), 1 - 0.10 / height, title, va="top", size=12, weight="bold"
+    )
+    for index, line in enumerate(lines):
+        top = 1 - (0.36 + 0.19 * index) / height
+        figure.text(0.1 / figure.get_figwidth(), top, line, va="top", size=9, color=INK)
+
+
+def energy_words(source: str | None) -> str:
+    """How much the joules can be trusted, for a heading."""
+    match source:
+        case "measured":
+            return "energy measured"
+        case "estimated":
+            return "energy ESTIMATED (nominal power × time), not measured"
+        case "emulated":
+            return "EMULATED board: neither time nor energy is a real board's"
+        case "published":
+            return "PUBLISHED figures, not measured here"
+        case _:
+            return "energy source not stated"

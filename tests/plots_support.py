@@ -1,0 +1,83 @@
+"""Profiles made up for pictures: the sizes and shapes of real ones, with plausible figures."""
+
+from __future__ import annotations
+
+import random
+
+from devices.operation import OpSpec
+from devices.profile import (
+    Board,
+    Cost,
+    DeviceProfile,
+    EnergySource,
+    Interval,
+    MeterRecord,
+    OperationCost,
+    PageCost,
+    StorageCosts,
+    SweepPoint,
+)
+
+
+def made_up_profile(
+    specs: list[OpSpec], energy_source: EnergySource = "estimated", power_w: float | None = 3.0
+) -> DeviceProfile:
+    """``energy_source`` estimated: joules are ``power_w`` × seconds; measured: they scatter."""
+    chance = random.Random(7)
+
+    def interval(value: float, spread: float) -> Interval:
+        return Interval(
+            median=value,
+            low=value * (1 - spread * chance.random()),
+            high=value * (1 + 2 * spread * chance.random()),
+        )
+
+    def cost(time_s: float) -> Cost:
+        spread = 0.02 + 2e-7 / time_s
+        taken = interval(time_s, min(spread, 0.4))
+        if power_w is None:
+            return Cost(time_s=taken, trials=5)
+        if energy_source == "estimated":
+            return Cost(time_s=taken, energy_j=taken.scaled(power_w), trials=5)
+        joules = interval(time_s * power_w * chance.uniform(0.7, 1.3), 0.1)
+        return Cost(time_s=taken, energy_j=joules, trials=5, void_trials=1)
+
+    operations = []
+    for spec in specs:
+        warm_s = 2e-6 + spec.work_flop / 6e9 + spec.moved_bytes / 8e9
+        cold_s = warm_s * chance.uniform(1.0, 1.6)
+        operations.append(
+            OperationCost(op=spec.key, workspace_bytes=0, warm=cost(warm_s), cold=cost(cold_s))
+        )
+
+    def paging(fixed_s: float, per_page_s: float) -> PageCost:
+        sweep = []
+        for exponent in range(12, 23):
+            time_s = (fixed_s + per_page_s * 2 ** (exponent - 12)) * chance.uniform(0.93, 1.08)
+            taken = interval(time_s, 0.08)
+            joules = None if power_w is None else taken.scaled(power_w)
+            sweep.append(SweepPoint(bytes=2**exponent, time_s=taken, energy_j=joules))
+        return PageCost(
+            fixed_s=fixed_s,
+            per_page_s=per_page_s,
+            fixed_j=None if power_w is None else fixed_s * power_w,
+            per_page_j=None if power_w is None else per_page_s * power_w,
+            fit_error=0.043,
+            sweep=tuple(sweep),
+        )
+
+    return DeviceProfile(
+        name="bench",
+        energy_source=energy_source,
+        meter=MeterRecord(kind="hwmon", detail="ina226, channel 1", rate_hz=500, sync="sampled"),
+        board=Board(model="Raspberry Pi 4 Model B Rev 1.4", memory_bytes=4 * 1024**3),
+        operations=tuple(operations),
+        storage=StorageCosts(
+            medium="sd",
+            path="~/.cache/joulewright",
+            page_bytes=4096,
+            method="O_DIRECT",
+            read=paging(2.1e-4, 9.1e-5),
+            write=paging(1.3e-3, 1.9e-4),
+        ),
+    )
