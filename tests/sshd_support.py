@@ -13,10 +13,12 @@ import secrets
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +59,122 @@ class Sshd:
             "deadline_s": 10.0,
         }
         return SshTransport.model_validate(reached | overrides)
+
+
+class Network:
+    """What lies between us and an sshd, and can fail: a TCP proxy on loopback.
+
+    ``cut`` resets what is connected and refuses what comes, until ``restore``. ``swallow`` lets
+    everything stand and passes nothing on, for connections that there are; new ones work.
+    ``cut_after`` cuts by itself, once so many bytes have gone to the board.
+    """
+
+    def __init__(self, server: Sshd) -> None:
+        self._server = server
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._pairs: list[_Pair] = []
+        self._up = True
+        self._budget: int | None = None
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def description(self, **overrides: Any) -> SshTransport:
+        """How to reach the server through this network."""
+        known_hosts = self._server.directory / f"known_hosts_{self.port}"
+        host_key = self._server.host_key.with_suffix(".pub").read_text()
+        known_hosts.write_text(f"[127.0.0.1]:{self.port} {host_key}")
+        return self._server.description(
+            **{"port": self.port, "known_hosts": known_hosts} | overrides
+        )
+
+    def cut(self) -> None:
+        self._up = False
+        for pair in self._pairs:
+            pair.reset()
+        self._pairs.clear()
+
+    def restore(self) -> None:
+        self._up = True
+
+    def swallow(self) -> None:
+        for pair in self._pairs:
+            pair.passing.clear()
+
+    def cut_after(self, sent_bytes: int) -> None:
+        self._budget = sent_bytes
+
+    def close(self) -> None:
+        self.cut()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join(timeout=10)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            if self._up:
+                board = socket.create_connection(("127.0.0.1", self._server.port))
+                self._pairs.append(_Pair(client, board, self._spend))
+            else:
+                _reset(client)
+
+    def _spend(self, sent_bytes: int) -> None:
+        if self._budget is not None:
+            self._budget -= sent_bytes
+            if self._budget <= 0:
+                self._budget = None
+                self.cut()
+
+
+class _Pair:
+    """Two sockets, each passed on to the other."""
+
+    def __init__(
+        self, client: socket.socket, board: socket.socket, spend: Callable[[int], None]
+    ) -> None:
+        self._ends = (client, board)
+        self.passing = threading.Event()
+        self.passing.set()
+        for source, target, count in ((client, board, spend), (board, client, lambda _n: None)):
+            ends = (source, target, count)
+            threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
+
+    def reset(self) -> None:
+        self.passing.set()
+        for end in self._ends:
+            _reset(end)
+
+    def _pass_on(
+        self, source: socket.socket, target: socket.socket, count: Callable[[int], None]
+    ) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := source.recv(65536):
+                self.passing.wait()
+                target.sendall(chunk)
+                count(len(chunk))
+        for end in (source, target):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+
+def _reset(end: socket.socket) -> None:
+    """As a cable that is pulled and a router that says so."""
+    with contextlib.suppress(OSError):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        end.shutdown(socket.SHUT_RDWR)
+        end.close()
+
+
+@pytest.fixture
+def network(sshd: Sshd) -> Iterator[Network]:
+    between = Network(sshd)
+    yield between
+    between.close()
 
 
 @pytest.fixture(scope="session")
@@ -181,10 +299,12 @@ def make_key(path: Path, *, passphrase: str = "") -> Path:
 def _await_banner(server: Sshd, process: subprocess.Popen[bytes]) -> None:
     give_up = time.monotonic() + _START_LIMIT_S
     while time.monotonic() < give_up and process.poll() is None:
-        with contextlib.suppress(OSError):
-            with socket.create_connection(("127.0.0.1", server.port), timeout=1.0) as probe:
-                if probe.recv(4) == b"SSH-":
-                    return
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", server.port), timeout=1.0) as probe,
+        ):
+            if probe.recv(4) == b"SSH-":
+                return
         time.sleep(0.02)
     pytest.fail(f"sshd did not start: {(server.directory / 'log').read_text()}")
 

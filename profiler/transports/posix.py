@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, TypeAlias, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
 from profiler.errors import BoardCommandFailed, BoardUnreachable, ProfilerError
 from profiler.transports import scripts
@@ -153,6 +153,11 @@ class PosixTransport:
         stderr, found, state = finished.stderr.rpartition(f"\n{job} ")
         if not found:
             raise self._refused(f"running {command}", finished)
+        if state.strip() == "vanished":
+            raise BoardCommandFailed(
+                f"{self.name}: {command} could not be started, or was killed from outside"
+                + _quoted(stderr)
+            )
         if state.strip() == "timed-out":
             raise BoardCommandFailed(
                 f"{self.name}: {command} did not finish within {timeout_s:g} s and was ended"
@@ -185,7 +190,8 @@ class PosixTransport:
             if directory is not None:
                 parent = posixpath.dirname(directory)
                 script = scripts.remove_sessions(parent, [self._client.token])
-                self._control(script, _SESSION_LIMIT_S, overall_s=_SESSION_LIMIT_S)
+                patience_s = min(self._link.patience_s, _SESSION_LIMIT_S)
+                self._control(script, _SESSION_LIMIT_S, patience_s=patience_s)
                 cleaned = True
         except ProfilerError:
             return  # the board is gone; a later session finds the leftovers by the lock file
@@ -226,7 +232,7 @@ class PosixTransport:
                 forget(token)
 
     def _control(
-        self, script: str, timeout_s: float, *, overall_s: float | None = None
+        self, script: str, timeout_s: float, *, patience_s: float | None = None
     ) -> tuple[str, str]:
         """What a short, repeatable script of our own prints on standard output and error."""
 
@@ -234,11 +240,11 @@ class PosixTransport:
             return self._execute(script, limit_s)
 
         try:
-            finished = self._repeat(attempt, timeout_s, overall_s=overall_s)
+            finished = self._repeat(attempt, timeout_s, patience_s=patience_s)
         except ConnectionLostError as lost:
             raise self._gave_up(lost) from lost
         if finished.exit_code != 0:
-            raise self._refused("keeping the session", finished)
+            raise self._refused(f"its working directory {self._directory or ''}".strip(), finished)
         return finished.stdout, finished.stderr
 
     def _execute(
@@ -295,22 +301,34 @@ class PosixTransport:
         timeout_s: float,
         *,
         again: Callable[[ConnectionLostError], bool] = lambda _lost: True,
-        overall_s: float | None = None,
+        patience_s: float | None = None,
     ) -> Answer:
-        """``attempt`` with a connection, repeated while that gets lost; it is told how many seconds
-        it has. Raises the last :class:`ConnectionLostError`."""
-        deadline = Deadline(timeout_s + self._link.patience_s if overall_s is None else overall_s)
+        """``attempt`` with a connection, repeated while that gets lost and comes back within the
+        patience; it is told how many seconds it has. Raises the last
+        :class:`ConnectionLostError`."""
+        if patience_s is None:
+            patience_s = self._link.patience_s
+        overall = Deadline(timeout_s + patience_s)
+        restored_by = Deadline(patience_s)
 
         def once() -> Answer:
-            self._link.open(timeout_s=deadline.remaining_s)
-            return attempt(min(timeout_s, deadline.remaining_s))
+            nonlocal restored_by
+            self._link.open(timeout_s=restored_by.remaining_s)
+            try:
+                return attempt(min(timeout_s, overall.remaining_s))
+            except ConnectionLostError:
+                restored_by = Deadline(patience_s)
+                raise
+
+        def give_up(state: RetryCallState) -> bool:
+            return min(restored_by.remaining_s, overall.remaining_s) <= state.upcoming_sleep
 
         trials = Retrying(
             retry=retry_if_exception(
                 lambda error: isinstance(error, ConnectionLostError) and again(error)
             ),
             wait=wait_random_exponential(multiplier=0.2, max=4.0),
-            stop=stop_before_delay(deadline.seconds),
+            stop=give_up,
             reraise=True,
         )
         return trials(once)
@@ -329,9 +347,9 @@ class PosixTransport:
                 f"{self.name}: {what}: the working directory {self._directory} is gone from the"
                 " board, which was restarted or cleaned meanwhile"
             )
-        said = finished.stderr.strip()[-_SHOWN_CHARACTERS:]
         return BoardCommandFailed(
-            f"{self.name}: {what}: {said or f'the shell exited with {finished.exit_code}'}"
+            f"{self.name}: {what} failed with exit code {finished.exit_code}"
+            + _quoted(finished.stderr)
         )
 
 
@@ -391,6 +409,11 @@ class _Collector:
     @property
     def text(self) -> str:
         return self._data.decode(errors="replace")
+
+
+def _quoted(output: str) -> str:
+    said = output.strip()[-_SHOWN_CHARACTERS:]
+    return f": {said}" if said else ""
 
 
 def _split_report(stderr: str, word: str) -> tuple[str, int | None]:

@@ -5,17 +5,18 @@ They keep to POSIX sh and to what both busybox and Debian bring (``setsid``, ``m
 
 A session's private directory and what is in it besides the caller's own files::
 
-    PARENT/session.TOKEN/           mode 0700; the client made up the token
+    PARENT/session.TOKEN/            mode 0700; the client made up the token
         .joulewright/
-            boot                    the board's boot id when the session began
-            seen                    touched by every call: when the client was last heard of
-            JOB/process             "pid start-time boot-id" of the leader of the job's group
-            JOB/running             renamed to exit-CODE or timed-out when it is over, which
-                                    a full disk does not prevent
-            JOB/stdout JOB/stderr   of a detached command
+            boot.BOOT                the board's boot id when the session began
+            seen                     touched by every call: when the client was last heard of
+            JOB.PID.BORN.BOOT.STATE  a note of a command: the leader of its process group, when that
+                                     began and in which boot, and running, exit-CODE or timed-out
+            JOB.stdout JOB.stderr    of a detached command
+
+All but the outputs are empty files, whose names can still be written and changed on a full disk.
 
 A directory is renamed to ``PARENT/closing.TOKEN`` before its jobs are ended: a job that is being
-started meanwhile then finds no place to note its process, and gives up.
+started meanwhile then finds no place for its note, and gives up.
 """
 
 from __future__ import annotations
@@ -38,28 +39,33 @@ boot_id() { cat /proc/sys/kernel/random/boot_id 2>/dev/null; }
 
 pause() { sleep 0.1 2>/dev/null || sleep 1; }
 
-# Is the process that leads the job's group still the one that was noted? Sets leader.
+# Is the process that leads the group still the one in the note? Sets leader.
 lives() {
-  read -r leader born boot 2>/dev/null <"$1/process" || return 1
-  [ "$boot" = "$(boot_id)" ] || return 1
+  words=${1##*/}
+  words=${words#*.}
+  leader=${words%%.*}
+  words=${words#*.}
+  born=${words%%.*}
+  words=${words#*.}
+  [ "${words%%.*}" = "$(boot_id)" ] || return 1
   [ "$(cut -d' ' -f22 "/proc/$leader/stat" 2>/dev/null)" = "$born" ] || return 1
   [ "$(cut -d' ' -f3 "/proc/$leader/stat" 2>/dev/null)" != Z ]
 }
 
-# End the groups of these jobs: asked first, two seconds later killed.
+# End the groups in these notes: asked first, two seconds later killed.
 end_jobs() {
-  for job in "$@"; do lives "$job" && kill -TERM "-$leader" 2>/dev/null; done
+  for note in "$@"; do lives "$note" && kill -TERM "-$leader" 2>/dev/null; done
   tries=0
-  for job in "$@"; do
-    while [ "$tries" -lt 20 ] && lives "$job"; do pause; tries=$((tries + 1)); done
+  for note in "$@"; do
+    while [ "$tries" -lt 20 ] && lives "$note"; do pause; tries=$((tries + 1)); done
   done
-  for job in "$@"; do lives "$job" && kill -KILL "-$leader" 2>/dev/null; done
+  for note in "$@"; do lives "$note" && kill -KILL "-$leader" 2>/dev/null; done
 }
 
 # Remove a session, alive or dead: $1 is its parent, $2 its token.
 remove_session() {
   mv -- "$1/session.$2" "$1/closing.$2" 2>/dev/null
-  end_jobs "$1/closing.$2/.joulewright"/*/
+  end_jobs "$1/closing.$2/.joulewright"/*.[0-9]*.*
   for again in 1 2 3 4 5; do
     rm -rf -- "$1/closing.$2" 2>/dev/null && return
     pause
@@ -68,29 +74,28 @@ remove_session() {
 }
 """
 
-# $1 job directory, $2 time limit in seconds or nothing if detached, $3 the limit in whole seconds,
-# then the command. Runs as leader of its own session, which its time keeper belongs to as well.
+# $1 path of the job's notes, $2 time limit in seconds or nothing if detached, $3 the limit in whole
+# seconds, then the command. Leads a session of its own, which its time keeper belongs to as well.
 _SUPERVISE = r"""
 job=$1 limit=$2 whole=$3
 shift 3
 trap : TERM
-born=$(cut -d' ' -f22 "/proc/$$/stat")
-echo "$$ $born $(cat /proc/sys/kernel/random/boot_id)" >"$job/process" || exit 1
-: >"$job/running" || exit 1
+note=$job.$$.$(cut -d' ' -f22 "/proc/$$/stat").$(cat /proc/sys/kernel/random/boot_id)
+: >"$note.running" || exit 1
 if [ "$limit" ]; then
   (
     sleep "$limit" || sleep "$whole"
-    mv "$job/running" "$job/timed-out" || exit
+    mv "$note.running" "$note.timed-out" || exit
     trap "" TERM
     kill -TERM 0
     sleep 2
     kill -KILL 0
   ) >/dev/null 2>&1 &
 else
-  exec >"$job/stdout" 2>"$job/stderr"
+  exec >"$job.stdout" 2>"$job.stderr"
 fi
 (exec "$@")
-mv "$job/running" "$job/exit-$?" 2>/dev/null
+mv "$note.running" "$note.exit-$?" 2>/dev/null
 kill -KILL 0
 """
 
@@ -120,7 +125,7 @@ done
 cd -- "$parent" && parent=$(pwd) || exit
 mkdir -p session.{token}/{CONTROL} &&
 : >session.{token}/{CONTROL}/seen &&
-boot_id >session.{token}/{CONTROL}/boot || {{
+: >"session.{token}/{CONTROL}/boot.$(boot_id)" || {{
   rm -rf session.{token}
   df -Pk . | tail -n 1 >&2
   exit 1
@@ -134,9 +139,9 @@ for other in session.* closing.*; do
   [ -e "$seen" ] || seen=$other
   if [ "$(find "$seen" -prune -mmin +{STALE_AFTER_MINUTES} 2>/dev/null)" ]; then age=old; fi
   # A clock that was set since does not make a session of this boot older than the boot.
-  if [ "$(cat "$other/{CONTROL}/boot" 2>/dev/null)" = "$(boot_id)" ] &&
+  if [ -e "$other/{CONTROL}/boot.$(boot_id)" ] &&
      [ "${{uptime%%.*}}" -lt {STALE_AFTER_MINUTES * 60} ]; then age=young; fi
-  for job in "$other/{CONTROL}"/*/; do if lives "$job"; then age=young; fi; done
+  for note in "$other/{CONTROL}"/*.[0-9]*.*; do if lives "$note"; then age=young; fi; done
   echo "${{other#*.}} $age"
 done
 """
@@ -183,64 +188,72 @@ def run(
     *,
     time_limit_s: float,
 ) -> str:
-    """A command with its output, then ``JOB exit-CODE`` or ``JOB timed-out`` as the last line of
-    standard error."""
-    place = f"{directory}/{CONTROL}/{job}"
-    words = [place, f"{time_limit_s:.3f}", str(math.ceil(time_limit_s)), *argv]
+    """A command with its output, then ``JOB exit-CODE``, ``JOB timed-out`` or ``JOB vanished`` as
+    the last line of standard error."""
+    notes = f"{directory}/{CONTROL}/{job}"
+    words = [notes, f"{time_limit_s:.3f}", str(math.ceil(time_limit_s)), *argv]
     return f"""{_enter(directory)}
-mkdir {shlex.quote(place)} || exit
 exec 3>&2 2>/dev/null
 {_export(environment)}
 setsid sh -c {shlex.quote(_SUPERVISE)} sh {shlex.join(words)} </dev/null 2>&3 3>&- &
 wait $!
-for state in {shlex.quote(place)}/exit-* {shlex.quote(place)}/timed-out; do
-  if [ -e "$state" ]; then printf '\\n%s %s\\n' {job} "${{state##*/}}" >&3; fi
+state=vanished
+for note in {shlex.quote(notes)}.*.exit-* {shlex.quote(notes)}.*.timed-out; do
+  if [ -e "$note" ]; then state=${{note##*.}}; fi
 done
-rm -rf {shlex.quote(place)}
-exit 0
+[ -d {shlex.quote(directory)} ] || exit {DIRECTORY_GONE}
+printf '\\n%s %s\\n' {job} "$state" >&3
+rm -f {shlex.quote(notes)}.*
 """
 
 
 def start(directory: str, job: str, argv: Sequence[str], environment: Mapping[str, str]) -> str:
     """A detached command. Repeated with the same job, it starts nothing."""
-    place = f"{directory}/{CONTROL}/{job}"
-    words = [place, "", "", *argv]
-    # The pipe closes once the supervisor has noted its process and opened its output files.
+    notes = f"{directory}/{CONTROL}/{job}"
+    words = [notes, "", "", *argv]
+    # The pipe closes once the supervisor has written its note and opened its output files.
     return f"""{_enter(directory)}
-if [ -d {shlex.quote(place)} ]; then exit 0; fi
-mkdir {shlex.quote(place)} || exit
-{_export(environment)}
-(setsid sh -c {shlex.quote(_SUPERVISE)} sh {shlex.join(words)} </dev/null &) | cat
-[ -e {shlex.quote(place)}/process ]
+if (set -C; : >{shlex.quote(notes)}.stdout); then
+  {_export(environment)}
+  (setsid sh -c {shlex.quote(_SUPERVISE)} sh {shlex.join(words)} </dev/null &) | cat
+fi
+for again in 1 2 3 4 5; do
+  for note in {shlex.quote(notes)}.[0-9]*.*; do if [ -e "$note" ]; then exit 0; fi; done
+  pause
+done
+exit 1
 """
 
 
 def poll(directory: str, job: str) -> str:
     """Print ``running``, ``exit-CODE`` or ``vanished``."""
-    place = shlex.quote(f"{directory}/{CONTROL}/{job}")
+    notes = shlex.quote(f"{directory}/{CONTROL}/{job}")
     return f"""{_enter(directory)}
 state=vanished
-if lives {place}; then state=running; fi
-for over in {place}/exit-*; do
-  if [ -e "$over" ]; then state=${{over##*/}}; fi
+for note in {notes}.[0-9]*.*; do if lives "$note"; then state=running; fi; done
+for note in {notes}.*.exit-*; do
+  if [ -e "$note" ]; then state=${{note##*.}}; fi
 done
 echo "$state"
 """
 
 
 def output(directory: str, job: str) -> str:
-    place = shlex.quote(f"{directory}/{CONTROL}/{job}")
+    """Print both streams of a detached command as far as they are."""
+    notes = shlex.quote(f"{directory}/{CONTROL}/{job}")
     return f"""{_enter(directory)}
-cat {place}/stdout && cat {place}/stderr >&2
+cat {notes}.stdout && cat {notes}.stderr >&2
 """
 
 
 def stop(directory: str, job: str) -> str:
-    """End a detached command; one that had to be killed has exit code 137, as a shell says it."""
-    place = shlex.quote(f"{directory}/{CONTROL}/{job}")
+    """End a command; one that had to be killed has exit code 137, as a shell says it."""
+    notes = shlex.quote(f"{directory}/{CONTROL}/{job}")
     return f"""{_enter(directory)}
-end_jobs {place}
-mv {place}/running {place}/exit-137 2>/dev/null
+end_jobs {notes}.[0-9]*.*
+for note in {notes}.*.running; do
+  mv "$note" "${{note%.running}}.exit-137" 2>/dev/null
+done
 exit 0
 """
 

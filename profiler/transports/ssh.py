@@ -28,6 +28,7 @@ from profiler.transports.link import ConnectionLostError, NoAnswerError, Sink
 from profiler.transports.posix import PosixTransport
 from profiler.transports.ssh_login import Credentials, explain
 
+_NETWORK_ERRORS = (paramiko.SSHException, EOFError, OSError)
 _CHUNK_BYTES = 32 * 1024
 _DEAD_AFTER_KEEP_ALIVES = 3
 _SHORTEST_LIMIT_S = 0.1  # zero would mean "do not wait" to a socket
@@ -100,7 +101,7 @@ class _SshLink:
 
     def close(self) -> None:
         while self._connections:
-            with contextlib.suppress(OSError, paramiko.SSHException):
+            with contextlib.suppress(*_NETWORK_ERRORS):
                 self._connections.pop().client.close()
 
     def _connect(self, host: Host, limit_s: float) -> None:
@@ -130,7 +131,7 @@ class _SshLink:
             load_known_hosts(client, host)
             self._connections.append(connection)
             connection.open()
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except _NETWORK_ERRORS as error:
             raise explain(
                 error, host, credentials, client, reconnecting=self._was_connected
             ) from error
@@ -175,18 +176,18 @@ class _SshLink:
 def _network(*, started: bool) -> Iterator[None]:
     try:
         yield
-    except (paramiko.SSHException, EOFError, OSError) as error:
+    except _NETWORK_ERRORS as error:
         raise ConnectionLostError(str(error) or "connection lost", started=started) from error
 
 
 def _send(channel: paramiko.Channel, source: BinaryIO) -> None:
-    """Stops early if the script does not want more; its exit code tells."""
+    """Stops early if the script wants no more or the connection is lost; its exit code tells."""
     while chunk := source.read(_CHUNK_BYTES):
         try:
             channel.sendall(chunk)
-        except OSError:
+        except _NETWORK_ERRORS:
             return
-    with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+    with contextlib.suppress(*_NETWORK_ERRORS):
         channel.shutdown_write()
 
 
