@@ -77,7 +77,7 @@ def profile_device(
         content = block_content(description, specs, step, options)
         directory.claim(
             RunMetadata(
-                description=description.model_dump(mode="json", by_alias=True),
+                description=description.model_dump(mode="json", by_alias=True, exclude_none=True),
                 board=session.facts.board.model_copy(update={"cpu_frequency_hz": None}),
                 build=session.build,
                 operations=tuple(spec.key for spec in content.specs),

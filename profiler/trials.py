@@ -109,7 +109,7 @@ class RunMetadata(StrictModel):
     board: Board
     build: Build
     operations: tuple[str, ...]
-    step: str | None
+    step: str | None = None
     storage: bool
     min_window_s: float
     seed: int
