@@ -87,13 +87,12 @@ def _health(fields: Mapping[str, str]) -> Health:
     return Health(fields["boot_id"], int(fields["clock_ns"]), int(fields["steal_ms"]))
 
 
-def parse_samples(text: str) -> BoardSamples:
-    """As :func:`parse_results`."""
+def parse_samples(text: str, files: int) -> BoardSamples:
+    """Of so many files. As :func:`parse_results`."""
     lines = text[: text.rfind("\n") + 1].splitlines()
     try:
         table = np.array([line.split(" ") for line in lines], dtype=np.int64)
+        table = table.reshape(len(lines), 1 + files)
     except ValueError:
         raise MeasurementInvalid("the meter's samples cannot be read") from None
-    if not lines:
-        table = table.reshape(0, 1)
     return BoardSamples(times_ns=table[:, 0], values=table[:, 1:])

@@ -17,7 +17,7 @@ from profiler.board import BoardSession, Outcome, RebootError
 from profiler.errors import MeasurementInvalid
 from profiler.evaluate import evaluate
 from profiler.meters import open_meter
-from profiler.meters.base import Meter
+from profiler.meters.base import Meter, PowerTrace
 from profiler.options import ProfileOptions
 from profiler.plan_file import Memory, PlanFile, Settings, write_plan
 from profiler.preview import block_content, guess_s, idle_s, tail_s, window_s
@@ -177,8 +177,7 @@ class _Run:
             if throttled_before is None or throttled_after is None
             else (throttled_before, throttled_after)
         )
-        samples = parse_samples(outcome.samples)
-        trace = None if self.meter is None else self.meter.finish(samples)
+        trace = None if self.meter is None else self._trace(self.meter, outcome)
         trials = evaluate(
             results.windows,
             windows,
@@ -220,6 +219,10 @@ class _Run:
                 if self.reboots > _MOST_REBOOTS:
                     raise
                 self.session.prepare(lambda what: self._report(block, plan, 0.0, what))
+
+    def _trace(self, meter: Meter, outcome: Outcome) -> PowerTrace:
+        files = 0 if meter.sampler is None else len(meter.sampler.files)
+        return meter.finish(parse_samples(outcome.samples, files))
 
     def _settings(self) -> Settings:
         return Settings(

@@ -59,8 +59,9 @@ class TrialTable:
 
     def seconds_per_window(self) -> float | None:
         """Measured so far, all that comes with a window included."""
-        count = sum(len(sitting.trials) for sitting in self.sittings)
-        duration_s = sum(sitting.header.duration_s for sitting in self.sittings)
+        whole = [sitting for sitting in self.sittings if not sitting.header.interrupted]
+        count = sum(len(sitting.trials) for sitting in whole)
+        duration_s = sum(sitting.header.duration_s for sitting in whole)
         return duration_s / count if count else None
 
     def idle_power_w(self) -> dict[int, float]:

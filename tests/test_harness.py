@@ -208,7 +208,7 @@ def test_samples_reach_over_every_window_and_carry_its_clock(program: Path, tmp_
             f"sampler period_ns=1000000\nsample file={sensor}\nsample file={sensor}\n"
             "idle id=0 duration_ns=60000000\n",
         )
-    samples = parse_samples((tmp_path / "samples").read_text())
+    samples = parse_samples((tmp_path / "samples").read_text(), files=2)
     (window,) = results.windows
     assert samples.values.shape[1] == 2
     assert set(samples.values[:, 0]) == {11, 22, 33}

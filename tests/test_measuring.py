@@ -270,12 +270,12 @@ def test_records_of_another_shape_are_refused(before: str, after: str) -> None:
 
 
 def test_samples_are_read_up_to_where_they_were_cut_off() -> None:
-    found = parse_samples("100 1 2\n200 3 4\n30")
+    found = parse_samples("100 1 2\n200 3 4\n30", files=2)
     assert found.times_ns.tolist() == [100, 200]
     assert found.values.tolist() == [[1, 2], [3, 4]]
-    assert len(parse_samples("").times_ns) == 0
+    assert len(parse_samples("", files=2).times_ns) == 0
     with pytest.raises(MeasurementInvalid):
-        parse_samples("100 1\n200\n")
+        parse_samples("100 1\n200\n", files=1)
 
 
 def sitting(block: int, number: int = 0) -> Sitting:

@@ -337,7 +337,9 @@ def test_the_energy_of_a_window_is_what_the_sensor_was_told(
     with Signal(root / moved, values, hold_s=0.1) as signal:
         code, text, errors = run_harness(compiled[0], tmp_path, plan)
     assert (code, errors) == (0, "")
-    trace = found.finish(parse_samples((tmp_path / "samples").read_text()))
+    trace = found.finish(
+        parse_samples((tmp_path / "samples").read_text(), len(found.sampler.files))
+    )
     readings = [
         (trace.energy_j(window.start_ns, window.end_ns), window)
         for window in parse_results(text).windows
