@@ -30,7 +30,7 @@ void jw_batch_norm_forward(const jw_call *call)
         jw_clear_lanes(lanes);
         for (jw_index n = 0; n < s.batch; n++) {
             const float *x = input + (n * s.channels + c) * s.plane;
-            JW_ADD_TO_LANES(lanes, s.plane, (x[i] - mean) * (x[i] - mean));
+            JW_ADD_PRODUCTS(lanes, s.plane, x[i] - mean, x[i] - mean);
         }
         const float variance = jw_fold_lanes(lanes) / s.count;
         const float factor = scale[c] / sqrtf(variance + epsilon), offset = shift[c];
@@ -61,8 +61,8 @@ void jw_batch_norm_parameter_gradient(const jw_call *call)
         for (jw_index n = 0; n < s.batch; n++) {
             const float *x = input + (n * s.channels + c) * s.plane;
             const float *dy = output_gradient + (n * s.channels + c) * s.plane;
-            JW_ADD_TO_LANES(products, s.plane, (x[i] - mean) * dy[i]);
-            JW_ADD_TO_LANES(sums, s.plane, dy[i]);
+            JW_ADD_PRODUCTS(products, s.plane, x[i] - mean, dy[i]);
+            jw_add_sum(sums, dy, s.plane);
         }
         scale_gradient[c] = jw_fold_lanes(products) / sqrtf(variances[c] + epsilon);
         shift_gradient[c] = jw_fold_lanes(sums);

@@ -108,7 +108,7 @@ static void forward(const jw_call *call)
     float *output = call->writes[0];
 
     if (jw_is_depthwise(&conv)) {
-        jw_depthwise_forward(&conv, input, weight, bias, output);
+        jw_depthwise_forward(&conv, input, weight, bias, output, call->workspace);
         return;
     }
     const plan p = plan_of(&conv, FORWARD);
@@ -167,7 +167,7 @@ static void input_gradient(const jw_call *call)
     float *gradient = call->writes[0];
 
     if (jw_is_depthwise(&conv)) {
-        jw_depthwise_input_gradient(&conv, output_gradient, weight, gradient);
+        jw_depthwise_input_gradient(&conv, output_gradient, weight, gradient, call->workspace);
         return;
     }
     const plan p = plan_of(&conv, INPUT_GRADIENT);
@@ -282,10 +282,13 @@ static void parameter_gradient(const jw_call *call)
 static size_t workspace_of(const int32_t *attributes, role what)
 {
     const jw_conv conv = jw_conv_of(attributes);
-    if (jw_is_depthwise(&conv))
-        return what == WEIGHT_GRADIENT
-                   ? (size_t)jw_depthwise_weight_gradient_workspace(&conv) * sizeof(float)
-                   : 0;
+    if (jw_is_depthwise(&conv)) {
+        const jw_index floats = what == FORWARD ? jw_depthwise_forward_workspace(&conv)
+                                : what == INPUT_GRADIENT
+                                    ? jw_depthwise_input_gradient_workspace(&conv)
+                                    : jw_depthwise_weight_gradient_workspace(&conv);
+        return (size_t)floats * sizeof(float);
+    }
     const plan p = plan_of(&conv, what);
     return plan_bytes(&p);
 }

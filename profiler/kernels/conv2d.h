@@ -58,13 +58,16 @@ void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_in
 void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                 const float *stage, float *output);
 
+/* Workspaces are counted in floats. */
 void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *weight,
-                          const float *bias, float *output);
+                          const float *bias, float *output, float *workspace);
 void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradient,
-                                 const float *weight, float *input_gradient);
+                                 const float *weight, float *input_gradient, float *workspace);
 void jw_depthwise_weight_gradient(const jw_conv *conv, const float *input,
                                   const float *output_gradient, float *weight_gradient,
                                   float *workspace);
+jw_index jw_depthwise_forward_workspace(const jw_conv *conv);
+jw_index jw_depthwise_input_gradient_workspace(const jw_conv *conv);
 jw_index jw_depthwise_weight_gradient_workspace(const jw_conv *conv);
 
 #endif

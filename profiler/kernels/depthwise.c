@@ -1,113 +1,262 @@
-/* Depthwise convolution: each output channel from one input channel, without a workspace but for a
- * row of partial sums per tap in the weight gradient. */
+/* Depthwise convolution: each output channel from one input channel.
+ *
+ * Rows are often shorter than a vector, so a band of rows is laid out with its padding between the
+ * rows and then treated as one long row: what a tap of the kernel sees of it is the band, shifted.
+ * Sums over positions between two rows mean nothing and are left out afterwards. */
 #include "conv2d.h"
 
-/* The input row that tap ky of output row y reads, or NULL outside. */
-static const float *source_row(const jw_conv *conv, const float *plane, jw_index y, jw_index ky)
+/* Floats of a band, about. */
+#if JW_SMALL_MEMORY
+#define BAND_FLOATS 512
+#else
+#define BAND_FLOATS 4096
+#endif
+
+/* Beyond its end a band may be read by less than this, so that no loop has a remainder. */
+#define SLACK JW_LANES
+
+/* A band of zeros in which a plane's element [y, x] is at [y * step_y + shift_y,
+ * x * step_x + shift_x]; what falls outside is left out. */
+typedef struct {
+    jw_index rows, width;
+    jw_index step_y, step_x, shift_y, shift_x;
+} band;
+
+static jw_index band_floats(jw_index rows, jw_index width)
 {
-    const jw_index row = jw_source(&conv->y, y, ky);
-    return row < 0 || row >= conv->y.in ? NULL : plane + row * conv->x.in;
+    return jw_padded(rows * width + SLACK);
+}
+
+static void lay_out(const band *b, const float *restrict plane, jw_index plane_rows,
+                    jw_index plane_width, float *restrict target)
+{
+    const jw_index top = jw_ceil_div(jw_max(-b->shift_y, 0), b->step_y);
+    const jw_index bottom = jw_min(jw_ceil_div(jw_max(b->rows - b->shift_y, 0), b->step_y),
+                                   plane_rows);
+    const jw_index left = jw_ceil_div(jw_max(-b->shift_x, 0), b->step_x);
+    const jw_index right = jw_min(jw_ceil_div(jw_max(b->width - b->shift_x, 0), b->step_x),
+                                  plane_width);
+
+    jw_fill(target, 0.0f, band_floats(b->rows, b->width));
+    for (jw_index y = top; y < bottom; y++) {
+        const float *source = plane + y * plane_width;
+        float *row = target + (y * b->step_y + b->shift_y) * b->width;
+        if (b->step_x == 1)
+            for (jw_index x = left; x < right; x++)
+                row[x + b->shift_x] = source[x];
+        else
+            for (jw_index x = left; x < right; x++)
+                row[x * b->step_x + b->shift_x] = source[x];
+    }
+}
+
+/* sums[i] = sum over taps of weight[ky, kx] * seen[i + ky * width + kx] for i below count, rounded
+ * up to a multiple of 16. */
+static void correlate(float *restrict sums, jw_index count, const float *restrict seen,
+                      jw_index width, const float *restrict weight, jw_index kernel_height,
+                      jw_index kernel_width)
+{
+    const jw_index padded_count = jw_padded(count);
+    if (kernel_height == 3 && kernel_width == 3) {
+        float w[9];
+        memcpy(w, weight, sizeof w);
+        for (jw_index i = 0; i < padded_count; i++) {
+            const float *first = seen + i, *second = first + width, *third = second + width;
+            float sum = w[0] * first[0];
+            sum = JW_FMA(w[1], first[1], sum);
+            sum = JW_FMA(w[2], first[2], sum);
+            sum = JW_FMA(w[3], second[0], sum);
+            sum = JW_FMA(w[4], second[1], sum);
+            sum = JW_FMA(w[5], second[2], sum);
+            sum = JW_FMA(w[6], third[0], sum);
+            sum = JW_FMA(w[7], third[1], sum);
+            sums[i] = JW_FMA(w[8], third[2], sum);
+        }
+        return;
+    }
+    jw_fill(sums, 0.0f, padded_count);
+    for (jw_index ky = 0; ky < kernel_height; ky++)
+        for (jw_index kx = 0; kx < kernel_width; kx++) {
+            const float w = weight[ky * kernel_width + kx];
+            const float *shifted = seen + ky * width + kx;
+            for (jw_index i = 0; i < padded_count; i++)
+                sums[i] = JW_FMA(w, shifted[i], sums[i]);
+        }
+}
+
+/* --- forward: the band holds the padded input ------------------------------------------------- */
+
+/* Width of the padded input, as far as windows reach. */
+static jw_index padded_width(const jw_conv *conv)
+{
+    return (conv->x.out - 1) * conv->x.stride + conv->x.kernel;
+}
+
+/* Output rows of a band. */
+static jw_index output_rows(const jw_conv *conv)
+{
+    return jw_min(jw_max(BAND_FLOATS / (conv->y.stride * padded_width(conv)), 1), conv->y.out);
+}
+
+static band padded_input(const jw_conv *conv, jw_index first_row, jw_index rows)
+{
+    const band b = {(rows - 1) * conv->y.stride + conv->y.kernel,     padded_width(conv), 1, 1,
+                    conv->y.pad - first_row * conv->y.stride, conv->x.pad};
+    return b;
+}
+
+static jw_index padded_input_floats(const jw_conv *conv)
+{
+    const band b = padded_input(conv, 0, output_rows(conv));
+    return band_floats(b.rows, b.width);
+}
+
+jw_index jw_depthwise_forward_workspace(const jw_conv *conv)
+{
+    return padded_input_floats(conv) + band_floats(output_rows(conv), padded_width(conv));
 }
 
 void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *weight,
-                          const float *bias, float *restrict output)
+                          const float *bias, float *restrict output, float *workspace)
 {
-    for (jw_index n = 0; n < conv->batch; n++)
-        for (jw_index c = 0; c < conv->out_channels; c++) {
-            const float *plane =
-                input + (n * conv->in_channels + c / conv->group_out) * conv->in_plane;
-            for (jw_index y = 0; y < conv->y.out; y++, output += conv->x.out) {
-                jw_fill(output, bias ? bias[c] : 0.0f, conv->x.out);
-                for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
-                    const float *row = source_row(conv, plane, y, ky);
-                    if (!row)
-                        continue;
-                    for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-                        const float w = weight[c * conv->taps + ky * conv->x.kernel + kx];
-                        const float *source = row + jw_source(&conv->x, 0, kx);
-                        const jw_index first = jw_first(&conv->x, kx);
-                        const jw_index last = jw_last(&conv->x, kx);
-                        if (conv->x.stride == 1)
-                            for (jw_index x = first; x < last; x++)
-                                output[x] = JW_FMA(w, source[x], output[x]);
-                        else
-                            for (jw_index x = first; x < last; x++)
-                                output[x] = JW_FMA(w, source[x * conv->x.stride], output[x]);
-                    }
-                }
+    const jw_index width = padded_width(conv), stride = conv->x.stride;
+    const jw_index row_span = (conv->x.out - 1) * stride + 1; /* sums of a row that count */
+    float *padded = workspace, *restrict sums = workspace + padded_input_floats(conv);
+
+    for (jw_index p = 0; p < conv->batch * conv->in_channels; p++)
+        for (jw_index first = 0; first < conv->y.out; first += output_rows(conv)) {
+            const jw_index rows = jw_min(output_rows(conv), conv->y.out - first);
+            const band b = padded_input(conv, first, rows);
+            lay_out(&b, input + p * conv->in_plane, conv->y.in, conv->x.in, padded);
+            for (jw_index m = 0; m < conv->group_out; m++) {
+                const jw_index c = p % conv->in_channels * conv->group_out + m;
+                const float *filter = weight + c * conv->taps;
+                const float offset = bias ? bias[c] : 0.0f;
+                float *target = output + (p * conv->group_out + m) * conv->out_plane +
+                                first * conv->x.out;
+                if (conv->y.stride == 1)
+                    correlate(sums, (rows - 1) * width + row_span, padded, width, filter,
+                              conv->y.kernel, conv->x.kernel);
+                else
+                    for (jw_index y = 0; y < rows; y++)
+                        correlate(sums + y * width, row_span,
+                                  padded + y * conv->y.stride * width, width, filter,
+                                  conv->y.kernel, conv->x.kernel);
+                for (jw_index y = 0; y < rows; y++)
+                    for (jw_index x = 0; x < conv->x.out; x++)
+                        target[y * conv->x.out + x] = sums[y * width + x * stride] + offset;
             }
         }
 }
 
-void jw_depthwise_input_gradient(const jw_conv *conv, const float *restrict output_gradient,
-                                 const float *weight, float *restrict input_gradient)
+/* --- input gradient: the band holds the output gradient, as far apart as windows are ---------- */
+
+static jw_index input_rows(const jw_conv *conv)
 {
-    jw_fill(input_gradient, 0.0f, conv->batch * conv->in_channels * conv->in_plane);
-    for (jw_index n = 0; n < conv->batch; n++)
-        for (jw_index c = 0; c < conv->out_channels; c++) {
-            float *plane =
-                input_gradient + (n * conv->in_channels + c / conv->group_out) * conv->in_plane;
-            for (jw_index y = 0; y < conv->y.out; y++, output_gradient += conv->x.out)
-                for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
-                    const jw_index row = jw_source(&conv->y, y, ky);
-                    if (row < 0 || row >= conv->y.in)
-                        continue;
-                    for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-                        const float w = weight[c * conv->taps + ky * conv->x.kernel + kx];
-                        float *target = plane + row * conv->x.in + jw_source(&conv->x, 0, kx);
-                        const jw_index first = jw_first(&conv->x, kx);
-                        const jw_index last = jw_last(&conv->x, kx);
-                        if (conv->x.stride == 1)
-                            for (jw_index x = first; x < last; x++)
-                                target[x] = JW_FMA(w, output_gradient[x], target[x]);
-                        else
-                            for (jw_index x = first; x < last; x++)
-                                target[x * conv->x.stride] =
-                                    JW_FMA(w, output_gradient[x], target[x * conv->x.stride]);
+    return jw_min(jw_max(BAND_FLOATS / (conv->x.in + conv->x.kernel - 1), 1), conv->y.in);
+}
+
+static band spread_gradient(const jw_conv *conv, jw_index first_row, jw_index rows)
+{
+    const band b = {rows + conv->y.kernel - 1,
+                    conv->x.in + conv->x.kernel - 1,
+                    conv->y.stride,
+                    conv->x.stride,
+                    conv->y.kernel - 1 - conv->y.pad - first_row,
+                    conv->x.kernel - 1 - conv->x.pad};
+    return b;
+}
+
+static jw_index spread_gradient_floats(const jw_conv *conv)
+{
+    const band b = spread_gradient(conv, 0, input_rows(conv));
+    return band_floats(b.rows, b.width);
+}
+
+jw_index jw_depthwise_input_gradient_workspace(const jw_conv *conv)
+{
+    return spread_gradient_floats(conv) +
+           band_floats(input_rows(conv), conv->x.in + conv->x.kernel - 1) + jw_padded(conv->taps);
+}
+
+void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradient,
+                                 const float *weight, float *restrict input_gradient,
+                                 float *workspace)
+{
+    float *spread = workspace, *restrict sums = spread + spread_gradient_floats(conv);
+    float *reversed = sums + band_floats(input_rows(conv), conv->x.in + conv->x.kernel - 1);
+
+    for (jw_index p = 0; p < conv->batch * conv->in_channels; p++)
+        for (jw_index first = 0; first < conv->y.in; first += input_rows(conv)) {
+            const jw_index rows = jw_min(input_rows(conv), conv->y.in - first);
+            const band b = spread_gradient(conv, first, rows);
+            float *target = input_gradient + p * conv->in_plane + first * conv->x.in;
+            for (jw_index m = 0; m < conv->group_out; m++) {
+                const jw_index c = p % conv->in_channels * conv->group_out + m;
+                for (jw_index k = 0; k < conv->taps; k++)
+                    reversed[k] = weight[(c + 1) * conv->taps - 1 - k];
+                lay_out(&b, output_gradient + (p * conv->group_out + m) * conv->out_plane,
+                        conv->y.out, conv->x.out, spread);
+                correlate(sums, (rows - 1) * b.width + conv->x.in, spread, b.width, reversed,
+                          conv->y.kernel, conv->x.kernel);
+                for (jw_index y = 0; y < rows; y++)
+                    for (jw_index x = 0; x < conv->x.in; x++) {
+                        const float before = m == 0 ? 0.0f : target[y * conv->x.in + x];
+                        target[y * conv->x.in + x] = before + sums[y * b.width + x];
                     }
-                }
+            }
         }
+}
+
+/* --- weight gradient: products of the padded input and the output gradient, spread alike ------ */
+
+static band spread_alike(const jw_conv *conv, jw_index first_row, jw_index rows)
+{
+    const band b = {(rows - 1) * conv->y.stride + 1,    padded_width(conv), conv->y.stride,
+                    conv->x.stride, -first_row * conv->y.stride, 0};
+    return b;
+}
+
+static jw_index spread_alike_floats(const jw_conv *conv)
+{
+    const band b = spread_alike(conv, 0, output_rows(conv));
+    return band_floats(b.rows, b.width);
 }
 
 jw_index jw_depthwise_weight_gradient_workspace(const jw_conv *conv)
 {
-    return jw_padded(conv->taps * conv->x.out);
+    return padded_input_floats(conv) + spread_alike_floats(conv) + conv->taps * JW_LANES;
 }
 
-/* For each tap, products are summed over rows and images position by position, which vectorises
- * also where rows are short; the positions are added up at the end. */
 void jw_depthwise_weight_gradient(const jw_conv *conv, const float *input,
                                   const float *output_gradient, float *weight_gradient,
-                                  float *restrict workspace)
+                                  float *workspace)
 {
+    float *padded = workspace, *spread = padded + padded_input_floats(conv);
+    float *lanes = spread + spread_alike_floats(conv);
+
     for (jw_index c = 0; c < conv->out_channels; c++) {
-        jw_fill(workspace, 0.0f, conv->taps * conv->x.out);
-        for (jw_index n = 0; n < conv->batch; n++) {
-            const float *plane =
-                input + (n * conv->in_channels + c / conv->group_out) * conv->in_plane;
-            const float *restrict gradient =
-                output_gradient + (n * conv->out_channels + c) * conv->out_plane;
-            for (jw_index y = 0; y < conv->y.out; y++, gradient += conv->x.out)
-                for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
-                    const float *row = source_row(conv, plane, y, ky);
-                    if (!row)
-                        continue;
-                    for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
-                        float *sums = workspace + (ky * conv->x.kernel + kx) * conv->x.out;
-                        const float *source = row + jw_source(&conv->x, 0, kx);
-                        const jw_index first = jw_first(&conv->x, kx);
-                        const jw_index last = jw_last(&conv->x, kx);
-                        if (conv->x.stride == 1)
-                            for (jw_index x = first; x < last; x++)
-                                sums[x] = JW_FMA(gradient[x], source[x], sums[x]);
-                        else
-                            for (jw_index x = first; x < last; x++)
-                                sums[x] =
-                                    JW_FMA(gradient[x], source[x * conv->x.stride], sums[x]);
-                    }
+        jw_fill(lanes, 0.0f, conv->taps * JW_LANES);
+        for (jw_index n = 0; n < conv->batch; n++)
+            for (jw_index first = 0; first < conv->y.out; first += output_rows(conv)) {
+                const jw_index rows = jw_min(output_rows(conv), conv->y.out - first);
+                const band seen = padded_input(conv, first, rows);
+                const band gradient = spread_alike(conv, first, rows);
+                const jw_index count =
+                    jw_ceil_div(gradient.rows * gradient.width - conv->x.kernel + 1, JW_LANES) *
+                    JW_LANES;
+                lay_out(&seen,
+                        input + (n * conv->in_channels + c / conv->group_out) * conv->in_plane,
+                        conv->y.in, conv->x.in, padded);
+                lay_out(&gradient, output_gradient + (n * conv->out_channels + c) * conv->out_plane,
+                        conv->y.out, conv->x.out, spread);
+                for (jw_index k = 0; k < conv->taps; k++) {
+                    const float *shifted =
+                        padded + k / conv->x.kernel * seen.width + k % conv->x.kernel;
+                    JW_ADD_PRODUCTS(lanes + k * JW_LANES, count, shifted[i], spread[i]);
                 }
-        }
+            }
         for (jw_index k = 0; k < conv->taps; k++)
-            weight_gradient[c * conv->taps + k] = jw_sum(workspace + k * conv->x.out, conv->x.out);
+            weight_gradient[c * conv->taps + k] = jw_fold_lanes(lanes + k * JW_LANES);
     }
 }

@@ -12,7 +12,7 @@ typedef ptrdiff_t jw_index;
 
 /* One rounding where the machine has the instruction, chosen here and not by -ffp-contract, so that
  * vector bodies and scalar remainders of a loop round alike. */
-#ifdef FP_FAST_FMAF
+#if defined(FP_FAST_FMAF) || defined(__FP_FAST_FMAF) /* not every math.h passes on the latter */
 #define JW_FMA(a, b, c) fmaf((a), (b), (c))
 #else
 #define JW_FMA(a, b, c) ((a) * (b) + (c))
@@ -21,6 +21,7 @@ typedef ptrdiff_t jw_index;
 /* Before a loop in which a written element depends on no element read in another iteration: true of
  * buffers that are apart and of those that are one, which is what in-place calls pass. */
 #if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed" /* a machine without vectors is no mistake */
 #define JW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
 #define JW_INDEPENDENT _Pragma("GCC ivdep")
@@ -29,10 +30,12 @@ typedef ptrdiff_t jw_index;
 #endif
 
 /* Small memories get small tiles. */
+#ifndef JW_SMALL_MEMORY
 #if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'
 #define JW_SMALL_MEMORY 1
 #else
 #define JW_SMALL_MEMORY 0
+#endif
 #endif
 
 static inline jw_index jw_min(jw_index a, jw_index b)
@@ -141,8 +144,8 @@ static inline float jw_fold_lanes(float lanes[JW_LANES])
     return lanes[0];
 }
 
-/* Adds `term`, an expression in the index i, for i in [0, count) to `lanes`. */
-#define JW_ADD_TO_LANES(lanes, count, term)                                                        \
+/* Adds a * b, expressions in the index i, for i in [0, count) to `lanes`. */
+#define JW_ADD_PRODUCTS(lanes, count, a, b)                                                        \
     do {                                                                                           \
         float jw_lanes[JW_LANES];                                                                  \
         jw_index jw_base = 0;                                                                      \
@@ -150,16 +153,16 @@ static inline float jw_fold_lanes(float lanes[JW_LANES])
         for (; jw_base + JW_LANES <= (count); jw_base += JW_LANES)                                 \
             for (int jw_l = 0; jw_l < JW_LANES; jw_l++) {                                          \
                 const jw_index i = jw_base + jw_l;                                                 \
-                jw_lanes[jw_l] += (term);                                                          \
+                jw_lanes[jw_l] = JW_FMA((a), (b), jw_lanes[jw_l]);                                 \
             }                                                                                      \
         for (jw_index i = jw_base; i < (count); i++)                                               \
-            jw_lanes[i - jw_base] += (term);                                                       \
+            jw_lanes[i - jw_base] = JW_FMA((a), (b), jw_lanes[i - jw_base]);                       \
         memcpy((lanes), jw_lanes, sizeof jw_lanes);                                                \
     } while (0)
 
 static inline void jw_add_sum(float lanes[JW_LANES], const float *x, jw_index count)
 {
-    JW_ADD_TO_LANES(lanes, count, x[i]);
+    JW_ADD_PRODUCTS(lanes, count, x[i], 1.0f);
 }
 
 static inline float jw_sum(const float *x, jw_index count)

@@ -14,7 +14,7 @@ void jw_layer_norm_forward(const jw_call *call)
         float lanes[JW_LANES];
         const float mean = jw_sum(x, features) / count;
         jw_clear_lanes(lanes);
-        JW_ADD_TO_LANES(lanes, features, (x[i] - mean) * (x[i] - mean));
+        JW_ADD_PRODUCTS(lanes, features, x[i] - mean, x[i] - mean);
         const float variance = jw_fold_lanes(lanes) / count;
         const float factor = 1.0f / sqrtf(variance + epsilon);
         for (jw_index f = 0; f < features; f++)
@@ -40,8 +40,8 @@ void jw_layer_norm_input_gradient(const jw_call *call)
         float sums[JW_LANES], products[JW_LANES];
         jw_clear_lanes(sums);
         jw_clear_lanes(products);
-        JW_ADD_TO_LANES(sums, features, dy[i] * scale[i]);
-        JW_ADD_TO_LANES(products, features, dy[i] * scale[i] * (x[i] - mean));
+        JW_ADD_PRODUCTS(sums, features, dy[i], scale[i]);
+        JW_ADD_PRODUCTS(products, features, dy[i] * scale[i], x[i] - mean);
         const float offset = -jw_fold_lanes(sums) / count;
         const float slope = -jw_fold_lanes(products) * factor * factor / count;
         JW_INDEPENDENT

@@ -12,9 +12,12 @@ const char *const jw_matmul_name = "in-tree";
 #if defined(__AVX512F__)
 #define TILE_ROWS 6
 #define TILE_COLUMNS 32
-#elif defined(__AVX__) || defined(__aarch64__)
+#elif defined(__AVX__)
 #define TILE_ROWS 4
 #define TILE_COLUMNS 24
+#elif defined(__aarch64__)
+#define TILE_ROWS 4
+#define TILE_COLUMNS 20
 #elif defined(__SSE2__)
 #define TILE_ROWS 2
 #define TILE_COLUMNS 24

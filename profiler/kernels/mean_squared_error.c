@@ -7,7 +7,7 @@ void jw_mean_squared_error_forward(const jw_call *call)
     const float *prediction = call->reads[0], *target = call->reads[1];
     float lanes[JW_LANES];
     jw_clear_lanes(lanes);
-    JW_ADD_TO_LANES(lanes, elements, (prediction[i] - target[i]) * (prediction[i] - target[i]));
+    JW_ADD_PRODUCTS(lanes, elements, prediction[i] - target[i], prediction[i] - target[i]);
     *(float *)call->writes[0] = jw_fold_lanes(lanes) / (float)elements;
 }
 

@@ -33,7 +33,7 @@ void jw_softmax_input_gradient(const jw_call *call)
         float *dx = (float *)call->writes[0] + r * columns;
         float lanes[JW_LANES];
         jw_clear_lanes(lanes);
-        JW_ADD_TO_LANES(lanes, columns, y[i] * dy[i]);
+        JW_ADD_PRODUCTS(lanes, columns, y[i], dy[i]);
         const float projection = jw_fold_lanes(lanes);
         JW_INDEPENDENT
         for (jw_index i = 0; i < columns; i++)
@@ -52,7 +52,7 @@ void jw_softmax_cross_entropy_forward(const jw_call *call)
         const float maximum = jw_maximum(x, classes);
         float lanes[JW_LANES];
         jw_clear_lanes(lanes);
-        JW_ADD_TO_LANES(lanes, classes, jw_exp(x[i] - maximum));
+        JW_ADD_PRODUCTS(lanes, classes, jw_exp(x[i] - maximum), 1.0f);
         total += logf(jw_fold_lanes(lanes)) - (x[labels[r]] - maximum);
     }
     *(float *)call->writes[0] = total / (float)rows;
