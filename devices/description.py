@@ -1,14 +1,15 @@
 """DeviceDescription (``device/1``): how a board is reached, built for, powered and stored to.
 
-Secrets are never in it: keys by path, passwords by an agent. Figures are SI, in the key's name.
+Secrets are never in it: keys by path, passwords by agent or environment. Figures are SI, in the key's name.
 """
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from devices.document import DocumentError, StrictModel, read_yaml
 from devices.explain import choices
@@ -18,6 +19,19 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
+
+def _bare_host(host: str) -> str:
+    named = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f]*:[0-9A-Fa-f.:]*:[\w.:%]*", host)
+    if named is None:
+        raise ValueError(
+            f"found {host!r}; allowed: a name or an address, without user and port, which have keys"
+            " of their own"
+        )
+    return host
+
+
+HostName: TypeAlias = Annotated[Name, AfterValidator(_bare_host)]
+
 CATALOG = Path(__file__).parent / "catalog"
 
 
@@ -26,7 +40,7 @@ class LocalTransport(StrictModel):
 
 
 class JumpHost(StrictModel):
-    host: Name
+    host: HostName
     user: Name
     port: Port = 22
 
@@ -36,7 +50,7 @@ class SshTransport(StrictModel):
     default keys are tried. ``deadline_s`` ends the retries of a lost connection."""
 
     kind: Literal["ssh"]
-    host: Name
+    host: HostName
     user: Name
     port: Port = 22
     key: Path | None = None

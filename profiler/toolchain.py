@@ -40,6 +40,7 @@ ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 
 _SOURCE = "source"  # the directory of the sources, in the private directory of the machine
 _SHOWN_ERRORS = 5
+_CANNOT_RUN = {126, 127}  # exit codes of a shell whose command is not there or not executable
 
 Toolchain: TypeAlias = NativeToolchain | CrossToolchain
 Progress: TypeAlias = Callable[[str], None]
@@ -170,7 +171,8 @@ class _Machine:
         ]
         self.tell("linking")
         link = (*(blas.link if blas else ()), *LIBRARIES)
-        self._compiler(*self.toolchain.flags, *objects, "-o", PROGRAM, *link)
+        result = self._compiler(*self.toolchain.flags, *objects, "-o", PROGRAM, *link)
+        self._require(result, "link the harness")
         return Build(
             kernels_sha256=sources.hash(flags),
             compiler=version,
@@ -181,16 +183,19 @@ class _Machine:
         )
 
     def _compiler_version(self) -> str:
-        result = self._try_compiler("--version")
-        if result.exit_code == 127:
-            command = self.toolchain.compiler
-            where = self.transport.name if isinstance(self.toolchain, NativeToolchain) else "here"
+        result = self._compiler("--version")
+        if result.exit_code in _CANNOT_RUN:
+            where = "this computer" if self._is_cross else self.transport.name
             raise BuildFailed(
-                f"{where}: there is no {command}; install it with: sudo apt install"
-                f" {_package_of(shlex.split(command)[0])}"
+                f"{where}: there is no {self.toolchain.compiler}; install it with:"
+                f" sudo apt install {_package_of(shlex.split(self.toolchain.compiler)[0])}"
             )
-        self._require_success(result)
-        return result.stdout.splitlines()[0].strip() if result.stdout.strip() else "unknown"
+        self._require(result, "ask the compiler for its version")
+        return (result.stdout.strip().splitlines() or ["unknown"])[0]
+
+    @property
+    def _is_cross(self) -> bool:
+        return isinstance(self.toolchain, CrossToolchain)
 
     def _choose_blas(self, probe: str) -> tuple[_Blas | None, str | None]:
         """The first BLAS that links and multiplies, and what it says about itself."""
@@ -199,10 +204,12 @@ class _Machine:
         self.tell("looking for a BLAS")
         said = ""
         for blas in self._known_blas():
-            arguments = (*blas.defines, f"-DJW_BLAS_CONFIG={blas.prefix}openblas_get_config")
-            result = self._try_compiler(*arguments, probe, "-o", "probe", *blas.link)
-            if result.exit_code == 0 and isinstance(self.toolchain, CrossToolchain):
-                return blas, None  # what it built does not run here
+            defines = (*blas.defines, f"-DJW_BLAS_CONFIG={blas.prefix}openblas_get_config")
+            result = self._compiler(
+                *self.toolchain.flags, *defines, probe, "-o", "probe", *blas.link
+            )
+            if result.exit_code == 0 and self._is_cross:
+                return blas, None  # it would not run here
             if result.exit_code == 0:
                 result = self.transport.run(
                     ["./probe"], timeout_s=self._left_s(), environment=ENVIRONMENT, check=False
@@ -212,16 +219,14 @@ class _Machine:
             said = _first_errors(result)
         if self.toolchain.matmul == "cblas":
             raise BuildFailed(
-                f"{self.transport.name}: the description asks for cblas, but no OpenBLAS links"
-                f" there ({said}); install it with: sudo apt install libopenblas-dev"
+                f"{self.transport.name}: cblas is asked for, but no OpenBLAS can be used there"
+                f" ({said}); install it with: sudo apt install libopenblas-dev"
             )
         return None, None
 
     def _known_blas(self) -> list[_Blas]:
         known = [_Blas("", ("-lopenblas",))]
-        if isinstance(self.transport, LocalTransport) and isinstance(
-            self.toolchain, NativeToolchain
-        ):
+        if isinstance(self.transport, LocalTransport) and not self._is_cross:
             import scipy_openblas32 as wheel
 
             directory = wheel.get_lib_dir()
@@ -237,29 +242,31 @@ class _Machine:
             self.tell(f"compiling {directory}/{name} ({count} of {len(names)})")
             source = f"{_SOURCE}/{directory}/{name}"
             objects.append(f"{source}.o")
-            self._compiler(*flags, "-I", f"{_SOURCE}/kernels", "-c", source, "-o", objects[-1])
+            result = self._compiler(
+                *flags, "-I", f"{_SOURCE}/kernels", "-c", source, "-o", objects[-1]
+            )
+            self._require(result, f"compile {directory}/{name}")
         return objects
 
-    def _compiler(self, *arguments: str) -> None:
-        self._require_success(self._try_compiler(*arguments))
-
-    def _try_compiler(self, *arguments: str) -> CommandResult:
-        command = [*shlex.split(self.toolchain.compiler), *arguments]
+    def _compiler(self, *arguments: str) -> CommandResult:
         try:
             return self.transport.run(
-                command, timeout_s=self._left_s(), environment={"LC_ALL": "C"}, check=False
+                [*shlex.split(self.toolchain.compiler), *arguments],
+                timeout_s=self._left_s(),
+                environment={"LC_ALL": "C"},  # its messages are read
+                check=False,
             )
         except BoardCommandFailed as failure:
             raise BuildFailed(str(failure)) from failure
 
-    def _require_success(self, result: CommandResult) -> None:
+    def _require(self, result: CommandResult, what: str) -> None:
         if result.exit_code == 0:
             return
         hint = ""
-        if re.search(r"std(io|lib|int|def)\.h.*No such file", result.stderr):
+        if re.search(r"\bstd\w+\.h.*(No such file|not found)", result.stderr):
             hint = "; the C library's headers are missing: sudo apt install libc6-dev"
         raise BuildFailed(
-            f"{self.transport.name}: {result.command} exited with {result.exit_code}:"
+            f"{self.transport.name}: {self.toolchain.compiler} cannot {what}:"
             f" {_first_errors(result)}{hint}"
         )
 

@@ -297,6 +297,14 @@ def test_a_detached_command_that_was_killed_from_outside_is_reported(transport: 
         eventually(lambda: command.poll(timeout_s=10).exit_code is not None)
 
 
+def test_a_detached_command_may_print_more_than_can_be_collected(transport: Transport) -> None:
+    script = f"head -c {OUTPUT_LIMIT_BYTES + 1} /dev/zero"
+    command = transport.start(["sh", "-c", script], timeout_s=10)
+    assert finish(command) == 0
+    with pytest.raises(BoardCommandFailed, match="let the command write to a file"):
+        command.output(timeout_s=10)
+
+
 def test_a_private_directory_that_vanished_is_named(transport: Transport) -> None:
     gone = pytest.raises(BoardCommandFailed, match=r"working directory .* is gone")
     with gone:
@@ -484,6 +492,12 @@ def test_a_name_that_does_not_resolve_is_said_at_once(sshd: Sshd) -> None:
     assert "does not resolve" in refused(sshd.description(host="no-such-board.invalid"))
 
 
+def test_a_host_is_described_without_user_and_port(sshd: Sshd) -> None:
+    for host in ("pi@pi4", "pi4:22", "-oProxyCommand=x"):
+        with pytest.raises(ValueError, match="without user and port"):
+            sshd.description(host=host)
+
+
 def test_a_host_that_never_speaks_is_given_up_at_the_deadline(sshd: Sshd) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         description = sshd.description(
@@ -580,7 +594,12 @@ def test_a_command_is_not_run_again_after_a_cut(network: Network) -> None:
     marked = Marked()
     with SshTransport(network.description()) as transport:
         script = f"echo once >>count; sleep {marked.seconds}"
-        cutter = threading.Thread(target=lambda: (eventually(marked.runs), network.cut()))
+
+        def cut_while_it_runs() -> None:
+            eventually(marked.runs)
+            network.cut()
+
+        cutter = threading.Thread(target=cut_while_it_runs)
         cutter.start()
         with pytest.raises(BoardUnreachable, match="it was not run again"):
             transport.run(["sh", "-c", script], timeout_s=2)
@@ -632,8 +651,8 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_part_of_a_file(
         transport.put(tmp_path / "small", "weights", timeout_s=10)
         with pytest.raises(
             BoardCommandFailed,
-            match=r"cannot put 'weights' \(2000000 bytes\) into \S+: .*(No space|too large).*;"
-            r" \d+ bytes are free there$",
+            match=r"cannot put 'weights' \(2000000 bytes\) into \S+:"
+            r" .*(No space|too large|size limit).*; \d+ bytes are free there$",
         ):
             transport.put(tmp_path / "large", "weights", timeout_s=10)
         assert transport.run(["cat", "weights"], timeout_s=10).stdout == "x"

@@ -218,7 +218,11 @@ class PosixTransport:
             raise self._gave_up(lost) from lost
 
     def _open_session(self) -> None:
-        listing, _ = self._control(scripts.open_session(self._client.token), _SESSION_LIMIT_S)
+        listing, _ = self._control(
+            scripts.open_session(self._client.token),
+            _SESSION_LIMIT_S,
+            what="making a working directory",
+        )
         self._directory, *others = listing.splitlines()
         abandoned = []
         for line in others:
@@ -232,7 +236,12 @@ class PosixTransport:
                 forget(token)
 
     def _control(
-        self, script: str, timeout_s: float, *, patience_s: float | None = None
+        self,
+        script: str,
+        timeout_s: float,
+        *,
+        what: str = "keeping the session",
+        patience_s: float | None = None,
     ) -> tuple[str, str]:
         """What a short, repeatable script of our own prints on standard output and error."""
 
@@ -243,8 +252,13 @@ class PosixTransport:
             finished = self._repeat(attempt, timeout_s, patience_s=patience_s)
         except ConnectionLostError as lost:
             raise self._gave_up(lost) from lost
+        except _OutputLimitError:
+            raise BoardCommandFailed(
+                f"{self.name}: there are more than {OUTPUT_LIMIT_BYTES} bytes of output; let the"
+                " command write to a file"
+            ) from None
         if finished.exit_code != 0:
-            raise self._refused(f"its working directory {self._directory or ''}".strip(), finished)
+            raise self._refused(what, finished)
         return finished.stdout, finished.stderr
 
     def _execute(

@@ -157,7 +157,7 @@ class _SshLink:
             _receive(channel, out, err)
             exit_code = channel.recv_exit_status()
         finally:
-            with _network(started=True):
+            with contextlib.suppress(*_NETWORK_ERRORS):
                 channel.close()
         if exit_code == -1:
             raise ConnectionLostError("connection closed by the board", started=True)
