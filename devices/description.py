@@ -1,6 +1,7 @@
 """DeviceDescription (``device/1``): how a board is reached, built for, powered and stored to.
 
-Secrets are never in it: keys by path, passwords by agent or environment. Figures are SI, in the key's name.
+Secrets are never in it: keys by path, passwords by agent or environment. Figures are SI, in the
+key's name.
 """
 
 from __future__ import annotations
