@@ -65,7 +65,7 @@ def assemble(run: RunResult) -> DeviceProfile:
     valid trials."""
     _require_valid(run)
     operations = tuple(_operation(run, spec) for spec in run.content.specs)
-    additivity = None if run.step is None else _additivity(run, run.step, operations)
+    additivity = _additivity(run, run.step, operations) if run.step is not None else None
     idle_w = list(run.table.idle_power_w().values())
     return DeviceProfile(
         name=run.description.name,
@@ -141,13 +141,15 @@ def energy_of_execution_j(trial: Trial, idle_power_w: float = 0.0) -> float | No
 
 def _additivity(
     run: RunResult, step: ExecutionPlan, operations: Sequence[OperationCost]
-) -> Additivity:
+) -> Additivity | None:
     cost = {operation.op: operation for operation in operations}
     per_block: dict[int, list[float]] = {}
     for index in range(run.content.step_windows):
         for block, trial in run.table.valid(StepWindow(index).label).items():
             per_block.setdefault(block, []).append(trial.time_s)
     steps = [statistics.median(times) for _, times in sorted(per_block.items())]
+    if not steps:
+        return None
     return Additivity(
         model=step.name,
         step_s=median_interval(steps, run.seed),

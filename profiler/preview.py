@@ -22,12 +22,13 @@ from profiler.windows import (
     written_bytes,
 )
 
-# Guesses, for the time before there are measurements: a middling board's arithmetic and memory, and
-# what comes with every window (operands filled, calibration).
-_FLOP_PER_S = 5e9
-_BYTES_PER_S = 2e9
+# Guesses, for the time before there are measurements: about a third of what one core's vector unit
+# can do at best, a modest memory, and what comes with every window (operands filled, calibration).
+_FLOP_PER_CYCLE = {"x86_64": 10.0, "aarch64": 2.5, "armv7": 1.2, "armv7e-m": 0.3, "armv6-m": 0.02}
+_FLOP_PER_S = 30e9  # of a computer that is not described
+_BYTES_PER_S = 3e9
 _OVERHEAD_S = 0.02
-_BUILD_S = 15.0
+_BUILD_S = 10.0
 
 # A meter's window holds some samples more than it must: its rate is not exact.
 _SAMPLES_PER_WINDOW = 1.3 * MIN_SAMPLES
@@ -119,15 +120,20 @@ def guess_s(
     least_s = window_s(description, options)
     match window:
         case OpWindow(spec):
-            return _OVERHEAD_S + max(least_s, 2 * _execution_s(spec))
+            return _OVERHEAD_S + max(least_s, 2 * _execution_s(spec, description))
         case StepWindow():
             ops = () if step is None else step.ops
-            return _OVERHEAD_S + max(least_s, 2 * sum(_execution_s(op.spec) for op in ops))
+            once_s = sum(_execution_s(op.spec, description) for op in ops)
+            return _OVERHEAD_S + max(least_s, 2 * once_s)
         case TransferWindow():
             return least_s + tail_s(description, options)
         case IdleWindow():
             return idle_s(description, options)
 
 
-def _execution_s(spec: OpSpec) -> float:
-    return spec.work_flop / _FLOP_PER_S + spec.moved_bytes / _BYTES_PER_S
+def _execution_s(spec: OpSpec, description: DeviceDescription) -> float:
+    processor = description.processor
+    flop_per_s = _FLOP_PER_S
+    if processor is not None:
+        flop_per_s = _FLOP_PER_CYCLE[processor.architecture] * processor.clock_hz
+    return spec.work_flop / flop_per_s + spec.moved_bytes / _BYTES_PER_S

@@ -110,7 +110,7 @@ def profile_device(
         finally:
             if meter is not None:
                 meter.close()
-    return assemble(
+    profile = assemble(
         RunResult(
             description=description,
             facts=session.facts,
@@ -126,6 +126,8 @@ def profile_device(
             storage_directory=session.storage_directory,
         )
     )
+    directory.finish(profile)
+    return profile
 
 
 @dataclass

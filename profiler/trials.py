@@ -7,6 +7,7 @@ when it is over, whole or not at all, and never touched again::
     run.json                    what was measured, where, with which code
     block-00.sitting-0.jsonl    a header, a line for each window, a line that closes it
     block-00.sitting-0.samples  what the meter's files said, as it came from the board
+    profile.yaml                what came out, once the run is finished
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -22,11 +24,12 @@ from pydantic import Field
 from devices.document import (
     DocumentError,
     StrictModel,
+    dump_yaml,
     read_json,
     validate,
     write_atomically,
 )
-from devices.profile import Board, Build
+from devices.profile import Board, Build, DeviceProfile
 from profiler.errors import ProfilerError
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
@@ -127,6 +130,18 @@ _MEANINGS = {
 }
 
 
+_PROFILE = "profile.yaml"
+
+
+def next_run_directory(campaigns: Path, device: str) -> Path:
+    """Where the next run of a device belongs: the last one below ``campaigns`` if that was not
+    finished, or a new one named after the device and the time."""
+    runs = sorted(campaigns.glob(f"{device}.[0-9]*"))
+    if runs and not (runs[-1] / _PROFILE).exists():
+        return runs[-1]
+    return campaigns / f"{device}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+
+
 class RunDirectory:
     """The trials of one run, in a directory of its own."""
 
@@ -155,6 +170,10 @@ class RunDirectory:
         :class:`~devices.document.DocumentError` for a file that is damaged."""
         found = sorted(self.path.glob("block-*.sitting-*.jsonl"), key=_natural)
         return [_read_sitting(file) for file in found]
+
+    def finish(self, profile: DeviceProfile) -> None:
+        """Keep the profile beside the trials that it was made from."""
+        write_atomically(self.path / _PROFILE, dump_yaml(profile))
 
     def add(self, sitting: Sitting, samples: str) -> None:
         """Raises :class:`OSError`; nothing is then changed."""
