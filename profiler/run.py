@@ -14,7 +14,7 @@ from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile
 from profiler.assembly import RunResult, assemble
 from profiler.board import BoardSession, Outcome, RebootError
-from profiler.errors import MeasurementInvalid
+from profiler.errors import BoardCommandFailed, MeasurementInvalid
 from profiler.evaluate import evaluate
 from profiler.meters import open_meter
 from profiler.meters.base import Meter, PowerTrace
@@ -202,6 +202,9 @@ class _Run:
         sitting = Sitting(header=header, trials=trials)
         self.directory.add(sitting, outcome.samples)
         self.table.add(sitting)
+        if isinstance(outcome.cut, BoardCommandFailed) and len(trials) < len(windows):
+            unfinished = windows[len(trials)].label
+            raise BoardCommandFailed(f"{outcome.cut} (while measuring: {unfinished})")
         if outcome.cut is not None:
             raise outcome.cut
         if results.end is None:

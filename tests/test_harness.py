@@ -153,6 +153,7 @@ def test_a_step_executes_its_calls_in_order_on_its_buffers(tmp_path: Path) -> No
         (HEAD + RELU.replace("writes=64", "writes=64 x=1") + "end\n", "is more than belongs"),
         (HEAD + RELU.replace("copies=1", "copies=1000") + "end\n", "do not fit into the arena"),
         (HEAD + RELU.replace("64", "99999999999999999999") + "end\n", "has no size"),
+        (HEAD + RELU.replace("64", "288230376151711740") + "end\n", "do not fit into the arena"),
         (HEAD + SGD.replace("=00000000", "=-") + "end\n", "scalars are not as many"),
         (HEAD + "dance id=1\nend\n", "line 3: dance is no line that is known"),
         (HEAD + "sample file=/x\nend\n", "a sampled file belongs behind `sampler`"),

@@ -138,19 +138,20 @@ def test_nominal_power_makes_estimated_energies(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_sensor_makes_measured_energies(tmp_path: Path) -> None:
+def test_a_sensor_makes_measured_energies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("profiler.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
     root = ina226_tree(tmp_path / "hwmon")
-    meter = {"kind": "hwmon", "driver": "ina226", "channel": 1, "rate_hz": 200, "root": str(root)}
+    meter = {"kind": "hwmon", "driver": "ina226", "channel": 1, "rate_hz": 100, "root": str(root)}
     with Signal(root / "hwmon3" / "power1_input", ["3000000"], hold_s=1.0):
         found = profile(tmp_path / "run", describe(meter=meter), specs=(SMALL,))
     assert found.energy_source == "measured"
     assert found.meter is not None
-    assert found.meter.rate_hz == 200
+    assert found.meter.rate_hz == 100
     assert found.idle_power_w is not None
     assert found.idle_power_w.median == pytest.approx(3.0, rel=0.01)
     cost = found.by_spec[SMALL].warm
     assert cost.energy_j is not None
-    assert cost.energy_j.median == pytest.approx(3.0 * cost.time_s.median, rel=0.1)
+    assert cost.energy_j.median == pytest.approx(3.0 * cost.time_s.median, rel=0.01)
     assert list((tmp_path / "run").glob("*.samples"))
 
 
@@ -349,7 +350,9 @@ def test_a_failure_on_the_board_is_reported_with_its_sentence(
         return found
 
     monkeypatch.setattr("profiler.run.open_meter", open_and_vanish)
-    with pytest.raises(BoardCommandFailed, match=r"ended with code 4: .*power1_input: No such"):
+    with pytest.raises(
+        BoardCommandFailed, match=r"code 4: .*power1_input: No such .*\(while measuring: idle"
+    ):
         profile(tmp_path / "run", board)
 
 

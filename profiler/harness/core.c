@@ -20,6 +20,12 @@ void *jw_arena_take(jw_arena *arena, size_t bytes) {
     return taken;
 }
 
+/* NULL also if the product is more than a size can hold. */
+static void *take_table(jw_arena *arena, size_t count, size_t element_bytes) {
+    const bool fits = element_bytes == 0 || count <= arena->size / element_bytes;
+    return fits ? jw_arena_take(arena, count * element_bytes) : NULL;
+}
+
 static uint32_t next_random(uint32_t *state) { /* xorshift32, Marsaglia 2003 */
     uint32_t x = *state;
     x ^= x << 13;
@@ -116,10 +122,10 @@ const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
         kernel->workspace_bytes ? kernel->workspace_bytes(op->attributes) : 0;
     arena->used = 0;
     void *workspace = jw_arena_take(arena, workspace_bytes);
-    if (!workspace || run->copy_bytes > (arena->size - arena->used) / op->copies) {
+    run->operands = take_table(arena, op->copies, run->copy_bytes);
+    if (!workspace || !run->operands) {
         return "workspace and operands do not fit into the arena";
     }
-    run->operands = jw_arena_take(arena, run->copy_bytes * op->copies);
 
     memset(workspace, 0, workspace_bytes);
     memset(run->operands, 0, run->copy_bytes);
@@ -159,10 +165,6 @@ void jw_op_execute(void *context, uint64_t count) {
 /* --- a training step ---------------------------------------------------------------------- */
 
 static const char arena_full[] = "the step does not fit into the arena";
-
-static void *take_table(jw_arena *arena, size_t count, size_t element_bytes) {
-    return count > SIZE_MAX / element_bytes ? NULL : jw_arena_take(arena, count * element_bytes);
-}
 
 const char *jw_step_begin(jw_step *step, jw_arena *arena, uint32_t buffers, uint32_t calls) {
     memset(step, 0, sizeof *step);

@@ -182,6 +182,6 @@ bool jw_plan_workspace(jw_text *text, size_t *bytes) {
     const jw_kernel *kernel = read_kernel(text);
     read_attributes(text, kernel, attributes);
     const bool read_well = jw_text_end(text);
-    *bytes = read_well && kernel->workspace_bytes ? kernel->workspace_bytes(attributes) : 0;
+    *bytes = read_well && kernel && kernel->workspace_bytes ? kernel->workspace_bytes(attributes) : 0;
     return read_well;
 }
