@@ -450,9 +450,12 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         _conv((5, 8, 4, 4), 8, (3, 3), pads=(1, 1, 1, 1)),
         _conv((2, 2, 2, 2), 3, (5, 5), pads=(3, 3, 3, 3)),
         _conv((1, 2, 3, 40), 2, (1, 3), pads=(0, 0, 1, 1)),
+        _conv((2, 20, 6, 7), 4, (3, 3), pads=(1, 1, 1, 1)),  # several tiles of channels
+        _conv((3, 2, 4, 4), 70, (3, 3), pads=(1, 1, 1, 1), bias=1),  # several stages
         ("linear", {"rows": 1, "in_features": 7, "out_features": 5, "bias": 1}),
         ("linear", {"rows": 9, "in_features": 33, "out_features": 29, "bias": 1}),
         ("linear", {"rows": 13, "in_features": 40, "out_features": 3, "bias": 0}),
+        ("linear", {"rows": 2, "in_features": 300, "out_features": 5, "bias": 1}),  # deep blocks
         ("batch_norm", {"batch": 4, "channels": 3, "plane": 37}),
         ("batch_norm", {"batch": 9, "channels": 5, "plane": 1}),
         ("batch_norm", {"batch": 1, "channels": 2, "plane": 100}),
