@@ -19,7 +19,7 @@ from devices.description import SshTransport as SshDescription
 from profiler.errors import BoardCommandFailed, BoardUnreachable
 from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.local import LocalTransport
-from profiler.transports.posix import OUTPUT_LIMIT_BYTES
+from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
 from tests.sshd_support import Network, Sshd, make_key
 
@@ -306,7 +306,7 @@ def test_a_detached_command_may_print_more_than_can_be_collected(transport: Tran
 
 
 def test_a_private_directory_that_vanished_is_named(transport: Transport) -> None:
-    gone = pytest.raises(BoardCommandFailed, match=r"working directory .* is gone")
+    gone = pytest.raises(BoardCommandFailed, match="working directory is gone")
     with gone:
         transport.run(["rm", "-rf", transport.directory], timeout_s=10)
     with gone:

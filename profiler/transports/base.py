@@ -79,8 +79,8 @@ class Transport(Protocol):
         check: bool = True,
     ) -> CommandResult:
         """Run one command (no shell syntax: every word is quoted) within the time limit; when it
-        is outlasted, the command and its children are ended. ``check`` raises unless it exits
-        with 0."""
+        is outlasted, the command and its children are ended, and it has failed. ``check`` raises
+        unless it exits with 0."""
         ...
 
     def start(

@@ -148,7 +148,8 @@ class _SshLink:
 
     def _exchange(self, script: str, source: BinaryIO | None, out: Sink, err: Sink) -> int:
         with _network(started=False):
-            channel = self._transport().open_session(timeout=self._reached.connect_timeout_s)
+            transport = self._transport()
+            channel = transport.open_session(timeout=self._reached.connect_timeout_s)
         try:
             with _network(started=True):
                 channel.exec_command(f"exec sh -c {shlex.quote(script)}".encode())
@@ -160,7 +161,8 @@ class _SshLink:
             with contextlib.suppress(*_NETWORK_ERRORS):
                 channel.close()
         if exit_code == -1:
-            raise ConnectionLostError("connection closed by the board", started=True)
+            why = "the shell was killed" if transport.is_active() else transport.get_exception()
+            raise ConnectionLostError(str(why or "closed by the board"), started=True)
         return exit_code
 
     def _transport(self) -> paramiko.Transport:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import paramiko
-from paramiko.ssh_exception import NoValidConnectionsError
+from paramiko.ssh_exception import IncompatiblePeer, NoValidConnectionsError
 
 from devices.description import SshTransport
 from profiler.errors import BoardUnreachable
@@ -141,6 +141,8 @@ def _network_reason(error: Exception, host: Host) -> tuple[str, bool]:
         return reason, error.errno != socket.EAI_AGAIN
     if isinstance(error, paramiko.ChannelException):
         return f"its jump host cannot reach it ({error.text})", True
+    if isinstance(error, IncompatiblePeer):
+        return f"its SSH server has no method in common with this one ({error})", True
     if isinstance(error, NoValidConnectionsError):
         error = next(iter(error.errors.values()))
     if isinstance(error, TimeoutError):

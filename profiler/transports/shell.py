@@ -1,0 +1,201 @@
+"""A board's shell with patience: scripts that may be repeated survive a lost connection, and what
+went wrong for good is said in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO, TypeVar
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
+
+from profiler.errors import BoardCommandFailed, BoardUnreachable
+from profiler.transports.deadline import Deadline
+from profiler.transports.link import ConnectionLostError, Link, NoAnswerError, Sink
+from profiler.transports.scripts import DIRECTORY_GONE
+
+OUTPUT_LIMIT_BYTES = 16 * 1024 * 1024
+"""Of one stream of one command. What prints more should write to a file and have it fetched."""
+
+_SHOWN_CHARACTERS = 2000  # of what a failed script or command said
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """How a script ended."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+class OutputLimitError(Exception):
+    """A stream had more than :data:`OUTPUT_LIMIT_BYTES`."""
+
+
+class Shell:
+    """Runs scripts over a link."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    @property
+    def name(self) -> str:
+        return self._link.name
+
+    @property
+    def patience_s(self) -> float:
+        return self._link.patience_s
+
+    def connect(self) -> None:
+        """Raises :class:`~profiler.errors.BoardUnreachable`."""
+        try:
+            self.repeat(lambda _limit_s: None, 0.0)
+        except ConnectionLostError as lost:
+            raise self.gave_up(lost) from lost
+
+    def close(self) -> None:
+        self._link.close()
+
+    def execute(
+        self,
+        script: str,
+        limit_s: float,
+        *,
+        source: BinaryIO | None = None,
+        out: Sink | None = None,
+    ) -> Finished:
+        """Once, whatever happens; collects the output that no sink was given for. Raises
+        :class:`OutputLimitError` and what the link raises."""
+        collected, errors = _Collector(), _Collector()
+        exit_code = self._link.execute(
+            script, timeout_s=limit_s, source=source, out=out or collected, err=errors
+        )
+        return Finished(exit_code, collected.text, errors.text)
+
+    def repeat(
+        self,
+        attempt: Callable[[float], Answer],
+        timeout_s: float,
+        *,
+        again: Callable[[ConnectionLostError], bool] = lambda _lost: True,
+        patience_s: float | None = None,
+    ) -> Answer:
+        """``attempt`` with a connection, repeated while that gets lost and comes back within the
+        patience (the link's, unless another is given); it is told how many seconds it has. Raises
+        the last :class:`ConnectionLostError`."""
+        if patience_s is None:
+            patience_s = self._link.patience_s
+        overall = Deadline(timeout_s + patience_s)
+        restored_by = Deadline(patience_s)
+
+        def once() -> Answer:
+            nonlocal restored_by
+            self._link.open(timeout_s=restored_by.remaining_s)
+            try:
+                return attempt(min(timeout_s, overall.remaining_s))
+            except ConnectionLostError:
+                restored_by = Deadline(patience_s)
+                raise
+
+        def give_up(state: RetryCallState) -> bool:
+            return min(restored_by.remaining_s, overall.remaining_s) <= state.upcoming_sleep
+
+        trials = Retrying(
+            retry=retry_if_exception(
+                lambda error: isinstance(error, ConnectionLostError) and again(error)
+            ),
+            wait=wait_random_exponential(multiplier=0.2, max=4.0),
+            stop=give_up,
+            reraise=True,
+        )
+        return trials(once)
+
+    def control(
+        self,
+        script: str,
+        timeout_s: float,
+        *,
+        what: str = "keeping the session",
+        patience_s: float | None = None,
+    ) -> tuple[str, str]:
+        """What a short, repeatable script of our own prints on standard output and error. Raises
+        :class:`~profiler.errors.ProfilerError`."""
+
+        def attempt(limit_s: float) -> Finished:
+            return self.execute(script, limit_s)
+
+        try:
+            finished = self.repeat(attempt, timeout_s, patience_s=patience_s)
+        except ConnectionLostError as lost:
+            raise self.gave_up(lost) from lost
+        except OutputLimitError:
+            raise BoardCommandFailed(
+                f"{self.name}: there are more than {OUTPUT_LIMIT_BYTES} bytes of output; let the"
+                " command write to a file"
+            ) from None
+        if finished.exit_code != 0:
+            raise self.refused(what, finished)
+        return finished.stdout, finished.stderr
+
+    def transfer(
+        self, what: str, attempt: Callable[[float], Finished], timeout_s: float
+    ) -> Finished:
+        """The same for an attempt that moves a file, which is not repeated because it was slow;
+        the caller makes sense of its exit code."""
+        try:
+            finished = self.repeat(
+                attempt, timeout_s, again=lambda lost: not isinstance(lost, NoAnswerError)
+            )
+        except NoAnswerError:
+            raise BoardCommandFailed(
+                f"{self.name}: {what} did not finish within {timeout_s:g} s"
+            ) from None
+        except ConnectionLostError as lost:
+            raise self.gave_up(lost) from lost
+        if finished.exit_code == DIRECTORY_GONE:
+            raise self.refused(what, finished)
+        return finished
+
+    def gave_up(self, lost: ConnectionLostError) -> BoardUnreachable:
+        if self.patience_s == 0.0:
+            return BoardUnreachable(f"{self.name}: {lost}")
+        return BoardUnreachable(
+            f"{self.name}: {lost}; tried again for {self.patience_s:g} s; check that the board is"
+            " powered and on the network"
+        )
+
+    def refused(self, what: str, finished: Finished) -> BoardCommandFailed:
+        if finished.exit_code == DIRECTORY_GONE:
+            return BoardCommandFailed(
+                f"{self.name}: {what}: the working directory is gone from the board, which was"
+                " restarted or cleaned meanwhile"
+            )
+        return BoardCommandFailed(
+            f"{self.name}: {what} failed with exit code {finished.exit_code}"
+            + quoted(finished.stderr)
+        )
+
+
+class _Collector:
+    """Collects output, and refuses to fill this computer's memory with it."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def __call__(self, chunk: bytes) -> None:
+        if len(self._data) + len(chunk) > OUTPUT_LIMIT_BYTES:
+            raise OutputLimitError
+        self._data += chunk
+
+    @property
+    def text(self) -> str:
+        return self._data.decode(errors="replace")
+
+
+def quoted(output: str) -> str:
+    """The end of what a command said, as the end of an error's sentence."""
+    said = output.strip()[-_SHOWN_CHARACTERS:]
+    return f": {said}" if said else ""
