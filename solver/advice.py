@@ -6,8 +6,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from solver.baselines import page_everything
-from solver.footprint import keep_everything, least_ram_bytes
+from solver.baselines import keep_everything, page_everything
+from solver.footprint import least_ram_bytes
 from solver.options import SolverOptions
 from solver.problem import Problem
 from solver.referee import RefereeError, replay
@@ -20,8 +20,8 @@ _SEARCH_S = 30.0
 
 @dataclass(frozen=True)
 class Advice:
-    """The smallest RAM budget that would do with everything else unchanged, the op that sets it, and
-    the shortest deadline; each None where no value of it alone would do."""
+    """The smallest RAM budget that would do with everything else unchanged, the op that sets it,
+    and the shortest deadline; each None where no value of it alone would do."""
 
     ram_bytes: int | None = None
     op: str | None = None

@@ -2,9 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from solver.graph import CostedGraph
 from solver.liveness import with_frees
 from solver.problem import Problem
 from solver.schedule import Compute, PageIn, PageOut, Step
+
+
+def keep_everything(graph: CostedGraph) -> tuple[Step, ...]:
+    """Every op once, in the graph's order; a tensor is freed after its last reader. Its peak is the
+    *unconstrained peak*. Paged is only what lives in storage, or must be there in the end."""
+    at_hand = {t.name for t in graph.tensors if t.home != "storage"}
+    actions: list[Step] = []
+
+    def bring(names: Iterable[str]) -> None:
+        for name in names:
+            if name not in at_hand:
+                at_hand.add(name)
+                actions.append(PageIn(tensor=name))
+
+    def save(names: Iterable[str]) -> None:
+        actions.extend(
+            PageOut(tensor=name)
+            for name in names
+            if graph.tensor[name].persist == "storage" and graph.tensor[name].home != "storage"
+        )
+
+    save(t.name for t in graph.tensors if t.name not in graph.producer)
+    for op in graph.ops:
+        bring(op.reads)
+        actions.append(Compute(op=op.name))
+        save(op.writes)
+    bring(t.name for t in graph.tensors if t.persist == "ram")
+    return with_frees(graph, actions)
 
 
 def page_everything(problem: Problem) -> tuple[Step, ...]:

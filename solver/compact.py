@@ -7,22 +7,24 @@ graph's order. Paging follows POET (Patil et al., ICML 2022). Binary columns:
 - ``recompute[t, k]``: op ``k`` is computed again in stage ``t > k``;
 - ``retain[t, i]``: tensor ``i`` is in RAM when stage ``t`` begins, having been there before.
   Stages between which ``i`` can be neither used nor made share one column;
-- ``page_in[t, i]``: exists only where an op that reads ``i`` can run in stage ``t``, and is used only
-  if one does: paging in for later is dominated by doing it later;
-- ``page_out[i]``: one per tensor, right after it was first made (for a tensor that is there from the
-  start, before the first op): nothing is gained by doing it later.
+- ``page_in[t, i]``: exists only where an op that reads ``i`` can run in stage ``t``, and is used
+  only if one does: paging in for later is dominated by doing it later;
+- ``page_out[i]``: one per tensor, right after it was first made (for a tensor that is there from
+  the start, before the first op): nothing is gained by doing it later.
 
-What is free and when follows from these, so that memory needs no columns of its own: at the last op
-of a stage, RAM holds what the op reads and writes and what is retained into the next stage, one row
-per stage. Memory during a recomputation inside a stage takes auxiliary columns; such rows are added
-only where a solution was found over budget (:meth:`CompactProgram.limit_memory_at`). With all of them
-the program is exact.
+What is free and when follows from these, so that memory needs no columns of its own: at the last
+op of a stage, RAM holds what the op reads and writes and what is retained into the next stage, one
+row per stage. Memory during a recomputation inside a stage has many more rows, which are added only
+where a solution was found over budget (:meth:`CompactProgram.memory_cuts`). With all of them the
+program is exact.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+
+from typing import TypeAlias
 
 from solver.graph import PageCost
 from solver.liveness import with_frees
@@ -38,11 +40,17 @@ RESTRICTIONS = (
     "between two first executions a tensor that was in RAM and was freed is not paged in again",
 )
 
-# Costs are scaled so that computing every op once costs this much: engines have absolute tolerances,
-# and joules can be 1e-4.
+# Costs are scaled so that computing every op once costs this much: engines have absolute
+# tolerances, and joules can be 1e-4.
 _SCALED_LEAST_COST = 1000.0
 
-Expression = list[tuple[int, float]]
+# What a fraction, or a violation relative to the budget, must exceed to be acted upon.
+_NOTICEABLE = 1e-6
+
+Expression: TypeAlias = list[tuple[int, float]]
+
+# Stage, op, and for each tensor counted: its index, columns to add, columns to subtract, constant.
+_Cut: TypeAlias = tuple[int, int, tuple[tuple[int, tuple[int, ...], tuple[int, ...], int], ...]]
 
 
 class CompactProgram:
@@ -54,20 +62,30 @@ class CompactProgram:
         self.program = Program()
         self._minimise = minimise
         self._op_count = len(problem.graph.ops)
+        # One more stage ends the step: an op of no cost reads what must persist in RAM.
+        end = self._op_count
+        persistent = [i for i, t in enumerate(problem.graph.tensors) if t.persist == "ram"]
+        self._reads = [*problem.reads, persistent]
+        self._writes = [*problem.writes, []]
+        self._footprint = [*problem.footprint, sum(problem.size[i] for i in persistent)]
+        self._readers = [
+            (*readers, end) if t.persist == "ram" else readers
+            for readers, t in zip(problem.readers, problem.graph.tensors, strict=True)
+        ]
         self._tensor_count = len(problem.graph.tensors)
         self.recompute: dict[tuple[int, int], int] = {}
         self.retain: dict[tuple[int, int], int] = {}
         self.page_in: dict[tuple[int, int], int] = {}
         self.page_out: dict[int, int] = {}
-        self._limited: set[tuple[int, int]] = set()
-        self._stage_rows: dict[int, int] = {}
+        self._cuts: set[_Cut] = set()
+        self._memory_rows: list[int] = []
 
         least = {"energy": problem.least_energy_j, "time": problem.least_time_s}.get(minimise, 0.0)
         self.unit = least / _SCALED_LEAST_COST if least > 0 else 1.0
         self.constant = least
         # Memory rows are in multiples of what all sizes share, scaled so that a unit of violation
         # stands well above the engines' feasibility tolerance of 1e-6.
-        self._grain = math.gcd(*problem.size, *problem.footprint) or 1
+        self._grain = math.gcd(*problem.size, *self._footprint) or 1
         budget = problem.budget.ram_bytes // self._grain
         self._memory_scale = self._grain * max(1.0, budget / 1e4)
         self._budget_column: int | None = None
@@ -80,7 +98,7 @@ class CompactProgram:
         self._add_columns()
         self._add_availability()
         self._add_consumption()
-        for stage in range(self._op_count):
+        for stage in range(self._op_count + 1):
             self._add_stage_memory(stage)
         if problem.budget.deadline_s is not None and minimise != "time":
             self._add_deadline(problem.budget.deadline_s)
@@ -104,9 +122,11 @@ class CompactProgram:
         for i, tensor in enumerate(problem.graph.tensors):
             made = problem.producer[i]
             uses = self._stages_that_may_read(i)
-            must_page_out = tensor.persist == "storage" and not problem.starts_in_storage[i]
-            if must_page_out or (
-                problem.can_page_out[i] and problem.can_page_in[i] and any(t > made for t in uses)
+            must_page_out = tensor.persist == "storage"
+            may_page_out = problem.can_page_out[i] and problem.can_page_in[i]
+            # What lives in storage is written by no op: the copy there stays valid.
+            if not problem.starts_in_storage[i] and (
+                must_page_out or (may_page_out and any(stage > made for stage in uses))
             ):
                 self.page_out[i] = program.column(
                     cost=self._page_cost(tensor.page_out), lower=float(must_page_out)
@@ -120,23 +140,21 @@ class CompactProgram:
             self._add_retention(i, last_use[i], uses)
 
     def _last_useful_stages(self) -> tuple[list[int], list[int]]:
-        """For each tensor the last stage that may read it (the number of ops where it must persist
-        in RAM), for each op the last stage in which recomputing it can be of use (-1: none)."""
+        """For each tensor the last stage that may read it, for each op the last stage in which
+        recomputing it can be of use (-1: none)."""
         problem = self.problem
         last_use = [-1] * self._tensor_count
-        last_recompute = [-1] * self._op_count
+        last_recompute = [-1] * (self._op_count + 1)
 
         def settle(i: int) -> None:
-            uses = (max(j, last_recompute[j]) for j in problem.readers[i])
+            uses = (max(j, last_recompute[j]) for j in self._readers[i])
             last_use[i] = max(uses, default=-1)
-            if problem.graph.tensors[i].persist == "ram":
-                last_use[i] = self._op_count
 
         for k in reversed(range(self._op_count)):
             for i in problem.writes[k]:
                 settle(i)
             if problem.recomputable[k]:
-                last = min(max(last_use[i] for i in problem.writes[k]), self._op_count - 1)
+                last = max((last_use[i] for i in problem.writes[k]), default=-1)
                 last_recompute[k] = last if last > k else -1
         for i in range(self._tensor_count):
             if problem.producer[i] < 0:
@@ -144,8 +162,8 @@ class CompactProgram:
         return last_use, last_recompute
 
     def _stages_that_may_read(self, i: int) -> set[int]:
-        stages = set(self.problem.readers[i])
-        for j in self.problem.readers[i]:
+        stages = set(self._readers[i])
+        for j in self._readers[i]:
             stages.update(self._recomputing_stages(j))
         return stages
 
@@ -174,8 +192,6 @@ class CompactProgram:
             elif column is None or stage - 1 in events:
                 column = self.program.column()
             self.retain[stage, i] = column
-        if self.problem.graph.tensors[i].persist == "ram" and column is not None:
-            self.program.lower[self.retain[self._op_count, i]] = 1.0
 
     # --- rows ---------------------------------------------------------------------------------
 
@@ -194,8 +210,8 @@ class CompactProgram:
 
     def _add_availability(self) -> None:
         problem = self.problem
-        for stage in range(self._op_count):
-            for i in problem.reads[stage]:
+        for stage in range(self._op_count + 1):
+            for i in self._reads[stage]:
                 self._row(self._sources(stage, i), [], "=", 1.0)
         for (stage, k), column in self.recompute.items():
             for i in problem.reads[k]:
@@ -206,33 +222,29 @@ class CompactProgram:
         for (stage, i), column in self.page_in.items():
             if i in self.page_out:
                 self._row([column], [self.page_out[i]], "<", 0.0)
-            if stage not in problem.readers[i]:
+            if stage not in self._readers[i]:
                 self._row([column], self._recomputed_readers(stage, i), "<", 0.0)
         for (stage, i), column in self.retain.items():
             if stage > max(problem.producer[i] + 1, 0):
                 sources = self._sources(stage - 1, i)
-                reads_it = stage - 1 in problem.readers[i]  # then it is at hand anyway
+                reads_it = stage - 1 in self._readers[i]  # then it is at hand anyway
                 if column not in sources and not reads_it:
                     self._row([column], sources, "<", 0.0)
-        for stage in range(self._op_count):
+        for stage in range(self._op_count + 1):
             for i in range(self._tensor_count):
                 # Having it from two sources is dominated by having it from one.
                 sources = self._sources(stage, i)
-                if len(sources) > 1 and stage not in problem.readers[i]:
+                if len(sources) > 1 and stage not in self._readers[i]:
                     self._row(sources, [], "<", 1.0)
 
     def _recomputed_readers(self, stage: int, i: int) -> list[int]:
-        return [
-            self.recompute[stage, j]
-            for j in self.problem.readers[i]
-            if (stage, j) in self.recompute
-        ]
+        return [self.recompute[stage, j] for j in self._readers[i] if (stage, j) in self.recompute]
 
     def _uses_within(self, stage: int, k: int) -> list[int] | None:
-        """Columns of what makes recomputing ``k`` in ``stage`` worth while, None if it always is."""
+        """Columns of what makes recomputing ``k`` in ``stage`` worth it, None if it always is."""
         used = []
         for i in self.problem.writes[k]:
-            if stage in self.problem.readers[i]:
+            if stage in self._readers[i]:
                 return None
             used += self._recomputed_readers(stage, i)
             if (stage + 1, i) in self.retain:
@@ -249,27 +261,27 @@ class CompactProgram:
                     column = self.recompute[stage, k]
                     after = [
                         self.recompute[stage, j]
-                        for j in self.problem.readers[i]
+                        for j in self._readers[i]
                         if j > k and (stage, j) in self.recompute
                     ]
                     if (stage + 1, i) in self.retain:
                         after.append(self.retain[stage + 1, i])
-                    if stage in self.problem.readers[i]:
+                    if stage in self._readers[i]:
                         self.program.upper[column] = 0.0
                     for other in after:
                         self._row([column, other], [], "<", 1.0)
 
     def _add_stage_memory(self, stage: int) -> None:
-        touched = {*self.problem.reads[stage], *self.problem.writes[stage]}
+        touched = {*self._reads[stage], *self._writes[stage]}
         terms = [
             (self.retain[stage + 1, i], self.problem.size[i] / self._memory_scale)
             for i in range(self._tensor_count)
             if i not in touched and (stage + 1, i) in self.retain
         ]
-        self._stage_rows[stage] = len(self.program.rows)
-        self._memory_row(terms, self.problem.footprint[stage])
+        self._memory_row(terms, self._footprint[stage])
 
     def _memory_row(self, terms: Expression, constant_bytes: int) -> None:
+        self._memory_rows.append(len(self.program.rows))
         if self._budget_column is not None:
             terms = [*terms, (self._budget_column, -1.0)]
             self.program.row(terms, "<", -constant_bytes / self._memory_scale)
@@ -281,6 +293,7 @@ class CompactProgram:
         graph = self.problem.graph
         scale = deadline_s or 1.0
         terms: Expression = []
+        self._deadline_row = len(self.program.rows)
         for (_, k), column in self.recompute.items():
             terms.append((column, graph.ops[k].time_s / scale))
         for (_, i), column in self.page_in.items():
@@ -295,66 +308,116 @@ class CompactProgram:
 
     # --- memory inside a stage ----------------------------------------------------------------
 
-    def limit_memory_at(self, stage: int, k: int) -> bool:
-        """Make RAM during op ``k`` of ``stage`` count. False if it already does."""
-        if k == stage or (stage, k) in self._limited:
-            return False
-        self._limited.add((stage, k))
-        touched = {*self.problem.reads[k], *self.problem.writes[k]}
-        footprint = self.problem.footprint[k] / self._memory_scale
-        terms: Expression = [(self.recompute[stage, k], footprint)]
-        for i in range(self._tensor_count):
-            if i not in touched and self.problem.size[i]:
-                resident = self._resident_around(stage, k, i)
-                if resident is not None:
-                    terms.append((resident, self.problem.size[i] / self._memory_scale))
-        self._memory_row(terms, 0)
-        return True
+    def memory_cuts(self, values: Sequence[float], ram_bytes: int, per_stage: int) -> bool:
+        """Add rows, at most ``per_stage`` for a stage, that a solution (fractional ones too) violates
+        because RAM is over ``ram_bytes`` during a recomputation. True if a new one was found.
 
-    def _resident_around(self, stage: int, k: int, i: int) -> int | None:
-        """A column that is 1 if tensor ``i`` is in RAM while op ``k`` runs in ``stage``: it came
-        before and something needs it after. None where that cannot be."""
-        readers = self.problem.readers[i]
-        needs = [
-            self.recompute[stage, j] for j in readers if j > k and (stage, j) in self.recompute
+        While op ``k`` runs in stage ``t``, RAM holds what ``k`` reads and writes, and every other
+        tensor that came before and is needed after. The number of those is bounded from below
+        without further columns: a tensor is needed if it is retained into the next stage, or if a
+        later op of the stage reads it; whatever is needed came before unless it comes late (is made,
+        or paged in, after ``k``), and surely came before if an op before ``k`` has read it.
+        """
+        found = False
+        for stage in range(1, self._op_count + 1):
+            present = self._present(stage, values)
+            violated = []
+            for k in range(stage):
+                column = self.recompute.get((stage, k))
+                if column is None or values[column] < _NOTICEABLE:
+                    continue
+                cut, bytes_during = self._residency(stage, k, present, values)
+                excess = bytes_during - ram_bytes
+                if excess > _NOTICEABLE * ram_bytes and cut not in self._cuts:
+                    violated.append((excess, cut, k))
+            violated.sort(key=lambda candidate: -candidate[0])
+            for _, cut, k in violated[:per_stage]:
+                self._cuts.add(cut)
+                self._add_cut(stage, k, cut)
+                found = True
+        return found
+
+    def _present(self, stage: int, values: Sequence[float]) -> list[int]:
+        """Tensors that are in RAM at some time in the stage, as far as a solution has it so."""
+        return [
+            i
+            for i in range(self._tensor_count)
+            if self.problem.size[i]
+            and any(values[column] > _NOTICEABLE for column in self._sources(stage, i))
         ]
-        kept = self.retain.get((stage + 1, i))
-        if kept is not None:
-            needs.append(kept)
-        always_needed = stage in readers
-        came = [self.retain[stage, i]] if (stage, i) in self.retain else []
-        made = self.problem.producer[i]
-        if made < k and (stage, made) in self.recompute:
-            came.append(self.recompute[stage, made])
-        # A page-in happens right before its first reader: it came before if one has run before.
-        earlier = (
-            [self.recompute[stage, j] for j in readers if j < k and (stage, j) in self.recompute]
-            if (stage, i) in self.page_in
-            else []
-        )
-        if not (came or earlier) or not (needs or always_needed):
-            return None
-        if came == [kept]:
-            return kept
-        column = self.program.column(integer=False)
-        for need in [None] if always_needed else needs:
-            needed = [] if need is None else [need]
-            if came:
-                self._row([column], [*came, *needed], ">", -float(len(needed)))
-            for reader in earlier:
-                self._row(
-                    [column],
-                    [*came, self.page_in[stage, i], reader, *needed],
-                    ">",
-                    -1.0 - len(needed),
-                )
-        return column
 
-    def tighten_stage_memory(self, stage: int, excess_bytes: int) -> None:
-        """Lower the budget of one stage's row by what a solution exceeded it by: an engine may
-        violate a row within its tolerance. The bound of what follows is no longer exact."""
-        row = self.program.rows[self._stage_rows[stage]]
-        lowered = row.right_side - (excess_bytes + self._grain) / self._memory_scale
+    def _residency(
+        self, stage: int, k: int, present: list[int], values: Sequence[float]
+    ) -> tuple[_Cut, float]:
+        """The strongest row for op ``k`` of ``stage`` at a solution, and the bytes it finds."""
+        touched = {*self._reads[k], *self._writes[k]}
+        total = self._footprint[k] * values[self.recompute[stage, k]]
+        chosen: list[tuple[int, tuple[int, ...], tuple[int, ...], int]] = []
+        for i in present:
+            if i in touched:
+                continue
+            best, best_value = None, _NOTICEABLE
+            for plus, minus, constant in self._lower_bounds(stage, k, i):
+                value = constant + sum(values[c] for c in plus) - sum(values[c] for c in minus)
+                if value > best_value:
+                    best, best_value = (i, plus, minus, constant), value
+            if best is not None:
+                chosen.append(best)
+                total += self.problem.size[i] * best_value
+        return (stage, k, tuple(chosen)), total
+
+    def _lower_bounds(
+        self, stage: int, k: int, i: int
+    ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...], int]]:
+        """Expressions (columns to add, columns to subtract, constant) that are at most 1 if tensor
+        ``i`` is in RAM while op ``k`` runs in ``stage``, and at most 0 if it is not."""
+        made = self.problem.producer[i]
+        if made >= stage:
+            return
+        late = []
+        if made > k and (stage, made) in self.recompute:
+            late.append(self.recompute[stage, made])
+        if (stage, i) in self.page_in:
+            late.append(self.page_in[stage, i])
+        readers = [j for j in self._readers[i] if j == stage or (stage, j) in self.recompute]
+        earlier = [self.recompute[stage, j] for j in readers if j < k]
+        needs: list[tuple[tuple[int, ...], int]] = []
+        if stage in readers:
+            needs.append(((), 1))
+        else:
+            needs += [((self.recompute[stage, j],), 0) for j in readers if j > k]
+            if (stage + 1, i) in self.retain:
+                needs.append(((self.retain[stage + 1, i],), 0))
+        for plus, constant in needs:
+            yield plus, tuple(late), constant
+            if (stage, i) in self.page_in:
+                for column in earlier:
+                    yield (*plus, column), (), constant - 1
+
+    def _add_cut(self, stage: int, k: int, cut: _Cut) -> None:
+        terms: Expression = [(self.recompute[stage, k], self._footprint[k] / self._memory_scale)]
+        constant_bytes = 0
+        for i, plus, minus, constant in cut[2]:
+            size = self.problem.size[i] / self._memory_scale
+            terms += [(column, size) for column in plus]
+            terms += [(column, -size) for column in minus]
+            constant_bytes += constant * self.problem.size[i]
+        self._memory_row(terms, constant_bytes)
+
+    # An engine may violate a row within its tolerance. Lowering the row's right side by what a
+    # solution exceeded it by rules that out; the bound of what follows is no longer exact.
+
+    def tighten_memory(self, excess_bytes: int) -> None:
+        for row in self._memory_rows:
+            self._tighten(row, (excess_bytes + self._grain) / self._memory_scale)
+
+    def tighten_deadline(self, excess_s: float) -> None:
+        assert self.problem.budget.deadline_s is not None
+        self._tighten(self._deadline_row, 2 * excess_s / self.problem.budget.deadline_s)
+
+    def _tighten(self, index: int, amount: float) -> None:
+        row = self.program.rows[index]
+        lowered = row.right_side - amount
         self.program.row(zip(row.columns, row.coefficients, strict=True), row.sense, lowered)
 
     # --- from a solution to a schedule --------------------------------------------------------
@@ -378,16 +441,17 @@ class CompactProgram:
             for i in range(self._tensor_count)
             if problem.starts_in_ram[i] and paged_out(i)
         ]
-        for stage in range(self._op_count):
+        for stage in range(self._op_count + 1):
             paged_in: set[int] = set()
             recomputed = (k for k in range(stage) if chosen(self.recompute, (stage, k)))
             for k in (*recomputed, stage):
-                for i in problem.reads[k]:
+                for i in self._reads[k]:
                     if i not in paged_in and chosen(self.page_in, (stage, i)):
                         paged_in.add(i)
                         actions.append(PageIn(tensor=graph.tensors[i].name))
-                actions.append(Compute(op=graph.ops[k].name))
-            for i in problem.writes[stage]:
-                if paged_out(i):
-                    actions.append(PageOut(tensor=graph.tensors[i].name))
+                if k < self._op_count:
+                    actions.append(Compute(op=graph.ops[k].name))
+            actions += [
+                PageOut(tensor=graph.tensors[i].name) for i in self._writes[stage] if paged_out(i)
+            ]
         return with_frees(graph, actions)

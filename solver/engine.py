@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
 
-from solver.engine_messages import Finished, Growth, Ready, Run, Said
+from solver.engine_messages import Finished, Growth, Ready, Run, Said, Silence
 from solver.program import Program
 
 EngineName: TypeAlias = Literal["highs", "cbc", "gurobi"]
@@ -21,13 +21,14 @@ ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 _POLL_S = 0.2
 
 
-class EngineFailed(RuntimeError):
+class EngineError(RuntimeError):
     """The engine's process ended, or the engine gave up; the message says how."""
 
 
 class Engine:
     """One engine at work on one program that grows between runs. A context manager: leaving it
-    ends the process at once, whatever it is doing. ``version`` is known once it has said something."""
+    ends the process at once, whatever it is doing. ``version`` is known once it has said
+    something."""
 
     def __init__(self, name: EngineName) -> None:
         self.version: str = name
@@ -57,25 +58,29 @@ class Engine:
         threads: int,
         start: list[float] | None,
         deadline: float,
+        relax: bool = False,
     ) -> Iterator[Said]:
         """What the engine says, as it says it, until it has finished or ``deadline`` (on
-        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`.
+        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
+        ``relax`` the only solution said is the optimum without integrality.
 
-        Raises :class:`EngineFailed` if the process dies or the engine reports an error.
+        Raises :class:`EngineError` if the process dies or the engine reports an error.
         """
-        self._send(Run(self._growth(program), absolute_gap, threads, start))
+        self._send(Run(self._growth(program), relax, absolute_gap, threads, start))
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 yield Finished("stopped")
                 return
-            if self._connection.poll(min(remaining, _POLL_S)):
+            if not self._connection.poll(min(remaining, _POLL_S)):
+                yield Silence()
+            else:
                 said = self._receive()
                 if isinstance(said, Ready):
                     self.version = said.version
                     continue
                 if isinstance(said, Finished) and said.outcome == "failed":
-                    raise EngineFailed(f"{self._name}: {said.reason}")
+                    raise EngineError(f"{self._name}: {said.reason}")
                 yield said
                 if isinstance(said, Finished):
                     return
@@ -104,12 +109,12 @@ class Engine:
             raise self._death() from None
         return said
 
-    def _death(self) -> EngineFailed:
+    def _death(self) -> EngineError:
         code = self._process.wait()
         assert self._process.stderr is not None
         last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
         reason = f": {last[0]}" if last else ""
-        return EngineFailed(f"the {self._name} process ended with code {code}{reason}")
+        return EngineError(f"the {self._name} process ended with code {code}{reason}")
 
     def __enter__(self) -> Self:
         return self

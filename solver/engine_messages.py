@@ -24,9 +24,10 @@ class Growth:
 @dataclass(frozen=True)
 class Run:
     """Grow, then minimise until proven within ``absolute_gap``; ``start`` is a solution to begin
-    with (values of all columns), if there is one."""
+    with (values of all columns), if there is one. ``relax``: without integrality."""
 
     growth: Growth
+    relax: bool
     absolute_gap: float
     threads: int
     start: list[float] | None
@@ -62,4 +63,9 @@ class Ready:
     version: str
 
 
-Said: TypeAlias = Incumbent | Bound | Finished | Ready
+@dataclass(frozen=True)
+class Silence:
+    """Nothing was said for a moment."""
+
+
+Said: TypeAlias = Incumbent | Bound | Finished | Ready | Silence

@@ -1,7 +1,7 @@
 """The process in which an engine runs: ``python -m solver.engine_worker ENGINE FD``.
 
 Engines are C libraries that cannot be interrupted reliably and may take any amount of memory; in a
-process of its own an engine can be ended at any moment, and what it had found by then has been sent.
+process of its own an engine can be ended at any moment, and what it had found has been sent.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _Engine:
         model.threads = run.threads
         if run.start is not None:
             model.start = list(zip(self.columns, run.start, strict=False))
-        status = self.optimize(report)
+        status = model.optimize(relax=True) if run.relax else self.optimize(report)
         if status == mip.OptimizationStatus.OPTIMAL:
             report.incumbent(model.objective_value, [column.x for column in self.columns])
             report.final_bound(min(model.objective_bound, model.objective_value))
@@ -98,7 +98,7 @@ class _Engine:
             return Finished("infeasible")
         return Finished("failed", f"the engine ended with status {status.name}")
 
-    def optimize(self, report: _Reporter) -> mip.OptimizationStatus:
+    def optimize(self, report: _Reporter) -> mip.OptimizationStatus:  # noqa: ARG002
         """Run to the end, reporting what is found on the way as far as the engine tells."""
         return self.model.optimize()
 

@@ -1,11 +1,9 @@
-"""What counts against the RAM budget, and the two figures that frame every budget: the peak of a
-step with nothing recomputed or paged, and the least that any single operation needs."""
+"""What counts against the RAM budget, and the least that every schedule needs."""
 
 from __future__ import annotations
 
 from solver.graph import CostedGraph, Op
-from solver.liveness import with_frees
-from solver.schedule import Compute, Coverage, Step
+from solver.schedule import Coverage
 
 
 def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:
@@ -22,11 +20,6 @@ def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:
         or (tensor.kind == "gradient" and tensor.name in read_by_updates)
         or tensor.name in written_by_updates
     )
-
-
-def keep_everything(graph: CostedGraph) -> tuple[Step, ...]:
-    """Every op once, in the graph's order; a tensor is freed after its last reader."""
-    return with_frees(graph, [Compute(op=op.name) for op in graph.ops])
 
 
 def least_ram_bytes(graph: CostedGraph, covers: Coverage = "all") -> tuple[int, str]:

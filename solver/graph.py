@@ -6,7 +6,7 @@ no operation writes is there when the step begins, in RAM or in storage (its *ho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
@@ -91,7 +91,7 @@ class CostedGraph(StrictModel):
         return {name: tuple(indices) for name, indices in found.items()}
 
 
-def _inconsistencies(graph: CostedGraph):  # type: ignore[no-untyped-def]
+def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
     """Sentences that say what contradicts the format."""
     names = [tensor.name for tensor in graph.tensors]
     if len(set(names)) != len(names):
@@ -112,7 +112,10 @@ def _inconsistencies(graph: CostedGraph):  # type: ignore[no-untyped-def]
                 yield f"op {op.name!r} names tensor {name!r}, which is not listed"
         for written, read in op.in_place.items():
             if written not in op.writes or read not in op.reads:
-                yield f"op {op.name!r}: in_place {written!r}: {read!r} is no written and read tensor"
+                yield (
+                    f"op {op.name!r}: in_place {written!r}: {read!r} is not a tensor that it"
+                    " writes and one that it reads"
+                )
     done: set[str] = set(known) - set(writer)
     for op in graph.ops:
         for name in op.reads:

@@ -9,7 +9,7 @@ from solver.engine import EngineName
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """``gap`` is relative to the schedule's energy; ``time_limit_s`` is wall time, None for none."""
+    """``gap`` is relative to the schedule's energy; ``time_limit_s`` is wall time, or None."""
 
     engine: EngineName = "highs"
     gap: float = 0.001

@@ -81,11 +81,21 @@ def verify(graph: CostedGraph, steps: Sequence[Step], budget: Budget) -> Replay:
             len(steps), f"takes {result.time_s:.9g} s, the deadline is {budget.deadline_s:.9g} s"
         )
     for index, step in enumerate(steps):
-        if not budget.paging and isinstance(step, PageOut | PageIn):
+        if not budget.paging and _pages_by_choice(graph, step):
             raise RefereeError(index, "pages, which this budget excludes")
         if not budget.rematerialization and result.moments[index].recomputation:
             raise RefereeError(index, "recomputes, which this budget excludes")
     return result
+
+
+def _pages_by_choice(graph: CostedGraph, step: Step) -> bool:
+    """Unlike bringing what lives in storage, and putting there what must persist there."""
+    match step:
+        case PageIn():
+            return graph.tensor[step.tensor].home != "storage"
+        case PageOut():
+            return graph.tensor[step.tensor].persist != "storage"
+    return False
 
 
 class _Board:

@@ -4,21 +4,26 @@ memory rows added where it finds one over budget."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from solver.compact import CompactProgram
 from solver.engine import Engine
-from solver.engine_messages import Bound, Finished, Incumbent
+from solver.engine_messages import Bound, Finished, Incumbent, Said
 from solver.options import SolverOptions
 from solver.problem import Problem
-from solver.referee import RefereeError, Replay, replay, verify
-from solver.schedule import Compute, Step
+from solver.referee import RefereeError, replay, verify
+from solver.schedule import Step
 
 Objective: TypeAlias = Literal["energy", "time", "memory"]
 Ending: TypeAlias = Literal["proven", "infeasible", "stopped"]
+
+# The relaxation is solved at most this often before the search proper begins.
+_MOST_RELAXATIONS = 12
+# How long an engine that holds a wrong solution may go on at least.
+_LEAST_PATIENCE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -36,9 +41,8 @@ class Progress:
 class Search:
     """One search for the least energy (time within the budget, memory within the deadline).
 
-    ``steps`` is the best verified schedule so far, ``bound`` what is proven. ``incumbent`` offers a
-    schedule to begin with. :meth:`run` may be ended by its deadline or by Ctrl-C and then keeps what
-    it has.
+    ``steps`` is the best verified schedule so far, ``bound`` what is proven. :meth:`run` may be
+    ended by its deadline or by Ctrl-C and then keeps what it has.
     """
 
     problem: Problem
@@ -51,11 +55,12 @@ class Search:
     rounds: int = 0
     build_s: float = 0.0
     engine_version: str = ""
-    interrupted: bool = False
     _values: list[float] | None = field(default=None, repr=False)
+    _exact: bool = True
+    _started: float = 0.0
 
-    def offer(self, steps: tuple[Step, ...], values: list[float] | None = None) -> Replay:
-        """Take a schedule if it is valid and better. Raises :class:`RefereeError` if it is wrong."""
+    def offer(self, steps: tuple[Step, ...], values: list[float] | None = None) -> None:
+        """Take a schedule if it is better. Raises :class:`RefereeError` if it is not valid."""
         if self.objective == "memory":
             result = replay(self.problem.graph, steps, self.problem.budget.covers)
             deadline_s = self.problem.budget.deadline_s
@@ -70,32 +75,31 @@ class Search:
             self.value, self.steps = value, steps
             if values is not None:
                 self._values = values
-        return result
 
     def run(self, deadline: float) -> Ending:
         """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
 
-        Raises :class:`~solver.engine.EngineFailed`.
+        Raises :class:`~solver.engine.EngineError`.
         """
         self._started = time.monotonic()
-        with Engine(self.options.engine) as engine:
-            compact = CompactProgram(self.problem, self.objective)
-            self.build_s = time.monotonic() - self._started
-            exact = True
-            try:
-                while True:
-                    self.rounds += 1
-                    last, finished = self._round(engine, compact, deadline, exact)
-                    if self.proven:
-                        return "proven"
-                    if finished.outcome == "infeasible":
-                        return "infeasible" if exact else "stopped"
-                    if finished.outcome == "stopped" or last is None:
-                        return "stopped"
-                    exact &= self._add_memory_rows(compact, last)
-            except KeyboardInterrupt:
-                self.interrupted = True
-                return "stopped"
+        compact = CompactProgram(self.problem, self.objective)
+        self.build_s = time.monotonic() - self._started
+        try:
+            if not self._cut_relaxation(compact, deadline):
+                return "infeasible"
+            while not self.proven:
+                self.rounds += 1
+                wrong, finished = self._round(compact, deadline)
+                if self.proven:
+                    break
+                if finished.outcome == "infeasible" and self._exact:
+                    return "infeasible"
+                if time.monotonic() >= deadline or wrong is None:
+                    return "stopped"
+                self._rule_out(compact, wrong)
+        except KeyboardInterrupt:
+            return "stopped"
+        return "proven"
 
     @property
     def proven(self) -> bool:
@@ -105,40 +109,85 @@ class Search:
             self.value
         )
 
-    def _round(
-        self, engine: Engine, compact: CompactProgram, deadline: float, exact: bool
-    ) -> tuple[Incumbent | None, Finished]:
-        """One run of the engine; its last solution, and how it ended."""
-        last: Incumbent | None = None
-        scale = compact.constant or (self.value or compact.unit)
-        saids = engine.minimise(
+    def _cut_relaxation(self, compact: CompactProgram, deadline: float) -> bool:
+        """Add the memory rows that the relaxation without integrality violates, until there are
+        none: it is cheap to solve, and its optimum is a first bound. False if it is infeasible."""
+        with Engine(self.options.engine) as engine:
+            for _ in range(_MOST_RELAXATIONS):
+                relaxed: Incumbent | None = None
+                for said in self._minimise(engine, compact, deadline, relax=True):
+                    if isinstance(said, Incumbent):
+                        relaxed = said
+                    if isinstance(said, Finished) and said.outcome == "infeasible":
+                        return False
+                if relaxed is None:
+                    return True
+                self._raise_bound(compact, relaxed.objective)
+                self._report()
+                ram_bytes = self._budget_of(compact, relaxed)
+                if not compact.memory_cuts(relaxed.values, ram_bytes, per_stage=1):
+                    return True
+        return True
+
+    def _round(self, compact: CompactProgram, deadline: float) -> tuple[Incumbent | None, Finished]:
+        """One run of the engine; its best solution if the referee refused that, and how it ended.
+
+        The engine will not look for what is worse than a solution it has, so a run in which it has
+        a wrong one is soon cut short.
+        """
+        wrong: Incumbent | None = None
+        finished = Finished("stopped")
+        began = time.monotonic()
+        patience = deadline
+        with Engine(self.options.engine) as engine:
+            for said in self._minimise(engine, compact, deadline):
+                match said:
+                    case Bound():
+                        self._raise_bound(compact, said.objective)
+                    case Incumbent():
+                        try:
+                            self.offer(compact.steps(said.values), said.values)
+                            wrong = None
+                        except RefereeError:
+                            wrong = said
+                            now = time.monotonic()
+                            patience = min(patience, now + max(_LEAST_PATIENCE_S, now - began))
+                    case Finished():
+                        finished = said
+                self._report()
+                if self.proven or (wrong is not None and time.monotonic() > patience):
+                    break
+        return wrong, finished
+
+    def _minimise(
+        self, engine: Engine, compact: CompactProgram, deadline: float, *, relax: bool = False
+    ) -> Iterator[Said]:
+        scale = compact.constant or self.value or compact.unit
+        for said in engine.minimise(
             compact.program,
             # A hair under the asked gap: rounding must not leave the proof just short of it.
             absolute_gap=0.999 * self.options.gap * scale / compact.unit,
             threads=self.options.threads,
-            start=self._start(compact),
+            start=None if relax else self._start(compact),
             deadline=deadline,
-        )
-        finished = Finished("stopped")
-        for said in saids:
-            match said:
-                case Bound():
-                    if exact:
-                        self.bound = max(self.bound or 0.0, compact.value(said.objective))
-                case Incumbent():
-                    last = said
-                    # Over budget inside a stage, where no row is yet? The next round has one.
-                    with suppress(RefereeError):
-                        self.offer(compact.steps(said.values), said.values)
-                case Finished():
-                    finished = said
+            relax=relax,
+        ):
             self.engine_version = engine.version
-            self.on_progress(
-                Progress(time.monotonic() - self._started, self.rounds, self.value, self.bound)
-            )
-            if self.proven:
-                break
-        return last, finished
+            yield said
+
+    def _raise_bound(self, compact: CompactProgram, objective: float) -> None:
+        if self._exact:
+            self.bound = max(self.bound or 0.0, compact.value(objective))
+
+    def _report(self) -> None:
+        elapsed_s = time.monotonic() - self._started
+        self.on_progress(Progress(elapsed_s, self.rounds, self.value, self.bound))
+
+    def _budget_of(self, compact: CompactProgram, solution: Incumbent) -> int:
+        """Bytes of RAM that a solution says it keeps to."""
+        if self.objective == "memory":
+            return round(compact.value(solution.objective))
+        return self.problem.budget.ram_bytes
 
     def _start(self, compact: CompactProgram) -> list[float] | None:
         if self._values is None:
@@ -146,29 +195,22 @@ class Search:
         missing = len(compact.program.cost) - len(self._values)
         return [*self._values, *([0.0] * missing)]
 
-    def _add_memory_rows(self, compact: CompactProgram, solution: Incumbent) -> bool:
-        """Have RAM count wherever ``solution`` is over budget; whether the program stays exact."""
-        budget = self.problem.budget.ram_bytes
-        if self.objective == "memory":
-            budget = round(compact.value(solution.objective))
-        steps = compact.steps(solution.values)
-        moments = replay(self.problem.graph, steps, self.problem.budget.covers).moments
-        index = {op.name: k for k, op in enumerate(self.problem.graph.ops)}
-        stage = 0
-        added = False
-        exceeded: dict[int, int] = {}
-        for moment in moments:
-            if not isinstance(moment.step, Compute):
-                continue
-            k = index[moment.step.op]
-            if moment.bytes_during > budget:
-                added |= compact.limit_memory_at(stage, k)
-                exceeded[stage] = moment.bytes_during - budget
-            if k == stage:
-                stage += 1
-        if added:
-            return True
+    def _rule_out(self, compact: CompactProgram, solution: Incumbent) -> None:
+        """Make what is wrong with ``solution`` count.
+
+        Raises :class:`RefereeError` if it is neither over budget nor late: then the formulation and
+        the referee disagree, which is a defect.
+        """
+        ram_bytes = self._budget_of(compact, solution)
+        if compact.memory_cuts(solution.values, ram_bytes, per_stage=3):
+            return
         # Every row that counts is there: the engine used its tolerance.
-        for stage, excess in exceeded.items():
-            compact.tighten_stage_memory(stage, excess)
-        return False
+        self._exact = False
+        steps = compact.steps(solution.values)
+        result = replay(self.problem.graph, steps, self.problem.budget.covers)
+        if result.peak_bytes > ram_bytes:
+            compact.tighten_memory(result.peak_bytes - ram_bytes)
+        elif self.problem.budget.deadline_s is not None and self.objective != "time":
+            compact.tighten_deadline(result.time_s - self.problem.budget.deadline_s)
+        else:
+            self.offer(steps)

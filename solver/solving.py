@@ -9,8 +9,8 @@ from importlib.metadata import version
 
 from solver import compact
 from solver.advice import advise
-from solver.baselines import page_everything
-from solver.footprint import keep_everything, least_ram_bytes
+from solver.baselines import keep_everything, page_everything
+from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph
 from solver.options import SolverOptions
 from solver.problem import Problem
@@ -28,7 +28,7 @@ def solve_graph(
     """The schedule of least energy within ``budget``, verified by the referee.
 
     Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
-    ``no_solution``). Raises :class:`~solver.engine.EngineFailed`, and
+    ``no_solution``). Raises :class:`~solver.engine.EngineError`, and
     :class:`~solver.referee.RefereeError` if a schedule proved wrong, which is a defect.
     """
     problem = Problem(graph, budget)
