@@ -18,263 +18,223 @@
 
 typedef enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT } role;
 
+/* How a convolution is cut into products, and where in the workspace their operands are. */
 typedef struct {
-    int direct;        /* the input itself is the unfolded input */
-    jw_index images;   /* of a tile */
-    jw_index rows;     /* output rows of a tile, in each of its images */
-    jw_index channels; /* input channels of a tile */
-    jw_index columns;  /* images * rows * out_width */
-    int staged;
-    jw_index stage_channels; /* output channels staged at once */
+    jw_conv conv;
+    jw_index depth;                  /* of a whole group: input channels times taps */
+    int direct;                      /* the input itself is the unfolded input */
+    int staged;                      /* tiles of several images */
+    jw_index images, rows, channels; /* of a tile */
+    jw_index block;                  /* output channels of one product */
+    jw_index tiles;
     jw_index tile_floats, stage_floats, matmul_floats;
 } plan;
+
+/* `whole` cut into the fewest parts of at most `part`: the size of all but the last. */
+static jw_index evenly(jw_index whole, jw_index part)
+{
+    return jw_ceil_div(whole, jw_ceil_div(whole, jw_max(jw_min(part, whole), 1)));
+}
 
 static plan plan_of(const jw_conv *conv, role what)
 {
     plan p;
     const int pointwise = conv->taps == 1 && conv->y.stride == 1 && conv->x.stride == 1 &&
                           conv->in_plane == conv->out_plane;
+    p.conv = *conv;
+    p.depth = conv->group_in * conv->taps;
     p.direct = pointwise && (conv->batch == 1 || 8 * conv->out_plane >= TILE_COLUMNS);
-    if (p.direct || 2 * conv->out_plane > TILE_COLUMNS) {
-        p.images = 1;
-        p.rows = jw_min(jw_max(TILE_COLUMNS / conv->x.out, 1), conv->y.out);
-        p.rows = jw_ceil_div(conv->y.out, jw_ceil_div(conv->y.out, p.rows));
-    } else {
-        p.images = jw_min(TILE_COLUMNS / conv->out_plane, conv->batch);
-        p.images = jw_ceil_div(conv->batch, jw_ceil_div(conv->batch, p.images));
-        p.rows = conv->y.out;
-    }
-    p.columns = p.images * p.rows * conv->x.out;
-    p.channels = jw_max(TILE_FLOATS / (conv->taps * p.columns), 1);
-    p.channels = jw_min(p.channels, conv->group_in);
-    p.channels = jw_ceil_div(conv->group_in, jw_ceil_div(conv->group_in, p.channels));
+    p.images = p.direct ? 1 : evenly(conv->batch, TILE_COLUMNS / conv->out_plane);
     p.staged = p.images > 1;
-    p.stage_channels = conv->group_out;
-    if (p.staged)
-        p.stage_channels = jw_min(jw_max(TILE_FLOATS / p.columns, 1), conv->group_out);
-    if (p.direct) {
-        p.channels = conv->group_in;
-        p.columns = conv->out_plane;
-    }
+    p.rows = p.direct || p.staged ? conv->y.out : evenly(conv->y.out, TILE_COLUMNS / conv->x.out);
+    const jw_index columns = p.images * p.rows * conv->x.out;
+    p.channels =
+        p.direct ? conv->group_in : evenly(conv->group_in, TILE_FLOATS / (conv->taps * columns));
+    p.block = p.staged ? jw_min(jw_max(TILE_FLOATS / columns, 1), conv->group_out)
+                       : conv->group_out;
+    p.tiles = conv->groups * jw_ceil_div(conv->batch, p.images) *
+              jw_ceil_div(conv->y.out, p.rows) * jw_ceil_div(conv->group_in, p.channels);
+
     const jw_index depth = p.channels * conv->taps;
-    p.tile_floats = p.direct ? 0 : jw_padded(depth * p.columns);
-    p.stage_floats = p.staged ? jw_padded(p.stage_channels * p.columns) : 0;
-    p.matmul_floats = what == FORWARD          ? jw_matmul_workspace(p.columns, depth)
-                      : what == INPUT_GRADIENT ? jw_matmul_workspace(p.columns, p.stage_channels)
-                                               : jw_matmul_workspace(depth, p.columns);
+    p.tile_floats = p.direct ? 0 : jw_padded(depth * columns);
+    p.stage_floats = p.staged ? jw_padded(p.block * columns) : 0;
+    p.matmul_floats = what == FORWARD          ? jw_matmul_workspace(columns, depth)
+                      : what == INPUT_GRADIENT ? jw_matmul_workspace(columns, p.block)
+                                               : jw_matmul_workspace(depth, columns);
     return p;
 }
 
-static size_t plan_bytes(const plan *p)
+/* Tiles in the order: channels first, then rows, images, groups. */
+static jw_tile tile_at(const plan *p, jw_index index)
 {
-    return (size_t)(p->tile_floats + p->stage_floats + p->matmul_floats) * sizeof(float);
+    const jw_index channel_tiles = jw_ceil_div(p->conv.group_in, p->channels);
+    const jw_index row_tiles = jw_ceil_div(p->conv.y.out, p->rows);
+    const jw_index image_tiles = jw_ceil_div(p->conv.batch, p->images);
+    jw_tile t;
+    const jw_index skipped = index % channel_tiles * p->channels;
+    t.channels = jw_min(p->channels, p->conv.group_in - skipped);
+    index /= channel_tiles;
+    t.row = index % row_tiles * p->rows;
+    t.rows = jw_min(p->rows, p->conv.y.out - t.row);
+    index /= row_tiles;
+    t.image = index % image_tiles * p->images;
+    t.images = jw_min(p->images, p->conv.batch - t.image);
+    t.group = index / image_tiles;
+    t.channel = t.group * p->conv.group_in + skipped;
+    t.depth = t.channels * p->conv.taps;
+    t.columns = t.images * t.rows * p->conv.x.out;
+    return t;
 }
 
-/* The tile at or after `t` in the order: channels, then rows, then images, then groups. Starts from
- * a tile with no images; false after the last. */
-static int next_tile(const jw_conv *conv, const plan *p, jw_tile *t, jw_index *group)
+/* Where the tile's first input plane starts. */
+static jw_index input_at(const plan *p, const jw_tile *t)
 {
-    if (t->images == 0) {
-        *group = t->image = t->row = t->channel = 0;
-    } else {
-        t->channel += t->channels;
-        if (t->channel == (*group + 1) * conv->group_in) {
-            t->channel = *group * conv->group_in;
-            t->row += t->rows;
-            if (t->row == conv->y.out) {
-                t->row = 0;
-                t->image += t->images;
-                if (t->image == conv->batch) {
-                    t->image = 0;
-                    *group += 1;
-                    t->channel = *group * conv->group_in;
-                    if (*group == conv->groups)
-                        return 0;
-                }
-            }
-        }
-    }
-    t->images = jw_min(p->images, conv->batch - t->image);
-    t->rows = jw_min(p->rows, conv->y.out - t->row);
-    t->channels = jw_min(p->channels, (*group + 1) * conv->group_in - t->channel);
-    return 1;
+    return (t->image * p->conv.in_channels + t->channel) * p->conv.in_plane;
 }
 
-static void forward(const jw_call *call)
+/* Where the tile's first output row starts, of output channel `channel` of its group. */
+static jw_index output_at(const plan *p, const jw_tile *t, jw_index channel)
+{
+    return (t->image * p->conv.out_channels + t->group * p->conv.group_out + channel) *
+               p->conv.out_plane +
+           t->row * p->conv.x.out;
+}
+
+/* Where the weights start that lead from the tile to output channel `channel` of its group. Those
+ * of the next channel follow after `depth` floats. */
+static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel)
+{
+    return (t->group * p->conv.group_out + channel) * p->depth +
+           (t->channel - t->group * p->conv.group_in) * p->conv.taps;
+}
+
+static jw_matrix unfolded(const plan *p, const jw_tile *t, const float *input, float *workspace)
+{
+    if (p->direct)
+        return jw_plain(input + input_at(p, t), p->conv.in_plane);
+    jw_unfold(&p->conv, t, input, workspace);
+    return jw_plain(workspace, t->columns);
+}
+
+static jw_matrix staged(const plan *p, const jw_tile *t, jw_index channel, jw_index channels,
+                        const float *output, float *workspace)
+{
+    float *stage = workspace + p->tile_floats;
+    if (!p->staged)
+        return jw_plain(output + output_at(p, t, channel), p->conv.out_plane);
+    jw_gather(&p->conv, t, channel, channels, output, stage);
+    return jw_plain(stage, t->columns);
+}
+
+static float *scratch(const plan *p, float *workspace)
+{
+    return workspace + p->tile_floats + p->stage_floats;
+}
+
+void jw_conv2d_forward(const jw_call *call)
 {
     const jw_conv conv = jw_conv_of(call->attributes);
     const float *input = call->reads[0], *weight = call->reads[1];
     const float *bias = conv.has_bias ? call->reads[2] : NULL;
-    float *output = call->writes[0];
+    float *output = call->writes[0], *workspace = call->workspace;
 
     if (jw_is_depthwise(&conv)) {
-        jw_depthwise_forward(&conv, input, weight, bias, output, call->workspace);
+        jw_depthwise_forward(&conv, input, weight, bias, output, workspace);
         return;
     }
     const plan p = plan_of(&conv, FORWARD);
-    float *columns = call->workspace, *stage = columns + p.tile_floats;
-    float *scratch = stage + p.stage_floats;
-    const jw_index depth = conv.group_in * conv.taps;
-
-    const int fill = p.staged || conv.has_bias;
-    if (fill)
+    const int prefilled = p.staged || conv.has_bias;
+    if (prefilled)
         for (jw_index n = 0; n < conv.batch; n++)
             for (jw_index c = 0; c < conv.out_channels; c++)
                 jw_fill(output + (n * conv.out_channels + c) * conv.out_plane,
                         bias ? bias[c] : 0.0f, conv.out_plane);
-    if (p.direct) {
-        for (jw_index n = 0; n < conv.batch; n++)
-            for (jw_index g = 0; g < conv.groups; g++)
-                jw_matmul(conv.group_out, conv.out_plane, depth, 1.0f,
-                          jw_plain(weight + g * conv.group_out * depth, depth),
-                          jw_plain(input + (n * conv.groups + g) * depth * conv.in_plane,
-                                   conv.in_plane),
-                          fill ? 1.0f : 0.0f,
-                          output + (n * conv.groups + g) * conv.group_out * conv.out_plane,
-                          conv.out_plane, scratch);
-        return;
-    }
-    jw_tile t = {0};
-    jw_index group = 0;
-    while (next_tile(&conv, &p, &t, &group)) {
-        const jw_index tile_columns = t.images * t.rows * conv.x.out;
-        const jw_index tile_depth = t.channels * conv.taps;
-        const jw_index skipped = (t.channel - group * conv.group_in) * conv.taps;
-        jw_unfold(&conv, &t, input, columns);
-        for (jw_index c = 0; c < conv.group_out; c += p.stage_channels) {
-            const jw_index channel = group * conv.group_out + c;
-            const jw_index channels = jw_min(p.stage_channels, conv.group_out - c);
-            const jw_matrix filters = jw_plain(weight + channel * depth + skipped, depth);
+    for (jw_index i = 0; i < p.tiles; i++) {
+        const jw_tile t = tile_at(&p, i);
+        const jw_matrix columns = unfolded(&p, &t, input, workspace);
+        const int is_first = t.channel == t.group * conv.group_in;
+        for (jw_index c = 0; c < conv.group_out; c += p.block) {
+            const jw_index block = jw_min(p.block, conv.group_out - c);
+            const jw_matrix filters = jw_plain(weight + weight_at(&p, &t, c), p.depth);
+            float *stage = workspace + p.tile_floats;
             if (p.staged) {
-                jw_matmul(channels, tile_columns, tile_depth, 1.0f, filters,
-                          jw_plain(columns, tile_columns), 0.0f, stage, tile_columns, scratch);
-                jw_scatter(&conv, &t, channel, channels, stage, output);
+                jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns, 0.0f, stage,
+                          t.columns, scratch(&p, workspace));
+                jw_scatter(&conv, &t, c, block, stage, output);
             } else {
-                jw_matmul(channels, tile_columns, tile_depth, 1.0f, filters,
-                          jw_plain(columns, tile_columns), fill || skipped ? 1.0f : 0.0f,
-                          output + (t.image * conv.out_channels + channel) * conv.out_plane +
-                              t.row * conv.x.out,
-                          conv.out_plane, scratch);
+                jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns,
+                          is_first && !prefilled ? 0.0f : 1.0f, output + output_at(&p, &t, c),
+                          conv.out_plane, scratch(&p, workspace));
             }
         }
     }
 }
 
-static void input_gradient(const jw_call *call)
+void jw_conv2d_input_gradient(const jw_call *call)
 {
     const jw_conv conv = jw_conv_of(call->attributes);
     const float *output_gradient = call->reads[0], *weight = call->reads[1];
-    float *gradient = call->writes[0];
+    float *input_gradient = call->writes[0], *workspace = call->workspace;
 
     if (jw_is_depthwise(&conv)) {
-        jw_depthwise_input_gradient(&conv, output_gradient, weight, gradient, call->workspace);
+        jw_depthwise_input_gradient(&conv, output_gradient, weight, input_gradient, workspace);
         return;
     }
     const plan p = plan_of(&conv, INPUT_GRADIENT);
-    float *columns = call->workspace, *stage = columns + p.tile_floats;
-    float *scratch = stage + p.stage_floats;
-    const jw_index depth = conv.group_in * conv.taps;
-
-    if (p.direct) {
-        for (jw_index n = 0; n < conv.batch; n++)
-            for (jw_index g = 0; g < conv.groups; g++)
-                jw_matmul(depth, conv.out_plane, conv.group_out, 1.0f,
-                          jw_transposed(weight + g * conv.group_out * depth, depth),
-                          jw_plain(output_gradient +
-                                       (n * conv.groups + g) * conv.group_out * conv.out_plane,
-                                   conv.out_plane),
-                          0.0f, gradient + (n * conv.groups + g) * depth * conv.in_plane,
-                          conv.in_plane, scratch);
-        return;
-    }
-    jw_fill(gradient, 0.0f, conv.batch * conv.in_channels * conv.in_plane);
-    jw_tile t = {0};
-    jw_index group = 0;
-    while (next_tile(&conv, &p, &t, &group)) {
-        const jw_index tile_columns = t.images * t.rows * conv.x.out;
-        const jw_index tile_depth = t.channels * conv.taps;
-        const jw_index skipped = (t.channel - group * conv.group_in) * conv.taps;
-        for (jw_index c = 0; c < conv.group_out; c += p.stage_channels) {
-            const jw_index channel = group * conv.group_out + c;
-            const jw_index channels = jw_min(p.stage_channels, conv.group_out - c);
-            jw_matrix staged = jw_plain(stage, tile_columns);
-            if (p.staged)
-                jw_gather(&conv, &t, channel, channels, output_gradient, stage);
-            else
-                staged = jw_plain(output_gradient +
-                                      (t.image * conv.out_channels + channel) * conv.out_plane +
-                                      t.row * conv.x.out,
-                                  conv.out_plane);
-            jw_matmul(tile_depth, tile_columns, channels, 1.0f,
-                      jw_transposed(weight + channel * depth + skipped, depth), staged,
-                      c == 0 ? 0.0f : 1.0f, columns, tile_columns, scratch);
+    if (!p.direct)
+        jw_fill(input_gradient, 0.0f, conv.batch * conv.in_channels * conv.in_plane);
+    for (jw_index i = 0; i < p.tiles; i++) {
+        const jw_tile t = tile_at(&p, i);
+        float *columns = p.direct ? input_gradient + input_at(&p, &t) : workspace;
+        for (jw_index c = 0; c < conv.group_out; c += p.block) {
+            const jw_index block = jw_min(p.block, conv.group_out - c);
+            jw_matmul(t.depth, t.columns, block, 1.0f,
+                      jw_transposed(weight + weight_at(&p, &t, c), p.depth),
+                      staged(&p, &t, c, block, output_gradient, workspace), c == 0 ? 0.0f : 1.0f,
+                      columns, t.columns, scratch(&p, workspace));
         }
-        jw_fold(&conv, &t, columns, gradient);
+        if (!p.direct)
+            jw_fold(&conv, &t, columns, input_gradient);
     }
 }
 
-static void parameter_gradient(const jw_call *call)
+static void sum_over_positions(const jw_conv *conv, const float *output_gradient,
+                               float *bias_gradient)
+{
+    for (jw_index c = 0; c < conv->out_channels; c++) {
+        float lanes[JW_LANES];
+        jw_clear_lanes(lanes);
+        for (jw_index n = 0; n < conv->batch; n++)
+            jw_add_sum(lanes, output_gradient + (n * conv->out_channels + c) * conv->out_plane,
+                       conv->out_plane);
+        bias_gradient[c] = jw_fold_lanes(lanes);
+    }
+}
+
+void jw_conv2d_parameter_gradient(const jw_call *call)
 {
     const jw_conv conv = jw_conv_of(call->attributes);
     const float *input = call->reads[0], *output_gradient = call->reads[1];
-    float *weight_gradient = call->writes[0];
+    float *weight_gradient = call->writes[0], *workspace = call->workspace;
 
-    if (conv.has_bias) {
-        float *bias_gradient = call->writes[1];
-        for (jw_index c = 0; c < conv.out_channels; c++) {
-            float lanes[JW_LANES];
-            jw_clear_lanes(lanes);
-            for (jw_index n = 0; n < conv.batch; n++)
-                jw_add_sum(lanes, output_gradient + (n * conv.out_channels + c) * conv.out_plane,
-                           conv.out_plane);
-            bias_gradient[c] = jw_fold_lanes(lanes);
-        }
-    }
+    if (conv.has_bias)
+        sum_over_positions(&conv, output_gradient, call->writes[1]);
     if (jw_is_depthwise(&conv)) {
-        jw_depthwise_weight_gradient(&conv, input, output_gradient, weight_gradient,
-                                     call->workspace);
+        jw_depthwise_weight_gradient(&conv, input, output_gradient, weight_gradient, workspace);
         return;
     }
     const plan p = plan_of(&conv, WEIGHT_GRADIENT);
-    float *columns = call->workspace, *stage = columns + p.tile_floats;
-    float *scratch = stage + p.stage_floats;
-    const jw_index depth = conv.group_in * conv.taps;
-
-    if (p.direct) {
-        for (jw_index n = 0; n < conv.batch; n++)
-            for (jw_index g = 0; g < conv.groups; g++)
-                jw_matmul(conv.group_out, depth, conv.out_plane, 1.0f,
-                          jw_plain(output_gradient +
-                                       (n * conv.groups + g) * conv.group_out * conv.out_plane,
-                                   conv.out_plane),
-                          jw_transposed(input + (n * conv.groups + g) * depth * conv.in_plane,
-                                        conv.in_plane),
-                          n == 0 ? 0.0f : 1.0f, weight_gradient + g * conv.group_out * depth,
-                          depth, scratch);
-        return;
-    }
-    jw_tile t = {0};
-    jw_index group = 0;
-    while (next_tile(&conv, &p, &t, &group)) {
-        const jw_index tile_columns = t.images * t.rows * conv.x.out;
-        const jw_index tile_depth = t.channels * conv.taps;
-        const jw_index skipped = (t.channel - group * conv.group_in) * conv.taps;
-        const int first = t.image == 0 && t.row == 0;
-        jw_unfold(&conv, &t, input, columns);
-        for (jw_index c = 0; c < conv.group_out; c += p.stage_channels) {
-            const jw_index channel = group * conv.group_out + c;
-            const jw_index channels = jw_min(p.stage_channels, conv.group_out - c);
-            jw_matrix staged = jw_plain(stage, tile_columns);
-            if (p.staged)
-                jw_gather(&conv, &t, channel, channels, output_gradient, stage);
-            else
-                staged = jw_plain(output_gradient +
-                                      (t.image * conv.out_channels + channel) * conv.out_plane +
-                                      t.row * conv.x.out,
-                                  conv.out_plane);
-            jw_matmul(channels, tile_depth, tile_columns, 1.0f, staged,
-                      jw_transposed(columns, tile_columns), first ? 0.0f : 1.0f,
-                      weight_gradient + channel * depth + skipped, depth, scratch);
+    for (jw_index i = 0; i < p.tiles; i++) {
+        const jw_tile t = tile_at(&p, i);
+        jw_matrix columns = unfolded(&p, &t, input, workspace);
+        const int is_first = t.image == 0 && t.row == 0;
+        columns.transposed = 1;
+        for (jw_index c = 0; c < conv.group_out; c += p.block) {
+            const jw_index block = jw_min(p.block, conv.group_out - c);
+            jw_matmul(block, t.depth, t.columns, 1.0f,
+                      staged(&p, &t, c, block, output_gradient, workspace), columns,
+                      is_first ? 0.0f : 1.0f, weight_gradient + weight_at(&p, &t, c), p.depth,
+                      scratch(&p, workspace));
         }
     }
 }
@@ -282,20 +242,16 @@ static void parameter_gradient(const jw_call *call)
 static size_t workspace_of(const int32_t *attributes, role what)
 {
     const jw_conv conv = jw_conv_of(attributes);
+    jw_index floats;
     if (jw_is_depthwise(&conv)) {
-        const jw_index floats = what == FORWARD ? jw_depthwise_forward_workspace(&conv)
-                                : what == INPUT_GRADIENT
-                                    ? jw_depthwise_input_gradient_workspace(&conv)
-                                    : jw_depthwise_weight_gradient_workspace(&conv);
-        return (size_t)floats * sizeof(float);
+        floats = what == FORWARD          ? jw_depthwise_forward_workspace(&conv)
+                 : what == INPUT_GRADIENT ? jw_depthwise_input_gradient_workspace(&conv)
+                                          : jw_depthwise_weight_gradient_workspace(&conv);
+    } else {
+        const plan p = plan_of(&conv, what);
+        floats = p.tile_floats + p.stage_floats + p.matmul_floats;
     }
-    const plan p = plan_of(&conv, what);
-    return plan_bytes(&p);
-}
-
-void jw_conv2d_forward(const jw_call *call)
-{
-    forward(call);
+    return (size_t)floats * sizeof(float);
 }
 
 size_t jw_conv2d_forward_workspace(const int32_t *attributes)
@@ -303,19 +259,9 @@ size_t jw_conv2d_forward_workspace(const int32_t *attributes)
     return workspace_of(attributes, FORWARD);
 }
 
-void jw_conv2d_input_gradient(const jw_call *call)
-{
-    input_gradient(call);
-}
-
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes)
 {
     return workspace_of(attributes, INPUT_GRADIENT);
-}
-
-void jw_conv2d_parameter_gradient(const jw_call *call)
-{
-    parameter_gradient(call);
 }
 
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes)

@@ -40,7 +40,9 @@ static inline int jw_is_depthwise(const jw_conv *conv)
 /* Some channels of one group, and either some output rows of one image or the whole planes of
  * several images. */
 typedef struct {
-    jw_index image, images, row, rows, channel, channels;
+    jw_index group, image, images, row, rows;
+    jw_index channel, channels; /* input channels, counted over all groups */
+    jw_index depth, columns;    /* size once unfolded */
 } jw_tile;
 
 /* columns[channel, tap, image, row, x] = what that tap of that output position reads. */
@@ -50,7 +52,8 @@ void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, flo
  * parts of `columns`. */
 void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient);
 
-/* stage[channel, image, position] = output planes of a tile's images, side by side. */
+/* stage[channel, image, position] = output planes of a tile's images, side by side, from output
+ * channel `channel` of its group on. */
 void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                const float *output, float *stage);
 

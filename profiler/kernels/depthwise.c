@@ -100,8 +100,12 @@ static jw_index output_rows(const jw_conv *conv)
 
 static band padded_input(const jw_conv *conv, jw_index first_row, jw_index rows)
 {
-    const band b = {(rows - 1) * conv->y.stride + conv->y.kernel,     padded_width(conv), 1, 1,
-                    conv->y.pad - first_row * conv->y.stride, conv->x.pad};
+    const band b = {.rows = (rows - 1) * conv->y.stride + conv->y.kernel,
+                    .width = padded_width(conv),
+                    .step_y = 1,
+                    .step_x = 1,
+                    .shift_y = conv->y.pad - first_row * conv->y.stride,
+                    .shift_x = conv->x.pad};
     return b;
 }
 
@@ -158,12 +162,12 @@ static jw_index input_rows(const jw_conv *conv)
 
 static band spread_gradient(const jw_conv *conv, jw_index first_row, jw_index rows)
 {
-    const band b = {rows + conv->y.kernel - 1,
-                    conv->x.in + conv->x.kernel - 1,
-                    conv->y.stride,
-                    conv->x.stride,
-                    conv->y.kernel - 1 - conv->y.pad - first_row,
-                    conv->x.kernel - 1 - conv->x.pad};
+    const band b = {.rows = rows + conv->y.kernel - 1,
+                    .width = conv->x.in + conv->x.kernel - 1,
+                    .step_y = conv->y.stride,
+                    .step_x = conv->x.stride,
+                    .shift_y = conv->y.kernel - 1 - conv->y.pad - first_row,
+                    .shift_x = conv->x.kernel - 1 - conv->x.pad};
     return b;
 }
 
@@ -212,8 +216,12 @@ void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradie
 
 static band spread_alike(const jw_conv *conv, jw_index first_row, jw_index rows)
 {
-    const band b = {(rows - 1) * conv->y.stride + 1,    padded_width(conv), conv->y.stride,
-                    conv->x.stride, -first_row * conv->y.stride, 0};
+    const band b = {.rows = (rows - 1) * conv->y.stride + 1,
+                    .width = padded_width(conv),
+                    .step_y = conv->y.stride,
+                    .step_x = conv->x.stride,
+                    .shift_y = -first_row * conv->y.stride,
+                    .shift_x = 0};
     return b;
 }
 

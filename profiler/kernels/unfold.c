@@ -147,7 +147,8 @@ void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *in
 static jw_index output_plane(const jw_conv *conv, const jw_tile *tile, jw_index image,
                              jw_index channel)
 {
-    return ((tile->image + image) * conv->out_channels + channel) * conv->out_plane;
+    return ((tile->image + image) * conv->out_channels + tile->group * conv->group_out + channel) *
+           conv->out_plane;
 }
 
 void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
