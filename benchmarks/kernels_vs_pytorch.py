@@ -5,7 +5,8 @@ step, both on one thread, in one run.
 contestants start from the same parameters and the same batch; after the first step their losses
 and updates are compared, so that the times are known to be of the same work. Repetitions are
 interleaved, so that a disturbance of the machine meets all of them; medians and quartiles are
-shown.
+shown. OpenBLAS chooses its kernels by processor and falls back to older ones where it does not know
+it; ``OPENBLAS_CORETYPE`` overrules it.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class _PyTorchStep:
         start = time.perf_counter()
         self._optimizer.zero_grad()
         loss = functional.cross_entropy(self.model(self._images), self._labels)
-        loss.backward()
+        torch.autograd.backward(loss)
         self._optimizer.step()
         elapsed = time.perf_counter() - start
         self.loss = loss.item()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -528,7 +529,9 @@ def main() -> None:
         }
         for case in cases
     ]
-    arrays = {f"{i}/{role}": v for i, case in enumerate(cases) for role, v in case.roles.items()}
+    arrays: dict[str, Any] = {
+        f"{i}/{role}": v for i, case in enumerate(cases) for role, v in case.roles.items()
+    }
     np.savez_compressed(REFERENCES, index=np.array(json.dumps(index)), **arrays)
 
 

@@ -442,7 +442,8 @@ def kept(
     spec = OpSpec.of("dropout.forward", elements=count)
     (y,) = library.run(spec, [np.ones(count, np.float32)], [probability, seed_scalar(seed)])
     assert set(np.unique(y)) <= {np.float32(0), np.float32(1 / (1 - np.float32(probability)))}
-    return y != 0
+    survived: npt.NDArray[np.bool_] = y != 0
+    return survived
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9])
