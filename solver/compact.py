@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-
 from typing import TypeAlias
 
 from solver.graph import PageCost
@@ -100,6 +99,7 @@ class CompactProgram:
         self._add_consumption()
         for stage in range(self._op_count + 1):
             self._add_stage_memory(stage)
+            self._add_throughout_memory(stage)
         if problem.budget.deadline_s is not None and minimise != "time":
             self._add_deadline(problem.budget.deadline_s)
 
@@ -279,6 +279,47 @@ class CompactProgram:
             if i not in touched and (stage + 1, i) in self.retain
         ]
         self._memory_row(terms, self._footprint[stage])
+
+    def _add_throughout_memory(self, stage: int) -> None:
+        """At each recomputation in a stage, RAM holds what that op touches and at least what is
+        there from the stage's beginning to its end, which one column sums up."""
+        recomputed = [k for k in range(stage) if (stage, k) in self.recompute]
+        if not recomputed:
+            return
+        throughout: dict[int, Expression] = {}
+        for i in range(self._tensor_count):
+            if (stage, i) not in self.retain or not self.problem.size[i]:
+                continue
+            retained = self.retain[stage, i]
+            after = self.retain.get((stage + 1, i))
+            if stage in self._readers[i] or after == retained:
+                throughout[i] = [(retained, 1.0)]
+            elif after is not None:
+                others = [c for c in self._sources(stage, i) if c != retained]
+                if others:
+                    column = self.program.column(integer=False)
+                    self._row([column, *others], [after], ">", 0.0)
+                    throughout[i] = [(column, 1.0)]
+                else:
+                    throughout[i] = [(after, 1.0)]
+        if not throughout:
+            return
+        size = {i: self.problem.size[i] / self._memory_scale for i in throughout}
+        total = self.program.column(upper=sum(size.values()), integer=False)
+        self.program.row(
+            [(total, 1.0)]
+            + [(c, -v * size[i]) for i, terms in throughout.items() for c, v in terms],
+            "=",
+            0.0,
+        )
+        for k in recomputed:
+            terms: Expression = [
+                (total, 1.0),
+                (self.recompute[stage, k], self._footprint[k] / self._memory_scale),
+            ]
+            for i in {*self._reads[k], *self._writes[k]}:
+                terms += [(c, -v * size[i]) for c, v in throughout.get(i, [])]
+            self._memory_row(terms, 0)
 
     def _memory_row(self, terms: Expression, constant_bytes: int) -> None:
         self._memory_rows.append(len(self.program.rows))

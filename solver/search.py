@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -23,7 +22,7 @@ Ending: TypeAlias = Literal["proven", "infeasible", "stopped"]
 # The relaxation is solved at most this often before the search proper begins.
 _MOST_RELAXATIONS = 12
 # How long an engine that holds a wrong solution may go on at least.
-_LEAST_PATIENCE_S = 1.0
+_LEAST_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,7 @@ class Search:
         the referee disagree, which is a defect.
         """
         ram_bytes = self._budget_of(compact, solution)
-        if compact.memory_cuts(solution.values, ram_bytes, per_stage=3):
+        if compact.memory_cuts(solution.values, ram_bytes, per_stage=20):
             return
         # Every row that counts is there: the engine used its tolerance.
         self._exact = False
