@@ -157,17 +157,20 @@ class _Pair:
                 target.sendall(chunk)
                 count(len(chunk))
         for end in (source, target):
-            with contextlib.suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-                end.close()
+            _hang_up(end)
 
 
 def _reset(end: socket.socket) -> None:
     """As a cable that is pulled and a router that says so."""
     with contextlib.suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    _hang_up(end)
+
+
+def _hang_up(end: socket.socket) -> None:
+    with contextlib.suppress(OSError):
         end.shutdown(socket.SHUT_RDWR)
-        end.close()
+    end.close()
 
 
 @pytest.fixture
