@@ -146,6 +146,7 @@ class _Run:
     on_progress: OnProgress
     blocks: Sequence[Sequence[Window]]
     reboots: int = 0
+    fraction: float = 0.0
 
     def measure(self) -> None:
         for block, windows in enumerate(self.blocks):
@@ -265,7 +266,8 @@ class _Run:
         left = max(0.0, total - done - under_way)
         left_s = self._expected_s(plan.windows) / len(plan.windows) * left
         activity = what or f"measuring block {block + 1} of {len(self.blocks)}"
-        self.on_progress(ProgressEvent(activity, (done + under_way) / total, left_s))
+        self.fraction = max(self.fraction, (done + under_way) / total)
+        self.on_progress(ProgressEvent(activity, self.fraction, left_s))
 
 
 def _steal_share(results: Results) -> float:

@@ -276,7 +276,7 @@ def test_ctrl_c_between_blocks_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("prebuilt")
 def test_ctrl_c_within_a_block_keeps_the_windows_that_were_finished(tmp_path: Path) -> None:
-    long = ProfileOptions(**{**vars(QUICK), "blocks": 1, "min_window_s": 0.15})
+    long = ProfileOptions(**{**vars(QUICK), "blocks": 1, "min_window_s": 0.1})
 
     def interrupt(event: ProgressEvent) -> None:
         if event.fraction > 0.45:
