@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from profiler.errors import ProfilerError
+
 
 @dataclass(frozen=True)
 class ProfileOptions:
@@ -20,3 +22,10 @@ class ProfileOptions:
     step_windows: int = 3
     idle_s: float = 0.1
     poll_interval_s: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.blocks < 1 or self.min_window_s <= 0:
+            raise ProfilerError(
+                f"{self.blocks} blocks of windows of {self.min_window_s} s cannot be measured;"
+                " at least one block and a positive length are needed"
+            )

@@ -24,7 +24,13 @@ from profiler.preview import block_content, guess_s, idle_s, tail_s, window_s
 from profiler.records import Results, parse_results, parse_samples
 from profiler.table import TrialTable
 from profiler.transports import open_transport
-from profiler.trials import RunDirectory, RunMetadata, Sitting, SittingHeader
+from profiler.trials import (
+    RunDirectory,
+    RunMetadata,
+    Sitting,
+    SittingHeader,
+    next_run_directory,
+)
 from profiler.windows import TransferWindow, Window, written_bytes
 
 ARENA_SHARE = 0.5
@@ -46,6 +52,25 @@ class ProgressEvent:
 
 
 OnProgress = Callable[[ProgressEvent], None]
+
+
+def choose_run_directory(
+    campaigns: Path,
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+) -> Path:
+    """A directory for :func:`profile_device` with the same arguments: of the run that was
+    interrupted with them, or a new one."""
+    content = block_content(description, specs, step, options)
+    question = [
+        description.model_dump_json(),
+        *(spec.key for spec in content.specs),
+        "" if step is None else step.name,
+        f"{bool(content.transfers)} {options.min_window_s} {options.seed}",
+    ]
+    return next_run_directory(campaigns, description.name, "\n".join(question))
 
 
 def profile_device(

@@ -12,6 +12,7 @@ when it is over, whole or not at all, and never touched again::
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -133,13 +134,14 @@ _MEANINGS = {
 _PROFILE = "profile.yaml"
 
 
-def next_run_directory(campaigns: Path, device: str) -> Path:
-    """Where the next run of a device belongs: the last one below ``campaigns`` if that was not
-    finished, or a new one named after the device and the time."""
-    runs = sorted(campaigns.glob(f"{device}.[0-9]*"))
+def next_run_directory(campaigns: Path, device: str, question: str) -> Path:
+    """Where the next run belongs that asks this of a device: the last such one below ``campaigns``
+    if that was not finished, or else a new one."""
+    digest = hashlib.sha256(question.encode()).hexdigest()[:8]
+    runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
     if runs and not (runs[-1] / _PROFILE).exists():
         return runs[-1]
-    return campaigns / f"{device}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+    return campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
 
 
 class RunDirectory:

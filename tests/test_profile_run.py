@@ -23,9 +23,9 @@ from profiler.errors import (
 from profiler.meters import open_meter
 from profiler.meters.base import Reading, Void
 from profiler.options import ProfileOptions
-from profiler.run import ProgressEvent, profile_device
+from profiler.run import ProgressEvent, choose_run_directory, profile_device
 from profiler.toolchain import BuiltHarness
-from profiler.trials import RunDirectory, Sitting, next_run_directory
+from profiler.trials import RunDirectory, Sitting
 from tests.measuring_support import (
     LARGE,
     SMALL,
@@ -237,14 +237,17 @@ def test_the_next_run_goes_on_with_one_that_was_cut_and_else_begins_anew(tmp_pat
         if event.activity.startswith("measuring block 2"):
             raise KeyboardInterrupt
 
-    first = next_run_directory(tmp_path, "bench")
+    def directory(step: ExecutionPlan | None = None) -> Path:
+        return choose_run_directory(tmp_path, describe(), SPECS, step, QUICK)
+
+    first = directory()
     with pytest.raises(KeyboardInterrupt):
         profile(first, on_progress=interrupt)
-    assert next_run_directory(tmp_path, "bench") == first
-    assert next_run_directory(tmp_path, "ben") != first
+    assert directory() == first
+    assert directory(tiny_step()) != first
     found = profile(first)
     assert read_yaml(first / "profile.yaml", DeviceProfile) == found
-    assert next_run_directory(tmp_path, "bench") > first
+    assert directory() > first
 
 
 @pytest.mark.usefixtures("prebuilt")
