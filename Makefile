@@ -1,0 +1,55 @@
+# Two commands: `make demo` and `make test`. Both set up what they need in .venv.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+
+.PHONY: demo test check setup test-setup system-packages lock clean
+
+demo: setup
+	$(RUN) cli.py profile --device local --model resnet8 --batch 32
+	$(RUN) cli.py solve --profile local --model resnet8 --batch 32 --ram-budget 50% \
+		--time-limit 45 --pictures results/pictures
+
+test: test-setup system-packages
+	$(RUN) -m pytest
+
+# What CI checks besides the tests.
+check: test-setup
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+setup: $(VENV)/.locked
+test-setup: $(VENV)/.locked-dev
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; $(PYTHON) is $$($(PYTHON) -V)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null \
+		|| { echo "the venv module is missing: sudo apt install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.locked: requirements.lock | $(VENV)/bin/python
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@command -v cc >/dev/null \
+		|| { echo "a C compiler is missing: sudo apt install gcc libc6-dev" >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.locked-dev: requirements-dev.lock | $(VENV)/.locked
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r requirements-dev.lock
+	@touch $@
+
+# The tests reach a real SSH server on loopback: no PyPI package provides one.
+system-packages:
+	@tools/system-packages openssh-server openssh-client gcc libc6-dev
+
+lock:
+	$(PYTHON) -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+		--python-version 3.11 pyproject.toml -o requirements.lock
+	$(PYTHON) -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+		--python-version 3.11 --group dev pyproject.toml -o requirements-dev.lock
+
+clean:
+	rm -rf $(VENV)

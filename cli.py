@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Joulewright's command line: ``cli.py profile``, ``solve``, ``plot``, ``devices``, ``models``.
+
+Only what a command needs is imported, and only when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from commands import exit_codes
+from commands.console import Console
+
+_EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file;
+3 board unreachable; 4 measurement invalid; 5 infeasible;
+6 limit reached without a solution; 130 interrupted"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; its exit code."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.command == "profile" and not arguments.model:
+        arguments.model = ["resnet18_cifar"]
+    if arguments.command == "plot" and not (arguments.profile or arguments.schedule):
+        parser.error("plot needs --profile or --schedule")
+    console = Console(json_output=arguments.json)
+    try:
+        return int(_command(arguments.command)(arguments, console))
+    except KeyboardInterrupt:
+        console.say("interrupted; what was finished is kept, and the same command goes on with it")
+        return exit_codes.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read standard output has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exit_codes.DONE
+    except Exception as error:
+        code = _exit_code(error)
+        if code is None:
+            raise
+        console.say(f"error: {_sentence(error)}")
+        return code
+
+
+def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
+    match name:
+        case "profile":
+            from commands.profile import profile
+
+            return profile
+        case "solve":
+            from commands.solve import solve
+
+            return solve
+        case "plot":
+            from commands.plot import plot
+
+            return plot
+        case "models":
+            from commands.listing import list_models
+
+            return list_models
+    from commands.listing import list_devices
+
+    return list_devices
+
+
+def _exit_code(error: Exception) -> int | None:
+    """Of an error that says what is wrong with the input, the board or the machine; None for what
+    is a defect and deserves its traceback."""
+    from profiler import errors
+
+    if isinstance(error, errors.BoardUnreachable):
+        return exit_codes.BOARD_UNREACHABLE
+    if isinstance(error, errors.BuildFailed):
+        return exit_codes.USAGE
+    if isinstance(error, errors.ProfilerError):
+        return exit_codes.MEASUREMENT_INVALID
+    # DocumentError, ModelError, CostingError, QuantityError, …: each a ValueError of the project's
+    # own. A ValueError of Python's own is a defect.
+    if isinstance(error, ValueError) and type(error) is not ValueError:
+        return exit_codes.USAGE if type(error).__module__.split(".")[0] in _OURS else None
+    if isinstance(error, OSError) and error.filename is not None:
+        return exit_codes.USAGE
+    return None
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
+
+
+_OURS = {"commands", "devices", "plots", "profiler", "solver"}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cli.py",
+        description="Measure what training costs on a board; schedule recomputation and paging so"
+        " that it fits, at the least energy, provably.",
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument(
+        "--json", action="store_true", help="one JSON document on standard output, nothing else"
+    )
+    _add_profile(commands.add_parser("profile", parents=[common], help="measure a board"))
+    _add_solve(commands.add_parser("solve", parents=[common], help="find the schedule"))
+    _add_plot(commands.add_parser("plot", parents=[common], help="draw profiles and schedules"))
+    commands.add_parser("devices", parents=[common], help="list the boards of the catalogue")
+    models = commands.add_parser("models", parents=[common], help="list the networks")
+    models.add_argument("--batch", type=_count, default=1)
+    return parser
+
+
+def _add_profile(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", required=True, help="a board of the catalogue, or a description's path"
+    )
+    _add_network(parser)
+    parser.add_argument(
+        "--model",
+        action="append",
+        metavar="NAME",
+        help="measure the operations of this network; may be repeated; the first one's training"
+        " step is run whole as the additivity check (default: resnet18_cifar)",
+    )
+    parser.add_argument("--blocks", type=_count, default=5, help="repetitions of everything (5)")
+    parser.add_argument("--seed", type=int, default=0, help="of the random order (0)")
+    parser.add_argument("--no-storage", action="store_true", help="write nothing to storage")
+    parser.add_argument(
+        "--storage-budget-mib", type=_count, default=256, help="most MiB written to storage (256)"
+    )
+    parser.add_argument("--no-additivity", action="store_true", help="run no whole training step")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done; touch nothing"
+    )
+    parser.add_argument("--out", type=Path, help="default: results/profiles/DEVICE.yaml")
+
+
+def _add_solve(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--profile", help="measured (name or path), or published (m0, m4, a72, …)")
+    source.add_argument("--graph", type=Path, help="a costed graph instead of profile and model")
+    _add_network(parser)
+    parser.add_argument(
+        "--model", default="resnet18_cifar", metavar="NAME", help="(resnet18_cifar)"
+    )
+    parser.add_argument(
+        "--ram-budget", help="512KiB, 1.2MB, bytes, or 40%% of the unconstrained peak"
+    )
+    parser.add_argument(
+        "--budget-covers",
+        choices=("all", "activations"),
+        default="all",
+        help="all: parameters, gradients, optimizer state too; activations: as POET counts",
+    )
+    parser.add_argument(
+        "--deadline", help="seconds, or 1.5x one step with nothing recomputed or paged"
+    )
+    parser.add_argument(
+        "--gap", type=_fraction, default=0.001, help="relative, to be proven (0.001)"
+    )
+    parser.add_argument("--time-limit", type=_positive, metavar="SECONDS")
+    parser.add_argument("--threads", type=_count, default=os.cpu_count() or 1)
+    parser.add_argument("--engine", choices=("highs", "cbc", "gurobi"), default="highs")
+    parser.add_argument("--no-paging", action="store_true", help="recompute only")
+    parser.add_argument("--no-remat", action="store_true", help="page only")
+    parser.add_argument(
+        "--strict", action="store_true", help="an operation that was not measured is an error"
+    )
+    parser.add_argument("--export-graph", type=Path, metavar="FILE", help="write the costed graph")
+    parser.add_argument("--out", type=Path, help="default: results/schedules/GRAPH.json")
+    parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw the result there")
+
+
+def _add_plot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--profile", help="op costs and paging costs of a profile")
+    parser.add_argument("--schedule", type=Path, help="memory and stages of a schedule")
+    parser.add_argument("--graph", type=Path, help="its costed graph, if it does not lie beside it")
+    parser.add_argument("--directory", type=Path, default=Path("results"), help="for the pictures")
+
+
+def _add_network(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch", type=_count, default=1, help="samples in a step (1)")
+    parser.add_argument("--optimizer", choices=("sgd", "momentum"), default="sgd")
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a whole number above 0")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
+    return value
+
+
+def _fraction(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a fraction from 0 to below 1")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""``plot``: pictures of profiles and schedules."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+from commands.console import Console
+
+
+def plot(arguments: Namespace, console: Console) -> int:
+    pictures: list[Path] = []
+    if arguments.profile is not None:
+        pictures += plot_profile(arguments.profile, arguments.directory)
+    if arguments.schedule is not None:
+        pictures += plot_schedule(arguments.schedule, arguments.graph, arguments.directory)
+    console.document({"pictures": [str(picture) for picture in pictures]})
+    for picture in pictures:
+        console.result(str(picture))
+    return 0
+
+
+def plot_profile(name_or_path: str, directory: Path) -> list[Path]:
+    from devices.library import resolve_profile
+    from plots.operation_costs import operation_costs
+    from plots.storage_costs import storage_costs
+
+    profile = resolve_profile(name_or_path)
+    pictures = []
+    if profile.operations:
+        pictures.append(directory / f"{profile.name}-operations.png")
+        operation_costs(profile, pictures[-1])
+    if profile.storage is not None:
+        pictures.append(directory / f"{profile.name}-storage.png")
+        storage_costs(profile, pictures[-1])
+    return pictures
+
+
+def plot_schedule(schedule_path: Path, graph_path: Path | None, directory: Path) -> list[Path]:
+    from commands.solve import graph_path as beside
+    from devices.document import read_json
+    from plots.memory_timeline import memory_timeline
+    from plots.schedule_matrix import schedule_matrix
+    from solver.graph import CostedGraph
+    from solver.schedule import Schedule
+
+    schedule = read_json(schedule_path, Schedule)
+    graph = read_json(graph_path or beside(schedule_path), CostedGraph)
+    memory = directory / f"{schedule_path.stem}-memory.png"
+    stages = directory / f"{schedule_path.stem}-stages.png"
+    memory_timeline(graph, schedule, memory)
+    schedule_matrix(graph, schedule, stages)
+    return [memory, stages]

@@ -1,0 +1,134 @@
+"""``profile``: measure what a training step costs on a board."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.console import Console, si, size
+
+if TYPE_CHECKING:
+    from devices.profile import DeviceProfile
+    from profiler.preview import ProfilePlan
+
+
+def profile(arguments: Namespace, console: Console) -> int:
+    from devices.description import load_description
+    from devices.document import dump_yaml, write_atomically
+    from profiler.options import ProfileOptions
+    from profiler.preview import plan_profile
+    from profiler.run import profile_device
+    from solver.models import build_model
+
+    description = load_description(arguments.device)
+    steps = [build_model(name, arguments.batch, arguments.optimizer) for name in arguments.model]
+    specs = [spec for step in steps for spec in step.distinct_specs]
+    plan = None if arguments.no_additivity else steps[0].execution_plan()
+    options = ProfileOptions(
+        blocks=arguments.blocks,
+        seed=arguments.seed,
+        storage=not arguments.no_storage,
+        storage_budget_bytes=arguments.storage_budget_mib << 20,
+    )
+    preview = plan_profile(description, specs, plan, options)
+    _announce(console, description.name, preview)
+    if arguments.dry_run:
+        console.document({"device": description.name, "plan": vars(preview)})
+        return 0
+    out = arguments.out or Path("results") / "profiles" / f"{description.name}.yaml"
+    trials = Path("results") / "campaigns" / description.name
+    with _ProgressBar(console) as bar:
+        result = profile_device(description, specs, plan, options, trials, bar)
+    write_atomically(out, dump_yaml(result))
+    console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+    _summarise(console, result)
+    console.result(f"\nprofile  {out}\ntrials   {trials}")
+    return 0
+
+
+def _announce(console: Console, device: str, plan: ProfilePlan) -> None:
+    console.say(
+        f"{device}: {plan.operations} distinct operations, {plan.blocks} blocks of"
+        f" {plan.windows_per_block} windows, about {plan.estimated_s / 60:.1f} min"
+    )
+    if plan.storage_path is not None:
+        console.say(
+            f"storage: a scratch file in {plan.storage_path}, at most"
+            f" {size(plan.storage_budget_bytes)} written (about {size(plan.written_bytes)})"
+        )
+
+
+def _summarise(console: Console, result: DeviceProfile) -> None:
+    label = result.energy_source
+    rows = [["operation", "time", "95 % interval", f"energy ({label})"]]
+    costs = [(operation.op, operation.cost(result.cost_basis)) for operation in result.operations]
+    slowest = sorted(costs, key=lambda item: -item[1].time_s.median)[:8]
+    for key, cost in slowest:
+        time_s = cost.time_s
+        half = (time_s.high - time_s.low) / 2 / time_s.median if time_s.median else 0.0
+        energy = si(cost.energy_j.median, "J") if cost.energy_j else "–"
+        rows.append([_short(key), si(time_s.median, "s"), f"±{100 * half:.1f} %", energy])
+    console.result(f"the {len(slowest)} slowest of {len(costs)} operations ({result.cost_basis})")
+    console.table(rows, right=(1, 2, 3))
+    if result.additivity is not None:
+        warm, cold = (100 * result.additivity.ratio(state) for state in ("warm", "cold"))
+        console.result(
+            f"additivity: the operations of {result.additivity.model} sum up to {warm:.0f} % (warm)"
+            f" and {cold:.0f} % (cold) of a whole step, {si(result.additivity.step_s.median, 's')};"
+            f" {result.cost_basis} costs are used"
+        )
+    if result.storage is not None:
+        for name, page in (("read", result.storage.read), ("write", result.storage.write)):
+            console.result(
+                f"storage {name}: {si(page.fixed_s, 's')} + {si(page.per_page_s, 's')} per"
+                f" {result.storage.page_bytes}-byte page, fit error {100 * page.fit_error:.0f} %"
+            )
+    for note in result.notes:
+        console.result(f"note: {note}")
+
+
+def _short(key: str) -> str:
+    """The kind and the values of the attributes, in the signature's order."""
+    kind, *attributes = key.split()
+    return f"{kind} {'·'.join(attribute.partition('=')[2] for attribute in attributes)}"
+
+
+class _ProgressBar:
+    """What is measured now, and what is left."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=RichConsole(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task("connecting", total=1.0, left="")
+        self._console = console
+        self._said = ""
+
+    def __enter__(self) -> _ProgressBar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def __call__(self, event: object) -> None:
+        from profiler.run import ProgressEvent
+
+        assert isinstance(event, ProgressEvent)
+        left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
+        self._progress.update(
+            self._task, description=event.activity, completed=event.fraction, left=left
+        )
+        if not self._progress.console.is_terminal and event.activity != self._said:
+            self._said = event.activity
+            self._console.say(f"{100 * event.fraction:3.0f} %  {event.activity}  {left}".rstrip())

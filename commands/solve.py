@@ -1,0 +1,230 @@
+"""``solve``: the schedule of least energy that fits the board."""
+
+from __future__ import annotations
+
+import re
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.console import Console, si, size
+from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
+
+if TYPE_CHECKING:
+    from solver.costing import Predicted
+    from solver.graph import CostedGraph
+    from solver.referee import Replay
+    from solver.schedule import Schedule
+    from solver.search import Progress
+
+SCHEDULES = Path("results") / "schedules"
+
+
+def solve(arguments: Namespace, console: Console) -> int:
+    from devices.document import write_atomically
+    from solver.baselines import keep_everything
+    from solver.options import SolverOptions
+    from solver.quantities import parse_deadline_s, parse_ram_bytes
+    from solver.referee import replay
+    from solver.schedule import Budget
+    from solver.solving import solve_graph
+
+    graph = _graph(arguments, console)
+    if arguments.export_graph is not None:
+        write_atomically(arguments.export_graph, _json(graph))
+        console.say(f"costed graph: {arguments.export_graph}")
+        if arguments.ram_budget is None:
+            console.document(graph.model_dump(mode="json", by_alias=True, exclude_none=True))
+            return DONE
+    if arguments.ram_budget is None:
+        raise UsageError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
+    kept = replay(graph, keep_everything(graph), arguments.budget_covers)
+    deadline = arguments.deadline
+    budget = Budget(
+        ram_bytes=parse_ram_bytes(arguments.ram_budget, kept.peak_bytes),
+        covers=arguments.budget_covers,
+        deadline_s=None if deadline is None else parse_deadline_s(deadline, kept.time_s),
+        paging=not arguments.no_paging,
+        rematerialization=not arguments.no_remat,
+    )
+    options = SolverOptions(
+        arguments.engine, arguments.gap, arguments.threads, arguments.time_limit
+    )
+    with _Status(console) as status:
+        schedule = solve_graph(graph, budget, options, status)
+    out = arguments.out or SCHEDULES / f"{_file_name(graph.name)}.json"
+    written = schedule.steps or arguments.out is not None
+    if written:
+        write_atomically(graph_path(out), _json(graph))
+        write_atomically(out, _json(schedule))
+    console.document(schedule.model_dump(mode="json", by_alias=True, exclude_none=True))
+    _summarise(console, schedule, kept, graph)
+    if written:
+        console.result(f"\nschedule  {out}\ngraph     {graph_path(out)}")
+    if arguments.pictures is not None and schedule.steps:
+        for picture in _pictures(arguments, out):
+            console.result(f"picture   {picture}")
+    return {"infeasible": INFEASIBLE, "no_solution": NO_SOLUTION}.get(schedule.status, DONE)
+
+
+class UsageError(ValueError):
+    """Options that do not make sense together."""
+
+
+def graph_path(schedule: Path) -> Path:
+    """Where the costed graph of a schedule lies: beside it."""
+    return schedule.with_name(f"{schedule.stem}.graph.json")
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._]+", "-", name)
+
+
+def _pictures(arguments: Namespace, schedule: Path) -> list[Path]:
+    from commands.plot import plot_profile, plot_schedule
+
+    pictures = plot_schedule(schedule, graph_path(schedule), arguments.pictures)
+    if arguments.profile is not None:
+        pictures += plot_profile(arguments.profile, arguments.pictures)
+    return pictures
+
+
+def _json(document: CostedGraph | Schedule) -> str:
+    return document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
+
+
+def _graph(arguments: Namespace, console: Console) -> CostedGraph:
+    from devices.document import read_json
+    from devices.library import resolve_profile
+    from solver.costing import cost_graph
+    from solver.graph import CostedGraph
+    from solver.models import build_model
+
+    if arguments.graph is not None:
+        return read_json(arguments.graph, CostedGraph)
+    step = build_model(arguments.model, arguments.batch, arguments.optimizer)
+    profile = resolve_profile(arguments.profile)
+    result = cost_graph(step, profile, strict=arguments.strict)
+    if result.predicted:
+        _list_predicted(console, result.predicted)
+    return result.graph
+
+
+def _list_predicted(console: Console, predicted: tuple[Predicted, ...]) -> None:
+    console.say(f"{len(predicted)} operations were not measured; their costs are predicted:")
+    for prediction in predicted:
+        time_s = prediction.time_s
+        console.say(
+            f"  {si(time_s.median, 's')} ({si(time_s.low, 's')} to {si(time_s.high, 's')})"
+            f"  {prediction.spec.key}  [{prediction.basis}]"
+        )
+
+
+def _summarise(console: Console, schedule: Schedule, kept: Replay, graph: CostedGraph) -> None:
+    budget = schedule.budget
+    covers = "everything" if budget.covers == "all" else "activations and their gradients"
+    console.result(
+        f"{schedule.graph}: {schedule.status} under {size(budget.ram_bytes)}"
+        f" ({budget.ram_bytes} bytes) of RAM for {covers}"
+        + ("" if budget.deadline_s is None else f", within {si(budget.deadline_s, 's')}")
+    )
+    if schedule.status == "infeasible":
+        _explain_infeasible(console, schedule)
+    if schedule.steps:
+        _compare(console, schedule, kept, graph)
+    solver = schedule.solver
+    console.result(
+        f"solved by {solver.version} in {solver.seconds:.1f} s, of which"
+        f" {solver.build_seconds:.2f} s to build the program; {solver.rounds} rounds"
+    )
+    for note in schedule.notes:
+        console.result(f"note: {note}")
+
+
+def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGraph) -> None:
+    """The schedule beside the step with nothing recomputed or paged."""
+    from solver.referee import replay
+    from solver.schedule import PageIn, PageOut
+
+    chosen = replay(graph, schedule.steps, schedule.budget.covers)
+
+    def column(played: Replay) -> list[str]:
+        moments = played.moments
+        return [
+            size(played.peak_bytes),
+            si(played.energy_j, "J"),
+            si(played.time_s, "s"),
+            str(sum(moment.recomputation for moment in moments)),
+            str(sum(isinstance(moment.step, PageOut) for moment in moments)),
+            str(sum(isinstance(moment.step, PageIn) for moment in moments)),
+            size(played.bytes_written_to_storage),
+        ]
+
+    source = schedule.energy_source or "source not stated"
+    names = [
+        "peak of RAM",
+        f"energy a step ({source})",
+        "time a step",
+        "ops recomputed",
+        "tensors paged out",
+        "tensors paged in",
+        "written to storage",
+    ]
+    rows = [["", "unconstrained", "this schedule"]]
+    rows += [list(row) for row in zip(names, column(kept), column(chosen), strict=True)]
+    console.table(rows, right=(1, 2))
+    bound = schedule.energy_bound_j or 0.0
+    console.result(
+        f"proven: no schedule needs less than {si(bound, 'J')}, so this one is within"
+        f" {100 * (schedule.gap or 0.0):.3f} % of the least, among schedules in which"
+        f" {'; '.join(schedule.restrictions)}"
+    )
+
+
+def _explain_infeasible(console: Console, schedule: Schedule) -> None:
+    if schedule.smallest_ram_bytes is not None:
+        console.result(
+            f"no schedule fits; the smallest RAM budget that would do is"
+            f" {schedule.smallest_ram_bytes} bytes ({size(schedule.smallest_ram_bytes)}),"
+            f" set by {schedule.limiting_op}"
+        )
+    else:
+        console.result("no schedule fits, whatever the RAM budget")
+    if schedule.smallest_deadline_s is not None:
+        console.result(
+            f"with this RAM budget the shortest deadline that would do is"
+            f" {schedule.smallest_deadline_s:.9g} s"
+        )
+
+
+class _Status:
+    """The best schedule and the bound, while the search runs."""
+
+    def __init__(self, console: Console) -> None:
+        from rich.console import Console as RichConsole
+        from rich.status import Status
+
+        self._rich = RichConsole(stderr=True)
+        self._status = Status("building the program", console=self._rich)
+        self._console = console
+        self._last = (float("inf"), 0.0)
+        self._next_line_at = 0.0
+
+    def __enter__(self) -> _Status:
+        self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._status.stop()
+
+    def __call__(self, progress: Progress) -> None:
+        best = "none yet" if progress.value is None else si(progress.value, "J", 6)
+        bound = "none yet" if progress.bound is None else si(progress.bound, "J", 6)
+        text = f"{progress.seconds:5.1f} s  best {best}  bound {bound}"
+        if progress.value and progress.bound is not None:
+            text += f"  gap {100 * (progress.value - progress.bound) / progress.value:.3f} %"
+        self._status.update(text)
+        if not self._rich.is_terminal and time.monotonic() >= self._next_line_at:
+            self._next_line_at = time.monotonic() + 2.0
+            self._console.say(text)
