@@ -11,7 +11,14 @@ import pytest
 
 from profiler.records import Results, parse_results, parse_samples
 from profiler.toolchain import BuiltHarness
-from tests.measuring_support import Signal, compile_with_kernel, run_harness, write_tree
+from tests.measuring_support import (
+    HARNESS,
+    KERNELS,
+    Signal,
+    compile_with_kernel,
+    run_harness,
+    write_tree,
+)
 
 pytest_plugins = ["tests.measuring_support"]
 
@@ -301,3 +308,25 @@ def test_the_board_describes_itself(program: Path, tmp_path: Path) -> None:
     assert facts["kernel"].split()[1] == os.uname().release
     assert int(facts["cores"]) >= 1
     assert facts["matmul"] == "in-tree"
+
+
+def test_the_measuring_core_needs_no_operating_system(tmp_path: Path) -> None:
+    """So that firmware can measure with the same source."""
+    sources = [HARNESS / name for name in ("core.c", "plan.c", "text.c")]
+    subprocess.run(
+        [
+            *("cc", "-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-ffreestanding"),
+            *("-fno-stack-protector", "-fno-pie", "-O1", f"-I{KERNELS}", "-c", *map(str, sources)),
+        ],
+        cwd=tmp_path,
+        check=True,
+    )
+    symbols = subprocess.run(
+        ["nm", "--undefined-only", "--format=just-symbols", *map(str, tmp_path.glob("*.o"))],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    needed = {symbol for symbol in symbols if not symbol.endswith(":")}
+    libc = {"memcpy", "memset", "strchr", "strcmp", "strlen", "strncmp"}
+    assert {name for name in needed if not name.startswith("jw_")} <= libc
