@@ -22,13 +22,13 @@ from solver.problem import Problem
 from solver.referee import RefereeError, verify
 from solver.schedule import Compute, PageIn, PageOut, Step
 
-# How much work goes into other weights: runs times ops.
-_PERTURBED_OPS = 30_000
-_MOST_PERTURBED_RUNS = 400
+# Work is counted in costs of recomputation looked at and in steps, so that what comes out does not
+# depend on how fast the computer is. A million is about three seconds.
+_MOST_WORK = 1_000_000
+_MOST_WORK_PER_RUN = 200_000
+_MOST_PERTURBED_RUNS = 300
 # Longer chains of recomputation are not considered.
 _LONGEST_CHAIN = 100
-# A run with more steps than this many times the ops is lost in recomputing.
-_MOST_STEPS_PER_OP = 8
 
 
 class _Stuck(Exception):
@@ -50,14 +50,18 @@ class _Rule:
 def greedy_schedule(problem: Problem) -> tuple[Step, ...] | None:
     """The best schedule within the budget that the rule finds, or None if it finds none."""
     best: tuple[float, tuple[Step, ...], _Rule] | None = None
+    work_left = _MOST_WORK
 
     def attempt(rule: _Rule) -> None:
-        nonlocal best
+        nonlocal best, work_left
+        run = _Run(problem, rule, min(work_left, _MOST_WORK_PER_RUN))
         try:
-            steps = with_frees(problem.graph, _needed(problem, _Run(problem, rule).actions()))
+            steps = with_frees(problem.graph, _needed(problem, run.actions()))
             energy_j = verify(problem.graph, steps, problem.budget).energy_j
         except (_Stuck, RefereeError):
             return
+        finally:
+            work_left -= run.work_done
         if best is None or energy_j < best[0]:
             best = (energy_j, steps, rule)
 
@@ -66,8 +70,9 @@ def greedy_schedule(problem: Problem) -> tuple[Step, ...] | None:
     if best is None:
         return None
     chance = random.Random(0)  # noqa: S311
-    runs = min(_MOST_PERTURBED_RUNS, _PERTURBED_OPS // len(problem.graph.ops))
-    for _ in range(runs):
+    for _ in range(_MOST_PERTURBED_RUNS):
+        if work_left <= 0:
+            break
         attempt(_perturbed(best[2], chance))
     return best[1]
 
@@ -102,7 +107,9 @@ def _perturbed(rule: _Rule, chance: random.Random) -> _Rule:
 class _Run:
     """One schedule by one rule; tensors and ops by index."""
 
-    def __init__(self, problem: Problem, rule: _Rule) -> None:
+    def __init__(self, problem: Problem, rule: _Rule, most_work: int) -> None:
+        self.work_done = 0
+        self._most_work = most_work
         self._problem = problem
         self._rule = rule
         self._size = problem.size
@@ -159,8 +166,9 @@ class _Run:
     def _compute(self, k: int) -> None:
         problem, op = self._problem, self._ops[k]
         mark = len(self._pinned)
-        if mark > _LONGEST_CHAIN * 10:
+        if mark > 10 * _LONGEST_CHAIN:
             raise _Stuck
+        self._work()
         self._gather(problem.reads[k])
         made = [i for i in problem.writes[k] if i not in self._resident]
         self._pinned += problem.writes[k]
@@ -194,8 +202,6 @@ class _Run:
             self._done.append(PageIn(tensor=self._tensors[i].name))
             self._hold(i)
         elif producer >= 0 and self._problem.recomputable[producer]:
-            if len(self._done) > _MOST_STEPS_PER_OP * len(self._ops):
-                raise _Stuck
             self._compute(producer)
         else:
             raise _Stuck
@@ -218,6 +224,11 @@ class _Run:
     def _drop(self, i: int) -> None:
         self._resident.discard(i)
         self._used_bytes -= self._size[i]
+
+    def _work(self) -> None:
+        self.work_done += 1
+        if self.work_done > self._most_work:
+            raise _Stuck
 
     # --- deciding -----------------------------------------------------------------------------
 
@@ -254,6 +265,7 @@ class _Run:
         if i in memo:
             return memo[i]
         memo[i] = math.inf
+        self._work()
         k = self._problem.producer[i]
         if (
             k < 0
