@@ -12,13 +12,16 @@ if TYPE_CHECKING:
     from devices.profile import DeviceProfile
     from profiler.preview import ProfilePlan
 
+CAMPAIGNS = Path("results") / "campaigns"
+
 
 def profile(arguments: Namespace, console: Console) -> int:
     from devices.description import load_description
     from devices.document import dump_yaml, write_atomically
+    from profiler.frame import trials_frame
     from profiler.options import ProfileOptions
     from profiler.preview import plan_profile
-    from profiler.run import profile_device
+    from profiler.run import choose_run_directory, profile_device
     from solver.models import build_model
 
     description = load_description(arguments.device)
@@ -37,13 +40,14 @@ def profile(arguments: Namespace, console: Console) -> int:
         console.document({"device": description.name, "plan": vars(preview)})
         return 0
     out = arguments.out or Path("results") / "profiles" / f"{description.name}.yaml"
-    trials = Path("results") / "campaigns" / description.name
+    trials = choose_run_directory(CAMPAIGNS, description, specs, plan, options)
     with _ProgressBar(console) as bar:
         result = profile_device(description, specs, plan, options, trials, bar)
     write_atomically(out, dump_yaml(result))
+    write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     _summarise(console, result)
-    console.result(f"\nprofile  {out}\ntrials   {trials}")
+    console.result(f"\nprofile  {out}\ntrials   {trials / 'trials.csv'}")
     return 0
 
 
