@@ -30,7 +30,7 @@ from plots.style import (
     size_text,
     styled,
 )
-from solver.footprint import keep_everything
+from solver.baselines import keep_everything
 from solver.graph import CostedGraph
 from solver.referee import Moment, Replay, replay
 from solver.schedule import Compute, Free, PageIn, PageOut, Schedule, Step

@@ -19,7 +19,7 @@ from plots.residency import phase_spans, stages
 from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
 from plots.style import engineering, size_text
-from solver.footprint import keep_everything
+from solver.baselines import keep_everything
 from solver.graph import CostedGraph, Op, PageCost, Phase, Tensor
 from solver.liveness import with_frees
 from solver.referee import replay

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from solver.footprint import keep_everything
+from solver.baselines import keep_everything
 from solver.liveness import with_frees
 from solver.referee import replay
 from solver.schedule import Compute
