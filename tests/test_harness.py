@@ -20,7 +20,6 @@ from tests.measuring_support import (
     write_tree,
 )
 
-pytest_plugins = ["tests.measuring_support"]
 
 HEAD = "joulewright-plan 1\narena bytes=65536\n"
 RELU = (

@@ -27,7 +27,6 @@ from tests.measuring_support import (
     write_tree,
 )
 
-pytest_plugins = ["tests.measuring_support"]
 
 MS = 1_000_000
 

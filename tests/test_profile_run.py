@@ -38,7 +38,6 @@ from tests.measuring_support import (
     tiny_step,
 )
 
-pytest_plugins = ["tests.measuring_support"]
 
 SPECS = (SMALL, LARGE, UPDATE)
 QUICK = ProfileOptions(

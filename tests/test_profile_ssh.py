@@ -16,7 +16,6 @@ from profiler.trials import RunDirectory
 from tests.measuring_support import LARGE, SMALL, UPDATE, describe
 from tests.sshd_support import Network, Sshd
 
-pytest_plugins = ["tests.measuring_support", "tests.sshd_support"]
 pytestmark = pytest.mark.usefixtures("prebuilt", "own_client")
 
 SPECS = (SMALL, LARGE, UPDATE)

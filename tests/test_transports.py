@@ -23,7 +23,6 @@ from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
 from tests.sshd_support import Network, Sshd, make_key
 
-pytest_plugins = ["tests.sshd_support"]
 
 ROOT = Path(__file__).parent.parent
 
