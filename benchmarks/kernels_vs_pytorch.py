@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import platform
 import subprocess
 import tempfile
 import time
@@ -26,6 +25,7 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor, nn
 
+from benchmarks.machine import machine_line
 from solver.models import build_model
 from solver.training import TrainingStep
 from tests.kernel_support import (
@@ -178,13 +178,6 @@ def _difference(start: list[Array], ours: list[Array], theirs: list[Array]) -> f
     )
 
 
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith(("model name", "Model")):
-            return line.partition(":")[2].strip()
-    return platform.machine()
-
-
 def _compiler() -> str:
     command = ["cc", "--version"]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -224,7 +217,7 @@ def main() -> None:
     contestants: dict[str, Callable[[], float]] = {"PyTorch, eager": pytorch.run_s}
     contestants |= {f"kernels, {matmul}": run.run_s for matmul, run in ours.items()}
 
-    print(f"{platform.node()}: {_processor()}, {platform.system()} {platform.release()}")
+    print(machine_line())
     print(f"PyTorch {torch.__version__} ({torch.backends.cpu.get_cpu_capability()}), 1 thread")
     print(f"OpenBLAS {_openblas_core(blas)} kernels, 1 thread; {_compiler()}")
     print(f"resnet18_cifar, batch {BATCH}: {len(step.ops)} operations,", end=" ")
