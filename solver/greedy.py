@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import random
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from solver.graph import PageCost
@@ -56,7 +56,8 @@ def greedy_schedule(problem: Problem) -> tuple[Step, ...] | None:
         nonlocal best, work_left
         run = _Run(problem, rule, min(work_left, _MOST_WORK_PER_RUN))
         try:
-            steps = with_frees(problem.graph, _needed(problem, run.actions()))
+            actions = _pages_out_early(problem, _needed(problem, run.actions()))
+            steps = with_frees(problem.graph, actions)
             energy_j = verify(problem.graph, steps, problem.budget).energy_j
         except (_Stuck, RefereeError):
             return
@@ -331,3 +332,22 @@ def _needed(problem: Problem, actions: Sequence[Step]) -> list[Step]:
                 in_ram.add(action.tensor)
         kept.append(action)
     return kept[::-1]
+
+
+def _pages_out_early(problem: Problem, actions: Sequence[Step]) -> list[Step]:
+    """``actions`` with each tensor paged out right after it was first made: it may go earlier."""
+    graph = problem.graph
+    ops = {op.name: op for op in graph.ops}
+    paged_out = {action.tensor: action for action in actions if isinstance(action, PageOut)}
+    result: list[Step] = []
+
+    def page_out(names: Iterable[str]) -> None:
+        result.extend(paged_out.pop(name) for name in names if name in paged_out)
+
+    page_out([name for name in paged_out if name not in graph.producer])
+    for action in actions:
+        if not isinstance(action, PageOut):
+            result.append(action)
+        if isinstance(action, Compute):
+            page_out(ops[action.op].writes)
+    return result

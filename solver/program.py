@@ -50,3 +50,17 @@ class Program:
 
     def objective(self, values: Sequence[float]) -> float:
         return math.fsum(c * v for c, v in zip(self.cost, values, strict=True) if c)
+
+    def satisfied_by(self, values: Sequence[float], tolerance: float = 1e-6) -> bool:
+        """Whether ``values`` keep to all rows and to the columns' limits."""
+        limits = zip(self.lower, values, self.upper, strict=True)
+        if any(not low - tolerance <= value <= high + tolerance for low, value, high in limits):
+            return False
+        for row in self.rows:
+            terms = zip(row.coefficients, row.columns, strict=True)
+            excess = math.fsum(v * values[c] for v, c in terms) - row.right_side
+            if row.sense != ">" and excess > tolerance:
+                return False
+            if row.sense != "<" and excess < -tolerance:
+                return False
+        return True

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from solver.compact import CompactProgram
+from solver.compact import RESTRICTIONS, CompactProgram
 from solver.engine import Engine
 from solver.engine_messages import Bound, Finished, Incumbent, Said
 from solver.options import SolverOptions
@@ -54,6 +54,7 @@ class Search:
     rounds: int = 0
     build_s: float = 0.0
     engine_version: str = ""
+    restrictions: tuple[str, ...] = RESTRICTIONS
     _values: list[float] | None = field(default=None, repr=False)
     _exact: bool = True
     _started: float = 0.0
@@ -81,8 +82,22 @@ class Search:
         Raises :class:`~solver.engine.EngineError`.
         """
         self._started = time.monotonic()
-        compact = CompactProgram(self.problem, self.objective)
-        self.build_s = time.monotonic() - self._started
+        if self.objective == "energy":
+            unrestricted_bound = self.bound
+            ending = self._search(deadline, simplify=True)
+            if ending != "infeasible":
+                return ending
+            self.bound = unrestricted_bound
+        return self._search(deadline, simplify=False)
+
+    def _search(self, deadline: float, *, simplify: bool) -> Ending:
+        began = time.monotonic()
+        compact = CompactProgram(self.problem, self.objective, simplify=simplify)
+        self.restrictions = compact.restrictions
+        self._exact, self._values = True, None
+        if self.steps is not None:
+            self._values = compact.values_of(self.steps)
+        self.build_s += time.monotonic() - began
         try:
             if not self._cut_relaxation(compact, deadline):
                 return "infeasible"

@@ -12,11 +12,12 @@ from solver.advice import advise
 from solver.baselines import keep_everything, page_everything
 from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph
+from solver.greedy import greedy_schedule
 from solver.options import SolverOptions
 from solver.problem import Problem
 from solver.referee import RefereeError, verify
 from solver.schedule import Budget, Schedule, SolverRecord, Step
-from solver.search import Progress, Search
+from solver.search import Ending, Progress, Search
 
 
 def solve_graph(
@@ -35,13 +36,13 @@ def solve_graph(
     started = time.monotonic()
     search = Search(problem, "energy", options, on_progress, bound=problem.least_energy_j)
     _offer_if_valid(search, keep_everything(graph))
-    ending = "proven" if search.proven else "infeasible"
+    ending: Ending = "infeasible"
     if not search.proven and not _hopeless(problem):
+        first = greedy_schedule(problem) or page_everything(problem)
+        _offer_if_valid(search, first)
         limit_s = options.time_limit_s
         ending = search.run(float("inf") if limit_s is None else started + limit_s)
-        # Not before: it may be within the gap, and yet wears the storage out for nothing.
-        _offer_if_valid(search, page_everything(problem))
-    if ending == "infeasible":
+    if search.steps is None and ending == "infeasible":
         return _infeasible(problem, options, search, started)
     if search.steps is None:
         return Schedule(status="no_solution", **_common(search, started))
@@ -49,7 +50,7 @@ def solve_graph(
     assert search.bound is not None
     bound = min(search.bound, result.energy_j)
     return Schedule(
-        status="optimal" if ending == "proven" else "feasible",
+        status="optimal" if search.proven else "feasible",
         energy_j=result.energy_j,
         energy_bound_j=bound,
         gap=(result.energy_j - bound) / result.energy_j if result.energy_j else 0.0,
@@ -97,7 +98,7 @@ def _common(search: Search, started: float) -> dict[str, object]:
         "energy_source": graph.energy_source,
         "budget": search.problem.budget,
         "bound_covers": compact.COVERS,
-        "restrictions": compact.RESTRICTIONS,
+        "restrictions": search.restrictions,
         "solver": SolverRecord(
             engine=search.options.engine if engine else "none",
             formulation="compact",
