@@ -1,0 +1,14 @@
+"""The signature of every kind of operation, family by family."""
+
+from __future__ import annotations
+
+from devices.signatures import elementwise, matrices, normalisation, training, windows
+from devices.signatures.base import Signature
+
+SIGNATURES: dict[str, Signature] = {
+    **windows.KINDS,
+    **matrices.KINDS,
+    **normalisation.KINDS,
+    **elementwise.KINDS,
+    **training.KINDS,
+}

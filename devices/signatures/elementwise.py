@@ -1,0 +1,130 @@
+"""Activations, dropout, sums and copies."""
+
+from __future__ import annotations
+
+from devices.signatures.base import (
+    ELEMENTS,
+    Attributes,
+    Operand,
+    Signature,
+    define,
+    matrix,
+    per_element,
+    vectors,
+)
+
+KINDS: dict[str, Signature] = {}
+
+
+def _define_activation(name: str, flop: int, gradient_reads: str) -> None:
+    """An activation whose gradient needs its output, or else its input, which then must not be
+    overwritten by the forward entry."""
+    forward_in_place = {"output": "input"} if gradient_reads == "output" else {}
+    define(
+        KINDS,
+        f"{name}.forward",
+        ELEMENTS,
+        vectors("input"),
+        vectors("output"),
+        per_element(flop),
+        in_place=forward_in_place,
+    )
+    define(
+        KINDS,
+        f"{name}.input_gradient",
+        ELEMENTS,
+        vectors(gradient_reads, "output_gradient"),
+        vectors("input_gradient"),
+        per_element(flop),
+        in_place={"input_gradient": "output_gradient"},
+    )
+
+
+_define_activation("relu", 1, "output")
+_define_activation("tanh", 10, "output")
+_define_activation("sigmoid", 10, "output")
+_define_activation("gelu", 15, "input")
+
+_DROPOUT_SCALARS = ("probability", "seed")
+define(  # the mask is a function of seed and position: nothing is stored, recomputing replays it
+    KINDS,
+    "dropout.forward",
+    ELEMENTS,
+    vectors("input"),
+    vectors("output"),
+    per_element(2),
+    in_place={"output": "input"},
+    scalars=_DROPOUT_SCALARS,
+)
+define(
+    KINDS,
+    "dropout.input_gradient",
+    ELEMENTS,
+    vectors("output_gradient"),
+    vectors("input_gradient"),
+    per_element(2),
+    in_place={"input_gradient": "output_gradient"},
+    scalars=_DROPOUT_SCALARS,
+)
+define(
+    KINDS,
+    "add.forward",
+    ELEMENTS,
+    vectors("left", "right"),
+    vectors("output"),
+    per_element(1),
+    in_place={"output": "left"},
+)
+define(  # the sum of two gradients that meet at a fork
+    KINDS,
+    "gradient.accumulate",
+    ELEMENTS,
+    vectors("sum", "addend"),
+    vectors("next_sum"),
+    per_element(1),
+    in_place={"next_sum": "sum"},
+)
+for _entry, _source, _target in (
+    ("forward", "input", "output"),
+    ("input_gradient", "output_gradient", "input_gradient"),
+):
+    define(
+        KINDS,
+        f"flatten.{_entry}",
+        ELEMENTS,
+        vectors(_source),
+        vectors(_target),
+        lambda _: 0,
+        in_place={_target: _source},
+    )
+
+_CONCAT = ("outer", "left_inner", "right_inner")
+
+
+def _concat_parts(a: Attributes, suffix: str) -> tuple[Operand, ...]:
+    return (
+        matrix(a, "left" + suffix, "outer", "left_inner"),
+        matrix(a, "right" + suffix, "outer", "right_inner"),
+    )
+
+
+def _concat_whole(a: Attributes, role: str) -> Operand:
+    return Operand(role, (a["outer"], a["left_inner"] + a["right_inner"]))
+
+
+define(
+    KINDS,
+    "concat.forward",
+    _CONCAT,
+    lambda a: _concat_parts(a, ""),
+    lambda a: (_concat_whole(a, "output"),),
+    lambda _: 0,
+)
+define(
+    KINDS,
+    "concat.input_gradient",
+    _CONCAT,
+    lambda a: (_concat_whole(a, "output_gradient"),),
+    lambda a: _concat_parts(a, "_gradient"),
+    lambda _: 0,
+)

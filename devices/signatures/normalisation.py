@@ -1,0 +1,143 @@
+"""Batch norm and layer norm.
+
+The statistics that the backward entries need are outputs of the forward entry, so that recomputing
+the forward entry has no side effect; moving the running statistics is an operation of its own,
+which happens once a step.
+"""
+
+from __future__ import annotations
+
+from devices.signatures.base import Attributes, Fill, Operand, Signature, define, matrix, planes
+
+KINDS: dict[str, Signature] = {}
+
+_BATCH_NORM = ("batch", "channels", "plane")
+
+
+def _bn_channel(a: Attributes, role: str, fill: Fill = "signed") -> Operand:
+    return Operand(role, (a["channels"],), fill)
+
+
+define(
+    KINDS,
+    "batch_norm.forward",
+    _BATCH_NORM,
+    lambda a: (planes(a, "input"), _bn_channel(a, "scale"), _bn_channel(a, "shift")),
+    lambda a: (
+        planes(a, "output"),
+        _bn_channel(a, "mean"),
+        _bn_channel(a, "variance", "positive"),
+    ),
+    lambda a: 7 * planes(a, "input").elements,
+    scalars=("epsilon",),
+)
+define(
+    KINDS,
+    "batch_norm.parameter_gradient",
+    _BATCH_NORM,
+    lambda a: (
+        planes(a, "input"),
+        planes(a, "output_gradient"),
+        _bn_channel(a, "mean"),
+        _bn_channel(a, "variance", "positive"),
+    ),
+    lambda a: (_bn_channel(a, "scale_gradient"), _bn_channel(a, "shift_gradient")),
+    lambda a: 4 * planes(a, "input").elements,
+    scalars=("epsilon",),
+)
+define(  # reads the parameter gradients: they are the two sums over a channel that it needs
+    KINDS,
+    "batch_norm.input_gradient",
+    _BATCH_NORM,
+    lambda a: (
+        planes(a, "input"),
+        planes(a, "output_gradient"),
+        _bn_channel(a, "scale"),
+        _bn_channel(a, "mean"),
+        _bn_channel(a, "variance", "positive"),
+        _bn_channel(a, "scale_gradient"),
+        _bn_channel(a, "shift_gradient"),
+    ),
+    lambda a: (planes(a, "input_gradient"),),
+    lambda a: 5 * planes(a, "input").elements,
+    in_place={"input_gradient": "output_gradient"},
+    scalars=("epsilon",),
+)
+define(
+    KINDS,
+    "batch_norm.statistics_update",
+    _BATCH_NORM,
+    lambda a: (
+        _bn_channel(a, "mean"),
+        _bn_channel(a, "variance", "positive"),
+        _bn_channel(a, "running_mean"),
+        _bn_channel(a, "running_variance", "positive"),
+    ),
+    lambda a: (
+        _bn_channel(a, "next_running_mean"),
+        _bn_channel(a, "next_running_variance", "positive"),
+    ),
+    lambda a: 6 * a["channels"],
+    in_place={"next_running_mean": "running_mean", "next_running_variance": "running_variance"},
+    scalars=("momentum",),
+    mutates=True,
+)
+
+_LAYER_NORM = ("rows", "features")
+
+
+def _ln_data(a: Attributes, role: str) -> Operand:
+    return matrix(a, role, "rows", "features")
+
+
+def _ln_rows(a: Attributes, role: str, fill: Fill = "signed") -> Operand:
+    return Operand(role, (a["rows"],), fill)
+
+
+def _ln_parameter(a: Attributes, role: str) -> Operand:
+    return Operand(role, (a["features"],))
+
+
+define(
+    KINDS,
+    "layer_norm.forward",
+    _LAYER_NORM,
+    lambda a: (_ln_data(a, "input"), _ln_parameter(a, "scale"), _ln_parameter(a, "shift")),
+    lambda a: (
+        _ln_data(a, "output"),
+        _ln_rows(a, "mean"),
+        _ln_rows(a, "variance", "positive"),
+    ),
+    lambda a: 7 * _ln_data(a, "input").elements,
+    scalars=("epsilon",),
+)
+define(
+    KINDS,
+    "layer_norm.input_gradient",
+    _LAYER_NORM,
+    lambda a: (
+        _ln_data(a, "input"),
+        _ln_data(a, "output_gradient"),
+        _ln_parameter(a, "scale"),
+        _ln_rows(a, "mean"),
+        _ln_rows(a, "variance", "positive"),
+    ),
+    lambda a: (_ln_data(a, "input_gradient"),),
+    lambda a: 9 * _ln_data(a, "input").elements,
+    in_place={"input_gradient": "output_gradient"},
+    scalars=("epsilon",),
+)
+define(
+    KINDS,
+    "layer_norm.parameter_gradient",
+    _LAYER_NORM,
+    lambda a: (
+        _ln_data(a, "input"),
+        _ln_data(a, "output_gradient"),
+        _ln_rows(a, "mean"),
+        _ln_rows(a, "variance", "positive"),
+    ),
+    lambda a: (_ln_parameter(a, "scale_gradient"), _ln_parameter(a, "shift_gradient")),
+    lambda a: 4 * _ln_data(a, "input").elements,
+    scalars=("epsilon",),
+)
