@@ -116,17 +116,34 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
                     f"op {op.name!r}: in_place {written!r}: {read!r} is not a tensor that it"
                     " writes and one that it reads"
                 )
+        taken = list(op.in_place.values())
+        if len(set(taken)) != len(taken):
+            yield f"op {op.name!r}: in_place gives the bytes of {_repeated(taken)!r} away twice"
     done: set[str] = set(known) - set(writer)
+    overwriter: dict[str, str] = {}
     for op in graph.ops:
         for name in op.reads:
             if name in writer and name not in done:
                 yield f"op {op.name!r} reads {name!r} before op {writer[name]!r} writes it"
+            if name in overwriter:
+                yield (
+                    f"op {op.name!r} reads {name!r} after op {overwriter[name]!r} took over its"
+                    " bytes in place"
+                )
         done.update(op.writes)
+        overwriter.update(dict.fromkeys(op.in_place.values(), op.name))
     for tensor in graph.tensors:
         if tensor.home is not None and tensor.name in writer:
             yield f"tensor {tensor.name!r} has a home but is written by op {writer[tensor.name]!r}"
         if tensor.home == "storage" and tensor.page_in is None:
             yield f"tensor {tensor.name!r} lives in storage but has no page_in cost"
+        if tensor.persist == "ram" and tensor.name in overwriter:
+            yield (
+                f"tensor {tensor.name!r} must persist in RAM but op {overwriter[tensor.name]!r}"
+                " takes over its bytes in place"
+            )
+        if tensor.persist == "storage" and tensor.home != "storage" and tensor.page_out is None:
+            yield f"tensor {tensor.name!r} must persist in storage but has no page_out cost"
 
 
 def _repeated(names: list[str]) -> str:

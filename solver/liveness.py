@@ -33,6 +33,8 @@ def with_frees(graph: CostedGraph, actions: Sequence[Step]) -> tuple[Step, ...]:
                     freed.append(action.tensor)
                 needed.add(action.tensor)
             case PageIn():
+                if action.tensor not in needed:
+                    freed.append(action.tensor)
                 needed.discard(action.tensor)
             case Free():
                 raise ValueError("actions already contain a free step")

@@ -56,12 +56,12 @@ def replay(graph: CostedGraph, steps: Sequence[Step], covers: Coverage = "all") 
     board = _Board(graph, covers)
     moments = [board.execute(index, step) for index, step in enumerate(steps)]
     board.finish(len(steps))
-    peak_step = max(range(len(moments)), key=lambda i: moments[i].bytes_during, default=0)
+    peak_step = max(range(len(moments)), key=lambda i: moments[i].bytes_during)
     return Replay(
         moments=tuple(moments),
         energy_j=math.fsum(moment.energy_j for moment in moments),
         time_s=board.clock_s,
-        peak_bytes=moments[peak_step].bytes_during if moments else board.resident_bytes,
+        peak_bytes=moments[peak_step].bytes_during,
         peak_step=peak_step,
         bytes_written_to_storage=board.bytes_written,
     )
@@ -165,6 +165,12 @@ class _Board:
             self._require_in_ram(index, name, f"op {op.name!r} reads")
             self.ram[name] = index
         for name in op.writes:
+            if name in self.ram:
+                raise RefereeError(
+                    index,
+                    f"op {op.name!r} makes {name!r} again, which is still in RAM though nothing"
+                    f" needed it after step {self.ram[name]}",
+                )
             self._hold(index, name)
         during = self.resident_bytes + op.workspace_bytes
         for written, read in op.in_place.items():
@@ -205,8 +211,7 @@ class _Board:
         self._drop(name)
 
     def _hold(self, index: int, name: str) -> None:
-        if name not in self.ram:
-            self.resident_bytes += self._counted_bytes[name]
+        self.resident_bytes += self._counted_bytes[name]
         self.ram[name] = index
 
     def _drop(self, name: str) -> None:
