@@ -109,7 +109,7 @@ class _Available:
     graph: CostedGraph
     ram: set[str] = field(default_factory=set)
     storage: set[str] = field(default_factory=set)
-    done: list[Op] = field(default_factory=list)
+    done: dict[str, Op] = field(default_factory=dict)
 
     def extras(self) -> list[Step]:
         """Valid actions that get the step no further: recomputing, paging."""
@@ -117,7 +117,7 @@ class _Available:
         return [
             *(
                 Compute(op=op.name)
-                for op in self.done
+                for op in self.done.values()
                 if op.recomputable and self.ram.issuperset(op.reads)
             ),
             *(PageOut(tensor=name) for name in sorted(self.ram) if tensor[name].page_out),
@@ -130,7 +130,7 @@ class _Available:
                 op = next(op for op in self.graph.ops if op.name == action.op)
                 self.ram.update(op.writes)
                 self.ram.difference_update(op.in_place.values())
-                self.done.append(op)
+                self.done[op.name] = op
             case PageOut():
                 self.storage.add(action.tensor)
             case PageIn():
