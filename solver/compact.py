@@ -30,6 +30,7 @@ from solver.graph import PageCost
 from solver.liveness import with_frees
 from solver.problem import Problem
 from solver.program import Program, Sense
+from solver.referee import replay
 from solver.schedule import Compute, PageIn, PageOut, Step
 from solver.stages import stages_of
 
@@ -612,6 +613,9 @@ class CompactProgram:
                 if (stage, i) not in self.page_in:
                     return None
                 values[self.page_in[stage, i]] = 1.0
+        if self._budget_column is not None:
+            peak_bytes = replay(self.problem.graph, steps, self.problem.budget.covers).peak_bytes
+            values[self._budget_column] = peak_bytes / self._memory_scale
         for column, expression in self._derived:
             values[column] = max(0.0, math.fsum(values[c] * v for c, v in expression))
         return values if self.program.satisfied_by(values) else None

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from solver.compact import RESTRICTIONS, CompactProgram
 from solver.engine import Engine
 from solver.engine_messages import Bound, Finished, Incumbent, Said
+from solver.neighbourhoods import Improver
 from solver.options import SolverOptions
 from solver.problem import Problem
 from solver.referee import RefereeError, replay, verify
@@ -55,11 +57,10 @@ class Search:
     build_s: float = 0.0
     engine_version: str = ""
     restrictions: tuple[str, ...] = RESTRICTIONS
-    _values: list[float] | None = field(default=None, repr=False)
     _exact: bool = True
     _started: float = 0.0
 
-    def offer(self, steps: tuple[Step, ...], values: list[float] | None = None) -> None:
+    def offer(self, steps: tuple[Step, ...]) -> None:
         """Take a schedule if it is better. Raises :class:`RefereeError` if it is not valid."""
         if self.objective == "memory":
             result = replay(self.problem.graph, steps, self.problem.budget.covers)
@@ -73,8 +74,6 @@ class Search:
         )
         if self.value is None or value < self.value:
             self.value, self.steps = value, steps
-            if values is not None:
-                self._values = values
 
     def run(self, deadline: float) -> Ending:
         """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
@@ -94,26 +93,35 @@ class Search:
         began = time.monotonic()
         compact = CompactProgram(self.problem, self.objective, simplify=simplify)
         self.restrictions = compact.restrictions
-        self._exact, self._values = True, None
-        if self.steps is not None:
-            self._values = compact.values_of(self.steps)
+        self._exact = True
         self.build_s += time.monotonic() - began
         try:
             if not self._cut_relaxation(compact, deadline):
                 return "infeasible"
-            while not self.proven:
-                self.rounds += 1
-                wrong, finished = self._round(compact, deadline)
-                if self.proven:
-                    break
-                if finished.outcome == "infeasible" and self._exact:
-                    return "infeasible"
-                if time.monotonic() >= deadline or wrong is None:
-                    return "stopped"
-                self._rule_out(compact, wrong)
+            with self._improver(simplify=simplify) as improver:
+                while not self.proven:
+                    self.rounds += 1
+                    wrong, finished = self._round(compact, deadline, improver)
+                    if self.proven:
+                        break
+                    if finished.outcome == "infeasible" and self._exact:
+                        return "infeasible"
+                    if time.monotonic() >= deadline or wrong is None:
+                        return "stopped"
+                    self._rule_out(compact, wrong)
         except KeyboardInterrupt:
             return "stopped"
         return "proven"
+
+    @contextmanager
+    def _improver(self, *, simplify: bool) -> Iterator[Improver | None]:
+        """Beside the search where there is a thread for it and a schedule to begin with."""
+        if self.objective != "energy" or self.options.threads < 2 or not self.steps or self.proven:
+            yield None
+            return
+        engine = self.options.engine
+        with Improver(self.problem, self.steps, engine, simplify=simplify) as improver:
+            yield improver
 
     @property
     def proven(self) -> bool:
@@ -129,7 +137,9 @@ class Search:
         with Engine(self.options.engine) as engine:
             for _ in range(_MOST_RELAXATIONS):
                 relaxed: Incumbent | None = None
-                for said in self._minimise(engine, compact, deadline, relax=True):
+                for said in self._minimise(
+                    engine, compact, deadline, self.options.threads, relax=True
+                ):
                     if isinstance(said, Incumbent):
                         relaxed = said
                     if isinstance(said, Finished) and said.outcome == "infeasible":
@@ -143,7 +153,9 @@ class Search:
                     return True
         return True
 
-    def _round(self, compact: CompactProgram, deadline: float) -> tuple[Incumbent | None, Finished]:
+    def _round(
+        self, compact: CompactProgram, deadline: float, improver: Improver | None
+    ) -> tuple[Incumbent | None, Finished]:
         """One run of the engine; its best solution if the referee refused that, and how it ended.
 
         The engine will not look for what is worse than a solution it has, so a run in which it has
@@ -154,14 +166,20 @@ class Search:
         began = time.monotonic()
         patience = deadline
         with Engine(self.options.engine) as engine:
-            for said in self._minimise(engine, compact, deadline):
+            threads = self.options.threads - (improver is not None)
+            for said in self._minimise(engine, compact, deadline, threads):
+                if improver is not None and (better := improver.found()) is not None:
+                    self.offer(better)
                 match said:
                     case Bound():
                         self._raise_bound(compact, said.objective)
                     case Incumbent():
                         try:
-                            self.offer(compact.steps(said.values), said.values)
+                            steps = compact.steps(said.values)
+                            self.offer(steps)
                             wrong = None
+                            if improver is not None:
+                                improver.offer(steps)
                         except RefereeError:
                             wrong = said
                             now = time.monotonic()
@@ -174,15 +192,21 @@ class Search:
         return wrong, finished
 
     def _minimise(
-        self, engine: Engine, compact: CompactProgram, deadline: float, *, relax: bool = False
+        self,
+        engine: Engine,
+        compact: CompactProgram,
+        deadline: float,
+        threads: int,
+        *,
+        relax: bool = False,
     ) -> Iterator[Said]:
         scale = compact.constant or self.value or compact.unit
         for said in engine.minimise(
             compact.program,
             # A hair under the asked gap: rounding must not leave the proof just short of it.
             absolute_gap=0.999 * self.options.gap * scale / compact.unit,
-            threads=self.options.threads,
-            start=None if relax else self._start(compact),
+            threads=threads,
+            start=None if relax or self.steps is None else compact.values_of(self.steps),
             deadline=deadline,
             relax=relax,
         ):
@@ -202,12 +226,6 @@ class Search:
         if self.objective == "memory":
             return round(compact.value(solution.objective))
         return self.problem.budget.ram_bytes
-
-    def _start(self, compact: CompactProgram) -> list[float] | None:
-        if self._values is None:
-            return None
-        missing = len(compact.program.cost) - len(self._values)
-        return [*self._values, *([0.0] * missing)]
 
     def _rule_out(self, compact: CompactProgram, solution: Incumbent) -> None:
         """Make what is wrong with ``solution`` count.
