@@ -71,7 +71,7 @@ class Improver:
 
     def _improve(self) -> None:
         chance = random.Random(0)  # noqa: S311
-        vicinity = _Vicinity(CompactProgram(self._problem, simplify=self._simplify))
+        vicinity = Vicinity(CompactProgram(self._problem, simplify=self._simplify))
         most_free = _FIRST_FREE
         while not self._stopped.is_set():
             offered, self._offered = self._offered, None
@@ -94,7 +94,7 @@ class Improver:
                 most_free = min(len(vicinity.places), most_free * 5 // 4)
 
 
-class _Vicinity:
+class Vicinity:
     """A solution of a program, and what is near it. ``better`` is the schedule of the last solution
     that :meth:`explore` moved to."""
 

@@ -57,6 +57,7 @@ class Search:
     build_s: float = 0.0
     engine_version: str = ""
     restrictions: tuple[str, ...] = RESTRICTIONS
+    _rank: tuple[float, int] | None = None
     _exact: bool = True
     _started: float = 0.0
 
@@ -72,8 +73,10 @@ class Search:
         value = {"energy": result.energy_j, "time": result.time_s}.get(
             self.objective, result.peak_bytes
         )
-        if self.value is None or value < self.value:
-            self.value, self.steps = value, steps
+        # Of two that are as good, the one that wears the storage less.
+        rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
+        if self._rank is None or rank < self._rank:
+            self.value, self.steps, self._rank = value, steps, rank
 
     def run(self, deadline: float) -> Ending:
         """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
