@@ -194,7 +194,10 @@ class _Gurobi(_Engine):
     """Gurobi, if its user has it: incumbents and bounds are known when it is done."""
 
     def __init__(self) -> None:
-        super().__init__(mip.GUROBI)
+        try:
+            super().__init__(mip.GUROBI)
+        except FileNotFoundError:
+            sys.exit("Gurobi is not installed where GUROBI_HOME says or libraries are found")
 
     def version(self) -> str:
         return "Gurobi"
