@@ -7,8 +7,8 @@ RUN := $(VENV)/bin/python
 .PHONY: demo test check setup test-setup system-packages lock clean
 
 demo: setup
-	$(RUN) cli.py profile --device local --model resnet8 --batch 32
-	$(RUN) cli.py solve --profile local --model resnet8 --batch 32 --ram-budget 50% \
+	$(RUN) cli.py profile --device local --model dscnn --batch 32
+	$(RUN) cli.py solve --profile local --model dscnn --batch 32 --ram-budget 50% \
 		--time-limit 45 --pictures results/pictures
 
 test: test-setup system-packages
