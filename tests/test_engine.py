@@ -51,12 +51,12 @@ def _two_of_weight_two() -> Program:
 
 
 def _market_split() -> Program:
-    """Cornuéjols and Dawande (IPCO 1998): four rows of forty numbers, each to be halved as well as
+    """Cornuéjols and Dawande (IPCO 1998): six rows of fifty numbers, each to be halved as well as
     can be. Far beyond branch and bound in any time that a test has, and solutions are easy."""
     chance = random.Random(4)
     program = Program()
-    columns = [program.column() for _ in range(40)]
-    for _ in range(4):
+    columns = [program.column() for _ in range(50)]
+    for _ in range(6):
         numbers = [float(chance.randrange(1, 100)) for _ in columns]
         over = program.column(cost=1.0, upper=1e4, integer=False)
         under = program.column(cost=1.0, upper=1e4, integer=False)
@@ -108,9 +108,9 @@ def test_a_program_grows_between_runs(name: EngineName) -> None:
 
 def test_highs_begins_with_the_start() -> None:
     program = _market_split()
-    start = [float(k % 2) for k in range(40)]
+    start = [float(k % 2) for k in range(50)]
     for row in program.rows:
-        weighed = zip(row.coefficients[:40], start[:40], strict=True)
+        weighed = zip(row.coefficients[:50], start[:50], strict=True)
         excess = sum(c * x for c, x in weighed) - row.right_side
         start += [max(excess, 0.0), max(-excess, 0.0)]
     with Engine("highs") as engine:
