@@ -11,7 +11,7 @@ __all__ = ["solve"]
 
 
 def __getattr__(name: str) -> Any:
-    # What a solve needs takes a while to import; who wants only a part of the package need not wait.
+    # What a solve needs takes a while to import: who wants only a part need not wait.
     if name == "solve":
         from solver.published_call import solve
 

@@ -79,19 +79,6 @@ class Problem:
         return [self.budget.rematerialization and op.recomputable for op in self.graph.ops]
 
     @cached_property
-    def footprint(self) -> list[int]:
-        """Bytes in RAM that each op needs by itself: reads, writes, workspace."""
-        result = []
-        for k, op in enumerate(self.graph.ops):
-            shared = sum(
-                min(self.size[self.tensor_index[w]], self.size[self.tensor_index[r]])
-                for w, r in op.in_place.items()
-            )
-            touched = {*self.reads[k], *self.writes[k]}
-            result.append(sum(self.size[i] for i in touched) - shared + op.workspace_bytes)
-        return result
-
-    @cached_property
     def least_energy_j(self) -> float:
         """Of computing every op once: no schedule uses less."""
         return math.fsum(op.energy_j for op in self.graph.ops)

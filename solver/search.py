@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from solver.compact import RESTRICTIONS, CompactProgram
+from solver.compact import CompactProgram
+from solver.compact_columns import RESTRICTIONS
 from solver.engine import Engine
 from solver.engine_messages import Bound, Finished, Incumbent, Said
 from solver.neighbourhoods import Improver

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import version
 
-from solver import compact
 from solver.advice import advise
 from solver.baselines import keep_everything, page_everything
+from solver.compact_columns import COVERS
 from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph
 from solver.greedy import greedy_schedule
@@ -97,7 +97,7 @@ def _common(search: Search, started: float) -> dict[str, object]:
         "graph": graph.name,
         "energy_source": graph.energy_source,
         "budget": search.problem.budget,
-        "bound_covers": compact.COVERS,
+        "bound_covers": COVERS,
         "restrictions": search.restrictions,
         "solver": SolverRecord(
             engine=search.options.engine if engine else "none",
