@@ -1,1 +1,1 @@
-"""Finds out what everything costs: transports, toolchains, meters, C kernels, trials, statistics."""
+"""Finds out what everything costs: transports, meters, C kernels, trials, statistics."""

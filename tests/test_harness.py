@@ -20,7 +20,6 @@ from tests.measuring_support import (
     write_tree,
 )
 
-
 HEAD = "joulewright-plan 1\narena bytes=65536\n"
 RELU = (
     "op id=0 copies=1 first=0 min_ns=1000000 max_ns=4000000 kind=relu.forward attributes=16"

@@ -27,7 +27,6 @@ from tests.measuring_support import (
     write_tree,
 )
 
-
 MS = 1_000_000
 
 

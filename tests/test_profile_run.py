@@ -38,7 +38,6 @@ from tests.measuring_support import (
     tiny_step,
 )
 
-
 SPECS = (SMALL, LARGE, UPDATE)
 QUICK = ProfileOptions(
     blocks=3, min_window_s=0.002, storage=False, step_windows=1, idle_s=0.005, poll_interval_s=0.05

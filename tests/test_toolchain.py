@@ -17,7 +17,6 @@ from profiler.transports.local import LocalTransport
 from profiler.transports.ssh import SshTransport
 from tests.sshd_support import Sshd
 
-
 PLAIN = NativeToolchain(kind="native", flags=("-O0",), matmul="in-tree")
 
 KERNEL = """

@@ -23,7 +23,6 @@ from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
 from tests.sshd_support import Network, Sshd, make_key
 
-
 ROOT = Path(__file__).parent.parent
 
 AWKWARD = [
