@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from solver.baselines import keep_everything
+from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph, Op, PageCost, Phase, Place, Tensor, TensorKind
-from solver.schedule import Compute, Free, PageIn, PageOut, Step
+from solver.referee import replay
+from solver.schedule import Budget, Compute, Free, PageIn, PageOut, Step
 
 
 def op(
@@ -136,7 +139,7 @@ def training_chain(layers: int, *, seed: int = 1, energy_unit_j: float = 1.0) ->
 
     def add(name: str, reads: Sequence[str], written: str, kind: TensorKind, phase: Phase) -> None:
         size = chance.randrange(16, 200)
-        page = (size * 0.011, size * chance.uniform(0.02, 0.06) * energy_unit_j)
+        page = (size * 0.02, size * chance.uniform(0.005, 0.03) * energy_unit_j)
         tensors.append(tensor(written, size, kind=kind, page_out=page, page_in=page))
         ops.append(
             op(
@@ -157,3 +160,22 @@ def training_chain(layers: int, *, seed: int = 1, energy_unit_j: float = 1.0) ->
         add(f"b{k}", [gradient, *reads_of[k]], f"g{k}", "gradient", "backward")
         gradient = f"g{k}"
     return graph(ops, tensors, name=f"chain of {layers} layers")
+
+
+def hard_problem() -> tuple[CostedGraph, Budget]:
+    """120 ops of which nobody proves the optimum in the time that a test has."""
+    problem = training_chain(60)
+    return problem, tight(problem, 0.05)
+
+
+def unconstrained_peak(problem: CostedGraph) -> int:
+    """Bytes that keeping everything takes."""
+    return replay(problem, keep_everything(problem)).peak_bytes
+
+
+def tight(problem: CostedGraph, share: float, **others: object) -> Budget:
+    """A budget ``share`` of the way from the least that any schedule needs to what keeping
+    everything takes; ``others`` are further fields of it."""
+    least, _ = least_ram_bytes(problem)
+    ram_bytes = least + int(share * (unconstrained_peak(problem) - least))
+    return Budget.model_validate({"ram_bytes": ram_bytes, **others})

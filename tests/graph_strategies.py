@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from solver.baselines import keep_everything
 from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph, Op, PageCost, Tensor
-from solver.referee import replay
 from solver.schedule import Budget, Compute, PageIn, PageOut, Step
+from tests.graph_examples import unconstrained_peak
 
 _SUFFIXES = st.sampled_from(["a", "a", "a", "ab"])
 _FREE_OF_COST = PageCost(time_s=0.0, energy_j=0.0)
@@ -95,11 +94,6 @@ def _is_interesting(graph: CostedGraph) -> bool:
     """There is something to save, and exhaustive search (2^tensors in storage) takes a moment."""
     pageable = sum(1 for tensor in graph.tensors if tensor.page_out)
     return pageable <= 5 and least_ram_bytes(graph)[0] < unconstrained_peak(graph)
-
-
-def unconstrained_peak(graph: CostedGraph) -> int:
-    """Bytes that keeping everything takes."""
-    return replay(graph, keep_everything(graph)).peak_bytes
 
 
 @dataclass
