@@ -9,7 +9,7 @@ RUN := $(VENV)/bin/python
 demo: setup
 	$(RUN) cli.py profile --device local --model dscnn --batch 32
 	$(RUN) cli.py solve --profile local --model dscnn --batch 32 --ram-budget 50% \
-		--time-limit 45 --pictures results/pictures
+		--time-limit 60 --pictures results/pictures
 
 test: test-setup system-packages
 	$(RUN) -m pytest
