@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from pathlib import Path
+from signal import Signals
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
 
@@ -111,6 +112,8 @@ class Engine:
 
     def _death(self) -> EngineError:
         code = self._process.wait()
+        if code < 0:  # what a C library has to say of its crash is no sentence
+            return EngineError(f"the {self._name} process was ended by {Signals(-code).name}")
         assert self._process.stderr is not None
         last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
         reason = f": {last[0]}" if last else ""

@@ -166,6 +166,10 @@ class _Cbc(_Engine):
 
     def __init__(self) -> None:
         super().__init__(mip.CBC)
+        from mip import cbc
+
+        # CBC crashes when it is to strengthen cliques where every row is empty.
+        cbc.cbc_set_parameter(self.model.solver, "clqstr", "off")
 
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:
         slice_s = self._FIRST_SLICE_S
