@@ -80,6 +80,8 @@ def _exit_code(error: Exception) -> int | None:
         return exit_codes.USAGE
     if isinstance(error, errors.ProfilerError):
         return exit_codes.MEASUREMENT_INVALID
+    if isinstance(error, RuntimeError) and type(error).__name__ == "EngineError":
+        return exit_codes.INTERNAL_ERROR
     # DocumentError, ModelError, CostingError, QuantityError, …: each a ValueError of the project's
     # own. A ValueError of Python's own is a defect.
     if isinstance(error, ValueError) and type(error) is not ValueError:

@@ -189,6 +189,14 @@ def test_a_full_results_directory_is_a_clear_sentence(
     assert "taken" in capsys.readouterr().err
 
 
+def test_an_engine_that_is_not_there_is_a_sentence_not_a_traceback(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--ram-budget", "70%", "--engine", "gurobi")
+    assert run("solve", "--graph", str(graph_file), *options) == 1
+    assert "gurobi" in capsys.readouterr().err.splitlines()[-1]
+
+
 def test_the_published_call_works_with_its_published_parameters() -> None:
     from solver import solve
 
