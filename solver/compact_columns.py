@@ -64,7 +64,7 @@ class CompactColumns:
         self.page_out: dict[int, int] = {}
 
         least = {"energy": problem.least_energy_j, "time": problem.least_time_s}.get(minimise, 0.0)
-        self.unit = least / _SCALED_LEAST_COST if least > 0 else 1.0
+        self.unit = (least or self._dearest_page()) / _SCALED_LEAST_COST or 1.0
         self.constant = least
         # Memory rows are in multiples of what all sizes share, scaled so that a unit of violation
         # stands well above the engines' feasibility tolerance of 1e-6.
@@ -78,6 +78,14 @@ class CompactColumns:
                 cost=1.0, upper=problem.budget.ram_bytes / self.memory_scale, integer=False
             )
         self._add_columns()
+
+    def _dearest_page(self) -> float:
+        """What is scaled by where computing costs nothing."""
+        costs = [c for t in self.problem.graph.tensors for c in (t.page_out, t.page_in) if c]
+        return max(
+            (cost.time_s if self.minimise == "time" else cost.energy_j for cost in costs),
+            default=0.0,
+        )
 
     def _find_staying(self) -> list[int]:
         """For each tensor that is never given up, the last stage that finds it in RAM; -1 for the

@@ -309,7 +309,19 @@ def test_decisions_do_not_depend_on_the_scale_of_energy(energy_unit_j: float) ->
     assert in_joules.status == in_others.status == "optimal"
     assert in_joules.steps == in_others.steps
     assert in_joules.energy_j is not None
-    assert in_others.energy_j == pytest.approx(in_joules.energy_j * energy_unit_j)
+    assert in_others.energy_j == pytest.approx(in_joules.energy_j * energy_unit_j, rel=1e-9, abs=0)
+
+
+def test_where_computing_costs_nothing_paging_is_spared_at_any_scale() -> None:
+    def least_paging_j(energy_unit_j: float) -> float:
+        problem = training_chain(7, seed=2, energy_unit_j=energy_unit_j)
+        free_ops = tuple(op.model_copy(update={"energy_j": 0.0}) for op in problem.ops)
+        problem = CostedGraph(name="free", ops=free_ops, tensors=problem.tensors)
+        return _optimum_j(problem, tight(problem, 0.4, rematerialization=False))
+
+    in_joules = least_paging_j(1.0)
+    assert in_joules > 0
+    assert least_paging_j(1e-9) == pytest.approx(in_joules * 1e-9, rel=1e-9, abs=0)
 
 
 def test_the_less_time_the_more_energy() -> None:
