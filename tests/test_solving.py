@@ -314,10 +314,10 @@ def test_decisions_do_not_depend_on_the_scale_of_energy(energy_unit_j: float) ->
 
 def test_where_computing_costs_nothing_paging_is_spared_at_any_scale() -> None:
     def least_paging_j(energy_unit_j: float) -> float:
-        problem = training_chain(7, seed=2, energy_unit_j=energy_unit_j)
+        problem = training_chain(10, seed=3, energy_unit_j=energy_unit_j)
         free_ops = tuple(op.model_copy(update={"energy_j": 0.0}) for op in problem.ops)
         problem = CostedGraph(name="free", ops=free_ops, tensors=problem.tensors)
-        return _optimum_j(problem, tight(problem, 0.4, rematerialization=False))
+        return _optimum_j(problem, tight(problem, 0.3, rematerialization=False))
 
     in_joules = least_paging_j(1.0)
     assert in_joules > 0
