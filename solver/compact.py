@@ -156,6 +156,15 @@ class CompactProgram(CompactRows):
         """Of the program's objective, in joules, seconds or bytes."""
         return self.constant + objective * self.unit
 
+    def bound(self, objective: float) -> float:
+        """What a lower bound on the program's objective proves, in joules, seconds or bytes. No
+        schedule takes a fraction of what all sizes share."""
+        value = self.value(objective)
+        if self.minimise != "memory":
+            return value
+        tolerance = 1e-5 * self.unit
+        return math.ceil((value - tolerance) / self.grain) * self.grain
+
     def steps(self, values: Sequence[float]) -> tuple[Step, ...]:
         """The schedule of a solution."""
         graph, problem = self.problem.graph, self.problem

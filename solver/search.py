@@ -16,7 +16,7 @@ from solver.engine_messages import Bound, Finished, Incumbent, Said
 from solver.neighbourhoods import Improver
 from solver.options import SolverOptions
 from solver.problem import Problem
-from solver.referee import RefereeError, replay, verify
+from solver.referee import RefereeError, Replay, replay, verify
 from solver.schedule import Step
 
 Objective: TypeAlias = Literal["energy", "time", "memory"]
@@ -62,7 +62,7 @@ class Search:
     _exact: bool = True
     _started: float = 0.0
 
-    def offer(self, steps: tuple[Step, ...]) -> None:
+    def offer(self, steps: tuple[Step, ...]) -> Replay:
         """Take a schedule if it is better. Raises :class:`RefereeError` if it is not valid."""
         if self.objective == "memory":
             result = replay(self.problem.graph, steps, self.problem.budget.covers)
@@ -78,6 +78,7 @@ class Search:
         rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
         if self._rank is None or rank < self._rank:
             self.value, self.steps, self._rank = value, steps, rank
+        return result
 
     def run(self, deadline: float) -> Ending:
         """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
@@ -178,14 +179,8 @@ class Search:
                     case Bound():
                         self._raise_bound(compact, said.objective)
                     case Incumbent():
-                        try:
-                            steps = compact.steps(said.values)
-                            self.offer(steps)
-                            wrong = None
-                            if improver is not None:
-                                improver.offer(steps)
-                        except RefereeError:
-                            wrong = said
+                        wrong = None if self._holds(compact, said, improver) else said
+                        if wrong is not None:
                             now = time.monotonic()
                             patience = min(patience, now + max(_LEAST_PATIENCE_S, now - began))
                     case Finished():
@@ -194,6 +189,20 @@ class Search:
                 if self.proven or (wrong is not None and time.monotonic() > patience):
                     break
         return wrong, finished
+
+    def _holds(
+        self, compact: CompactProgram, solution: Incumbent, improver: Improver | None
+    ) -> bool:
+        """Take the schedule of a solution if it is valid. False if it is not, or needs more RAM
+        than the solution says, which is no fault of a schedule where memory is the objective."""
+        steps = compact.steps(solution.values)
+        try:
+            result = self.offer(steps)
+        except RefereeError:
+            return False
+        if improver is not None:
+            improver.offer(steps)
+        return result.peak_bytes <= self._budget_of(compact, solution)
 
     def _minimise(
         self,
@@ -219,7 +228,7 @@ class Search:
 
     def _raise_bound(self, compact: CompactProgram, objective: float) -> None:
         if self._exact:
-            self.bound = max(self.bound or 0.0, compact.value(objective))
+            self.bound = max(self.bound or 0.0, compact.bound(objective))
 
     def _report(self) -> None:
         elapsed_s = time.monotonic() - self._started
