@@ -49,7 +49,10 @@ def solve(arguments: Namespace, console: Console) -> int:
         rematerialization=not arguments.no_remat,
     )
     options = SolverOptions(
-        arguments.engine, arguments.gap, arguments.threads, arguments.time_limit
+        engine=arguments.engine,
+        gap=arguments.gap,
+        threads=arguments.threads,
+        time_limit_s=arguments.time_limit,
     )
     with _Status(console) as status:
         schedule = solve_graph(graph, budget, options, status)

@@ -22,13 +22,18 @@ Size: TypeAlias = Annotated[int, Field(ge=0)]
 
 
 class PageCost(StrictModel):
-    """Of moving one tensor once between RAM and storage."""
+    """Of moving one tensor once between RAM and storage. Intervals, here and below, are those of
+    the profile (95 %), absent where it states none."""
 
     time_s: NonNegative
     energy_j: NonNegative
+    time_s_interval: tuple[NonNegative, NonNegative] | None = None
+    energy_j_interval: tuple[NonNegative, NonNegative] | None = None
 
 
 class Op(StrictModel):
+    """``cost_key`` names what the cost was measured as: ops with the same key share one figure."""
+
     name: str
     kind: str
     phase: Phase
@@ -39,6 +44,9 @@ class Op(StrictModel):
     workspace_bytes: Size = 0
     recomputable: bool = True
     in_place: Mapping[str, str] = Field(default_factory=dict)
+    time_s_interval: tuple[NonNegative, NonNegative] | None = None
+    energy_j_interval: tuple[NonNegative, NonNegative] | None = None
+    cost_key: str | None = None
 
 
 class Tensor(StrictModel):
@@ -53,12 +61,14 @@ class Tensor(StrictModel):
 
 class CostedGraph(StrictModel):
     """``energy_source`` repeats what the profile said of its figures; absent in graphs that state
-    none. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are remarks of who wrote it;
+    none. ``asynchronous_transfers``: the storage has DMA, so that a transfer can run beside ops,
+    one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are remarks of who wrote it;
     they are recomputed here, never trusted."""
 
     schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
     name: str
     energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
+    asynchronous_transfers: bool = False
     unconstrained_peak_bytes: Size | None = None
     floor_bytes: Size | None = None
     notes: tuple[str, ...] = ()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from solver.engine import EngineName
+
+FormulationName: TypeAlias = Literal["auto", "compact", "poet", "retention"]
+Order: TypeAlias = Literal["auto", "given", "free"]
 
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """``gap`` is relative to the schedule's energy; ``time_limit_s`` is wall time, or None."""
+    """``gap`` is relative to the schedule's energy; ``time_limit_s`` is wall time, or None.
+    ``order`` says whether first executions keep the graph's order; ``auto`` searches other orders
+    where that pays."""
 
+    formulation: FormulationName = "auto"
+    order: Order = "auto"
     engine: EngineName = "highs"
     gap: float = 0.001
     threads: int = 2

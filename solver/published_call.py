@@ -49,5 +49,7 @@ def solve(
         paging=paging,
         rematerialization=remat,
     )
-    options = SolverOptions(engine, gap, solve_threads, time_limit_s)
+    options = SolverOptions(
+        engine=engine, gap=gap, threads=solve_threads, time_limit_s=time_limit_s
+    )
     return solve_graph(graph, budget, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -16,18 +17,34 @@ Coverage: TypeAlias = Literal["all", "activations"]
 
 
 class Compute(StrictModel):
+    """``address`` gives the offset in the arena of each written tensor that counts against the
+    budget, ``workspace_address`` that of the op's workspace; both absent until addresses are
+    planned, and where there are no such bytes."""
+
     do: Literal["compute"] = "compute"
     op: str
+    address: Mapping[str, Size] | None = None
+    workspace_address: Size | None = None
 
 
 class PageOut(StrictModel):
+    """Asynchronous: the transfer begins when this step is reached and those before it on the
+    channel have ended, and goes on beside what follows. The copy in storage is valid from its end;
+    a step that frees the tensor or writes over its bytes waits for that."""
+
     do: Literal["page_out"] = "page_out"
     tensor: str
+    asynchronous: bool = False
 
 
 class PageIn(StrictModel):
+    """Asynchronous: as a page-out; the tensor takes its bytes from this step on, and the first step
+    that needs it (reads it, pages it out, frees it) waits for the transfer's end."""
+
     do: Literal["page_in"] = "page_in"
     tensor: str
+    asynchronous: bool = False
+    address: Size | None = None
 
 
 class Free(StrictModel):
@@ -39,11 +56,13 @@ Step: TypeAlias = Annotated[Compute | PageOut | PageIn | Free, Field(discriminat
 
 
 class Budget(StrictModel):
-    """What the schedule had to keep to. ``deadline_s`` is absent where time did not matter."""
+    """What the schedule had to keep to. ``deadline_s`` is absent where time did not matter; with
+    ``instantaneous_paging`` transfers count no time against it, which is POET's accounting."""
 
     ram_bytes: Size
     covers: Coverage = "all"
     deadline_s: NonNegative | None = None
+    instantaneous_paging: bool = False
     paging: bool = True
     rematerialization: bool = True
 
@@ -65,7 +84,10 @@ class Schedule(StrictModel):
     """``status`` says how the search ended: ``optimal`` is proven within the asked gap.
 
     ``energy_bound_j`` is proven for every schedule that ``bound_covers`` describes; what it leaves
-    out stands in ``restrictions``. An infeasible problem has no steps and names in
+    out stands in ``restrictions``; ``any_order_bound_j`` is proven for every schedule whatever.
+    ``chosen`` says which methods were used and why. ``resident_address`` gives the offset in the
+    arena of each counted tensor that is in RAM when the step begins; ``arena_bound_bytes`` is what
+    no arena for these steps can be smaller than. An infeasible problem has no steps and names in
     ``smallest_ram_bytes`` or ``smallest_deadline_s`` what would do, and the op that sets it.
     """
 
@@ -79,6 +101,8 @@ class Schedule(StrictModel):
     time_s: NonNegative | None = None
     peak_bytes: Size | None = None
     arena_bytes: Size | None = None
+    arena_bound_bytes: Size | None = None
+    any_order_bound_j: NonNegative | None = None
     bytes_written_to_storage: Size | None = None
     solver: SolverRecord
     budget: Budget
@@ -87,5 +111,7 @@ class Schedule(StrictModel):
     smallest_ram_bytes: Size | None = None
     smallest_deadline_s: NonNegative | None = None
     limiting_op: str | None = None
+    chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    resident_address: Mapping[str, Size] | None = None
     steps: tuple[Step, ...] = ()

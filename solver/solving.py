@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import version
 
@@ -25,8 +25,10 @@ def solve_graph(
     budget: Budget,
     options: SolverOptions,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
+    starts: Iterable[tuple[Step, ...]] = (),
 ) -> Schedule:
-    """The schedule of least energy within ``budget``, verified by the referee.
+    """The schedule of least energy within ``budget``, verified by the referee. ``starts`` are
+    schedules to begin with, of a neighbouring problem perhaps: those that fit are used.
 
     Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
     ``no_solution``). Raises :class:`~solver.engine.EngineError`, and
@@ -35,7 +37,8 @@ def solve_graph(
     problem = Problem(graph, budget)
     started = time.monotonic()
     search = Search(problem, "energy", options, on_progress, bound=problem.least_energy_j)
-    _offer_if_valid(search, keep_everything(graph))
+    for start in (keep_everything(graph), *starts):
+        _offer_if_valid(search, start)
     ending: Ending = "infeasible"
     if not search.proven and not _hopeless(problem):
         first = greedy_schedule(problem) or page_everything(problem)
