@@ -62,8 +62,8 @@ class Tensor(StrictModel):
 class CostedGraph(StrictModel):
     """``energy_source`` repeats what the profile said of its figures; absent in graphs that state
     none. ``asynchronous_transfers``: the storage has DMA, so that a transfer can run beside ops,
-    one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are remarks of who wrote it;
-    they are recomputed here, never trusted."""
+    one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are remarks of who
+    wrote it; they are recomputed here, never trusted."""
 
     schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
     name: str
