@@ -147,11 +147,13 @@ class Memory(StrictModel):
 class Storage(StrictModel):
     """``path`` is a directory on the board (``~`` is its user's home), on the medium that pages go
     to; ``driver`` names the firmware's driver on a microcontroller. ``page_bytes`` is the unit in
-    which costs are counted. ``endurance_cycles`` is program-erase cycles a block."""
+    which costs are counted. ``endurance_cycles`` is program-erase cycles a block. ``dma``: a
+    controller moves the bytes, so that a transfer can run while the processor computes."""
 
     medium: Literal["sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "disk"]
     path: str | None = None
     driver: str | None = None
+    dma: bool = False
     page_bytes: Count = 4096
     erase_block_bytes: Count | None = None
     capacity_bytes: Count | None = None

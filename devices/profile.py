@@ -97,10 +97,12 @@ class PageCost(StrictModel):
 
 class StorageCosts(StrictModel):
     """Of moving one tensor between RAM and the board's storage. ``erase`` is per erase block, for
-    storage that must be erased before it is written."""
+    storage that must be erased before it is written. ``dma`` repeats what the board's description
+    says: transfers can run beside computing."""
 
     medium: str
     path: str | None = None
+    dma: bool = False
     page_bytes: Annotated[int, Field(ge=1)]
     erase_block_bytes: Annotated[int, Field(ge=1)] | None = None
     method: str

@@ -178,6 +178,7 @@ def _storage(run: RunResult) -> StorageCosts | None:
     return StorageCosts(
         medium=storage.medium,
         path=run.storage_directory,
+        dma=storage.dma,
         page_bytes=storage.page_bytes,
         method=method,
         read=fit_page_cost(reads, storage.page_bytes),

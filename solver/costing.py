@@ -16,6 +16,7 @@ from devices.operation import OpSpec
 from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
 from devices.published import published_flop
 from solver.graph import CostedGraph, PageCost
+from solver.page_intervals import page_in_intervals, page_out_intervals
 from solver.training.step import TrainingStep
 
 if TYPE_CHECKING:
@@ -68,15 +69,21 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
     predicted = _predictions(profile.name, measured, missing) if missing else ()
     for prediction in predicted:
         costs[prediction.spec] = _Cost(
-            prediction.time_s.median, prediction.energy_j.median, prediction.workspace_bytes
+            prediction.spec.key,
+            prediction.time_s,
+            prediction.energy_j,
+            prediction.workspace_bytes,
         )
     return CostingResult(_costed(step, profile, costs, len(predicted)), predicted)
 
 
 @dataclass(frozen=True)
 class _Cost:
-    time_s: float
-    energy_j: float
+    """``key`` names what was measured, or predicted; None where a rate says it all."""
+
+    key: str | None
+    time_s: Interval
+    energy_j: Interval
     workspace_bytes: int
 
 
@@ -89,13 +96,18 @@ def _measurements(profile: DeviceProfile) -> dict[OpSpec, _Cost]:
                 f"{profile.name}: {spec} has a time but no energy; profile the board again with a"
                 " meter, or with nominal_power_w in its description"
             )
-        found[spec] = _Cost(cost.time_s.median, cost.energy_j.median, operation.workspace_bytes)
+        found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
     return found
 
 
 def _at_rates(rates: ComputeRates, spec: OpSpec) -> _Cost:
     flop = published_flop(spec)
-    return _Cost(flop / rates.flop_per_s, flop / rates.flop_per_j, workspace_bytes=0)
+    return _Cost(
+        None,
+        Interval.exact(flop / rates.flop_per_s),
+        Interval.exact(flop / rates.flop_per_j),
+        workspace_bytes=0,
+    )
 
 
 # --- prediction -------------------------------------------------------------------------------
@@ -151,11 +163,11 @@ def _fitted(scope: str, measured: Mapping[OpSpec, _Cost]) -> _Group | None:
     members = [
         spec
         for spec in _members(scope, measured)
-        if measured[spec].time_s > 0 and measured[spec].energy_j > 0
+        if measured[spec].time_s.median > 0 and measured[spec].energy_j.median > 0
     ]
     try:
-        time = fit(members, [measured[spec].time_s for spec in members])
-        energy = fit(members, [measured[spec].energy_j for spec in members])
+        time = fit(members, [measured[spec].time_s.median for spec in members])
+        energy = fit(members, [measured[spec].energy_j.median for spec in members])
     except PredictionError:
         return None
     return _Group(f"{len(members)} measured {scope or 'operations of all kinds'}", time, energy)
@@ -184,37 +196,53 @@ def _costed(
         ops.append(
             op.model_copy(
                 update={
-                    "time_s": cost.time_s,
-                    "energy_j": cost.energy_j,
+                    "time_s": cost.time_s.median,
+                    "energy_j": cost.energy_j.median,
                     "workspace_bytes": cost.workspace_bytes,
+                    "time_s_interval": _ends(cost.time_s),
+                    "energy_j_interval": _ends(cost.energy_j),
+                    "cost_key": cost.key,
                 }
             )
         )
-    tensors = [
-        tensor.model_copy(update=_page_costs(profile.storage, tensor.bytes))
-        for tensor in uncosted.tensors
-    ]
+    sizes = {tensor.bytes for tensor in uncosted.tensors}
+    page_costs = {size_bytes: _page_costs(profile.storage, size_bytes) for size_bytes in sizes}
+    tensors = [tensor.model_copy(update=page_costs[tensor.bytes]) for tensor in uncosted.tensors]
     return CostedGraph(
         name=f"{uncosted.name}, on {profile.name}",
         energy_source=profile.energy_source,
+        asynchronous_transfers=profile.storage is not None and profile.storage.dma,
         notes=tuple(_notes(step, profile, predictions)),
         ops=tuple(ops),
         tensors=tuple(tensors),
     )
 
 
+def _ends(interval: Interval) -> tuple[float, float] | None:
+    """None where there is only a figure."""
+    return (interval.low, interval.high) if interval.low < interval.high else None
+
+
 def _page_costs(storage: StorageCosts | None, size_bytes: int) -> dict[str, PageCost]:
     """None without storage, or where storage has no energies: such a tensor cannot be paged."""
     if storage is None:
         return {}
-    out_s, out_j = storage.write_cost(size_bytes)
-    in_s, in_j = storage.read_cost(size_bytes)
-    if out_j is None or in_j is None:
+    out, back = page_out_intervals(storage, size_bytes), page_in_intervals(storage, size_bytes)
+    if out.energy_j is None or back.energy_j is None:
         return {}
     return {
-        "page_out": PageCost(time_s=out_s, energy_j=out_j),
-        "page_in": PageCost(time_s=in_s, energy_j=in_j),
+        "page_out": _page_cost(out.time_s, out.energy_j),
+        "page_in": _page_cost(back.time_s, back.energy_j),
     }
+
+
+def _page_cost(time_s: Interval, energy_j: Interval) -> PageCost:
+    return PageCost(
+        time_s=time_s.median,
+        energy_j=energy_j.median,
+        time_s_interval=_ends(time_s),
+        energy_j_interval=_ends(energy_j),
+    )
 
 
 def _notes(step: TrainingStep, profile: DeviceProfile, predictions: int) -> Iterator[str]:
