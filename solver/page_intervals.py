@@ -1,0 +1,128 @@
+"""How sure the cost of paging one tensor is, from the sweep that its law was fitted to.
+
+The law is ``fixed + per_page · pages``, fitted to relative residuals. Of a tensor with cost c at
+p pages the regression leaves a relative standard error of s · √(1 + xᵀ(XᵀX)⁻¹x), x = (1/c, p/c),
+the rows of X being the same of the sweep's points: the parameters' uncertainty and the scatter
+about the law, s² = (sum of squared residuals)/(n - 2) (Draper and Smith, *Applied Regression
+Analysis*, section 3.1). Its 95 % end is Student's quantile times that. The points have intervals of
+their own, of errors that they may share (the state of the card, the temperature), which no fit to
+them shows: the root mean square of those is added in quadrature, as the GUM (JCGM 100:2008, 5.1.2)
+adds independent contributions. All of it is taken on a logarithmic scale, so that no cost falls
+below zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from devices.profile import Interval, PageCost, StorageCosts
+
+# Of the normal distribution: 97.5 % lie below it.
+_NORMAL_QUANTILE = 1.959964
+
+
+@dataclass(frozen=True)
+class PageIntervals:
+    """Of moving one tensor one way. ``energy_j`` is None where storage has no energies."""
+
+    time_s: Interval
+    energy_j: Interval | None
+
+
+def page_in_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
+    """The median is :meth:`StorageCosts.read_cost`."""
+    return _intervals(storage.read, storage.page_bytes, size_bytes)
+
+
+def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
+    """Erasing included, the errors of both being of one sign. The median is
+    :meth:`StorageCosts.write_cost`."""
+    write = _intervals(storage.write, storage.page_bytes, size_bytes)
+    if storage.erase is None or storage.erase_block_bytes is None:
+        return write
+    erase = _intervals(storage.erase, storage.erase_block_bytes, size_bytes)
+    energy_j = None
+    if write.energy_j is not None and erase.energy_j is not None:
+        energy_j = _sum(write.energy_j, erase.energy_j)
+    return PageIntervals(_sum(write.time_s, erase.time_s), energy_j)
+
+
+def _intervals(cost: PageCost, page_bytes: int, size_bytes: int) -> PageIntervals:
+    pages = math.ceil(size_bytes / page_bytes)
+    times = [
+        (math.ceil(point.bytes / page_bytes), point.time_s)
+        for point in cost.sweep
+        if point.time_s.median > 0
+    ]
+    time_s = _Law(cost.fixed_s, cost.per_page_s, cost.fit_error, times).at(pages)
+    if cost.fixed_j is None or cost.per_page_j is None:
+        return PageIntervals(time_s, None)
+    energies = [
+        (math.ceil(point.bytes / page_bytes), point.energy_j)
+        for point in cost.sweep
+        if point.energy_j is not None and point.energy_j.median > 0
+    ]
+    energy_j = _Law(cost.fixed_j, cost.per_page_j, cost.fit_error, energies).at(pages)
+    return PageIntervals(time_s, energy_j)
+
+
+@dataclass(frozen=True)
+class _Law:
+    """``points`` are what it was fitted to: pages, and the cost with its interval. ``fit_error`` is
+    what is known of the scatter where a profile states no points."""
+
+    fixed: float
+    per_page: float
+    fit_error: float
+    points: Sequence[tuple[int, Interval]]
+
+    def at(self, pages: int) -> Interval:
+        median = self.fixed + self.per_page * pages
+        if median <= 0:
+            return Interval.exact(median)
+        regression = self._regression(pages, median)
+        below, above = self._own_errors()
+        return Interval(
+            median=median,
+            low=median * math.exp(-math.hypot(regression, below)),
+            high=median * math.exp(math.hypot(regression, above)),
+        )
+
+    def _regression(self, pages: int, median: float) -> float:
+        """Half of the 95 % prediction interval, relative; two points leave no residuals."""
+        if not self.points:
+            return _NORMAL_QUANTILE * self.fit_error
+        freedom = len(self.points) - 2
+        if freedom < 1:
+            return 0.0
+        from scipy.special import stdtrit
+
+        x = np.array([count for count, _ in self.points], dtype=np.float64)
+        y = np.array([interval.median for _, interval in self.points])
+        residuals = (self.fixed + self.per_page * x) / y - 1.0
+        rows = np.column_stack([1.0 / y, x / y])
+        row = np.array([1.0, pages]) / median
+        leverage = float(row @ np.linalg.pinv(rows.T @ rows, hermitian=True) @ row)
+        variance = float(residuals @ residuals) / freedom
+        return float(stdtrit(freedom, 0.975)) * math.sqrt(variance * (1.0 + leverage))
+
+    def _own_errors(self) -> tuple[float, float]:
+        """Root mean square of the points' own half widths, relative: below and above."""
+        intervals = [interval for _, interval in self.points]
+        if not intervals:
+            return 0.0, 0.0
+        below = [math.log(i.median / i.low) if i.low > 0 else math.inf for i in intervals]
+        above = [math.log(i.high / i.median) for i in intervals]
+        return _root_mean_square(below), _root_mean_square(above)
+
+
+def _root_mean_square(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value * value for value in values) / len(values))
+
+
+def _sum(a: Interval, b: Interval) -> Interval:
+    return Interval(median=a.median + b.median, low=a.low + b.low, high=a.high + b.high)
