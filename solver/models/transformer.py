@@ -34,6 +34,16 @@ def transformer(batch: int) -> Network:
     return net
 
 
+def encoder(batch: int, blocks: int) -> Network:
+    """As many such blocks as one likes, one after the other: a family of graphs by size."""
+    net = Network(f"encoder{blocks}", batch)
+    x = net.input("hidden", batch, _SEQUENCE, _HIDDEN)
+    for number in range(1, blocks + 1):
+        x = _encoder_block(net, f"block{number}", x, net.relu)
+    net.mean_squared_error("loss", x, net.input("target", *x.shape))
+    return net
+
+
 def bert(batch: int) -> Network:
     """BERT-base, fine-tuned to classify sequences: pooler and classifier on the first token."""
     net = Network("bert", batch)
