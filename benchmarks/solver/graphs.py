@@ -40,7 +40,7 @@ POET_MODELS: Mapping[str, Callable[[str], CostedGraph]] = {
     "bert": poet_graphs.poet_bert,
 }
 
-# Names by size, for a plot of solve time against graph size. The largest encoder has about 2,500 ops.
+# Names by size, for a plot of solve time against it. The largest encoder has about 2,500 ops.
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "encoder": tuple(f"encoder-{blocks}-m4" for blocks in (1, 2, 4, 8, 16, 32, 41)),
     "resnet": tuple(f"resnet-{depth}-m4" for depth in (8, 20, 32, 56, 110)),
