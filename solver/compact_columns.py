@@ -9,9 +9,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from solver.graph import PageCost
 from solver.problem import Problem
 from solver.program import Program
+from solver.scaled_costs import ScaledCosts
 
 # What the bound of this formulation is a bound on.
 COVERS = "every schedule that keeps to the restrictions"
@@ -25,10 +25,6 @@ _NOT_BEFORE_UPDATES = "nothing is recomputed right before an update"
 _SMALL_STAY = "tensors of at most {small_bytes} bytes stay in RAM until their last possible use"
 # Of the budget: what a tensor may take at most to count as small, and what all small ones may.
 _SMALL, _SMALL_TOGETHER = 0.001, 0.02
-
-# Costs are scaled so that computing every op once costs this much: engines have absolute
-# tolerances, and joules can be 1e-4.
-_SCALED_LEAST_COST = 1000.0
 
 
 class CompactColumns:
@@ -63,9 +59,9 @@ class CompactColumns:
         self.page_in: dict[tuple[int, int], int] = {}
         self.page_out: dict[int, int] = {}
 
-        least = {"energy": problem.least_energy_j, "time": problem.least_time_s}.get(minimise, 0.0)
-        self.unit = (least or self._dearest_page()) / _SCALED_LEAST_COST or 1.0
-        self.constant = least
+        self._costs = ScaledCosts(problem, minimise)
+        self.unit = self._costs.unit
+        self.constant = self._costs.constant
         # Memory rows are in multiples of what all sizes share, scaled so that a unit of violation
         # stands well above the engines' feasibility tolerance of 1e-6.
         self.grain = math.gcd(*self.size, *self.footprint) or 1
@@ -78,14 +74,6 @@ class CompactColumns:
                 cost=1.0, upper=problem.budget.ram_bytes / self.memory_scale, integer=False
             )
         self._add_columns()
-
-    def _dearest_page(self) -> float:
-        """What is scaled by where computing costs nothing."""
-        costs = [c for t in self.problem.graph.tensors for c in (t.page_out, t.page_in) if c]
-        return max(
-            (cost.time_s if self.minimise == "time" else cost.energy_j for cost in costs),
-            default=0.0,
-        )
 
     def _find_staying(self) -> list[int]:
         """For each tensor that is never given up, the last stage that finds it in RAM; -1 for the
@@ -145,24 +133,14 @@ class CompactColumns:
                 standing[stage] += size
         return standing
 
-    def _cost(self, energy_j: float, time_s: float) -> float:
-        value = {"energy": energy_j, "time": time_s}.get(self.minimise, 0.0)
-        return value / self.unit
-
-    def _page_cost(self, cost: PageCost | None) -> float:
-        assert cost is not None
-        return self._cost(cost.energy_j, cost.time_s)
-
     def _add_columns(self) -> None:
         problem, program = self.problem, self.program
         last_use, last_recompute = self._last_useful_stages()
         self.standing = self._standing_bytes(last_use, last_recompute)
-        for k, op in enumerate(problem.graph.ops):
+        for k in range(self.op_count):
             for stage in range(k + 1, last_recompute[k] + 1):
                 if self._recomputes_in(stage):
-                    self.recompute[stage, k] = program.column(
-                        cost=self._cost(op.energy_j, op.time_s)
-                    )
+                    self.recompute[stage, k] = program.column(cost=self._costs.op[k])
         for i, tensor in enumerate(problem.graph.tensors):
             made = max(problem.producer[i], self.stays_until[i])
             uses = {stage for stage in self._stages_that_may_read(i) if stage >= made}
@@ -173,14 +151,12 @@ class CompactColumns:
                 must_page_out or (may_page_out and any(stage > made for stage in uses))
             ):
                 self.page_out[i] = program.column(
-                    cost=self._page_cost(tensor.page_out), lower=float(must_page_out)
+                    cost=self._costs.page_out[i], lower=float(must_page_out)
                 )
             if problem.can_page_in[i] and (i in self.page_out or problem.starts_in_storage[i]):
                 for stage in sorted(uses):
                     if stage > made:
-                        self.page_in[stage, i] = program.column(
-                            cost=self._page_cost(tensor.page_in)
-                        )
+                        self.page_in[stage, i] = program.column(cost=self._costs.page_in[i])
             self._add_retention(i, last_use[i], uses)
 
     def _last_useful_stages(self) -> tuple[list[int], list[int]]:

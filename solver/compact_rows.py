@@ -168,21 +168,14 @@ class CompactRows(CompactColumns):
             self.program.row(terms, "<", (budget - constant_bytes) / self.memory_scale)
 
     def _add_deadline(self, deadline_s: float) -> None:
-        graph = self.problem.graph
-        scale = deadline_s or 1.0
-        terms: Expression = []
+        problem, scale = self.problem, deadline_s or 1.0
         self._deadline_row = len(self.program.rows)
-        for (_, k), column in self.recompute.items():
-            terms.append((column, graph.ops[k].time_s / scale))
-        for (_, i), column in self.page_in.items():
-            cost = graph.tensors[i].page_in
-            assert cost is not None
-            terms.append((column, cost.time_s / scale))
-        for i, column in self.page_out.items():
-            cost = graph.tensors[i].page_out
-            assert cost is not None
-            terms.append((column, cost.time_s / scale))
-        self.program.row(terms, "<", (deadline_s - self.problem.least_time_s) / scale)
+        terms: Expression = [
+            *((c, problem.graph.ops[k].time_s / scale) for (_, k), c in self.recompute.items()),
+            *((c, problem.page_in_due_s[i] / scale) for (_, i), c in self.page_in.items()),
+            *((c, problem.page_out_due_s[i] / scale) for i, c in self.page_out.items()),
+        ]
+        self.program.row(terms, "<", (deadline_s - problem.least_time_s) / scale)
 
     # An engine may violate a row within its tolerance. Lowering the row's right side by what a
     # solution exceeded it by rules that out; the bound of what follows is no longer exact.

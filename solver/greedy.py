@@ -127,12 +127,16 @@ class _Run:
                 self._consumed_at[i] = k
         self._op_cost = [self._cost(op.energy_j, op.time_s) for op in self._ops]
         self._page_in_cost = [
-            self._page_cost(tensor.page_in) if possible else math.inf
-            for tensor, possible in zip(self._tensors, problem.can_page_in, strict=True)
+            self._page_cost(tensor.page_in, due_s) if possible else math.inf
+            for tensor, due_s, possible in zip(
+                self._tensors, problem.page_in_due_s, problem.can_page_in, strict=True
+            )
         ]
         self._page_out_cost = [
-            self._page_cost(tensor.page_out) if possible and rule.paging else math.inf
-            for tensor, possible in zip(self._tensors, problem.can_page_out, strict=True)
+            self._page_cost(tensor.page_out, due_s) if possible and rule.paging else math.inf
+            for tensor, due_s, possible in zip(
+                self._tensors, problem.page_out_due_s, problem.can_page_out, strict=True
+            )
         ]
         self._resident = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
         self._stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
@@ -295,8 +299,8 @@ class _Run:
     def _cost(self, energy_j: float, time_s: float) -> float:
         return energy_j + self._rule.seconds_worth_j * time_s
 
-    def _page_cost(self, cost: PageCost | None) -> float:
-        return math.inf if cost is None else self._cost(cost.energy_j, cost.time_s)
+    def _page_cost(self, cost: PageCost | None, due_s: float) -> float:
+        return math.inf if cost is None else self._cost(cost.energy_j, due_s)
 
 
 def _needed(problem: Problem, actions: Sequence[Step]) -> list[Step]:

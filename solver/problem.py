@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from solver.footprint import uncounted_tensors
-from solver.graph import CostedGraph
+from solver.graph import CostedGraph, PageCost
 from solver.schedule import Budget
 
 
@@ -73,6 +73,18 @@ class Problem:
             t.page_in is not None and (self.starts_in_storage[i] or self.can_page_out[i])
             for i, t in enumerate(self.graph.tensors)
         ]
+
+    @cached_property
+    def page_out_due_s(self) -> list[float]:
+        """Seconds that paging each tensor out counts against the deadline; 0 where it cannot be."""
+        return [self._due_s(tensor.page_out) for tensor in self.graph.tensors]
+
+    @cached_property
+    def page_in_due_s(self) -> list[float]:
+        return [self._due_s(tensor.page_in) for tensor in self.graph.tensors]
+
+    def _due_s(self, cost: PageCost | None) -> float:
+        return 0.0 if cost is None or self.budget.instantaneous_paging else cost.time_s
 
     @cached_property
     def recomputable(self) -> list[bool]:

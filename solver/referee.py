@@ -1,12 +1,17 @@
 """The referee: replays any schedule under the semantics of ``schedule/1`` and recomputes its
 energy, time and peak. It shares no code with the formulations; nothing leaves the solver without
 passing here.
+
+Time is that of a processor and of one channel to the storage. A synchronous transfer occupies both;
+an asynchronous one the channel alone, and whoever needs its end waits for it. Whether a schedule is
+valid, and what RAM it takes, does not depend on how long anything takes. Costs are those of ops and
+transfers by themselves: that one slows the other (both use the memory bus) is not in them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from solver.footprint import uncounted_tensors
@@ -26,9 +31,11 @@ class RefereeError(Exception):
 
 @dataclass(frozen=True)
 class Moment:
-    """One step as replayed: when it started, how long it took, what it cost, and the bytes in RAM
-    during it (workspace included) and after it. ``recomputation`` marks a compute step whose op
-    was done before."""
+    """One step as replayed: when it started, how long it kept the processor, what it cost, and the
+    bytes in RAM during it (workspace included) and after it. ``recomputation`` marks a compute step
+    whose op was done before. Before ``start_s`` the processor waited ``waited_s`` for transfers.
+    ``transfer_start_s`` and ``transfer_end_s`` say when the bytes of a page-in or page-out move,
+    which for an asynchronous one is beside the steps that follow; its own ``time_s`` is 0."""
 
     step: Step
     start_s: float
@@ -37,11 +44,26 @@ class Moment:
     bytes_during: int
     bytes_after: int
     recomputation: bool = False
+    waited_s: float = 0.0
+    transfer_start_s: float | None = None
+    transfer_end_s: float | None = None
+
+    @property
+    def transfer_s(self) -> float:
+        """Seconds that the channel was busy for this step."""
+        if self.transfer_start_s is None or self.transfer_end_s is None:
+            return 0.0
+        return self.transfer_end_s - self.transfer_start_s
 
 
 @dataclass(frozen=True)
 class Replay:
-    """The whole schedule as replayed; ``peak_step`` is the first step that reaches the peak."""
+    """The whole schedule as replayed; ``peak_step`` is the first step that reaches the peak.
+
+    ``time_s`` is when processor and channel have both ended. ``energy_j`` is the sum of all costs.
+    These are gross, what the board draws idle included, so that where a transfer overlaps with
+    computing the sum counts that share twice: it is if anything an overestimate.
+    """
 
     moments: tuple[Moment, ...]
     energy_j: float
@@ -49,6 +71,21 @@ class Replay:
     peak_bytes: int
     peak_step: int
     bytes_written_to_storage: int
+
+    @property
+    def hidden_s(self) -> float:
+        """Seconds of transfers that took no time of the step: the processor computed meanwhile."""
+        busy_s = math.fsum(
+            m.transfer_s + (m.time_s if isinstance(m.step, Compute) else 0.0) for m in self.moments
+        )
+        return max(0.0, busy_s - self.time_s)
+
+    def time_due_s(self, budget: Budget) -> float:
+        """What counts against the deadline of ``budget``: with instantaneous paging, computing
+        alone."""
+        if not budget.instantaneous_paging:
+            return self.time_s
+        return math.fsum(m.time_s for m in self.moments if isinstance(m.step, Compute))
 
 
 def replay(graph: CostedGraph, steps: Sequence[Step], covers: Coverage = "all") -> Replay:
@@ -60,7 +97,7 @@ def replay(graph: CostedGraph, steps: Sequence[Step], covers: Coverage = "all") 
     return Replay(
         moments=tuple(moments),
         energy_j=math.fsum(moment.energy_j for moment in moments),
-        time_s=board.clock_s,
+        time_s=board.clock.end_s,
         peak_bytes=moments[peak_step].bytes_during,
         peak_step=peak_step,
         bytes_written_to_storage=board.bytes_written,
@@ -76,9 +113,10 @@ def verify(graph: CostedGraph, steps: Sequence[Step], budget: Budget) -> Replay:
             f"{result.peak_bytes} bytes in RAM, the budget is {budget.ram_bytes}",
         )
     # A sum of thousands of doubles may differ in its last digits from the solver's.
-    if budget.deadline_s is not None and result.time_s > budget.deadline_s * (1 + 1e-9):
+    due_s = result.time_due_s(budget)
+    if budget.deadline_s is not None and due_s > budget.deadline_s * (1 + 1e-9):
         raise RefereeError(
-            len(steps), f"takes {result.time_s:.9g} s, the deadline is {budget.deadline_s:.9g} s"
+            len(steps), f"takes {due_s:.9g} s, the deadline is {budget.deadline_s:.9g} s"
         )
     for index, step in enumerate(steps):
         if not budget.paging and _pages_by_choice(graph, step):
@@ -111,36 +149,51 @@ class _Board:
         sources = [tensor for tensor in graph.tensors if tensor.name not in graph.producer]
         # Tensors in RAM, each with the step that last made, read or paged it out.
         self.ram = {tensor.name: -1 for tensor in sources if tensor.home != "storage"}
+        # Those of which an asynchronous page-out has begun since they came.
+        self._leaving: set[str] = set()
         self._storage = {tensor.name for tensor in sources if tensor.home == "storage"}
         self.resident_bytes = sum(self._counted_bytes[name] for name in self.ram)
         self._done: set[str] = set()
         self._last_action = -1
-        self.clock_s = 0.0
+        self.clock = _Clock()
         self.bytes_written = 0
 
     def execute(self, index: int, step: Step) -> Moment:
-        start_s = self.clock_s
         recomputation = False
         during = self.resident_bytes
-        cost = PageCost(time_s=0.0, energy_j=0.0)
+        energy_j = 0.0
         match step:
             case Compute():
                 op = self._op(index, step.op)
                 recomputation = op.name in self._done
                 during = self._compute(index, op)
-                cost = PageCost(time_s=op.time_s, energy_j=op.energy_j)
+                energy_j = op.energy_j
+                spell = self.clock.compute(op)
             case PageOut():
-                cost = self._page_out(index, step.tensor)
+                cost = self._page_out(index, step)
+                energy_j = cost.energy_j
+                spell = self.clock.page_out(step, cost)
             case PageIn():
-                cost = self._page_in(index, step.tensor)
+                cost = self._page_in(index, step)
+                energy_j = cost.energy_j
                 during = self.resident_bytes
+                spell = self.clock.page_in(step, cost)
             case Free():
                 self._free(index, step.tensor)
+                spell = self.clock.free(step.tensor)
         if not isinstance(step, Free):
             self._last_action = index
-        self.clock_s += cost.time_s
         return Moment(
-            step, start_s, cost.time_s, cost.energy_j, during, self.resident_bytes, recomputation
+            step,
+            spell.start_s,
+            spell.time_s,
+            energy_j,
+            during,
+            self.resident_bytes,
+            recomputation,
+            spell.waited_s,
+            spell.transfer_start_s,
+            spell.transfer_end_s,
         )
 
     def finish(self, end: int) -> None:
@@ -179,18 +232,24 @@ class _Board:
         self._done.add(op.name)
         return during
 
-    def _page_out(self, index: int, name: str) -> PageCost:
+    def _page_out(self, index: int, step: PageOut) -> PageCost:
+        name = step.tensor
         self._require_in_ram(index, name, "pages out")
+        self._require_dma(index, step)
         tensor = self._graph.tensor[name]
         if tensor.page_out is None:
             raise RefereeError(index, f"pages out {name!r}, which has no page-out cost")
         self.ram[name] = index
         self._storage.add(name)
+        if step.asynchronous:
+            self._leaving.add(name)
         self.bytes_written += tensor.bytes
         return tensor.page_out
 
-    def _page_in(self, index: int, name: str) -> PageCost:
+    def _page_in(self, index: int, step: PageIn) -> PageCost:
+        name = step.tensor
         tensor = self._tensor(index, name)
+        self._require_dma(index, step)
         if name in self.ram:
             raise RefereeError(index, f"pages in {name!r}, which is in RAM")
         if name not in self._storage:
@@ -202,7 +261,9 @@ class _Board:
 
     def _free(self, index: int, name: str) -> None:
         self._require_in_ram(index, name, "frees")
-        if self.ram[name] != self._last_action:
+        # How long an asynchronous page-out needs the tensor is for the clock to know: its free may
+        # stand anywhere, and waits where it stands too early.
+        if self.ram[name] != self._last_action and name not in self._leaving:
             raise RefereeError(
                 index,
                 f"frees {name!r} late: nothing needed it after step {self.ram[name]},"
@@ -216,6 +277,7 @@ class _Board:
 
     def _drop(self, name: str) -> None:
         del self.ram[name]
+        self._leaving.discard(name)
         self.resident_bytes -= self._counted_bytes[name]
 
     def _op(self, index: int, name: str) -> Op:
@@ -232,3 +294,84 @@ class _Board:
         self._tensor(index, name)
         if name not in self.ram:
             raise RefereeError(index, f"{what} {name!r}, which is not in RAM")
+
+    def _require_dma(self, index: int, step: PageIn | PageOut) -> None:
+        if step.asynchronous and not self._graph.asynchronous_transfers:
+            raise RefereeError(
+                index,
+                f"moves {step.tensor!r} asynchronously, which storage without DMA cannot",
+            )
+
+
+@dataclass(frozen=True)
+class _Spell:
+    """When a step runs on the processor, and its transfer on the channel."""
+
+    start_s: float
+    time_s: float
+    waited_s: float
+    transfer_start_s: float | None = None
+    transfer_end_s: float | None = None
+
+
+class _Clock:
+    """The processor's time and that of the channel, which moves one tensor after the other, in the
+    order of the steps."""
+
+    def __init__(self) -> None:
+        self._processor_s = 0.0
+        self._channel_s = 0.0
+        # When the last transfers of tensors end that have bytes in RAM.
+        self._coming: dict[str, float] = {}
+        self._going: dict[str, float] = {}
+
+    @property
+    def end_s(self) -> float:
+        return max(self._processor_s, self._channel_s)
+
+    def compute(self, op: Op) -> _Spell:
+        overwritten = op.in_place.values()
+        start_s, waited_s = self._wait(
+            [self._coming.pop(name, 0.0) for name in op.reads]
+            + [self._going.pop(name, 0.0) for name in overwritten]
+        )
+        self._processor_s += op.time_s
+        return _Spell(start_s, op.time_s, waited_s)
+
+    def page_out(self, step: PageOut, cost: PageCost) -> _Spell:
+        start_s, waited_s = self._wait([self._coming.pop(step.tensor, 0.0)])
+        if not step.asynchronous:
+            return self._transfer(cost, waited_s)
+        begin_s = self._enqueue(cost)
+        self._going[step.tensor] = self._channel_s
+        return _Spell(start_s, 0.0, waited_s, begin_s, self._channel_s)
+
+    def page_in(self, step: PageIn, cost: PageCost) -> _Spell:
+        # The copy may still be on its way to the storage: the channel keeps the order.
+        if not step.asynchronous:
+            return self._transfer(cost, 0.0)
+        begin_s = self._enqueue(cost)
+        self._coming[step.tensor] = self._channel_s
+        return _Spell(self._processor_s, 0.0, 0.0, begin_s, self._channel_s)
+
+    def free(self, name: str) -> _Spell:
+        start_s, waited_s = self._wait([self._coming.pop(name, 0.0), self._going.pop(name, 0.0)])
+        return _Spell(start_s, 0.0, waited_s)
+
+    def _wait(self, ends_s: Iterable[float]) -> tuple[float, float]:
+        """Go on when all of these have ended: when that is, and how long it took."""
+        start_s = max(self._processor_s, *ends_s, 0.0)
+        waited_s = start_s - self._processor_s
+        self._processor_s = start_s
+        return start_s, waited_s
+
+    def _enqueue(self, cost: PageCost) -> float:
+        begin_s = max(self._processor_s, self._channel_s)
+        self._channel_s = begin_s + cost.time_s
+        return begin_s
+
+    def _transfer(self, cost: PageCost, waited_s: float) -> _Spell:
+        """The processor sees to the transfer itself, once the channel is free."""
+        start_s, queued_s = self._wait([self._channel_s])
+        self._channel_s = self._processor_s = start_s + cost.time_s
+        return _Spell(start_s, cost.time_s, waited_s + queued_s, start_s, self._channel_s)

@@ -64,14 +64,15 @@ class Search:
 
     def offer(self, steps: tuple[Step, ...]) -> Replay:
         """Take a schedule if it is better. Raises :class:`RefereeError` if it is not valid."""
+        budget = self.problem.budget
         if self.objective == "memory":
-            result = replay(self.problem.graph, steps, self.problem.budget.covers)
-            deadline_s = self.problem.budget.deadline_s
-            if deadline_s is not None and result.time_s > deadline_s * (1 + 1e-9):
+            result = replay(self.problem.graph, steps, budget.covers)
+            deadline_s, due_s = budget.deadline_s, result.time_due_s(budget)
+            if deadline_s is not None and due_s > deadline_s * (1 + 1e-9):
                 raise RefereeError(len(steps), "is late")
         else:
-            result = verify(self.problem.graph, steps, self.problem.budget)
-        value = {"energy": result.energy_j, "time": result.time_s}.get(
+            result = verify(self.problem.graph, steps, budget)
+        value = {"energy": result.energy_j, "time": result.time_due_s(budget)}.get(
             self.objective, result.peak_bytes
         )
         # Of two that are as good, the one that wears the storage less.
@@ -252,10 +253,11 @@ class Search:
         # Every row that counts is there: the engine used its tolerance.
         self._exact = False
         steps = compact.steps(solution.values)
-        result = replay(self.problem.graph, steps, self.problem.budget.covers)
+        budget = self.problem.budget
+        result = replay(self.problem.graph, steps, budget.covers)
         if result.peak_bytes > ram_bytes:
             compact.tighten_memory(result.peak_bytes - ram_bytes)
-        elif self.problem.budget.deadline_s is not None and self.objective != "time":
-            compact.tighten_deadline(result.time_s - self.problem.budget.deadline_s)
+        elif budget.deadline_s is not None and self.objective != "time":
+            compact.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
         else:
             self.offer(steps)
