@@ -30,7 +30,8 @@ class Compute(StrictModel):
 class PageOut(StrictModel):
     """Asynchronous: the transfer begins when this step is reached and those before it on the
     channel have ended, and goes on beside what follows. The copy in storage is valid from its end;
-    a step that frees the tensor or writes over its bytes waits for that."""
+    a step that frees the tensor or writes over its bytes waits for that, and so that nobody has to,
+    the free may stand later than right after the last step that needs the tensor."""
 
     do: Literal["page_out"] = "page_out"
     tensor: str
