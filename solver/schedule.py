@@ -12,6 +12,7 @@ from devices.profile import EnergySource
 
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 Size: TypeAlias = Annotated[int, Field(ge=0)]
+Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Status: TypeAlias = Literal["optimal", "feasible", "infeasible", "no_solution"]
 Coverage: TypeAlias = Literal["all", "activations"]
 
@@ -81,6 +82,51 @@ class SolverRecord(StrictModel):
     threads: Size
 
 
+class Share(StrictModel):
+    """A part of all draws, with its 95 % interval (Wilson 1927): draws are a sample."""
+
+    value: Fraction
+    low: Fraction
+    high: Fraction
+
+
+class OverDraws(StrictModel):
+    """One schedule while costs are drawn. ``energy_j`` is at the stated costs, ``mean_energy_j``
+    over the draws. ``within`` is how often it is in time and within the tolerance of the best
+    schedule known for a draw, ``provably_within`` how often of what is proven to be the least.
+    ``regrets`` has for each draw the energy over that of the best known, relative, and None where
+    the schedule is late; of these are ``mean_regret`` and ``regret_95``, its 95th percentile."""
+
+    energy_j: NonNegative
+    mean_energy_j: NonNegative
+    within: Share
+    provably_within: Share
+    mean_regret: NonNegative | None = None
+    regret_95: NonNegative | None = None
+    in_time: Share | None = None
+    regrets: tuple[NonNegative | None, ...]
+
+
+class Robustness(StrictModel):
+    """What becomes of the schedule when costs are drawn from their intervals. ``least_energy`` is
+    the schedule that the search gave, ``best_on_average`` the one known that needs the least energy
+    on average over the draws, of those that are in time in 95 % of them; it is absent where there
+    is none. ``schedule`` says which of the two this document holds. ``mean_bound_j`` is proven:
+    no schedule needs less on average. Searched again were ``solved_draws``, which gave
+    ``schedules`` different ones to choose from."""
+
+    draws: Annotated[int, Field(ge=1)]
+    seed: int
+    tolerance: Fraction
+    schedule: Literal["least_energy", "best_on_average"] = "least_energy"
+    least_energy: OverDraws
+    best_on_average: OverDraws | None = None
+    mean_bound_j: NonNegative
+    solved_draws: Size
+    schedules: Size
+    seconds: NonNegative
+
+
 class Schedule(StrictModel):
     """``status`` says how the search ended: ``optimal`` is proven within the asked gap.
 
@@ -115,4 +161,5 @@ class Schedule(StrictModel):
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     resident_address: Mapping[str, Size] | None = None
+    robustness: Robustness | None = None
     steps: tuple[Step, ...] = ()

@@ -1,0 +1,156 @@
+"""Schedules under drawn costs: what each needs in each draw, the best known of each draw, and what
+is proven of the best there is.
+
+The least energy L(c) of a fixed set of schedules is concave in the costs c, and every schedule
+computes every op once. So a bound b proven at costs c holds, scaled, at any other costs c': with
+base(c) the energy of every op once and α the least of c'ᵢ/cᵢ over all i that a schedule may pay for
+beyond that (recomputations, paging), L(c') ≥ base(c') + α · (b - base(c)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from solver.cost_draws import CostDraws, FloatArray
+from solver.problem import Problem
+from solver.referee import replay
+from solver.schedule import Budget, PageIn, PageOut, Schedule, Step
+
+# A sum of many doubles may differ in its last digits, here as in the referee.
+_ROUNDING = 1e-9
+
+
+@dataclass
+class Evaluation:
+    """Energies (J) and lateness of schedules, a row for each, over the draws; ``bounds_j`` is what
+    is proven for each draw, and last for the mean of all."""
+
+    draws: CostDraws
+    budget: Budget
+    schedules: list[Schedule] = field(default_factory=list)
+    energies_j: FloatArray = field(init=False)
+    times_s: FloatArray = field(init=False)
+    bounds_j: FloatArray = field(init=False)
+
+    def __post_init__(self) -> None:
+        draws, _ = self.draws.energy_j.shape
+        self.energies_j = np.empty((0, draws))
+        self.times_s = np.empty((0, draws))
+        self._priced = np.vstack([self.draws.energy_j, self.mean_energy_j])
+        self.bounds_j = self._base_j(self._priced)
+        problem = Problem(self.draws.items.graph, self.budget)
+        # What a schedule may pay for beyond every op once.
+        page_outs = [
+            possible or tensor.persist == "storage"
+            for possible, tensor in zip(problem.can_page_out, problem.graph.tensors, strict=True)
+        ]
+        self._optional = np.array([*problem.recomputable, *page_outs, *problem.can_page_in])
+
+    @property
+    def mean_energy_j(self) -> FloatArray:
+        """Of each item over the draws."""
+        mean: FloatArray = self.draws.energy_j.mean(axis=0)
+        return mean
+
+    def add(self, schedule: Schedule) -> bool:
+        """False if it is known already."""
+        if any(known.steps == schedule.steps for known in self.schedules):
+            return False
+        self.schedules.append(schedule)
+        counts = self.draws.items.counts(schedule.steps)
+        self.energies_j = np.vstack([self.energies_j, self.draws.energy_j @ counts])
+        self.times_s = np.vstack([self.times_s, self._times_due_s(schedule.steps, counts)])
+        return True
+
+    def learn(self, energy_j: FloatArray, bound_j: float) -> None:
+        """Of a bound that was proven at costs ``energy_j`` (one for each item) for every schedule,
+        late or not."""
+        overhead_j = bound_j - float(self._base_j(energy_j[None, :])[0])
+        counted = self._optional & (energy_j > 0)
+        if overhead_j > 0 and counted.any():
+            scale = (self._priced[:, counted] / energy_j[counted]).min(axis=1)
+            self.bounds_j = np.maximum(
+                self.bounds_j, self._base_j(self._priced) + scale * overhead_j
+            )
+
+    def learn_of_draw(self, draw: int, bound_j: float) -> None:
+        """Of a bound that was proven for those that are not late in this draw."""
+        self.bounds_j[draw] = max(self.bounds_j[draw], bound_j)
+
+    @property
+    def on_time(self) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+        if self.budget.deadline_s is None:
+            return np.ones(self.times_s.shape, dtype=bool)
+        return self.times_s <= self.budget.deadline_s * (1 + _ROUNDING)
+
+    @property
+    def best_known_j(self) -> FloatArray:
+        """Of those that are not late in a draw; infinite where all are."""
+        best: FloatArray = np.where(self.on_time, self.energies_j, np.inf).min(axis=0)
+        return best
+
+    @property
+    def proven_j(self) -> FloatArray:
+        """A lower bound on the best of each draw. A schedule that the bound does not cover may be
+        better than it."""
+        return np.minimum(self.bounds_j[:-1], self.best_known_j)
+
+    def regrets(self, row: int) -> FloatArray:
+        """Relative to the best known of each draw; NaN where the schedule is late, 0 where the best
+        costs nothing."""
+        best = self.best_known_j
+        known = np.isfinite(best) & (best > 0)
+        regrets = np.divide(self.energies_j[row], best, out=np.ones_like(best), where=known) - 1.0
+        late_as_nan: FloatArray = np.where(self.on_time[row], np.maximum(regrets, 0.0), np.nan)
+        return late_as_nan
+
+    def within(
+        self, row: int, tolerance: float, least_j: FloatArray
+    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Draws in which the schedule is not late and needs at most 1 + tolerance times
+        ``least_j``."""
+        most_j = least_j * (1 + tolerance) * (1 + _ROUNDING)
+        return self.on_time[row] & (self.energies_j[row] <= most_j)
+
+    def best_at(
+        self, energy_j: FloatArray, time_s: FloatArray, deadline_s: float | None
+    ) -> Schedule | None:
+        """The schedule that is best at some costs, if one is not late."""
+        found: tuple[float, Schedule] | None = None
+        for schedule in self.schedules:
+            counts = self.draws.items.counts(schedule.steps)
+            if deadline_s is not None:
+                due_s = self._due_s(schedule.steps, counts, energy_j, time_s)
+                if due_s > deadline_s * (1 + _ROUNDING):
+                    continue
+            value = float(counts @ energy_j)
+            if found is None or value < found[0]:
+                found = value, schedule
+        return None if found is None else found[1]
+
+    def _base_j(self, priced: FloatArray) -> FloatArray:
+        base: FloatArray = priced[:, : self.draws.items.op_count].sum(axis=1)
+        return base
+
+    def _times_due_s(self, steps: Sequence[Step], counts: FloatArray) -> FloatArray:
+        return np.array(
+            [
+                self._due_s(steps, counts, energy_j, time_s)
+                for energy_j, time_s in zip(self.draws.energy_j, self.draws.time_s, strict=True)
+            ]
+        )
+
+    def _due_s(
+        self, steps: Sequence[Step], counts: FloatArray, energy_j: FloatArray, time_s: FloatArray
+    ) -> float:
+        """What counts against the deadline. Where transfers run beside ops, time is no sum."""
+        if self.budget.instantaneous_paging:
+            ops = self.draws.items.op_count
+            return float(counts[:ops] @ time_s[:ops])
+        if not any(isinstance(step, PageIn | PageOut) and step.asynchronous for step in steps):
+            return float(counts @ time_s)
+        graph = self.draws.items.graph_at(energy_j, time_s)
+        return replay(graph, steps, self.budget.covers).time_s
