@@ -1,5 +1,5 @@
-"""The search: rounds of an engine on the compact program, every solution held before the referee,
-memory rows added where it finds one over budget."""
+"""The search: rounds of an engine on a program, every solution held before the referee, memory rows
+added where it finds one over budget."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from solver.compact import CompactProgram
 from solver.compact_columns import RESTRICTIONS
 from solver.engine import Engine
 from solver.engine_messages import Bound, Finished, Incumbent, Said
+from solver.formulation import Formulation
 from solver.neighbourhoods import Improver
 from solver.options import SolverOptions
 from solver.problem import Problem
@@ -21,6 +22,8 @@ from solver.schedule import Step
 
 Objective: TypeAlias = Literal["energy", "time", "memory"]
 Ending: TypeAlias = Literal["proven", "infeasible", "stopped"]
+# The program of a problem and an objective; simplified, if it knows how to be, where so asked.
+Build: TypeAlias = Callable[[Problem, Objective, bool], Formulation]
 
 # The relaxation is solved at most this often before the search proper begins.
 _MOST_RELAXATIONS = 12
@@ -39,6 +42,10 @@ class Progress:
     bound: float | None
 
 
+def build_compact(problem: Problem, objective: Objective, simplify: bool) -> CompactProgram:
+    return CompactProgram(problem, objective, simplify=simplify)
+
+
 @dataclass
 class Search:
     """One search for the least energy (time within the budget, memory within the deadline).
@@ -51,6 +58,7 @@ class Search:
     objective: Objective
     options: SolverOptions
     on_progress: Callable[[Progress], None] = lambda _progress: None
+    build: Build = build_compact
     steps: tuple[Step, ...] | None = None
     value: float | None = None
     bound: float | None = None
@@ -87,46 +95,61 @@ class Search:
         Raises :class:`~solver.engine.EngineError`.
         """
         self._started = time.monotonic()
-        if self.objective == "energy":
-            unrestricted_bound = self.bound
-            ending = self._search(deadline, simplify=True)
-            if ending != "infeasible":
-                return ending
-            self.bound = unrestricted_bound
-        return self._search(deadline, simplify=False)
+        if self.objective != "energy":
+            return self._search(self._built(simplify=False), deadline)
+        unrestricted_bound = self.bound
+        simplified = self._built(simplify=True)
+        ending = self._search(simplified, deadline)
+        if ending != "infeasible":
+            return ending
+        whole = self._built(simplify=False)
+        if whole.restrictions == simplified.restrictions:
+            return ending  # nothing was simplified
+        self.bound = unrestricted_bound
+        return self._search(whole, deadline)
 
-    def _search(self, deadline: float, *, simplify: bool) -> Ending:
+    def _built(self, *, simplify: bool) -> Formulation:
         began = time.monotonic()
-        compact = CompactProgram(self.problem, self.objective, simplify=simplify)
-        self.restrictions = compact.restrictions
-        self._exact = True
+        formulation = self.build(self.problem, self.objective, simplify)
         self.build_s += time.monotonic() - began
+        return formulation
+
+    def _search(self, formulation: Formulation, deadline: float) -> Ending:
+        self.restrictions = formulation.restrictions
+        self._exact = True
         try:
-            if not self._cut_relaxation(compact, deadline):
+            if not self._cut_relaxation(formulation, deadline):
                 return "infeasible"
-            with self._improver(simplify=simplify) as improver:
+            with self._improver(formulation) as improver:
                 while not self.proven:
                     self.rounds += 1
-                    wrong, finished = self._round(compact, deadline, improver)
+                    wrong, finished = self._round(formulation, deadline, improver)
                     if self.proven:
                         break
                     if finished.outcome == "infeasible" and self._exact:
                         return "infeasible"
                     if time.monotonic() >= deadline or wrong is None:
                         return "stopped"
-                    self._rule_out(compact, wrong)
+                    self._rule_out(formulation, wrong)
         except KeyboardInterrupt:
             return "stopped"
         return "proven"
 
     @contextmanager
-    def _improver(self, *, simplify: bool) -> Iterator[Improver | None]:
-        """Beside the search where there is a thread for it and a schedule to begin with."""
-        if self.objective != "energy" or self.options.threads < 2 or not self.steps or self.proven:
+    def _improver(self, formulation: Formulation) -> Iterator[Improver | None]:
+        """Beside the search where there is a thread for it and a schedule to begin with; of the
+        compact program only, since the others are there to be compared with."""
+        if (
+            not isinstance(formulation, CompactProgram)
+            or self.objective != "energy"
+            or self.options.threads < 2
+            or not self.steps
+            or self.proven
+        ):
             yield None
             return
         engine = self.options.engine
-        with Improver(self.problem, self.steps, engine, simplify=simplify) as improver:
+        with Improver(self.problem, self.steps, engine, simplify=formulation.simplify) as improver:
             yield improver
 
     @property
@@ -137,14 +160,14 @@ class Search:
             self.value
         )
 
-    def _cut_relaxation(self, compact: CompactProgram, deadline: float) -> bool:
+    def _cut_relaxation(self, formulation: Formulation, deadline: float) -> bool:
         """Add the memory rows that the relaxation without integrality violates, until there are
         none: it is cheap to solve, and its optimum is a first bound. False if it is infeasible."""
         with Engine(self.options.engine) as engine:
             for _ in range(_MOST_RELAXATIONS):
                 relaxed: Incumbent | None = None
                 for said in self._minimise(
-                    engine, compact, deadline, self.options.threads, relax=True
+                    engine, formulation, deadline, self.options.threads, relax=True
                 ):
                     if isinstance(said, Incumbent):
                         relaxed = said
@@ -152,15 +175,15 @@ class Search:
                         return False
                 if relaxed is None:
                     return True
-                self._raise_bound(compact, relaxed.objective)
+                self._raise_bound(formulation, relaxed.objective)
                 self._report()
-                ram_bytes = self._budget_of(compact, relaxed)
-                if not compact.memory_cuts(relaxed.values, ram_bytes, per_stage=1):
+                ram_bytes = self._budget_of(formulation, relaxed)
+                if not formulation.memory_cuts(relaxed.values, ram_bytes, per_stage=1):
                     return True
         return True
 
     def _round(
-        self, compact: CompactProgram, deadline: float, improver: Improver | None
+        self, formulation: Formulation, deadline: float, improver: Improver | None
     ) -> tuple[Incumbent | None, Finished]:
         """One run of the engine; its best solution if the referee refused that, and how it ended.
 
@@ -173,14 +196,14 @@ class Search:
         patience = deadline
         with Engine(self.options.engine) as engine:
             threads = self.options.threads - (improver is not None)
-            for said in self._minimise(engine, compact, deadline, threads):
+            for said in self._minimise(engine, formulation, deadline, threads):
                 if improver is not None and (better := improver.found()) is not None:
                     self.offer(better)
                 match said:
                     case Bound():
-                        self._raise_bound(compact, said.objective)
+                        self._raise_bound(formulation, said.objective)
                     case Incumbent():
-                        wrong = None if self._holds(compact, said, improver) else said
+                        wrong = None if self._holds(formulation, said, improver) else said
                         if wrong is not None:
                             now = time.monotonic()
                             patience = min(patience, now + max(_LEAST_PATIENCE_S, now - began))
@@ -192,72 +215,72 @@ class Search:
         return wrong, finished
 
     def _holds(
-        self, compact: CompactProgram, solution: Incumbent, improver: Improver | None
+        self, formulation: Formulation, solution: Incumbent, improver: Improver | None
     ) -> bool:
         """Take the schedule of a solution if it is valid. False if it is not, or needs more RAM
         than the solution says, which is no fault of a schedule where memory is the objective."""
-        steps = compact.steps(solution.values)
+        steps = formulation.steps(solution.values)
         try:
             result = self.offer(steps)
         except RefereeError:
             return False
         if improver is not None:
             improver.offer(steps)
-        return result.peak_bytes <= self._budget_of(compact, solution)
+        return result.peak_bytes <= self._budget_of(formulation, solution)
 
     def _minimise(
         self,
         engine: Engine,
-        compact: CompactProgram,
+        formulation: Formulation,
         deadline: float,
         threads: int,
         *,
         relax: bool = False,
     ) -> Iterator[Said]:
-        scale = compact.constant or self.value or compact.unit
+        scale = formulation.constant or self.value or formulation.unit
         for said in engine.minimise(
-            compact.program,
+            formulation.program,
             # A hair under the asked gap: rounding must not leave the proof just short of it.
-            absolute_gap=0.999 * self.options.gap * scale / compact.unit,
+            absolute_gap=0.999 * self.options.gap * scale / formulation.unit,
             threads=threads,
-            start=None if relax or self.steps is None else compact.values_of(self.steps),
+            start=None if relax or self.steps is None else formulation.values_of(self.steps),
             deadline=deadline,
             relax=relax,
         ):
             self.engine_version = engine.version
             yield said
 
-    def _raise_bound(self, compact: CompactProgram, objective: float) -> None:
+    def _raise_bound(self, formulation: Formulation, objective: float) -> None:
         if self._exact:
-            self.bound = max(self.bound or 0.0, compact.bound(objective))
+            self.bound = max(self.bound or 0.0, formulation.bound(objective))
 
     def _report(self) -> None:
         elapsed_s = time.monotonic() - self._started
         self.on_progress(Progress(elapsed_s, self.rounds, self.value, self.bound))
 
-    def _budget_of(self, compact: CompactProgram, solution: Incumbent) -> int:
+    def _budget_of(self, formulation: Formulation, solution: Incumbent) -> int:
         """Bytes of RAM that a solution says it keeps to."""
         if self.objective == "memory":
-            return round(compact.value(solution.objective))
+            return round(formulation.value(solution.objective))
         return self.problem.budget.ram_bytes
 
-    def _rule_out(self, compact: CompactProgram, solution: Incumbent) -> None:
+    def _rule_out(self, formulation: Formulation, solution: Incumbent) -> None:
         """Make what is wrong with ``solution`` count.
 
         Raises :class:`RefereeError` if it is neither over budget nor late: then the formulation and
         the referee disagree, which is a defect.
         """
-        ram_bytes = self._budget_of(compact, solution)
-        if compact.memory_cuts(solution.values, ram_bytes, per_stage=20):
+        ram_bytes = self._budget_of(formulation, solution)
+        if formulation.memory_cuts(solution.values, ram_bytes, per_stage=20):
             return
         # Every row that counts is there: the engine used its tolerance.
         self._exact = False
-        steps = compact.steps(solution.values)
+        steps = formulation.steps(solution.values)
         budget = self.problem.budget
         result = replay(self.problem.graph, steps, budget.covers)
         if result.peak_bytes > ram_bytes:
-            compact.tighten_memory(result.peak_bytes - ram_bytes)
+            formulation.tighten_memory(result.peak_bytes - ram_bytes)
         elif budget.deadline_s is not None and self.objective != "time":
-            compact.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
+            formulation.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
         else:
             self.offer(steps)
