@@ -14,10 +14,20 @@ from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph
 from solver.greedy import greedy_schedule
 from solver.options import SolverOptions
+from solver.poet import PoetProgram
 from solver.problem import Problem
 from solver.referee import RefereeError, verify
 from solver.schedule import Budget, Schedule, SolverRecord, Step
-from solver.search import Ending, Progress, Search
+from solver.search import Build, Ending, Objective, Progress, Search, build_compact
+
+
+def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> PoetProgram:
+    assert objective != "memory"
+    return PoetProgram(problem, objective)
+
+
+# The mixed-integer programs by the names that a schedule gives them.
+_PROGRAMS: dict[str, Build] = {"compact": build_compact, "poet": _build_poet}
 
 
 def solve_graph(
@@ -36,7 +46,8 @@ def solve_graph(
     """
     problem = Problem(graph, budget)
     started = time.monotonic()
-    search = Search(problem, "energy", options, on_progress, bound=problem.least_energy_j)
+    build = _PROGRAMS[_formulation(options)]
+    search = Search(problem, "energy", options, on_progress, build, bound=problem.least_energy_j)
     for start in (keep_everything(graph), *starts):
         _offer_if_valid(search, start)
     ending: Ending = "infeasible"
@@ -63,6 +74,10 @@ def solve_graph(
         steps=search.steps,
         **_common(search, started),
     )
+
+
+def _formulation(options: SolverOptions) -> str:
+    return "compact" if options.formulation == "auto" else options.formulation
 
 
 def _offer_if_valid(search: Search, steps: tuple[Step, ...]) -> None:
@@ -104,7 +119,7 @@ def _common(search: Search, started: float) -> dict[str, object]:
         "restrictions": search.restrictions,
         "solver": SolverRecord(
             engine=search.options.engine if engine else "none",
-            formulation="compact",
+            formulation=_formulation(search.options),
             version=f"{engine}, python-mip {version('mip')}" if engine else "no search was needed",
             seconds=time.monotonic() - started,
             build_seconds=search.build_s,
