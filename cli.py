@@ -172,7 +172,15 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--time-limit", type=_positive, metavar="SECONDS")
     parser.add_argument("--threads", type=_count, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--formulation", choices=("auto", "compact", "poet", "retention"), default="auto"
+    )
     parser.add_argument("--engine", choices=("highs", "cbc", "gurobi"), default="highs")
+    parser.add_argument(
+        "--instantaneous-paging",
+        action="store_true",
+        help="transfers count no time against the deadline, as POET counts",
+    )
     parser.add_argument("--no-paging", action="store_true", help="recompute only")
     parser.add_argument("--no-remat", action="store_true", help="page only")
     parser.add_argument(

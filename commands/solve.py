@@ -45,10 +45,12 @@ def solve(arguments: Namespace, console: Console) -> int:
         ram_bytes=parse_ram_bytes(arguments.ram_budget, kept.peak_bytes),
         covers=arguments.budget_covers,
         deadline_s=None if deadline is None else parse_deadline_s(deadline, kept.time_s),
+        instantaneous_paging=arguments.instantaneous_paging,
         paging=not arguments.no_paging,
         rematerialization=not arguments.no_remat,
     )
     options = SolverOptions(
+        formulation=arguments.formulation,
         engine=arguments.engine,
         gap=arguments.gap,
         threads=arguments.threads,
@@ -131,6 +133,7 @@ def _summarise(console: Console, schedule: Schedule, kept: Replay, graph: Costed
         f"{schedule.graph}: {schedule.status} under {size(budget.ram_bytes)}"
         f" ({budget.ram_bytes} bytes) of RAM for {covers}"
         + ("" if budget.deadline_s is None else f", within {si(budget.deadline_s, 's')}")
+        + (", transfers not counted" if budget.deadline_s and budget.instantaneous_paging else "")
     )
     if schedule.status == "infeasible":
         _explain_infeasible(console, schedule)
@@ -138,7 +141,7 @@ def _summarise(console: Console, schedule: Schedule, kept: Replay, graph: Costed
         _compare(console, schedule, kept, graph)
     solver = schedule.solver
     console.result(
-        f"solved by {solver.version} in {solver.seconds:.1f} s, of which"
+        f"{solver.formulation}, {solver.version}: {solver.seconds:.1f} s, of which"
         f" {solver.build_seconds:.2f} s to build the program; {solver.rounds} rounds"
     )
     for note in schedule.notes:
