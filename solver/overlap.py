@@ -1,0 +1,127 @@
+"""Transfers beside compute: a schedule's page-ins and page-outs made asynchronous.
+
+What is computed and moved, and the order of the compute steps, stay as they are; page-outs begin as
+soon as their tensor is there, which leaves RAM when they have ended, and page-ins begin early. How
+early, and which first, is decided by list scheduling (:mod:`solver.dispatch`), which is repeated
+with other due dates around the places where the processor waited.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from solver.dispatch import Dispatch, Dispatched, Plan
+from solver.problem import Problem
+from solver.referee import replay
+from solver.schedule import PageIn, PageOut, Step
+from solver.stays import Stays, Transfer
+
+# The most dispatches for one schedule, and steps that they may have together.
+_MOST_ROUNDS, _STEPS_TOGETHER = 200, 60_000
+# By how much a transfer's due date is moved at most, in compute steps.
+_SHIFT = 16
+# Relative difference of times that counts.
+_NOTICEABLE = 1e-9
+
+
+def overlap_transfers(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """``steps`` with their transfers beside computing, so that they end early: never later than as
+    they stand, with the same ops and transfers (so the same energy), and within the RAM budget if
+    ``steps`` are. As they stand where the storage has no DMA or nothing is moved.
+
+    Raises :class:`~solver.referee.RefereeError` if ``steps`` are not valid.
+    """
+    graph, budget = problem.graph, problem.budget
+    best = tuple(steps)
+    played = replay(graph, best, budget.covers)
+    stays = Stays(problem, best)
+    if not graph.asynchronous_transfers or not stays.transfers:
+        return best
+    ram_bytes = max(budget.ram_bytes, played.peak_bytes)
+    in_place = tuple(_beside_compute(step) for step in best)
+    for candidate in (in_place, _best_dispatch(stays, ram_bytes).steps):
+        result = replay(graph, candidate, budget.covers)
+        # Page-ins that nothing needs are not in the profile that a dispatch goes by.
+        fits = result.peak_bytes <= ram_bytes
+        if fits and result.time_s < played.time_s * (1 - _NOTICEABLE):
+            best, played = candidate, result
+    return best
+
+
+def _beside_compute(step: Step) -> Step:
+    if isinstance(step, PageIn | PageOut):
+        return step.model_copy(update={"asynchronous": True})
+    return step
+
+
+def _best_dispatch(stays: Stays, ram_bytes: int) -> Dispatched:
+    chance = random.Random(0)  # noqa: S311
+    none = (0,) * len(stays.transfers)
+    plans = [Plan(none, none), Plan(none, none, overtaking=True)]
+    dispatched = [Dispatch(stays, ram_bytes, plan).run() for plan in plans]
+    best, plan = min(zip(dispatched, plans, strict=True), key=lambda pair: pair[0].time_s)
+    enough_s = _least_time_s(stays) * (1 + _NOTICEABLE)
+    rounds = min(_MOST_ROUNDS, _STEPS_TOGETHER // len(best.steps))
+    for _ in range(rounds):
+        if best.time_s <= enough_s:
+            break
+        changed = _changed(stays, plan, best, chance)
+        candidate = Dispatch(stays, ram_bytes, changed).run()
+        if candidate.time_s <= best.time_s:
+            best, plan = candidate, changed
+    return best
+
+
+def _changed(stays: Stays, plan: Plan, best: Dispatched, chance: random.Random) -> Plan:
+    """A plan in which a transfer that was waited for is more urgent, or one that may have been in
+    its way (on the channel, or with bytes in RAM) begins later."""
+    weights = [seconds for _, _, seconds in best.waits]
+    gap, late, _ = chance.choices(best.waits, weights)[0]
+    rivals = [
+        transfer
+        for transfer in stays.transfers
+        if transfer is not late
+        and best.begun[transfer.number] <= gap
+        and (
+            best.begun[transfer.number] >= best.begun[late.number] - _SHIFT
+            or (not transfer.is_out and transfer.stay.first > gap)
+        )
+    ]
+    if not rivals or chance.random() < 0.3:
+        return replace(plan, earlier=_with(plan.earlier, late, chance.randint(1, _SHIFT)))
+    rival = chance.choice(rivals)
+    begun = best.begun[rival.number]
+    latest = begun + _SHIFT if rival.is_out else max(begun, rival.stay.first)
+    return replace(plan, not_before=_with(plan.not_before, rival, chance.randint(begun, latest)))
+
+
+def _with(values: tuple[int, ...], transfer: Transfer, value: int) -> tuple[int, ...]:
+    number = transfer.number
+    return (*values[:number], value, *values[number + 1 :])
+
+
+def _least_time_s(stays: Stays) -> float:
+    """No timing of the transfers ends earlier: computing and the channel's work each take their
+    time, and every transfer lies between what comes before and after it."""
+    reached_s = [0.0, *accumulate(op.time_s for op in stays.computed)]
+    total_s = reached_s[-1]
+    heads, tails = [], []
+    for transfer in stays.transfers:
+        stay = transfer.stay
+        if transfer.is_out:
+            head_s = 0.0 if stay.made is None else reached_s[stay.made + 1]
+            tail_s = total_s - reached_s[stay.last] if stay.overwritten else 0.0
+        else:
+            head_s = 0.0 if stay.before is None else reached_s[stay.before.last + 1]
+            tail_s = total_s - reached_s[stay.first]
+        heads.append(head_s)
+        tails.append(tail_s)
+    moved_s = sum(transfer.time_s for transfer in stays.transfers)
+    longest_s = max(
+        head_s + transfer.time_s + tail_s
+        for head_s, transfer, tail_s in zip(heads, stays.transfers, tails, strict=True)
+    )
+    return max(total_s, min(heads) + moved_s + min(tails), longest_s)
