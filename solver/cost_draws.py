@@ -23,6 +23,7 @@ from solver.graph import CostedGraph, Op, PageCost
 from solver.schedule import Compute, PageIn, PageOut, Step
 
 FloatArray: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 # Of the standard normal distribution: 2.5 % lie above it.
 _END = 1.959963984540054

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solver.cost_draws import CostDraws, FloatArray
+from solver.cost_draws import BoolArray, CostDraws, FloatArray
 from solver.problem import Problem
 from solver.referee import replay
 from solver.schedule import Budget, PageIn, PageOut, Schedule, Step
@@ -25,8 +25,9 @@ _ROUNDING = 1e-9
 
 @dataclass
 class Evaluation:
-    """Energies (J) and lateness of schedules, a row for each, over the draws; ``bounds_j`` is what
-    is proven for each draw, and last for the mean of all."""
+    """Energies (J) and times (s) of schedules, a row for each, over the draws; ``bounds_j`` is what
+    is proven for each draw, and last for the mean of all. ``optional`` marks items that a schedule
+    may pay for beyond computing every op once."""
 
     draws: CostDraws
     budget: Budget
@@ -34,6 +35,7 @@ class Evaluation:
     energies_j: FloatArray = field(init=False)
     times_s: FloatArray = field(init=False)
     bounds_j: FloatArray = field(init=False)
+    optional: BoolArray = field(init=False)
 
     def __post_init__(self) -> None:
         draws, _ = self.draws.energy_j.shape
@@ -42,12 +44,11 @@ class Evaluation:
         self._priced = np.vstack([self.draws.energy_j, self.mean_energy_j])
         self.bounds_j = self._base_j(self._priced)
         problem = Problem(self.draws.items.graph, self.budget)
-        # What a schedule may pay for beyond every op once.
         page_outs = [
             possible or tensor.persist == "storage"
             for possible, tensor in zip(problem.can_page_out, problem.graph.tensors, strict=True)
         ]
-        self._optional = np.array([*problem.recomputable, *page_outs, *problem.can_page_in])
+        self.optional = np.array([*problem.recomputable, *page_outs, *problem.can_page_in])
 
     @property
     def mean_energy_j(self) -> FloatArray:
@@ -65,11 +66,17 @@ class Evaluation:
         self.times_s = np.vstack([self.times_s, self._times_due_s(schedule.steps, counts)])
         return True
 
+    def row(self, schedule: Schedule) -> int:
+        """Of a schedule that was added."""
+        return next(
+            row for row, known in enumerate(self.schedules) if known.steps == schedule.steps
+        )
+
     def learn(self, energy_j: FloatArray, bound_j: float) -> None:
         """Of a bound that was proven at costs ``energy_j`` (one for each item) for every schedule,
         late or not."""
         overhead_j = bound_j - float(self._base_j(energy_j[None, :])[0])
-        counted = self._optional & (energy_j > 0)
+        counted = self.optional & (energy_j > 0)
         if overhead_j > 0 and counted.any():
             scale = (self._priced[:, counted] / energy_j[counted]).min(axis=1)
             self.bounds_j = np.maximum(
@@ -81,7 +88,7 @@ class Evaluation:
         self.bounds_j[draw] = max(self.bounds_j[draw], bound_j)
 
     @property
-    def on_time(self) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:
+    def on_time(self) -> BoolArray:
         if self.budget.deadline_s is None:
             return np.ones(self.times_s.shape, dtype=bool)
         return self.times_s <= self.budget.deadline_s * (1 + _ROUNDING)
@@ -107,13 +114,12 @@ class Evaluation:
         late_as_nan: FloatArray = np.where(self.on_time[row], np.maximum(regrets, 0.0), np.nan)
         return late_as_nan
 
-    def within(
-        self, row: int, tolerance: float, least_j: FloatArray
-    ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    def within(self, row: int, tolerance: float, least_j: FloatArray) -> BoolArray:
         """Draws in which the schedule is not late and needs at most 1 + tolerance times
         ``least_j``."""
         most_j = least_j * (1 + tolerance) * (1 + _ROUNDING)
-        return self.on_time[row] & (self.energies_j[row] <= most_j)
+        good: BoolArray = self.on_time[row] & (self.energies_j[row] <= most_j)
+        return good
 
     def best_at(
         self, energy_j: FloatArray, time_s: FloatArray, deadline_s: float | None
