@@ -186,6 +186,16 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--strict", action="store_true", help="an operation that was not measured is an error"
     )
+    parser.add_argument(
+        "--draws",
+        type=_count,
+        metavar="N",
+        help="draw all costs N times from the profile's intervals: how often is the schedule within"
+        " 1 %% of the best, and which is best on average",
+    )
+    parser.add_argument(
+        "--robust", action="store_true", help="with --draws: write the one best on average"
+    )
     parser.add_argument("--export-graph", type=Path, metavar="FILE", help="write the costed graph")
     parser.add_argument("--out", type=Path, help="default: results/schedules/GRAPH.json")
     parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw the result there")

@@ -22,6 +22,7 @@ SCHEDULES = Path("results") / "schedules"
 
 
 def solve(arguments: Namespace, console: Console) -> int:
+    from commands.robustness import draws_asked_for, held_against_draws, summarise_robustness
     from devices.document import write_atomically
     from solver.baselines import keep_everything
     from solver.options import SolverOptions
@@ -56,8 +57,11 @@ def solve(arguments: Namespace, console: Console) -> int:
         threads=arguments.threads,
         time_limit_s=arguments.time_limit,
     )
+    draws = draws_asked_for(arguments, graph)
     with _Status(console) as status:
         schedule = solve_graph(graph, budget, options, status)
+    if draws is not None and schedule.steps:
+        schedule = held_against_draws(arguments, console, schedule, draws, options)
     out = arguments.out or SCHEDULES / f"{_file_name(graph.name)}.json"
     written = schedule.steps or arguments.out is not None
     if written:
@@ -65,6 +69,7 @@ def solve(arguments: Namespace, console: Console) -> int:
         write_atomically(out, _json(schedule))
     console.document(schedule.model_dump(mode="json", by_alias=True, exclude_none=True))
     _summarise(console, schedule, kept, graph)
+    summarise_robustness(console, schedule)
     if written:
         console.result(f"\nschedule  {out}\ngraph     {graph_path(out)}")
     if arguments.pictures is not None and schedule.steps:
