@@ -1,0 +1,44 @@
+"""Offsets by constraint programming: OR-tools CP-SAT, with rectangles that do not overlap."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+from solver.addresses.packing import Packing
+
+# How long the search takes varies by orders of magnitude with chance: more kinds of search than
+# there are cores do better than as many.
+_WORKERS = 8
+
+
+def pack_exactly(
+    packing: Packing, arena_bytes: int, deadline: float, seed: int
+) -> list[int] | Literal["impossible", "unknown"]:
+    """Offsets within ``arena_bytes``, or ``impossible`` if it is proven that there are none, or
+    ``unknown`` if ``deadline`` (on ``time.monotonic``) came first."""
+    from ortools.sat.python import cp_model
+
+    seconds = deadline - time.monotonic()
+    if seconds <= 0:
+        return "unknown"
+    unit = packing.unit
+    height = arena_bytes // unit
+    if height < max(packing.size) // unit:
+        return "impossible"
+    model = cp_model.CpModel()
+    offsets = [model.new_int_var(0, height - size // unit, "") for size in packing.size]
+    times, addresses = [], []
+    for offset, shape in zip(offsets, packing.shapes, strict=True):
+        for span in shape:
+            times.append(model.new_fixed_size_interval_var(span.start, span.end - span.start, ""))
+            addresses.append(model.new_fixed_size_interval_var(offset, span.bytes // unit, ""))
+    model.add_no_overlap_2d(times, addresses)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.num_workers = _WORKERS
+    solver.parameters.random_seed = seed
+    status = solver.solve(model)
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+        return [solver.value(offset) * unit for offset in offsets]
+    return "impossible" if status == cp_model.INFEASIBLE else "unknown"

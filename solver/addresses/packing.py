@@ -1,0 +1,128 @@
+"""Dynamic storage allocation: shapes with a fixed place in time, to be given offsets in one arena.
+
+Every offset that first fit can give is a sum of sizes, so that offsets are multiples of the sizes'
+greatest common divisor; no alignment is asked for beyond that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from solver.addresses.residencies import Span
+
+
+class Packing:
+    """``shapes`` are blocks over time, each with one offset to be found.
+
+    ``size`` is the most that a block takes; ``neighbours`` are the blocks that it is there together
+    with; ``heights`` says, for blocks whose bytes change over time only, what they take at most
+    beside each neighbour.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[Span, ...]]) -> None:
+        self.shapes = tuple(shapes)
+        self.size = [max(span.bytes for span in shape) for shape in shapes]
+        self.neighbours = _neighbours(shapes)
+        self.heights: dict[int, list[int]] = {
+            i: [_height_beside(shape, shapes[j]) for j in self.neighbours[i]]
+            for i, shape in enumerate(shapes)
+            if len(shape) > 1
+        }
+        self.unit = math.gcd(*self.size) or 1
+
+    @cached_property
+    def load(self) -> list[int]:
+        """Bytes at every moment."""
+        change = [0] * (1 + max((shape[-1].end for shape in self.shapes), default=0))
+        for shape in self.shapes:
+            for span in shape:
+                change[span.start] += span.bytes
+                change[span.end] -= span.bytes
+        return [int(total) for total in np.cumsum(change)[:-1]] if len(change) > 1 else [0]
+
+    @cached_property
+    def bound(self) -> int:
+        """What no arena can be smaller than: the most bytes at any moment; and, where the bytes of
+        a block change, what it takes with one other block, whichever of them is above."""
+        best = max(self.load)
+        for i, heights in self.heights.items():
+            for j, height in zip(self.neighbours[i], heights, strict=True):
+                other = self.height(j, i)
+                below = max(self.size[i], height + self.size[j])
+                above = max(self.size[j], other + self.size[i])
+                best = max(best, min(below, above))
+        return best
+
+    def height(self, i: int, j: int) -> int:
+        """The most that ``i`` takes while its neighbour ``j`` is there."""
+        if i not in self.heights:
+            return self.size[i]
+        return _height_beside(self.shapes[i], self.shapes[j])
+
+    def first_fit(self, order: Sequence[int]) -> list[int]:
+        """Offsets if blocks are placed in this order, each as low as it fits."""
+        size, neighbours, all_heights = self.size, self.neighbours, self.heights
+        offsets = [-1] * len(size)
+        taken: list[list[tuple[int, int]]] = [[] for _ in size]
+        for i in order:
+            if i in all_heights:
+                offset = self._fit_changing(i, offsets)
+                offsets[i] = offset
+                for j, height in zip(neighbours[i], all_heights[i], strict=True):
+                    if offsets[j] < 0:
+                        taken[j].append((offset, offset + height))
+                continue
+            offset, needed = 0, size[i]
+            occupied = taken[i]
+            occupied.sort()
+            for low, high in occupied:
+                if low - offset >= needed:
+                    break
+                if high > offset:
+                    offset = high
+            offsets[i] = offset
+            place = (offset, offset + needed)
+            for j in neighbours[i]:
+                taken[j].append(place)
+        return offsets
+
+    def _fit_changing(self, i: int, offsets: Sequence[int]) -> int:
+        """The lowest offset of a block that leaves a different height to each neighbour."""
+        placed = [
+            (offsets[j], offsets[j] + self.height(j, i), height)
+            for j, height in zip(self.neighbours[i], self.heights[i], strict=True)
+            if offsets[j] >= 0
+        ]
+        offset = 0
+        while True:
+            # Raised to the end of what it meets first; what it meets there is looked at again.
+            ends = [high for low, high, height in placed if offset < high and low < offset + height]
+            if not ends:
+                return offset
+            offset = min(ends)
+
+    def arena(self, offsets: Sequence[int]) -> int:
+        """Bytes up to the end of the highest block."""
+        return max((o + s for o, s in zip(offsets, self.size, strict=True)), default=0)
+
+
+def _neighbours(shapes: Sequence[tuple[Span, ...]]) -> list[list[int]]:
+    found: list[list[int]] = [[] for _ in shapes]
+    active: list[int] = []
+    for i in sorted(range(len(shapes)), key=lambda i: shapes[i][0].start):
+        start = shapes[i][0].start
+        active = [j for j in active if shapes[j][-1].end > start]
+        for j in active:
+            found[j].append(i)
+        found[i] += active
+        active.append(i)
+    return found
+
+
+def _height_beside(shape: tuple[Span, ...], other: tuple[Span, ...]) -> int:
+    start, end = other[0].start, other[-1].end
+    return max(span.bytes for span in shape if span.start < end and start < span.end)

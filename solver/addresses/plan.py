@@ -1,0 +1,104 @@
+"""Addresses: an offset in one arena for everything that a schedule has in RAM."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+
+from solver.addresses.exact import pack_exactly
+from solver.addresses.packing import Packing
+from solver.addresses.residencies import Block, blocks_of, spans_of
+from solver.addresses.search import OrderSearch
+from solver.graph import CostedGraph
+from solver.schedule import Compute, Coverage, Free, PageIn, PageOut, Step
+
+# Local search and CP-SAT take turns, each twice as long as the one before: both are lucky or not.
+_FIRST_WORK = 1_000_000
+_FIRST_S = 1.0
+
+
+@dataclass(frozen=True)
+class AddressPlan:
+    """``offsets`` of ``blocks`` in an arena of ``arena_bytes``; no arena for these blocks can be
+    smaller than ``bound_bytes``."""
+
+    blocks: tuple[Block, ...]
+    offsets: tuple[int, ...]
+    arena_bytes: int
+    bound_bytes: int
+
+    @property
+    def fragmentation(self) -> float:
+        """The share of the arena beyond the bound."""
+        return 1 - self.bound_bytes / self.arena_bytes if self.arena_bytes else 0.0
+
+    @property
+    def resident_address(self) -> dict[str, int]:
+        """Offsets of what is in RAM when the step begins."""
+        begin = self.addresses.get(-1, {})
+        return {tensor: offset for tensor, offset in begin.items() if tensor is not None}
+
+    @cached_property
+    def addresses(self) -> dict[int, dict[str | None, int]]:
+        """Offsets of what each step makes resident (-1: of what is there before the first), by
+        tensor; None is the workspace."""
+        found: dict[int, dict[str | None, int]] = {}
+        for block, offset in zip(self.blocks, self.offsets, strict=True):
+            for residency in block.residencies:
+                found.setdefault(residency.first, {})[residency.tensor] = offset
+        return found
+
+
+def plan_addresses(
+    graph: CostedGraph,
+    steps: Sequence[Step],
+    covers: Coverage,
+    arena_limit_bytes: int,
+    deadline: float,
+) -> AddressPlan:
+    """The plan with the smallest arena found for a valid schedule; ends at once with one of at most
+    ``arena_limit_bytes``, or that is proven to be the smallest, at the latest at ``deadline`` (on
+    ``time.monotonic``): first fit in many orders, then CP-SAT. Offsets are multiples of the sizes'
+    greatest common divisor."""
+    blocks = blocks_of(graph, steps, covers)
+    if not blocks:
+        return AddressPlan((), (), 0, 0)
+    packing = Packing(spans_of(blocks))
+    bound = packing.bound
+    target = max(arena_limit_bytes, bound)
+    search = OrderSearch(packing, target)
+    for turn in count():
+        search.run(_FIRST_WORK << turn, deadline)
+        offsets = search.offsets
+        now = time.monotonic()
+        if search.arena_bytes <= target or now >= deadline:
+            break
+        exact = pack_exactly(packing, target, min(deadline, now + _FIRST_S * 2**turn), turn)
+        if exact == "impossible":
+            bound = (target // packing.unit + 1) * packing.unit
+            break
+        if exact != "unknown":
+            offsets = exact
+            break
+    return AddressPlan(blocks, tuple(offsets), packing.arena(offsets), bound)
+
+
+def with_addresses(steps: Sequence[Step], plan: AddressPlan) -> tuple[Step, ...]:
+    """``steps`` with the offsets of a plan made for them; what is in RAM before the first has its
+    own in ``plan.resident_address``."""
+    result: list[Step] = []
+    for index, step in enumerate(steps):
+        made = plan.addresses.get(index, {})
+        match step:
+            case Compute():
+                written = {tensor: offset for tensor, offset in made.items() if tensor is not None}
+                fields = {"address": written or None, "workspace_address": made.get(None)}
+                result.append(step.model_copy(update=fields))
+            case PageIn():
+                result.append(step.model_copy(update={"address": made.get(step.tensor)}))
+            case PageOut() | Free():
+                result.append(step)
+    return tuple(result)

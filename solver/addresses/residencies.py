@@ -1,0 +1,129 @@
+"""What takes bytes of the arena while a schedule runs, from which step to which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from solver.footprint import uncounted_tensors
+from solver.graph import CostedGraph
+from solver.schedule import Compute, Coverage, Free, PageIn, Step
+
+
+@dataclass(frozen=True)
+class Residency:
+    """``tensor`` is in RAM from step ``first`` (-1: since before the first) up to, not including,
+    step ``end``. None stands for the workspace of the op that step ``first`` computes."""
+
+    tensor: str | None
+    first: int
+    end: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Residencies at one offset: every one but the first was written in place of the one before,
+    during whose last step both are there and the larger counts."""
+
+    residencies: tuple[Residency, ...]
+
+    @property
+    def first(self) -> int:
+        return self.residencies[0].first
+
+    @property
+    def end(self) -> int:
+        return self.residencies[-1].end
+
+    @property
+    def bytes(self) -> int:
+        """The most that it ever takes."""
+        return max(residency.bytes for residency in self.residencies)
+
+
+def blocks_of(graph: CostedGraph, steps: Sequence[Step], covers: Coverage) -> tuple[Block, ...]:
+    """The blocks of a valid schedule, in the order in which they begin; what ``covers`` leaves out
+    of the budget and what has no bytes is in none."""
+    uncounted = uncounted_tensors(graph, covers)
+    size = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
+    ops = {op.name: op for op in graph.ops}
+    open_chains: dict[str, list[Residency]] = {}  # by the tensor that is in RAM, its end not known
+    chains: list[list[Residency]] = []
+
+    def begin(name: str | None, step: int, size_bytes: int) -> list[Residency]:
+        chain = [Residency(name, step, step + 1, size_bytes)]
+        if size_bytes:
+            chains.append(chain)
+        return chain
+
+    def finish(name: str, end: int) -> list[Residency]:
+        chain = open_chains.pop(name)
+        last = chain[-1]
+        chain[-1] = Residency(last.tensor, last.first, end, last.bytes)
+        return chain
+
+    for tensor in graph.tensors:
+        if tensor.name not in graph.producer and tensor.home != "storage":
+            open_chains[tensor.name] = begin(tensor.name, -1, size[tensor.name])
+    for index, step in enumerate(steps):
+        match step:
+            case Compute():
+                op = ops[step.op]
+                for written in op.writes:
+                    read = op.in_place.get(written)
+                    if read is None or not min(size[written], size[read]):
+                        open_chains[written] = begin(written, index, size[written])
+                if op.workspace_bytes:
+                    begin(None, index, op.workspace_bytes)
+                for written, read in op.in_place.items():
+                    chain = finish(read, index + 1)
+                    if min(size[written], size[read]):
+                        chain.append(Residency(written, index, index + 1, size[written]))
+                        open_chains[written] = chain
+            case PageIn():
+                open_chains[step.tensor] = begin(step.tensor, index, size[step.tensor])
+            case Free():
+                finish(step.tensor, index)
+    for name in tuple(open_chains):
+        finish(name, len(steps))
+    return tuple(Block(tuple(chain)) for chain in chains)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes of a block over a stretch of moments; a moment is a step that makes something
+    resident, or what is there before any."""
+
+    start: int
+    end: int
+    bytes: int
+
+
+def spans_of(blocks: Sequence[Block]) -> list[tuple[Span, ...]]:
+    """Of each block, without gaps or overlaps, in as few moments as tell them apart."""
+    made = sorted({residency.first for block in blocks for residency in block.residencies})
+    moment = {step: index for index, step in enumerate(made)}
+    after = {}  # the first moment at or after a step
+    index = len(made)
+    for step in range(max((block.end for block in blocks), default=0), -2, -1):
+        index = moment.get(step, index)
+        after[step] = index
+
+    def spans(block: Block) -> tuple[Span, ...]:
+        heights = [
+            (after[residency.first], after[residency.end], residency.bytes)
+            for residency in block.residencies
+        ]
+        edges = sorted({edge for start, end, _ in heights for edge in (start, end)})
+        found: list[Span] = []
+        for start, end in pairwise(edges):
+            height = max(h for s, e, h in heights if s < end and start < e)
+            if found and found[-1].bytes == height:
+                found[-1] = Span(found[-1].start, end, height)
+            else:
+                found.append(Span(start, end, height))
+        return tuple(found)
+
+    return [spans(block) for block in blocks]

@@ -1,0 +1,143 @@
+"""Local search for offsets: over the order in which blocks are placed by first fit."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from solver.addresses.packing import Packing
+
+_PROMOTIONS = 60
+_MOVES = 200
+# A worse arena by this share of the bound is accepted once in e times.
+_TEMPERATURE = 5e-4
+
+
+class _Enough(Exception):
+    """The target is reached, or time or work is used up."""
+
+
+class OrderSearch:
+    """``offsets`` are those of the smallest arena found so far, ``arena_bytes``; none is smaller
+    than asked for once that is at most ``target_bytes``.
+
+    Begins with orders by size, lifetime, load, area and beginning, and goes on with two
+    neighbourhoods in turn: all blocks that stick out go forward in the order by chance (as in
+    squeaky wheel optimisation, Joslin and Clements, JAIR 1999), and one block of the pile under one
+    that sticks out is moved.
+    """
+
+    def __init__(self, packing: Packing, target_bytes: int) -> None:
+        self._packing = packing
+        self._target_bytes = target_bytes
+        self._work_of_one = len(packing.size) + sum(map(len, packing.neighbours))
+        self._work_left = 0
+        self._deadline = 0.0
+        self._chance = random.Random(0)  # noqa: S311
+        # Arenas and orders: those to begin with, and what was the best when it was found; the best
+        # comes first.
+        self._starts: list[tuple[int, list[int]]] = []
+        first = next(_orders(packing))
+        self.offsets = packing.first_fit(first)
+        self.arena_bytes = packing.arena(self.offsets)
+
+    def run(self, work: int, deadline: float) -> None:
+        """Search until the target is reached, ``work`` is done, which counts pairs of neighbours
+        looked at (a million take about 0.3 s), or ``deadline`` (on ``time.monotonic``) has passed;
+        called again, it goes on."""
+        if self.arena_bytes <= self._target_bytes:
+            return
+        self._work_left, self._deadline = work, deadline
+        with suppress(_Enough):
+            if not self._starts:
+                starts = [(self._place(order)[0], order) for order in _orders(self._packing)]
+                self._starts = sorted(starts, key=lambda start: start[0])
+            while True:
+                self._promote()
+                self._move()
+
+    def _place(self, order: Sequence[int]) -> tuple[int, list[int]]:
+        """Arena and offsets; raises :class:`_Enough`."""
+        offsets = self._packing.first_fit(order)
+        arena = self._packing.arena(offsets)
+        if arena < self.arena_bytes:
+            self.arena_bytes, self.offsets = arena, offsets
+            if self._starts:
+                self._starts.insert(0, (arena, list(order)))
+        self._work_left -= self._work_of_one
+        reached = self.arena_bytes <= self._target_bytes
+        if reached or self._work_left < 0 or time.monotonic() > self._deadline:
+            raise _Enough
+        return arena, offsets
+
+    def _sticking_out(self, arena: int, offsets: Sequence[int]) -> list[int]:
+        limit = max(self._target_bytes, arena - 1)
+        size = self._packing.size
+        return [i for i, offset in enumerate(offsets) if offset + size[i] > limit]
+
+    def _promote(self) -> None:
+        chance = self._chance
+        count = len(self._packing.size)
+        order = (self._starts[0] if chance.random() < 0.5 else chance.choice(self._starts))[1]
+        for _ in range(_PROMOTIONS):
+            _, offsets = self._place(order)
+            place = [0.0] * count
+            for rank, i in enumerate(order):
+                place[i] = float(rank)
+            for i in self._sticking_out(self.arena_bytes, offsets):
+                place[i] *= chance.random()
+            for _ in range(2):
+                place[chance.randrange(count)] += chance.gauss(0, 0.05 * count)
+            order = sorted(range(count), key=place.__getitem__)
+
+    def _move(self) -> None:
+        packing, chance = self._packing, self._chance
+        order = self._starts[0][1]
+        arena, offsets = self._place(order)
+        for _ in range(_MOVES):
+            i = chance.choice(self._sticking_out(arena, offsets))
+            if chance.random() < 0.5:
+                i = chance.choice(_pile(packing, offsets, i))
+            changed = list(order)
+            at = changed.index(i)
+            kind = chance.random()
+            if kind < 0.5:
+                changed.insert(chance.randrange(at + 1), changed.pop(at))
+            elif kind < 0.6 or not packing.neighbours[i]:
+                changed.insert(chance.randrange(at, len(changed)), changed.pop(at))
+            else:
+                other = changed.index(chance.choice(packing.neighbours[i]))
+                changed[at], changed[other] = changed[other], changed[at]
+            new_arena, new_offsets = self._place(changed)
+            worse = (new_arena - arena) / (_TEMPERATURE * packing.bound)
+            if worse <= 0 or chance.random() < math.exp(-worse):
+                order, arena, offsets = changed, new_arena, new_offsets
+
+
+def _orders(packing: Packing) -> Iterator[list[int]]:
+    size, load = packing.size, packing.load
+    start = [shape[0].start for shape in packing.shapes]
+    end = [shape[-1].end for shape in packing.shapes]
+    life = [e - s for s, e in zip(start, end, strict=True)]
+    most = [max(load[s:e]) for s, e in zip(start, end, strict=True)]
+    blocks = range(len(size))
+    yield sorted(blocks, key=lambda i: (-size[i], -life[i]))
+    yield sorted(blocks, key=lambda i: (-life[i], -size[i]))
+    yield sorted(blocks, key=lambda i: (-most[i], -size[i]))
+    yield sorted(blocks, key=lambda i: -size[i] * life[i])
+    yield sorted(blocks, key=lambda i: (start[i], -end[i]))
+
+
+def _pile(packing: Packing, offsets: Sequence[int], top: int) -> list[int]:
+    """``top`` and the blocks that it stands on, down to the ground."""
+    pile = [top]
+    while offsets[pile[-1]]:
+        i = pile[-1]
+        below = (
+            j for j in packing.neighbours[i] if offsets[j] + packing.height(j, i) == offsets[i]
+        )
+        pile.append(next(below))
+    return pile
