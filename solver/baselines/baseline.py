@@ -1,0 +1,89 @@
+"""What every baseline is given and gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from solver.problem import Problem
+from solver.referee import RefereeError, replay, verify
+from solver.schedule import Step
+
+
+@dataclass(frozen=True)
+class BaselineResult:
+    """``steps`` keep to the budget, or are None; ``note`` says which variant they are of, or why
+    there are none. Methods that choose addresses as they go give the bytes of the arena that they
+    used, and ``fragmentation``: the largest share of the arena that was free and of no use."""
+
+    steps: tuple[Step, ...] | None
+    note: str
+    arena_bytes: int | None = None
+    fragmentation: float | None = None
+
+
+# Given a problem and how long it may take, in seconds of wall time.
+Baseline: TypeAlias = Callable[[Problem, float], BaselineResult]
+
+
+def judged(problem: Problem, steps: tuple[Step, ...], note: str) -> BaselineResult:
+    """``steps`` if they keep to the budget, else what they break in it.
+
+    Raises :class:`~solver.referee.RefereeError` if they break the semantics, which is a defect.
+    """
+    _, broken = _energy_or_fault(problem, steps)
+    return BaselineResult(steps, note) if broken is None else BaselineResult(None, broken.reason)
+
+
+def cheapest(
+    problem: Problem, candidates: Iterable[tuple[str, tuple[Step, ...]]], nothing: str
+) -> BaselineResult:
+    """The candidate (a note, steps) of least energy that keeps to the budget; with none, what the
+    one that comes closest breaks in it, or ``nothing`` where there are no candidates.
+
+    Raises :class:`~solver.referee.RefereeError` if one breaks the semantics, which is a defect.
+    """
+    best: tuple[float, str, tuple[Step, ...]] | None = None
+    nearest: tuple[float, str] = (float("inf"), nothing)
+    for note, steps in candidates:
+        energy_j, broken = _energy_or_fault(problem, steps)
+        if broken is None:
+            if best is None or energy_j < best[0]:
+                best = energy_j, note, steps
+        elif broken.excess_bytes < nearest[0]:
+            nearest = broken.excess_bytes, f"{note}: {broken.reason}"
+    return BaselineResult(None, nearest[1]) if best is None else BaselineResult(best[2], best[1])
+
+
+@dataclass(frozen=True)
+class _Fault:
+    excess_bytes: float
+    reason: str
+
+
+def _energy_or_fault(problem: Problem, steps: tuple[Step, ...]) -> tuple[float, _Fault | None]:
+    try:
+        return verify(problem.graph, steps, problem.budget).energy_j, None
+    except RefereeError as error:
+        result = replay(problem.graph, steps, problem.budget.covers)
+        excess = result.peak_bytes - problem.budget.ram_bytes
+        if excess > 0:
+            share = 100 * excess / problem.budget.ram_bytes if problem.budget.ram_bytes else 0.0
+            reason = f"needs {result.peak_bytes} bytes, {excess} ({share:.1f} %) over the budget"
+            return result.energy_j, _Fault(excess, reason)
+        return result.energy_j, _Fault(0, error.reason)
+
+
+def ladder(most: int, steps: int) -> Iterator[int]:
+    """Whole numbers from 1 to ``most``, all of them or about ``steps`` in a geometric series."""
+    last = 0
+    for n in range(steps):
+        number = round(most ** (n / (steps - 1))) if steps > 1 else most
+        number = max(number, last + 1)
+        if number > most:
+            return
+        yield number
+        last = number
+    if last < most:
+        yield most

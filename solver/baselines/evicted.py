@@ -1,0 +1,58 @@
+"""What it would cost to have a tensor back, with all that would have to be computed for it.
+
+The *evicted neighbourhood* of DTR (Kirisame et al., ICLR 2021) in its cheap form: evicted tensors
+that one computes from another are in one set of a union-find structure, which knows the sum of
+their costs. A tensor that is computed again takes its cost out of the set but does not split it,
+since union-find cannot: sums stay exact, neighbourhoods may be taken too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+
+class EvictedNeighbourhoods:
+    """Tensors by index. ``cost`` is of computing each anew from what it is made of;
+    ``neighbours`` gives those that it is made of and those that are made of it."""
+
+    def __init__(self, cost: Sequence[float], neighbours: Callable[[int], Iterable[int]]) -> None:
+        self._cost = cost
+        self._neighbours = neighbours
+        # A tensor that is evicted once more is a new element: the old one stays in its old set.
+        self._element: dict[int, int] = {}
+        self._parent: list[int] = []
+        self._sum: list[float] = []
+
+    def evict(self, i: int) -> None:
+        element = len(self._parent)
+        self._parent.append(element)
+        self._sum.append(self._cost[i])
+        self._element[i] = element
+        for neighbour in self._neighbours(i):
+            if neighbour in self._element and neighbour != i:
+                self._join(element, self._element[neighbour])
+
+    def restore(self, i: int) -> None:
+        """``i`` is in RAM again."""
+        if i in self._element:
+            root = self._find(self._element.pop(i))
+            self._sum[root] = max(0.0, self._sum[root] - self._cost[i])
+
+    def cost_of(self, i: int) -> float:
+        """Of ``i``, which is in RAM, and of the evicted tensors around it."""
+        roots = {self._find(self._element[n]) for n in self._neighbours(i) if n in self._element}
+        return self._cost[i] + sum(self._sum[root] for root in sorted(roots))
+
+    def _find(self, element: int) -> int:
+        root = element
+        while self._parent[root] != root:
+            root = self._parent[root]
+        while self._parent[element] != root:
+            self._parent[element], element = root, self._parent[element]
+        return root
+
+    def _join(self, a: int, b: int) -> None:
+        low, high = sorted((self._find(a), self._find(b)))
+        if low != high:
+            self._parent[high] = low
+            self._sum[low] += self._sum[high]
