@@ -1,11 +1,4 @@
-"""Schedules under drawn costs: what each needs in each draw, the best known of each draw, and what
-is proven of the best there is.
-
-The least energy L(c) of a fixed set of schedules is concave in the costs c, and every schedule
-computes every op once. So a bound b proven at costs c holds, scaled, at any other costs c': with
-base(c) the energy of every op once and α the least of c'ᵢ/cᵢ over all i that a schedule may pay for
-beyond that (recomputations, paging), L(c') ≥ base(c') + α · (b - base(c)).
-"""
+"""Schedules under drawn costs: what each needs in each draw, and the best known of each draw."""
 
 from __future__ import annotations
 
@@ -15,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solver.cost_draws import BoolArray, CostDraws, FloatArray
+from solver.draw_bounds import DrawBounds
 from solver.problem import Problem
 from solver.referee import replay
 from solver.schedule import Budget, PageIn, PageOut, Schedule, Step
@@ -25,30 +19,22 @@ _ROUNDING = 1e-9
 
 @dataclass
 class Evaluation:
-    """Energies (J) and times (s) of schedules, a row for each, over the draws; ``bounds_j`` is what
-    is proven for each draw, and last for the mean of all. ``optional`` marks items that a schedule
-    may pay for beyond computing every op once."""
+    """Energies (J) of schedules and times (s) that count against the deadline, a row for each
+    schedule, a column for each draw; ``bounds`` of the draws, and last of their mean costs."""
 
     draws: CostDraws
     budget: Budget
     schedules: list[Schedule] = field(default_factory=list)
     energies_j: FloatArray = field(init=False)
     times_s: FloatArray = field(init=False)
-    bounds_j: FloatArray = field(init=False)
-    optional: BoolArray = field(init=False)
+    bounds: DrawBounds = field(init=False)
 
     def __post_init__(self) -> None:
         draws, _ = self.draws.energy_j.shape
         self.energies_j = np.empty((0, draws))
         self.times_s = np.empty((0, draws))
-        self._priced = np.vstack([self.draws.energy_j, self.mean_energy_j])
-        self.bounds_j = self._base_j(self._priced)
         problem = Problem(self.draws.items.graph, self.budget)
-        page_outs = [
-            possible or tensor.persist == "storage"
-            for possible, tensor in zip(problem.can_page_out, problem.graph.tensors, strict=True)
-        ]
-        self.optional = np.array([*problem.recomputable, *page_outs, *problem.can_page_in])
+        self.bounds = DrawBounds(problem, np.vstack([self.draws.energy_j, self.mean_energy_j]))
 
     @property
     def mean_energy_j(self) -> FloatArray:
@@ -72,21 +58,6 @@ class Evaluation:
             row for row, known in enumerate(self.schedules) if known.steps == schedule.steps
         )
 
-    def learn(self, energy_j: FloatArray, bound_j: float) -> None:
-        """Of a bound that was proven at costs ``energy_j`` (one for each item) for every schedule,
-        late or not."""
-        overhead_j = bound_j - float(self._base_j(energy_j[None, :])[0])
-        counted = self.optional & (energy_j > 0)
-        if overhead_j > 0 and counted.any():
-            scale = (self._priced[:, counted] / energy_j[counted]).min(axis=1)
-            self.bounds_j = np.maximum(
-                self.bounds_j, self._base_j(self._priced) + scale * overhead_j
-            )
-
-    def learn_of_draw(self, draw: int, bound_j: float) -> None:
-        """Of a bound that was proven for those that are not late in this draw."""
-        self.bounds_j[draw] = max(self.bounds_j[draw], bound_j)
-
     @property
     def on_time(self) -> BoolArray:
         if self.budget.deadline_s is None:
@@ -101,9 +72,18 @@ class Evaluation:
 
     @property
     def proven_j(self) -> FloatArray:
-        """A lower bound on the best of each draw. A schedule that the bound does not cover may be
-        better than it."""
-        return np.minimum(self.bounds_j[:-1], self.best_known_j)
+        """A lower bound on the best of each draw."""
+        return self._proven_j[:-1]
+
+    @property
+    def proven_mean_j(self) -> float:
+        """A lower bound on the least mean energy of all schedules, late ones too."""
+        return float(self._proven_j[-1])
+
+    @property
+    def _proven_j(self) -> FloatArray:
+        least_mean_j = self.energies_j.mean(axis=1).min()
+        return self.bounds.at(np.append(self.best_known_j, least_mean_j))
 
     def regrets(self, row: int) -> FloatArray:
         """Relative to the best known of each draw; NaN where the schedule is late, 0 where the best
@@ -136,10 +116,6 @@ class Evaluation:
             if found is None or value < found[0]:
                 found = value, schedule
         return None if found is None else found[1]
-
-    def _base_j(self, priced: FloatArray) -> FloatArray:
-        base: FloatArray = priced[:, : self.draws.items.op_count].sum(axis=1)
-        return base
 
     def _times_due_s(self, steps: Sequence[Step], counts: FloatArray) -> FloatArray:
         return np.array(

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -36,6 +37,8 @@ _PART_OF_SPECIAL, _PART_OF_DRAW = 0.25, 0.1
 # So many searches in a row that show nothing new are the last.
 _PATIENCE = 10
 _MOST_TIGHTENED = 4
+
+_Special: TypeAlias = Literal["fastest", "mean", "floor"]
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class _Task:
     """A search at costs (one for each item), with a schedule to begin with. ``kind`` is the number
     of a draw, or what other costs these are."""
 
-    kind: int | str
+    kind: int | _Special
     draws: CostDraws
     start: Schedule
     energy_j: FloatArray
@@ -134,21 +137,24 @@ class _Search:
         self._stated_j, self._stated_s = draws.items.costs()
         self._mean_s: FloatArray = draws.time_s.mean(axis=0)
         if self._deadline_s is None and schedule.energy_bound_j is not None:
-            self._evaluation.learn(self._stated_j, schedule.energy_bound_j)
+            self._evaluation.bounds.prove(self._stated_j, schedule.energy_bound_j)
         self._begun: set[int] = set()
         self._solved = 0
         self._fruitless = 0
         self._tightened = 0
-        self._specials = deque(self._first_tasks())
+        self._mean_deadline_s = self._deadline_s
+        first: tuple[_Special, ...] = () if self._deadline_s is None else ("fastest",)
+        self._specials: deque[_Special] = deque([*first, "mean", "floor"])
 
     # --- what to search ---------------------------------------------------------------------------
 
     def next_task(self) -> _Task | None:
         while self._specials:
-            if (task := self._specials.popleft()) is not None:
+            if (task := self._special(self._specials.popleft())) is not None:
                 return task
-        if self._fruitless >= _PATIENCE:
-            return None
+        return self._next_draw() if self._fruitless < _PATIENCE else None
+
+    def _next_draw(self) -> _Task | None:
         best = self._evaluation.best_known_j
         gaps = np.where(np.isfinite(best), best - self._evaluation.proven_j, 0.0)
         gaps /= np.where(gaps > 0, best, 1.0)
@@ -167,28 +173,30 @@ class _Search:
             _PART_OF_DRAW,
         )
 
-    def _first_tasks(self) -> list[_Task | None]:
-        mean_j = self._evaluation.mean_energy_j
+    def _special(self, kind: _Special) -> _Task | None:
         ops = self._draws.items.op_count
-        if self._deadline_s is not None:
-            # Of least time: what is late in this one's stead is late in all.
-            due_s = self._mean_s.copy()
-            if self._schedule.budget.instantaneous_paging:
-                due_s[ops:] = 0.0
-            first = [self._task("fastest", due_s, self._mean_s, None, _PART_OF_SPECIAL)]
-        else:
-            first = []
-        first.append(self._task("mean", mean_j, self._mean_s, self._deadline_s, _PART_OF_SPECIAL))
-        floor_j = self._stated_j.copy()
-        floor_j[ops:] = self._draws.energy_j[:, ops:].min(axis=0)
-        falls = self._evaluation.optional & (floor_j < self._stated_j)
-        if self._deadline_s is not None or falls.any():
-            first.append(self._task("floor", floor_j, self._stated_s, None, _PART_OF_SPECIAL))
-        return first
+        match kind:
+            case "fastest":
+                # Energies are times: what is late in the place of this one is late whatever it is.
+                due_s = self._mean_s.copy()
+                if self._schedule.budget.instantaneous_paging:
+                    due_s[ops:] = 0.0
+                return self._task(kind, due_s, self._mean_s, None, _PART_OF_SPECIAL)
+            case "mean":
+                mean_j = self._evaluation.mean_energy_j
+                deadline_s = self._mean_deadline_s
+                return self._task(kind, mean_j, self._mean_s, deadline_s, _PART_OF_SPECIAL)
+            case "floor":
+                floor_j = self._stated_j.copy()
+                floor_j[ops:] = self._draws.energy_j[:, ops:].min(axis=0)
+                known = self._deadline_s is None and (floor_j == self._stated_j).all()
+                if known or not self._undecided().any():
+                    return None
+                return self._task(kind, floor_j, self._stated_s, None, _PART_OF_SPECIAL)
 
     def _task(
         self,
-        kind: int | str,
+        kind: int | _Special,
         energy_j: FloatArray,
         time_s: FloatArray,
         deadline_s: float | None,
@@ -218,9 +226,9 @@ class _Search:
             evaluation.add(found)
         if found.energy_bound_j is not None and task.kind != "fastest":
             if task.deadline_s is None:
-                evaluation.learn(task.energy_j, found.energy_bound_j)
+                evaluation.bounds.prove(task.energy_j, found.energy_bound_j)
             elif isinstance(task.kind, int):
-                evaluation.learn_of_draw(task.kind, found.energy_bound_j)
+                evaluation.bounds.prove_draw(task.kind, found.energy_bound_j)
         if task.kind == "mean":
             self._tighten(task, found)
         if isinstance(task.kind, int):
@@ -237,10 +245,8 @@ class _Search:
         late_s = float(np.quantile(self._evaluation.times_s[row], LEAST_IN_TIME))
         if late_s > self._deadline_s and self._tightened < _MOST_TIGHTENED:
             self._tightened += 1
-            deadline_s = task.deadline_s * self._deadline_s / late_s
-            self._specials.append(
-                self._task("mean", task.energy_j, task.time_s, deadline_s, _PART_OF_SPECIAL)
-            )
+            self._mean_deadline_s = task.deadline_s * self._deadline_s / late_s
+            self._specials.append("mean")
 
     def _undecided(self) -> FloatArray:
         """1 for draws in which it is open whether the schedule is within the tolerance, 0 for
@@ -270,7 +276,7 @@ class _Search:
             tolerance=TOLERANCE,
             least_energy=self._over_draws(0),
             best_on_average=None if best is None else self._over_draws(best),
-            mean_bound_j=float(evaluation.bounds_j[-1]),
+            mean_bound_j=evaluation.proven_mean_j,
             solved_draws=self._solved,
             schedules=len(evaluation.schedules),
             seconds=seconds,
