@@ -69,14 +69,14 @@ def save(figure: Figure, path: Path) -> None:
     write_atomically(path, content.getvalue())
 
 
-def engineering(value: float, unit: str) -> str:
-    """Three significant digits with an SI prefix: ``12.3 ms``."""
+def engineering(value: float, unit: str, digits: int = 3) -> str:
+    """Significant digits, three at least, with an SI prefix: ``12.3 ms``."""
     if value == 0:
         return f"0 {unit}"
-    # EngFormatter counts places after the point; three digits need more places after fewer digits.
-    for places in (2, 1, 0):
+    # EngFormatter counts places after the point, of which fewer digits before it need more.
+    for places in reversed(range(digits)):
         text = EngFormatter(unit=unit, places=places)(value)
-        if sum(character.isdigit() for character in text) <= 3:
+        if sum(character.isdigit() for character in text) <= digits:
             return text
     return text
 

@@ -1,0 +1,240 @@
+"""Energy of a training step against the RAM that it may take: one curve for each deadline, what is
+proven below it, and the schedules of the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+from plots.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    binary_unit,
+    energy_words,
+    engineering,
+    heading,
+    save,
+    size_text,
+    styled,
+)
+from solver.sweep_record import SOLVED, SweepRow
+
+# Curves differ in colour and in line, markers in colour and in shape: they can be told apart in
+# grey as well.
+_CURVES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
+_MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "*", "d")
+_COLORS = (ORANGE, GREEN, PURPLE, SKY, VERMILLION, GREY, BLACK)
+
+# Overheads below this are nearly to scale, those above it on a logarithmic one.
+_LINEAR_PERCENT = 0.1
+_TICKS_PERCENT = (0, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
+
+_WIDTH, _HEIGHT = 9.0, 4.7
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 3.15, 1.15, 0.5
+
+
+def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
+    """``rows`` are of one graph, with any number of deadlines and methods. Energy is drawn as what
+    it is above that of keeping everything; a baseline's schedule stands at the RAM that it takes.
+
+    Raises :class:`ValueError` if there is no schedule among them, or keeping everything costs
+    nothing.
+    """
+    drawn = [row for row in rows if row.energy_j is not None]
+    if not drawn or not rows[0].unconstrained_energy_j:
+        raise ValueError("there is no schedule with an energy to draw")
+    first = rows[0]
+    largest = max(first.unconstrained_peak_bytes, *(row.ram_bytes for row in rows))
+    divisor, unit = binary_unit(largest)
+    with styled():
+        figure = Figure(figsize=(_WIDTH, _HEIGHT))
+        heading(figure, f"{first.graph}: energy against RAM", _lines(first, drawn))
+        axes = figure.add_axes(
+            (
+                _LEFT / _WIDTH,
+                _BOTTOM / _HEIGHT,
+                1 - (_LEFT + _RIGHT) / _WIDTH,
+                1 - (_TOP + _BOTTOM) / _HEIGHT,
+            )
+        )
+        axes.set_yscale("asinh", linear_width=_LINEAR_PERCENT)
+        _draw_curves(axes, [row for row in rows if row.method == SOLVED], divisor)
+        _draw_baselines(axes, first, [row for row in drawn if row.method != SOLVED], divisor)
+        _scale(axes, first, drawn, divisor, unit)
+        _shade_infeasible(axes, rows, divisor)
+        axes.legend(
+            loc="upper left",
+            bbox_to_anchor=(1 + 0.75 / (_WIDTH - _LEFT - _RIGHT), 1),
+            borderaxespad=0,
+            handlelength=2.4,
+        )
+        save(figure, path)
+
+
+def _percent(row: SweepRow, energy_j: float | None) -> float:
+    """Above keeping everything."""
+    return 100 * ((energy_j or 0.0) / row.unconstrained_energy_j - 1)
+
+
+def _lines(first: SweepRow, drawn: Sequence[SweepRow]) -> list[str]:
+    counted = "" if first.covers == "all" else ", activations only"
+    gaps = [row.gap for row in drawn if row.gap is not None]
+    proven = f"; every point is within {100 * max(gaps):.2g} % of the least" if gaps else ""
+    return [
+        f"everything kept: {size_text(first.unconstrained_peak_bytes)}{counted},"
+        f" {engineering(first.unconstrained_energy_j, 'J')},"
+        f" {engineering(first.unconstrained_time_s, 's')}{proven}",
+        energy_words(first.energy_source),
+    ]
+
+
+def _draw_curves(axes: Axes, solved: Sequence[SweepRow], divisor: float) -> None:
+    """What was found, and a band down to what is proven. Curves that coincide lie on each other,
+    the wider below."""
+    deadlines = sorted({row.deadline_s for row in solved}, key=_patience, reverse=True)
+    for number, deadline_s in enumerate(deadlines):
+        points = sorted(
+            (r for r in solved if r.deadline_s == deadline_s and r.energy_j is not None),
+            key=lambda row: row.ram_bytes,
+        )
+        if not points:
+            continue
+        color, line = _CURVES[number % len(_CURVES)]
+        sizes = [row.ram_bytes / divisor for row in points]
+        found = [_percent(row, row.energy_j) for row in points]
+        bounds = [max(0.0, _percent(row, row.energy_bound_j)) for row in points]
+        width = 1.4 + 1.6 * (len(deadlines) - 1 - number)
+        axes.fill_between(sizes, bounds, found, color=color, alpha=0.12, linewidth=0, zorder=2)
+        axes.plot(sizes, bounds, color=color, linewidth=0.6, zorder=3)
+        axes.plot(
+            sizes,
+            found,
+            color=color,
+            linestyle=line,
+            marker="o",
+            markersize=2.2 + width,
+            linewidth=width,
+            zorder=5,
+            label=_curve_name(points[0]),
+        )
+
+
+def _patience(deadline_s: float | None) -> float:
+    return float("inf") if deadline_s is None else deadline_s
+
+
+def _curve_name(row: SweepRow) -> str:
+    if row.deadline_s is None:
+        return "Joulewright, no deadline"
+    return f"Joulewright, {row.deadline_s / row.unconstrained_time_s:.3g}× the time"
+
+
+def _draw_baselines(
+    axes: Axes, first: SweepRow, baselines: Sequence[SweepRow], divisor: float
+) -> None:
+    kept = (first.unconstrained_peak_bytes / divisor, 0.0)
+    axes.plot(*kept, "o", color=BLACK, markersize=7, zorder=4, label="keep everything")
+    drawn = 0
+    for method in sorted({row.method for row in baselines}):
+        points = sorted(
+            {
+                (
+                    max(row.peak_bytes or 0, row.arena_bytes or 0) / divisor,
+                    _percent(row, row.energy_j),
+                )
+                for row in baselines
+                if row.method == method
+            }
+        )
+        if points == [kept]:
+            continue
+        axes.plot(
+            *zip(*points, strict=True),
+            color=_COLORS[drawn % len(_COLORS)],
+            linewidth=0.6,
+            marker=_MARKERS[drawn % len(_MARKERS)],
+            markersize=5,
+            markerfacecolor="white",
+            markeredgewidth=1.1,
+            zorder=6,
+            label=method.replace("_", " "),
+        )
+        drawn += 1
+
+
+def _scale(
+    axes: Axes, first: SweepRow, drawn: Sequence[SweepRow], divisor: float, unit: str
+) -> None:
+    kept_j = first.unconstrained_energy_j
+    most = max(_percent(row, row.energy_j) for row in drawn)
+    ticks = [tick for tick in _TICKS_PERCENT if tick <= 1.3 * most] or [0]
+    axes.set_ylim(-0.2 * _LINEAR_PERCENT, max(1.25 * most, 2 * _LINEAR_PERCENT))
+    axes.yaxis.set_major_locator(FixedLocator(ticks))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"+{y:g} %"))
+    axes.set_ylabel("energy above keeping everything")
+    joules = axes.twinx()
+    joules.set_yscale("asinh", linear_width=_LINEAR_PERCENT)
+    joules.set_ylim(axes.get_ylim())
+    joules.spines["right"].set_visible(True)
+    joules.yaxis.set_major_locator(FixedLocator(ticks))
+    joules.yaxis.set_minor_locator(NullLocator())
+    # Four digits tell overheads of a tenth of a percent apart.
+    joules.yaxis.set_major_formatter(
+        FuncFormatter(lambda y, _: engineering(kept_j * (1 + y / 100), "J", digits=4))
+    )
+    axes.set_xlabel(f"RAM ({unit}): budget of a curve's point, need of a baseline's")
+    axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
+    peak = first.unconstrained_peak_bytes / divisor
+
+    def share(sizes: npt.ArrayLike) -> npt.ArrayLike:
+        return np.asarray(sizes) / peak
+
+    def size(shares: npt.ArrayLike) -> npt.ArrayLike:
+        return np.asarray(shares) * peak
+
+    of_peak = axes.secondary_xaxis("top", functions=(share, size))
+    of_peak.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{100 * x:.0f} %"))
+    for axis in (joules, of_peak):
+        axis.tick_params(colors=INK)
+
+
+def _shade_infeasible(axes: Axes, rows: Sequence[SweepRow], divisor: float) -> None:
+    """RAM budgets under which nothing fits, whatever the time."""
+    patient = max((row.deadline_s for row in rows), key=_patience)
+    refused = [
+        row.smallest_ram_bytes or row.ram_bytes
+        for row in rows
+        if row.status == "infeasible" and row.deadline_s == patient
+    ]
+    if not refused:
+        return
+    limit = max(refused) / divisor
+    axes.set_xlim(left=min(axes.get_xlim()[0], 0.85 * limit))
+    left = axes.get_xlim()[0]
+    axes.axvspan(left, limit, facecolor="#F4F4F4", edgecolor="#CFCFCF", hatch="///", zorder=0)
+    axes.text(
+        limit,
+        0.97,
+        "nothing fits ",
+        transform=axes.get_xaxis_transform(),
+        rotation=90,
+        ha="right",
+        va="top",
+        fontsize=8,
+        color=INK,
+        bbox={"facecolor": "#F4F4F4", "edgecolor": "none", "pad": 1.5},
+    )

@@ -1,0 +1,87 @@
+"""Where tasks run beside each other: processes of joblib on this machine, or a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+_PATIENCE_S = 15.0
+
+
+class PoolError(ValueError):
+    """A cluster that cannot be used; the message says how it could."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """``width`` tells how many tasks run at once; on a cluster workers come and go."""
+
+    executor: Executor
+    width: Callable[[], int]
+
+
+@contextmanager
+def local_pool(processes: int) -> Iterator[Pool]:
+    """Processes of joblib's loky that end with this context, whatever they are doing, or with the
+    process that opened it."""
+    from joblib.externals.loky import ProcessPoolExecutor
+
+    executor = ProcessPoolExecutor(processes, initializer=_tie_to_parent, initargs=(os.getpid(),))
+    try:
+        yield Pool(executor, lambda: processes)
+    finally:
+        executor.shutdown(wait=True, kill_workers=True)
+
+
+def _tie_to_parent(parent: int) -> None:
+    """Ctrl-C goes to the parent, which decides; and no parent, no work."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def cluster_pool(scheduler: str) -> Iterator[Pool]:
+    """The workers of the Dask scheduler at an address such as ``tcp://host:8786``, on which this
+    project and its dependencies must be importable. A task that runs when the context is left goes
+    on there until it is done, but nobody waits for it.
+
+    Raises :class:`PoolError`.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise PoolError(
+            "a Dask cluster needs a package that is missing: pip install 'distributed>=2025.1'"
+        ) from None
+    try:
+        client = Client(  # type: ignore[no-untyped-call]
+            scheduler, timeout=_PATIENCE_S, set_as_default=False
+        )
+    except (OSError, ValueError) as error:
+        raise PoolError(f"no Dask scheduler answers at {scheduler!r}: {error}") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE_S)
+        except TimeoutError:
+            raise PoolError(f"the Dask scheduler at {scheduler!r} has no workers") from None
+        executor = client.get_executor(pure=False)  # type: ignore[no-untyped-call]
+
+        def threads() -> int:
+            return sum(client.nthreads().values())  # type: ignore[no-untyped-call]
+
+        try:
+            yield Pool(executor, threads)
+        finally:
+            executor.shutdown(wait=False)
