@@ -163,6 +163,8 @@ class OnlineEviction(ABC):
             self._bring(at_risk[0])
             self._locks[at_risk[0]] += 1
             rescued.append(at_risk[0])
+        for i in lost:  # from here on, so that making room for k does not evict what needs it
+            self._lineage.lose(i)
         return rescued
 
     def _bring(self, i: int) -> None:
@@ -187,6 +189,7 @@ class OnlineEviction(ABC):
                 self._begin(problem.producer[missing])
 
     def _begin(self, k: int) -> None:
+        assert k >= 0, "a tensor was lost that something still needs"
         self._running.append(k)
         for i in self.problem.reads[k]:
             self._locks[i] += 1

@@ -1,0 +1,209 @@
+"""Checkpointing along the forward pass: the frame of Chen's and Griewank's methods.
+
+Both are defined on chains. Here a chain is made of the forward pass by cutting it, in the graph's
+order, into segments; what a cut leaves behind is the segment's *state*, from which the next one can
+be computed. As in Checkmate (Jain et al., MLSys 2020) cuts are made at *articulation points*, ops
+through which everything passes that leads from before to after, or, since many graphs have few or
+none, anywhere in a linearization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from solver.liveness import with_frees
+from solver.problem import Problem
+from solver.schedule import Compute, PageIn, PageOut, Step
+
+
+class Unavailable(Exception):
+    """Something would have to be computed again that cannot be."""
+
+
+def forward_end(problem: Problem) -> int:
+    """The index of the first backward op; 0 where there is none, and so no two passes."""
+    phases = [op.phase for op in problem.graph.ops]
+    return phases.index("backward") if "backward" in phases else 0
+
+
+def articulation_points(problem: Problem) -> list[int]:
+    """Forward ops that no path from before to after them goes around, ascending, the last forward
+    op left out. Only ops on the way to that one count: what else there is leads nowhere."""
+    end = forward_end(problem)
+    if not end:
+        return []
+    on_the_way = {end - 1}
+    for k in reversed(range(end)):
+        if k in on_the_way:
+            on_the_way.update(problem.producer[i] for i in problem.reads[k])
+    points = []
+    furthest = -1
+    for k in range(end - 1):
+        if k not in on_the_way:
+            continue
+        # Every later reader of what was made before k, other than k itself.
+        if furthest <= k:
+            points.append(k)
+        readers = [j for i in problem.writes[k] for j in problem.readers[i] if j < end]
+        furthest = max([furthest, *(j for j in readers if j in on_the_way)])
+    return points
+
+
+class CheckpointedPass:
+    """Builds a schedule from what a checkpointing method says: advance to a state, keep it, turn.
+
+    ``cuts`` are the forward ops that end a segment, ascending; the last segment ends with the
+    forward pass. With ``whole_states`` the state at a cut is all that later forward ops read, else
+    it is only what the op there wrote, as in Checkmate's linearizations.
+
+    Raises :class:`Unavailable` where what is needed cannot be computed again.
+    """
+
+    def __init__(self, problem: Problem, cuts: Sequence[int], *, whole_states: bool = True) -> None:
+        self._problem = problem
+        self._end = forward_end(problem)
+        self._ends = [*cuts, self._end - 1]
+        self._starts = [0, *(cut + 1 for cut in cuts)]
+        self.segment_count = len(self._ends)
+        self._segment_of = [-1] * len(problem.producer)
+        for number, (first, last) in enumerate(zip(self._starts, self._ends, strict=True)):
+            for k in range(first, last + 1):
+                for i in problem.writes[k]:
+                    self._segment_of[i] = number
+        self._state = [frozenset(self._state_at(cut, whole_states)) for cut in cuts]
+        self._at_hand = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
+        self._stored = {i for i, stored in enumerate(problem.starts_in_storage) if stored}
+        self._kept: set[int] = set()
+        self._next = 0
+        self._actions: list[Step] = []
+        self._page_out(sorted(self._at_hand))
+
+    def _state_at(self, cut: int, whole: bool) -> Iterable[int]:
+        problem = self._problem
+        if not whole:
+            return problem.writes[cut]
+        return (
+            i
+            for k in range(cut + 1)
+            for i in problem.writes[k]
+            if any(cut < j < self._end for j in problem.readers[i])
+        )
+
+    def advance(self, segment: int) -> None:
+        """From the state before ``segment`` to the one after it; everything else that can be
+        computed again is dropped."""
+        state = self._state[segment]
+        if self._next <= self._ends[segment]:
+            for k in range(self._starts[segment], self._ends[segment] + 1):
+                self._compute(k)
+            self._next = self._ends[segment] + 1
+        else:
+            self._have(state)
+        self._drop(segment + 1, state)
+
+    def keep(self, segment: int) -> None:
+        """The state after ``segment`` becomes a checkpoint."""
+        self._kept.update(self._state[segment])
+
+    def release(self, segment: int, still_kept: Iterable[int]) -> None:
+        """The state after ``segment`` is one no longer, but for what those after the segments
+        ``still_kept`` share with it."""
+        shared = {i for other in still_kept for i in self._state[other]}
+        self._kept -= self._state[segment] - shared
+
+    def turn(self, segment: int) -> None:
+        """With the state before ``segment`` at hand: compute all in it that is still to be read,
+        then go on with the backward pass as far as that leads, or, after the first segment, to the
+        end of the step."""
+        problem = self._problem
+        state = self._state[segment - 1] if segment else frozenset()
+        first = self._next
+        if first < self._end:
+            for k in range(first, self._end):
+                self._compute(k)
+            self._next = self._end
+        else:
+            self._have(
+                i
+                for k in range(self._starts[segment], self._ends[segment] + 1)
+                for i in problem.writes[k]
+                if any(j >= first for j in problem.readers[i])
+            )
+        op_count = len(problem.graph.ops)
+        while self._next < op_count and (not segment or self._within(self._next, segment)):
+            self._compute(self._next)
+            self._next += 1
+        self._drop(segment, state)
+
+    def steps(self) -> tuple[Step, ...]:
+        problem = self._problem
+        tensors = problem.graph.tensors
+        self._have(i for i, tensor in enumerate(tensors) if tensor.persist == "ram")
+        return with_frees(problem.graph, self._actions)
+
+    def _within(self, k: int, segment: int) -> bool:
+        """Whether backward op ``k`` belongs to this segment or a later one, or needs nothing that
+        is not there anyway."""
+        reads = [i for i in self._problem.reads[k] if self._segment_of[i] >= 0]
+        latest = max((self._segment_of[i] for i in reads), default=segment)
+        return latest >= segment or self._at_hand.issuperset(reads)
+
+    def _have(self, tensors: Iterable[int]) -> None:
+        for i in tensors:
+            if i in self._at_hand:
+                continue
+            if i in self._stored:
+                self._page_in(i)
+            else:
+                self._compute(self._again(i))
+
+    def _again(self, i: int) -> int:
+        """The op to be computed again for tensor ``i``."""
+        k = self._problem.producer[i]
+        if k < 0 or not self._problem.recomputable[k]:
+            raise Unavailable(f"{self._problem.graph.tensors[i].name!r} cannot be computed again")
+        return k
+
+    def _compute(self, k: int) -> None:
+        """Op ``k``, after whatever it takes to have its reads at hand."""
+        problem = self._problem
+        pending = [k]
+        while pending:
+            op = pending[-1]
+            missing = next((i for i in problem.reads[op] if i not in self._at_hand), None)
+            if missing is None:
+                self._actions.append(Compute(op=problem.graph.ops[op].name))
+                self._at_hand.update(problem.writes[op])
+                self._at_hand.difference_update(problem.consumes[op])
+                if op >= self._next:
+                    self._page_out(problem.writes[op])
+                pending.pop()
+            elif missing in self._stored:
+                self._page_in(missing)
+            else:
+                pending.append(self._again(missing))
+
+    def _page_in(self, i: int) -> None:
+        self._actions.append(PageIn(tensor=self._problem.graph.tensors[i].name))
+        self._at_hand.add(i)
+
+    def _page_out(self, tensors: Iterable[int]) -> None:
+        """What must persist in storage."""
+        for i in tensors:
+            tensor = self._problem.graph.tensors[i]
+            if tensor.persist == "storage" and i not in self._stored:
+                self._actions.append(PageOut(tensor=tensor.name))
+
+    def _drop(self, segment: int, state: frozenset[int]) -> None:
+        """Forget what was made before ``segment`` and can be made again, but for checkpoints,
+        ``state`` and what the forward pass has still to read."""
+        problem = self._problem
+        for i in list(self._at_hand):
+            if (
+                0 <= self._segment_of[i] < segment
+                and i not in state
+                and i not in self._kept
+                and problem.recomputable[problem.producer[i]]
+                and not any(self._next <= j < self._end for j in problem.readers[i])
+            ):
+                self._at_hand.discard(i)
