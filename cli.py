@@ -155,6 +155,7 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model", default="resnet18_cifar", metavar="NAME", help="(resnet18_cifar)"
     )
+    _add_home(parser)
     parser.add_argument(
         "--ram-budget", help="512KiB, 1.2MB, bytes, or 40%% of the unconstrained peak"
     )
@@ -211,6 +212,16 @@ def _add_plot(parser: argparse.ArgumentParser) -> None:
 def _add_network(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=_count, default=1, help="samples in a step (1)")
     parser.add_argument("--optimizer", choices=("sgd", "momentum"), default="sgd")
+
+
+def _add_home(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--parameters-in",
+        choices=("ram", "storage"),
+        default="ram",
+        help="where parameters and optimizer state are between steps; from storage they are paged"
+        " in where they are read, and what a step changes is written back (ram)",
+    )
 
 
 def _count(text: str) -> int:

@@ -112,8 +112,14 @@ def _graph(arguments: Namespace, console: Console) -> CostedGraph:
     from solver.models import build_model
 
     if arguments.graph is not None:
+        if arguments.parameters_in != "ram":
+            raise UsageError(
+                "--parameters-in is for --model; a costed graph says itself where its tensors live"
+            )
         return read_json(arguments.graph, CostedGraph)
-    step = build_model(arguments.model, arguments.batch, arguments.optimizer)
+    step = build_model(
+        arguments.model, arguments.batch, arguments.optimizer, arguments.parameters_in
+    )
     profile = resolve_profile(arguments.profile)
     result = cost_graph(step, profile, strict=arguments.strict)
     if result.predicted:

@@ -49,8 +49,9 @@ class CostingResult:
 
 
 def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False) -> CostingResult:
-    """Raises :class:`CostingError` if the profile has no energies or too few operations to predict
-    the rest from, or, with ``strict``, if any operation would have to be predicted."""
+    """Raises :class:`CostingError` if the profile has no energies, or too few operations to predict
+    the rest from, or no costs of paging where parameters live in storage, or, with ``strict``, if
+    any operation would have to be predicted."""
     measured = _measurements(profile)
     costs: dict[OpSpec, _Cost] = {}
     missing = []
@@ -205,9 +206,17 @@ def _costed(
                 }
             )
         )
-    sizes = {tensor.bytes for tensor in uncosted.tensors}
-    page_costs = {size_bytes: _page_costs(profile.storage, size_bytes) for size_bytes in sizes}
-    tensors = [tensor.model_copy(update=page_costs[tensor.bytes]) for tensor in uncosted.tensors]
+    sizes = {(tensor.bytes, tensor.stretches) for tensor in step.tensors}
+    page_costs = {size: _page_costs(profile.storage, *size) for size in sizes}
+    if step.parameters_in == "storage" and not all(page_costs.values()):
+        raise CostingError(
+            f"{profile.name}: parameters cannot live in storage, since the profile has no energies"
+            " of paging; profile the board with its storage and a meter or nominal_power_w"
+        )
+    tensors = [
+        tensor.model_copy(update=page_costs[step_tensor.bytes, step_tensor.stretches])
+        for tensor, step_tensor in zip(uncosted.tensors, step.tensors, strict=True)
+    ]
     return CostedGraph(
         name=f"{uncosted.name}, on {profile.name}",
         energy_source=profile.energy_source,
@@ -223,16 +232,20 @@ def _ends(interval: Interval) -> tuple[float, float] | None:
     return (interval.low, interval.high) if interval.low < interval.high else None
 
 
-def _page_costs(storage: StorageCosts | None, size_bytes: int) -> dict[str, PageCost]:
+def _page_costs(
+    storage: StorageCosts | None, size_bytes: int, stretches: int
+) -> dict[str, PageCost]:
     """None without storage, or where storage has no energies: such a tensor cannot be paged."""
     if storage is None:
         return {}
-    out, back = page_out_intervals(storage, size_bytes), page_in_intervals(storage, size_bytes)
+    stretch_bytes = size_bytes // stretches
+    out = page_out_intervals(storage, stretch_bytes)
+    back = page_in_intervals(storage, stretch_bytes)
     if out.energy_j is None or back.energy_j is None:
         return {}
     return {
-        "page_out": _page_cost(out.time_s, out.energy_j),
-        "page_in": _page_cost(back.time_s, back.energy_j),
+        "page_out": _page_cost(out.time_s.scaled(stretches), out.energy_j.scaled(stretches)),
+        "page_in": _page_cost(back.time_s.scaled(stretches), back.energy_j.scaled(stretches)),
     }
 
 

@@ -6,8 +6,15 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import get_args
 
+from solver.graph import Place
 from solver.models import mlp, resnet, tiny, transformer, vgg
-from solver.training import Network, Optimizer, TrainingStep, training_step
+from solver.training import (
+    Network,
+    Optimizer,
+    TrainingStep,
+    training_step,
+    with_parameters_in_storage,
+)
 
 
 class ModelError(ValueError):
@@ -37,8 +44,11 @@ def model_names() -> tuple[str, ...]:
     return tuple(_MODELS)
 
 
-def build_model(name: str, batch: int = 1, optimizer: str = "sgd") -> TrainingStep:
-    """One training step of a model on ``batch`` samples. Raises :class:`ModelError`."""
+def build_model(
+    name: str, batch: int = 1, optimizer: str = "sgd", parameters_in: Place = "ram"
+) -> TrainingStep:
+    """One training step of a model on ``batch`` samples, with parameters and optimizer state at
+    home in RAM or in storage. Raises :class:`ModelError`."""
     if name not in _MODELS:
         near = difflib.get_close_matches(name, _MODELS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_MODELS)}"
@@ -48,4 +58,5 @@ def build_model(name: str, batch: int = 1, optimizer: str = "sgd") -> TrainingSt
     if optimizer not in _OPTIMIZERS:
         allowed = ", ".join(_OPTIMIZERS)
         raise ModelError(f"{name}: no optimizer is named {optimizer!r}; there are {allowed}")
-    return training_step(_MODELS[name](batch), _OPTIMIZERS[optimizer])
+    step = training_step(_MODELS[name](batch), _OPTIMIZERS[optimizer])
+    return with_parameters_in_storage(step) if parameters_in == "storage" else step

@@ -5,6 +5,7 @@ A model describes its forward pass with :class:`~solver.training.network.Network
 """
 
 from solver.training.derive import Optimizer, training_step
+from solver.training.home import with_parameters_in_storage
 from solver.training.network import Network, NetworkError, Value
 from solver.training.step import StepOp, StepTensor, TrainingStep
 
@@ -17,4 +18,5 @@ __all__ = [
     "TrainingStep",
     "Value",
     "training_step",
+    "with_parameters_in_storage",
 ]

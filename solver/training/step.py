@@ -8,7 +8,7 @@ from functools import cached_property
 
 from devices.operation import ELEMENT_BYTES, OpSpec
 from devices.plan import ExecutionPlan, PlannedOp
-from solver.graph import CostedGraph, Op, Phase, Place, Tensor, TensorKind
+from solver.graph import CostedGraph, Op, PageCost, Phase, Place, Tensor, TensorKind
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,26 @@ class StepOp:
 @dataclass(frozen=True)
 class StepTensor:
     """``home`` is set for tensors that no operation writes; ``persist`` says where a valid copy
-    must be when the step ends."""
+    must be when the step ends. In storage the tensor lies in ``stretches`` of the same size, each
+    of which is read and written by itself."""
 
     name: str
     bytes: int
     kind: TensorKind
     home: Place | None = None
     persist: Place | None = None
+    stretches: int = 1
 
 
 @dataclass(frozen=True)
 class TrainingStep:
+    """``parameters_in`` says where parameters and optimizer state are between two steps."""
+
     name: str
     batch: int
     ops: tuple[StepOp, ...]
     tensors: tuple[StepTensor, ...]
+    parameters_in: Place = "ram"
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
@@ -61,7 +66,8 @@ class TrainingStep:
 
     @cached_property
     def parameter_count(self) -> int:
-        """Trained numbers. Running statistics of batch norm are not among them."""
+        """Trained numbers, as far as the step reads them. Running statistics of batch norm are not
+        among them."""
         return sum(
             self.tensor[name].bytes // ELEMENT_BYTES
             for op in self.ops
@@ -100,9 +106,10 @@ class TrainingStep:
         return root
 
     def uncosted_graph(self) -> CostedGraph:
-        """The scheduling problem with every cost zero and nothing pageable."""
+        """The scheduling problem with every cost zero, nothing pageable but what must be."""
+        free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
         return CostedGraph(
-            name=f"{self.name}, batch {self.batch}",
+            name=self.title,
             ops=tuple(
                 Op(
                     name=op.name,
@@ -124,17 +131,24 @@ class TrainingStep:
                     kind=tensor.kind,
                     home=tensor.home,
                     persist=tensor.persist,
+                    page_out=free_of_cost if tensor.persist == "storage" else None,
+                    page_in=free_of_cost if tensor.home == "storage" else None,
                 )
                 for tensor in self.tensors
             ),
         )
+
+    @property
+    def title(self) -> str:
+        elsewhere = ", parameters in storage" if self.parameters_in == "storage" else ""
+        return f"{self.name}, batch {self.batch}{elsewhere}"
 
     def execution_plan(self) -> ExecutionPlan:
         """The step with nothing scheduled: every tensor has a buffer of its own, except that
         operations in place share one."""
         buffer = self.buffer
         return ExecutionPlan(
-            name=f"{self.name}, batch {self.batch}",
+            name=self.title,
             buffer_bytes={
                 tensor.name: tensor.bytes
                 for tensor in self.tensors
