@@ -10,9 +10,9 @@ from commands.solve import UsageError
 
 if TYPE_CHECKING:
     from solver.cost_draws import CostDraws
+    from solver.draw_search import DrawProgress
     from solver.graph import CostedGraph
     from solver.options import SolverOptions
-    from solver.robustness import DrawProgress
     from solver.schedule import OverDraws, Schedule, Share
 
 _SEED = 0
@@ -38,7 +38,8 @@ def held_against_draws(
     draws: CostDraws,
     options: SolverOptions,
 ) -> Schedule:
-    """The schedule with its ``robustness``, or with ``--robust`` the one that is best on average.
+    """The schedule of least energy with its ``robustness``, or with ``--robust`` the one that is
+    best on average. A better one than ``schedule`` may have turned up.
     The draws may take as long as the search, in as many processes as that had threads."""
     from rich.console import Console as RichConsole
     from rich.status import Status
@@ -47,7 +48,10 @@ def held_against_draws(
     from solver.robustness import assess
 
     limit_s = options.time_limit_s or _TIME_LIMIT_S
-    console.say(f"holding the schedule against {arguments.draws} draws, for at most {limit_s:g} s")
+    console.say(
+        f"holding the schedule against {arguments.draws} draws, for at most {limit_s:g} s;"
+        " Ctrl-C ends that earlier"
+    )
     with (
         Status("starting", console=RichConsole(stderr=True)) as status,
         local_pool(options.threads) as pool,
@@ -60,11 +64,11 @@ def held_against_draws(
             )
 
         found = assess(schedule, draws, _SEED, options, pool, limit_s, tell)
-    robustness = found.robustness
+    robustness, chosen = found.robustness, found.least_energy
     if arguments.robust and found.best_on_average is not None:
-        schedule = found.best_on_average
+        chosen = found.best_on_average
         robustness = robustness.model_copy(update={"schedule": "best_on_average"})
-    return schedule.model_copy(update={"robustness": robustness})
+    return chosen.model_copy(update={"robustness": robustness})
 
 
 def summarise_robustness(console: Console, schedule: Schedule) -> None:

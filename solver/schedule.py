@@ -109,11 +109,11 @@ class OverDraws(StrictModel):
 
 class Robustness(StrictModel):
     """What becomes of the schedule when costs are drawn from their intervals. ``least_energy`` is
-    the schedule that the search gave, ``best_on_average`` the one known that needs the least energy
-    on average over the draws, of those that are in time in 95 % of them; it is absent where there
-    is none. ``schedule`` says which of the two this document holds. ``mean_bound_j`` is proven:
-    no schedule needs less on average. Searched again were ``solved_draws``, which gave
-    ``schedules`` different ones to choose from."""
+    the schedule known that needs the least at the stated costs, ``best_on_average`` the one that
+    needs the least on average over the draws, of those that are in time in 95 % of them; it is
+    absent where there is none. ``schedule`` says which of the two this document holds.
+    ``mean_bound_j`` is proven: no schedule needs less on average. Searched again were
+    ``solved_draws``, which gave ``schedules`` different ones to choose from."""
 
     draws: Annotated[int, Field(ge=1)]
     seed: int
