@@ -1,0 +1,144 @@
+"""Checkmate's approximation: a linear program, rounded (Jain et al., MLSys 2020)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from solver.baselines.baseline import BaselineResult, judged
+from solver.compact import CompactProgram
+from solver.engine import Engine
+from solver.engine_messages import Finished, Incumbent
+from solver.liveness import with_frees
+from solver.problem import Problem
+from solver.schedule import Compute, PageIn, PageOut, Step
+
+# Shares of the budget that the linear program does without, since rounding takes more memory: the
+# paper's first. The others are for where that is too little, and 0 where it is too much.
+_ALLOWANCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.0)
+# What of a fraction is rounded up.
+_THRESHOLD = 0.5
+# Rows on memory inside a stage are added where the relaxation violates them, at most so often.
+_MOST_RELAXATIONS = 12
+
+
+def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
+    """Two-phase rounding: of the relaxation, without paging and with a tenth of the budget set
+    aside, what is retained from stage to stage is rounded; what is computed again follows from it,
+    as little as will do. Where that does not fit, with more of the budget set aside.
+
+    Raises :class:`~solver.engine.EngineError`.
+    """
+    deadline = time.monotonic() + time_limit_s
+    budget = problem.budget.model_copy(update={"paging": False})
+    without_paging = Problem(problem.graph, budget)
+    first_failure: BaselineResult | None = None
+    infeasible = False
+    for allowance in _ALLOWANCES:
+        if infeasible and allowance:
+            continue  # with less RAM it is no less so
+        ram_bytes = int((1 - allowance) * budget.ram_bytes)
+        tightened = budget.model_copy(update={"ram_bytes": ram_bytes})
+        compact = CompactProgram(Problem(problem.graph, tightened))
+        relaxed = _relaxation(compact, ram_bytes, deadline)
+        infeasible = relaxed == "infeasible"
+        if isinstance(relaxed, str):
+            result = BaselineResult(None, f"ε = {allowance}: the linear program is {relaxed}")
+        else:
+            steps = rounded(without_paging, compact, relaxed)
+            result = (
+                BaselineResult(None, "what the rounding drops cannot be computed again")
+                if steps is None
+                else judged(problem, steps, f"ε = {allowance}")
+            )
+        if result.steps is not None:
+            return result
+        if first_failure is None or (infeasible and not allowance):
+            first_failure = result
+        if time.monotonic() > deadline:
+            break
+    assert first_failure is not None
+    return first_failure
+
+
+def _relaxation(compact: CompactProgram, ram_bytes: int, deadline: float) -> list[float] | str:
+    """The columns' values, or what became of it in a word or two."""
+    values: list[float] | None = None
+    with Engine("highs") as engine:
+        for _ in range(_MOST_RELAXATIONS):
+            solved: list[float] | None = None
+            for said in engine.minimise(
+                compact.program,
+                absolute_gap=0.0,
+                threads=2,
+                start=None,
+                deadline=deadline,
+                relax=True,
+            ):
+                if isinstance(said, Incumbent):
+                    solved = said.values
+                if isinstance(said, Finished) and said.outcome == "infeasible":
+                    return "infeasible"
+            if solved is None:
+                break
+            values = solved
+            if not compact.memory_cuts(values, ram_bytes, per_stage=1):
+                break
+    return "not solved within the time limit" if values is None else values
+
+
+def rounded(
+    problem: Problem, compact: CompactProgram, values: Sequence[float]
+) -> tuple[Step, ...] | None:
+    """The schedule that retains what ``values`` retain by more than a half, what counts no bytes
+    and what cannot be computed again; None where something else would have to be."""
+    ops, tensors = problem.graph.ops, problem.graph.tensors
+    at_hand = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
+    stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
+    actions: list[Step] = []
+
+    def can_be_made(i: int) -> bool:
+        return problem.producer[i] >= 0 and problem.recomputable[problem.producer[i]]
+
+    def retained(stage: int, i: int) -> bool:
+        if (stage, i) in compact.retain and values[compact.retain[stage, i]] > _THRESHOLD:
+            return True
+        return not compact.problem.size[i] or (i not in stored and not can_be_made(i))
+
+    def save(made: Sequence[int]) -> None:
+        actions.extend(
+            PageOut(tensor=tensors[i].name)
+            for i in made
+            if tensors[i].persist == "storage" and i not in stored
+        )
+
+    save(sorted(at_hand))
+    for stage in range(len(ops) + 1):
+        needed = {
+            i
+            for i in range(len(tensors))
+            if can_be_made(i) and problem.producer[i] < stage and retained(stage + 1, i)
+        }
+        needed.update(compact.reads[stage])
+        again: list[int] = []
+        for k in reversed(range(stage)):
+            if any(i in needed and i not in at_hand for i in problem.writes[k]):
+                if not problem.recomputable[k]:
+                    return None
+                again.append(k)
+                needed.update(problem.reads[k])
+        for k in (*reversed(again), stage):
+            for i in compact.reads[k]:
+                if i not in at_hand and i in stored:
+                    actions.append(PageIn(tensor=tensors[i].name))
+                    at_hand.add(i)
+            if not at_hand.issuperset(compact.reads[k]):
+                return None
+            if k < len(ops):
+                actions.append(Compute(op=ops[k].name))
+                at_hand.update(problem.writes[k])
+                at_hand.difference_update(problem.consumes[k])
+        if stage < len(ops):
+            save(problem.writes[stage])
+        at_hand = {i for i in at_hand if retained(stage + 1, i)}
+    return with_frees(problem.graph, actions)

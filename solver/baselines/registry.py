@@ -1,0 +1,63 @@
+"""The baselines by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from solver.baselines.baseline import Baseline, BaselineResult, judged
+from solver.baselines.checkmate import lp_rounding
+from solver.baselines.chen import chen
+from solver.baselines.coop import coop
+from solver.baselines.dtr import dtr
+from solver.baselines.griewank import griewank
+from solver.baselines.restricted import paging_only, remat_only
+from solver.baselines.unsearched import keep_everything, page_everything
+from solver.greedy import greedy_schedule
+from solver.problem import Problem
+from solver.referee import verify
+
+
+def _keep_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
+    return judged(problem, keep_everything(problem.graph), "nothing recomputed or paged")
+
+
+def _page_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
+    if not problem.budget.paging:
+        return BaselineResult(None, "it pages, which this budget excludes")
+    return judged(problem, page_everything(problem), "paged in right before each use")
+
+
+def _capuchin_like(problem: Problem, _time_limit_s: float) -> BaselineResult:
+    steps = greedy_schedule(problem)
+    if steps is None:
+        return BaselineResult(None, "the rule finds no schedule within the budget")
+    return BaselineResult(steps, "the best of many runs of the rule")
+
+
+BASELINES: Mapping[str, Baseline] = MappingProxyType(
+    {
+        "keep-everything": _keep_everything,
+        "page-everything": _page_everything,
+        "chen-sqrt-n": chen,
+        "griewank": griewank,
+        "remat-only": remat_only,
+        "paging-only": paging_only,
+        "checkmate-lp-rounding": lp_rounding,
+        "capuchin-like": _capuchin_like,
+        "dtr": dtr,
+        "coop": coop,
+    }
+)
+
+
+def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineResult:
+    """The baseline's schedule, held before the referee.
+
+    Raises :class:`KeyError` for a name that is none, :class:`~solver.engine.EngineError`, and
+    :class:`~solver.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    """
+    result = BASELINES[name](problem, time_limit_s)
+    if result.steps is not None:
+        verify(problem.graph, result.steps, problem.budget)
+    return result

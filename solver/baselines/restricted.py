@@ -1,0 +1,38 @@
+"""This project's own solver with one of its two means: what integrating both is worth."""
+
+from __future__ import annotations
+
+from solver.baselines.baseline import BaselineResult
+from solver.options import SolverOptions
+from solver.problem import Problem
+from solver.solving import solve_graph
+
+
+def remat_only(problem: Problem, time_limit_s: float) -> BaselineResult:
+    """The least energy without paging. Raises :class:`~solver.engine.EngineError`."""
+    return _solved_without(problem, "paging", time_limit_s)
+
+
+def paging_only(problem: Problem, time_limit_s: float) -> BaselineResult:
+    """The least energy without recomputation. Raises :class:`~solver.engine.EngineError`."""
+    return _solved_without(problem, "rematerialization", time_limit_s)
+
+
+def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> BaselineResult:
+    budget = problem.budget.model_copy(update={excluded: False})
+    schedule = solve_graph(problem.graph, budget, SolverOptions(time_limit_s=time_limit_s))
+    if schedule.steps:
+        note = "optimal" if schedule.status == "optimal" else "the best found"
+        return BaselineResult(
+            schedule.steps, f"{note}, within {100 * (schedule.gap or 0.0):.2f} % of the least"
+        )
+    if schedule.status == "no_solution":
+        return BaselineResult(None, f"nothing was found in {time_limit_s:.0f} s")
+    if schedule.smallest_ram_bytes is None:
+        return BaselineResult(None, "infeasible, whatever the RAM budget")
+    missing = schedule.smallest_ram_bytes - problem.budget.ram_bytes
+    return BaselineResult(
+        None,
+        f"infeasible: needs {schedule.smallest_ram_bytes} bytes, {missing} over the budget,"
+        f" for {schedule.limiting_op}",
+    )
