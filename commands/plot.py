@@ -40,6 +40,7 @@ def plot_schedule(schedule_path: Path, graph_path: Path | None, directory: Path)
     from commands.solve import graph_path as beside
     from devices.document import read_json
     from plots.memory_timeline import memory_timeline
+    from plots.robustness import robustness
     from plots.schedule_matrix import schedule_matrix
     from solver.graph import CostedGraph
     from solver.schedule import Schedule
@@ -50,4 +51,8 @@ def plot_schedule(schedule_path: Path, graph_path: Path | None, directory: Path)
     stages = directory / f"{schedule_path.stem}-stages.png"
     memory_timeline(graph, schedule, memory)
     schedule_matrix(graph, schedule, stages)
-    return [memory, stages]
+    pictures = [memory, stages]
+    if schedule.robustness is not None:
+        pictures.append(directory / f"{schedule_path.stem}-robustness.png")
+        robustness(schedule, pictures[-1])
+    return pictures

@@ -1,0 +1,90 @@
+"""How much more than the best of each draw a schedule needs while costs are drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from plots.style import BLUE, GREY, VERMILLION, energy_words, heading, save, styled
+from solver.schedule import OverDraws, Schedule
+
+# Where no schedule ever needs more than the best, the axis shows this much, in tolerances.
+_LEAST_WIDTH = 1.2
+_TICKS = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+def robustness(schedule: Schedule, path: Path) -> None:
+    """The share of draws in which a schedule needs at most so much more, for the schedule of least
+    energy and the one best on average; a curve ends at the share of draws in which it is in time.
+
+    Raises :class:`ValueError` for a schedule that was not held against draws.
+    """
+    report = schedule.robustness
+    if report is None:
+        raise ValueError(f"the schedule of {schedule.graph} was not held against draws")
+    curves = [("least energy at the stated costs", report.least_energy, BLUE, "-")]
+    if report.best_on_average is not None and report.best_on_average != report.least_energy:
+        curves.append(("best on average over the draws", report.best_on_average, VERMILLION, "--"))
+    width = _LEAST_WIDTH * report.tolerance
+    for _, figures, _, _ in curves:
+        width = max([width, *(1.05 * regret for regret in figures.regrets if regret is not None)])
+    with styled():
+        figure = Figure(figsize=(6.6, 4.4))
+        heading(
+            figure,
+            f"Robustness to measurement: {schedule.graph}",
+            [
+                f"{report.draws} draws of all costs from their 95 % intervals,"
+                f" {report.solved_draws} of them searched again",
+                energy_words(schedule.energy_source),
+            ],
+        )
+        axes = figure.subplots()
+        for name, figures, color, line in curves:
+            _draw(axes, name, figures, report.tolerance, width, color, line)
+        axes.axvline(report.tolerance, color=GREY, linewidth=0.8, linestyle=":")
+        # Linear to the tolerance, logarithmic beyond: a few draws can be far off.
+        axes.set_xscale("symlog", linthresh=report.tolerance, linscale=2.0)
+        axes.set_xticks([tick for tick in _TICKS if tick <= width])
+        axes.set_xlim(-0.02 * width, width)
+        axes.set_ylim(0, 1.02)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda regret, _: f"{100 * regret:g} %"))
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
+        axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
+        axes.set_xlabel("energy over that of the best schedule known for the draw, at most")
+        axes.set_ylabel("share of the draws")
+        axes.legend(loc="center right")
+        figure.subplots_adjust(left=0.11, right=0.97, top=0.82, bottom=0.12)
+        save(figure, path)
+
+
+def _draw(
+    axes: Axes,
+    name: str,
+    figures: OverDraws,
+    tolerance: float,
+    width: float,
+    color: str,
+    line: str,
+) -> None:
+    regrets = np.sort([regret for regret in figures.regrets if regret is not None])
+    shares = np.arange(1, len(regrets) + 1) / len(figures.regrets)
+    late = len(figures.regrets) - len(regrets)
+    label = (
+        f"{name}: within {100 * tolerance:g} % in {100 * figures.within.value:.0f} % of the draws"
+    )
+    if late:
+        label += f", late in {late} of them"
+    axes.step(
+        [0.0, *regrets, width],
+        [0.0, *shares, shares[-1] if len(shares) else 0.0],
+        where="post",
+        color=color,
+        linestyle=line,
+        linewidth=1.6,
+        label=label,
+    )
