@@ -25,12 +25,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from solver.compact_rows import CompactRows, Expression
+from solver.compact_rows import CompactRows
 from solver.liveness import with_frees
 from solver.problem import Problem
 from solver.referee import replay
 from solver.schedule import Compute, PageIn, PageOut, Step
 from solver.stages import stages_of
+from solver.timing import Expression
 
 # What a fraction, or a violation relative to the budget, must exceed to be acted upon.
 _NOTICEABLE = 1e-6
@@ -221,4 +222,5 @@ class CompactProgram(CompactRows):
             values[self.budget_column] = peak_bytes / self.memory_scale
         for column, expression in self.derived:
             values[column] = max(0.0, math.fsum(values[c] * v for c, v in expression))
+        self._timing.complete(values)
         return values if self.program.satisfied_by(values) else None

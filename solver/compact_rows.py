@@ -7,13 +7,11 @@ See :mod:`solver.compact` for what they mean.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 from solver.compact_columns import CompactColumns
 from solver.problem import Problem
 from solver.program import Sense
-
-Expression: TypeAlias = list[tuple[int, float]]
+from solver.timing import Expression, Timing
 
 
 class CompactRows(CompactColumns):
@@ -29,8 +27,10 @@ class CompactRows(CompactColumns):
         for stage in range(self.op_count + 1):
             self._add_stage_memory(stage)
             self._add_throughout_memory(stage)
-        if problem.budget.deadline_s is not None and minimise != "time":
-            self._add_deadline(problem.budget.deadline_s)
+        second_cost = 1.0 / self.unit if minimise == "time" else 0.0
+        self._timing = Timing(
+            problem, self.program, self._recomputing_s(), self._paging_s(), second_cost
+        )
 
     def _row(self, plus: Sequence[int], minus: Sequence[int], sense: Sense, right: float) -> None:
         terms = [(column, 1.0) for column in plus] + [(column, -1.0) for column in minus]
@@ -167,15 +167,19 @@ class CompactRows(CompactColumns):
             budget = budget // self.grain * self.grain
             self.program.row(terms, "<", (budget - constant_bytes) / self.memory_scale)
 
-    def _add_deadline(self, deadline_s: float) -> None:
-        problem, scale = self.problem, deadline_s or 1.0
-        self._deadline_row = len(self.program.rows)
-        terms: Expression = [
-            *((c, problem.graph.ops[k].time_s / scale) for (_, k), c in self.recompute.items()),
-            *((c, problem.page_in_due_s[i] / scale) for (_, i), c in self.page_in.items()),
-            *((c, problem.page_out_due_s[i] / scale) for i, c in self.page_out.items()),
+    def _recomputing_s(self) -> Expression:
+        ops = self.problem.graph.ops
+        return [(column, ops[k].time_s) for (_, k), column in self.recompute.items()]
+
+    def _paging_s(self) -> Expression:
+        problem = self.problem
+        return [
+            *((column, problem.page_in_due_s[i]) for (_, i), column in self.page_in.items()),
+            *((column, problem.page_out_due_s[i]) for i, column in self.page_out.items()),
         ]
-        self.program.row(terms, "<", (deadline_s - problem.least_time_s) / scale)
+
+    def charge_transfers(self, share: float) -> bool:
+        return self._timing.charge(share)
 
     # An engine may violate a row within its tolerance. Lowering the row's right side by what a
     # solution exceeded it by rules that out; the bound of what follows is no longer exact.
@@ -185,8 +189,7 @@ class CompactRows(CompactColumns):
             self._tighten(row, (excess_bytes + self.grain) / self.memory_scale)
 
     def tighten_deadline(self, excess_s: float) -> None:
-        assert self.problem.budget.deadline_s is not None
-        self._tighten(self._deadline_row, 2 * excess_s / self.problem.budget.deadline_s)
+        self._timing.tighten(excess_s)
 
     def _tighten(self, index: int, amount: float) -> None:
         row = self.program.rows[index]

@@ -43,6 +43,12 @@ class Formulation(Protocol):
         ``ram_bytes``; True if there were any. A program whose rows are complete has none."""
         ...
 
+    def charge_transfers(self, share: float) -> bool:
+        """Where transfers can run beside ops, count on less of it: at least ``share`` of their time
+        counts against the deadline. False where all of it counts already. What follows is no longer
+        exact."""
+        ...
+
     def tighten_memory(self, excess_bytes: int) -> None:
         """Rule out a solution that used the engine's tolerance by this much."""
         ...

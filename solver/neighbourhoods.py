@@ -17,6 +17,7 @@ from typing import Self
 from solver.compact import CompactProgram
 from solver.engine import Engine, EngineError, EngineName
 from solver.engine_messages import Finished, Incumbent
+from solver.overlap import meet_deadline
 from solver.problem import Problem
 from solver.program import Program
 from solver.referee import RefereeError, verify
@@ -161,7 +162,7 @@ class Vicinity:
         problem = self._compact.problem
         steps = self._compact.steps(values)
         try:
-            verify(problem.graph, steps, problem.budget)
+            verify(problem.graph, meet_deadline(problem, steps), problem.budget)
         except RefereeError:
             return not self._compact.memory_cuts(values, problem.budget.ram_bytes, per_stage=20)
         self.values, self._objective, self.better = values, objective, steps

@@ -14,9 +14,10 @@ from dataclasses import replace
 from itertools import accumulate
 
 from solver.dispatch import Dispatch, Dispatched, Plan
+from solver.liveness import with_frees
 from solver.problem import Problem
 from solver.referee import replay
-from solver.schedule import PageIn, PageOut, Step
+from solver.schedule import Compute, PageIn, PageOut, Step
 from solver.stays import Stays, Transfer
 
 # The most dispatches for one schedule, and steps that they may have together.
@@ -29,23 +30,55 @@ _NOTICEABLE = 1e-9
 
 def overlap_transfers(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
     """``steps`` with their transfers beside computing, so that they end early: never later than as
-    they stand, with the same ops and transfers (so the same energy), and within the RAM budget if
-    ``steps`` are. As they stand where the storage has no DMA or nothing is moved.
+    they stand, with the same ops and transfers (so the same energy), and within the RAM budget. As
+    they stand where the storage has no DMA, nothing is moved, or they are over the budget.
 
     Raises :class:`~solver.referee.RefereeError` if ``steps`` are not valid.
     """
+    return _overlapped(problem, tuple(steps), enough_s=0.0)
+
+
+def meet_deadline(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """``steps`` as they stand where they meet the deadline; otherwise with transfers beside
+    computing, so that they do if that can be found, and within the RAM budget.
+
+    Raises :class:`~solver.referee.RefereeError` if ``steps`` are not valid.
+    """
+    steps, deadline_s = tuple(steps), problem.budget.deadline_s
+    if deadline_s is None or not problem.overlaps:
+        return steps
+    return _overlapped(problem, steps, enough_s=deadline_s)
+
+
+def one_at_a_time(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """``steps`` with no transfer beside anything: page-outs as soon as their tensor is there,
+    page-ins right before their tensor is needed."""
+    stays = Stays(problem, steps)
+    actions: list[Step] = [out.alone for stay in stays.there_after(-1) for out in stay.outs]
+    for gap in range(len(stays.computed) + 1):
+        for stay in stays.beginning_at(gap):
+            if stay.page_in is not None:
+                actions += [transfer.alone for transfer in (stay.page_in, *stay.outs)]
+        if gap < len(stays.computed):
+            actions.append(Compute(op=stays.computed[gap].name))
+            actions += [out.alone for stay in stays.there_after(gap) for out in stay.outs]
+    return with_frees(problem.graph, actions)
+
+
+def _overlapped(problem: Problem, steps: tuple[Step, ...], enough_s: float) -> tuple[Step, ...]:
+    """Ends as early as can be found, or by ``enough_s``."""
     graph, budget = problem.graph, problem.budget
-    best = tuple(steps)
-    played = replay(graph, best, budget.covers)
-    stays = Stays(problem, best)
-    if not graph.asynchronous_transfers or not stays.transfers:
-        return best
-    ram_bytes = max(budget.ram_bytes, played.peak_bytes)
-    in_place = tuple(_beside_compute(step) for step in best)
-    for candidate in (in_place, _best_dispatch(stays, ram_bytes).steps):
+    best, played = steps, replay(graph, steps, budget.covers)
+    if not graph.asynchronous_transfers:
+        return steps
+    stays = Stays(problem, steps)
+    if played.time_s <= enough_s or played.peak_bytes > budget.ram_bytes or not stays.transfers:
+        return steps
+    in_place = tuple(_beside_compute(step) for step in steps)
+    for candidate in (in_place, _best_dispatch(stays, budget.ram_bytes, enough_s).steps):
         result = replay(graph, candidate, budget.covers)
         # Page-ins that nothing needs are not in the profile that a dispatch goes by.
-        fits = result.peak_bytes <= ram_bytes
+        fits = result.peak_bytes <= budget.ram_bytes
         if fits and result.time_s < played.time_s * (1 - _NOTICEABLE):
             best, played = candidate, result
     return best
@@ -57,16 +90,17 @@ def _beside_compute(step: Step) -> Step:
     return step
 
 
-def _best_dispatch(stays: Stays, ram_bytes: int) -> Dispatched:
+def _best_dispatch(stays: Stays, ram_bytes: int, enough_s: float) -> Dispatched:
     chance = random.Random(0)  # noqa: S311
     none = (0,) * len(stays.transfers)
     plans = [Plan(none, none), Plan(none, none, overtaking=True)]
     dispatched = [Dispatch(stays, ram_bytes, plan).run() for plan in plans]
     best, plan = min(zip(dispatched, plans, strict=True), key=lambda pair: pair[0].time_s)
-    enough_s = _least_time_s(stays) * (1 + _NOTICEABLE)
-    rounds = min(_MOST_ROUNDS, _STEPS_TOGETHER // len(best.steps))
-    for _ in range(rounds):
-        if best.time_s <= enough_s:
+    least_s = _least_time_s(stays)
+    if enough_s and least_s > enough_s * (1 + _NOTICEABLE):
+        return best  # there is no use in trying
+    for _ in range(min(_MOST_ROUNDS, _STEPS_TOGETHER // len(best.steps))):
+        if best.time_s <= max(enough_s, least_s * (1 + _NOTICEABLE)):
             break
         changed = _changed(stays, plan, best, chance)
         candidate = Dispatch(stays, ram_bytes, changed).run()

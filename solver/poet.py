@@ -25,7 +25,8 @@ What the semantics of ``schedule/1`` ask for beyond the paper:
   to ``M_in[t, i]``, are 1 for it as soon as the columns of the paper are whole. And what was made
   for the first time can be paged out at once. This allows more than the paper does, and with it the
   optimum is that of :mod:`solver.compact`, under the same restrictions.
-- Transfers count time against the deadline unless the budget says that they do not (the paper's).
+- Transfers count time against the deadline unless the budget says that they do not (the paper's),
+  or run beside ops where the storage has DMA (:mod:`solver.timing`).
 
 A tensor that is in RAM from two sources in a stage counts twice: having it from one is as good.
 """
@@ -146,4 +147,5 @@ class PoetProgram(PoetRows):
             values[column] = float(unneeded and values[self.r[stage, k]] > 0)
         for column, terms in self.u_terms:
             values[column] = math.fsum(values[c] * v for c, v in terms)
+        self._timing.complete(values)
         return values if self.program.satisfied_by(values) else None

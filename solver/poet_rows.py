@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from solver.poet_columns import PoetColumns
 from solver.problem import Problem
+from solver.timing import Timing
 
 Terms: TypeAlias = list[tuple[int, float]]
 
@@ -31,8 +32,10 @@ class PoetRows(PoetColumns):
         for stage in range(self.stage_count):
             self._add_memory(stage)
         self._limit_memory([(self.r[0, 0], float(self._bytes_at_start()))])
-        if problem.budget.deadline_s is not None and minimise != "time":
-            self._add_deadline(problem.budget.deadline_s)
+        second_cost = 1.0 / self.unit if minimise == "time" else 0.0
+        self._timing = Timing(
+            problem, self.program, self._recomputing_s(), self._paging_s(), second_cost
+        )
 
     def _add_needs(self) -> None:
         for (stage, k), column in self.r.items():
@@ -140,16 +143,19 @@ class PoetRows(PoetColumns):
 
     # --- time ---------------------------------------------------------------------------------
 
-    def _add_deadline(self, deadline_s: float) -> None:
-        problem, scale = self.problem, deadline_s or 1.0
-        ops = problem.graph.ops
-        self._deadline_row = len(self.program.rows)
-        terms: Terms = [
-            *((c, ops[k].time_s / scale) for (stage, k), c in self.r.items() if k < stage),
-            *((c, problem.page_in_due_s[i] / scale) for (_, i), c in self.m_in.items()),
-            *((c, problem.page_out_due_s[i] / scale) for (_, i), c in self.m_out.items()),
+    def _recomputing_s(self) -> Terms:
+        ops = self.problem.graph.ops
+        return [(c, ops[k].time_s) for (stage, k), c in self.r.items() if k < stage]
+
+    def _paging_s(self) -> Terms:
+        problem = self.problem
+        return [
+            *((column, problem.page_in_due_s[i]) for (_, i), column in self.m_in.items()),
+            *((column, problem.page_out_due_s[i]) for (_, i), column in self.m_out.items()),
         ]
-        self.program.row(terms, "<", (deadline_s - problem.least_time_s) / scale)
+
+    def charge_transfers(self, share: float) -> bool:
+        return self._timing.charge(share)
 
     # An engine may violate a row within its tolerance; see solver.compact_rows.
 
@@ -158,8 +164,7 @@ class PoetRows(PoetColumns):
             self._tighten(row, (excess_bytes + self.grain) / self.memory_scale)
 
     def tighten_deadline(self, excess_s: float) -> None:
-        assert self.problem.budget.deadline_s is not None
-        self._tighten(self._deadline_row, 2 * excess_s / self.problem.budget.deadline_s)
+        self._timing.tighten(excess_s)
 
     def _tighten(self, index: int, amount: float) -> None:
         row = self.program.rows[index]

@@ -74,6 +74,11 @@ class Problem:
             for i, t in enumerate(self.graph.tensors)
         ]
 
+    @property
+    def overlaps(self) -> bool:
+        """Transfers count time, but can run beside ops."""
+        return self.graph.asynchronous_transfers and not self.budget.instantaneous_paging
+
     @cached_property
     def page_out_due_s(self) -> list[float]:
         """Seconds that paging each tensor out counts against the deadline; 0 where it cannot be."""

@@ -30,6 +30,10 @@ class RefereeError(Exception):
         self.reason = reason
 
 
+class Late(RefereeError):
+    """Nothing is wrong with the schedule but that it ends after its deadline."""
+
+
 @dataclass(frozen=True)
 class Moment:
     """One step as replayed: when it started, how long it kept the processor, what it cost, and the
@@ -113,17 +117,15 @@ def verify(graph: CostedGraph, steps: Sequence[Step], budget: Budget) -> Replay:
             result.peak_step,
             f"{result.peak_bytes} bytes in RAM, the budget is {budget.ram_bytes}",
         )
-    # A sum of thousands of doubles may differ in its last digits from the solver's.
-    due_s = result.time_due_s(budget)
-    if budget.deadline_s is not None and due_s > budget.deadline_s * (1 + 1e-9):
-        raise RefereeError(
-            len(steps), f"takes {due_s:.9g} s, the deadline is {budget.deadline_s:.9g} s"
-        )
     for index, step in enumerate(steps):
         if not budget.paging and _pages_by_choice(graph, step):
             raise RefereeError(index, "pages, which this budget excludes")
         if not budget.rematerialization and result.moments[index].recomputation:
             raise RefereeError(index, "recomputes, which this budget excludes")
+    # A sum of thousands of doubles may differ in its last digits from the solver's.
+    due_s = result.time_due_s(budget)
+    if budget.deadline_s is not None and due_s > budget.deadline_s * (1 + 1e-9):
+        raise Late(len(steps), f"takes {due_s:.9g} s, the deadline is {budget.deadline_s:.9g} s")
     return result
 
 

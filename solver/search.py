@@ -3,6 +3,7 @@ added where it finds one over budget."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,10 @@ from solver.engine_messages import Bound, Finished, Incumbent, Said
 from solver.formulation import Formulation
 from solver.neighbourhoods import Improver
 from solver.options import SolverOptions
+from solver.overlap import meet_deadline, one_at_a_time, overlap_transfers
 from solver.problem import Problem
-from solver.referee import RefereeError, Replay, replay, verify
-from solver.schedule import Step
+from solver.referee import Late, RefereeError, Replay, replay, verify
+from solver.schedule import PageIn, PageOut, Step
 
 Objective: TypeAlias = Literal["energy", "time", "memory"]
 Ending: TypeAlias = Literal["proven", "infeasible", "stopped"]
@@ -66,28 +68,42 @@ class Search:
     build_s: float = 0.0
     engine_version: str = ""
     restrictions: tuple[str, ...] = RESTRICTIONS
+    # The steps as the formulations know them: without transfers beside ops.
+    _plain: tuple[Step, ...] | None = None
     _rank: tuple[float, int] | None = None
     _exact: bool = True
     _started: float = 0.0
 
     def offer(self, steps: tuple[Step, ...]) -> Replay:
-        """Take a schedule if it is better. Raises :class:`RefereeError` if it is not valid."""
-        budget = self.problem.budget
-        if self.objective == "memory":
-            result = replay(self.problem.graph, steps, budget.covers)
-            deadline_s, due_s = budget.deadline_s, result.time_due_s(budget)
-            if deadline_s is not None and due_s > deadline_s * (1 + 1e-9):
-                raise RefereeError(len(steps), "is late")
-        else:
-            result = verify(self.problem.graph, steps, budget)
-        value = {"energy": result.energy_j, "time": result.time_due_s(budget)}.get(
+        """Take a schedule if it is better, with transfers beside ops if time asks for it. Raises
+        :class:`RefereeError` if it is not valid."""
+        plain = one_at_a_time(self.problem, steps) if _runs_beside(steps) else steps
+        judged = self._judged(steps)
+        steps = self._timed(judged, steps)
+        result = verify(judged.graph, steps, judged.budget)
+        value = {"energy": result.energy_j, "time": result.time_due_s(judged.budget)}.get(
             self.objective, result.peak_bytes
         )
         # Of two that are as good, the one that wears the storage less.
         rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
         if self._rank is None or rank < self._rank:
             self.value, self.steps, self._rank = value, steps, rank
+            self._plain = plain
         return result
+
+    def _judged(self, steps: tuple[Step, ...]) -> Problem:
+        """What ``steps`` must keep to: where memory is the objective, a budget of their size."""
+        if self.objective != "memory":
+            return self.problem
+        graph, budget = self.problem.graph, self.problem.budget
+        peak_bytes = replay(graph, steps, budget.covers).peak_bytes
+        return Problem(graph, budget.model_copy(update={"ram_bytes": peak_bytes}))
+
+    def _timed(self, judged: Problem, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """With transfers beside ops where that can be and time asks for it."""
+        if self.objective == "time" and judged.overlaps:
+            return overlap_transfers(judged, steps)
+        return meet_deadline(judged, steps)
 
     def run(self, deadline: float) -> Ending:
         """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
@@ -143,13 +159,13 @@ class Search:
             not isinstance(formulation, CompactProgram)
             or self.objective != "energy"
             or self.options.threads < 2
-            or not self.steps
+            or self._plain is None
             or self.proven
         ):
             yield None
             return
         engine = self.options.engine
-        with Improver(self.problem, self.steps, engine, simplify=formulation.simplify) as improver:
+        with Improver(self.problem, self._plain, engine, simplify=formulation.simplify) as improver:
             yield improver
 
     @property
@@ -203,10 +219,10 @@ class Search:
                     case Bound():
                         self._raise_bound(formulation, said.objective)
                     case Incumbent():
-                        wrong = None if self._holds(formulation, said, improver) else said
-                        if wrong is not None:
-                            now = time.monotonic()
-                            patience = min(patience, now + max(_LEAST_PATIENCE_S, now - began))
+                        fault = self._fault(formulation, said, improver)
+                        wrong = None if fault is None else said
+                        if fault is not None:
+                            patience = min(patience, self._patience(fault, began, deadline))
                     case Finished():
                         finished = said
                 self._report()
@@ -214,19 +230,31 @@ class Search:
                     break
         return wrong, finished
 
-    def _holds(
+    def _fault(
         self, formulation: Formulation, solution: Incumbent, improver: Improver | None
-    ) -> bool:
-        """Take the schedule of a solution if it is valid. False if it is not, or needs more RAM
-        than the solution says, which is no fault of a schedule where memory is the objective."""
+    ) -> RefereeError | None:
+        """Take the schedule of a solution if it is valid. What is wrong if it is not, or if it
+        needs more RAM than the solution says, which is no fault of a schedule where memory is the
+        objective."""
         steps = formulation.steps(solution.values)
         try:
             result = self.offer(steps)
-        except RefereeError:
-            return False
+        except RefereeError as error:
+            return error
         if improver is not None:
             improver.offer(steps)
-        return result.peak_bytes <= self._budget_of(formulation, solution)
+        if result.peak_bytes > self._budget_of(formulation, solution):
+            return RefereeError(result.peak_step, "needs more RAM than the solution says")
+        return None
+
+    def _patience(self, fault: RefereeError, began: float, deadline: float) -> float:
+        """Until when an engine may go on with a wrong solution."""
+        if isinstance(fault, Late) and self.problem.overlaps and self._exact:
+            # The program cannot know how much of the transfers can be hidden, and while it counts
+            # on all of them what it proves holds.
+            return began + (deadline - began) / 2
+        now = time.monotonic()
+        return now + max(_LEAST_PATIENCE_S, now - began)
 
     def _minimise(
         self,
@@ -243,7 +271,7 @@ class Search:
             # A hair under the asked gap: rounding must not leave the proof just short of it.
             absolute_gap=0.999 * self.options.gap * scale / formulation.unit,
             threads=threads,
-            start=None if relax or self.steps is None else formulation.values_of(self.steps),
+            start=None if relax or self._plain is None else formulation.values_of(self._plain),
             deadline=deadline,
             relax=relax,
         ):
@@ -273,7 +301,8 @@ class Search:
         ram_bytes = self._budget_of(formulation, solution)
         if formulation.memory_cuts(solution.values, ram_bytes, per_stage=20):
             return
-        # Every row that counts is there: the engine used its tolerance.
+        # Every row that counts is there: transfers cannot be hidden as far as the program counted
+        # on it, or the engine used its tolerance.
         self._exact = False
         steps = formulation.steps(solution.values)
         budget = self.problem.budget
@@ -281,6 +310,19 @@ class Search:
         if result.peak_bytes > ram_bytes:
             formulation.tighten_memory(result.peak_bytes - ram_bytes)
         elif budget.deadline_s is not None and self.objective != "time":
-            formulation.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
+            timed = self._timed(self._judged(steps), steps)
+            result = replay(self.problem.graph, timed, budget.covers)
+            if not formulation.charge_transfers(_seen_share(result)):
+                formulation.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
         else:
             self.offer(steps)
+
+
+def _runs_beside(steps: tuple[Step, ...]) -> bool:
+    return any(isinstance(step, PageIn | PageOut) and step.asynchronous for step in steps)
+
+
+def _seen_share(result: Replay) -> float:
+    """Of the time of transfers, what is not hidden."""
+    transfers_s = math.fsum(moment.transfer_s for moment in result.moments)
+    return 1.0 - result.hidden_s / transfers_s if transfers_s else 1.0

@@ -17,10 +17,12 @@ from solver.schedule import Compute, Free, PageIn, PageOut, Step
 
 @dataclass(eq=False)
 class Transfer:
-    """One page-in or page-out; ``source`` is the page-out that a page-in reads back, if any."""
+    """One page-in or page-out, as the step that runs beside ops and as the one that runs ``alone``;
+    ``source`` is the page-out that a page-in reads back, if any."""
 
     number: int
     step: PageIn | PageOut
+    alone: PageIn | PageOut
     time_s: float
     stay: Stay
     source: Transfer | None = None
@@ -160,8 +162,8 @@ class Stays:
         tensor = self._problem.graph.tensor[step.tensor]
         cost = tensor.page_out if isinstance(step, PageOut) else tensor.page_in
         assert cost is not None
-        asynchronous = step.model_copy(update={"asynchronous": True})
-        transfer = Transfer(len(self.transfers), asynchronous, cost.time_s, stay)
+        beside, alone = (step.model_copy(update={"asynchronous": a}) for a in (True, False))
+        transfer = Transfer(len(self.transfers), beside, alone, cost.time_s, stay)
         self.transfers.append(transfer)
         return transfer
 
