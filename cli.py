@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Joulewright's command line: ``cli.py profile``, ``solve``, ``plot``, ``devices``, ``models``.
+"""Joulewright's command line: ``cli.py profile``, ``solve``, ``sweep``, ``plot``, ``devices``,
+``models``.
 
 Only what a command needs is imported, and only when it runs.
 """
@@ -56,6 +57,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
             from commands.solve import solve
 
             return solve
+        case "sweep":
+            from commands.sweep import sweep
+
+            return sweep
         case "plot":
             from commands.plot import plot
 
@@ -80,7 +85,7 @@ def _exit_code(error: Exception) -> int | None:
         return exit_codes.USAGE
     if isinstance(error, errors.ProfilerError):
         return exit_codes.MEASUREMENT_INVALID
-    if isinstance(error, RuntimeError) and type(error).__name__ == "EngineError":
+    if isinstance(error, RuntimeError) and type(error).__name__ in {"EngineError", "WorkerError"}:
         return exit_codes.INTERNAL_ERROR
     # DocumentError, ModelError, CostingError, QuantityError, …: each a ValueError of the project's
     # own. A ValueError of Python's own is a defect.
@@ -115,6 +120,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_profile(commands.add_parser("profile", parents=[common], help="measure a board"))
     _add_solve(commands.add_parser("solve", parents=[common], help="find the schedule"))
+    _add_sweep(
+        commands.add_parser("sweep", parents=[common], help="draw energy against RAM and time")
+    )
     _add_plot(commands.add_parser("plot", parents=[common], help="draw profiles and schedules"))
     commands.add_parser("devices", parents=[common], help="list the boards of the catalogue")
     models = commands.add_parser("models", parents=[common], help="list the networks")
@@ -159,18 +167,11 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ram-budget", help="512KiB, 1.2MB, bytes, or 40%% of the unconstrained peak"
     )
-    parser.add_argument(
-        "--budget-covers",
-        choices=("all", "activations"),
-        default="all",
-        help="all: parameters, gradients, optimizer state too; activations: as POET counts",
-    )
+    _add_coverage(parser)
     parser.add_argument(
         "--deadline", help="seconds, or 1.5x one step with nothing recomputed or paged"
     )
-    parser.add_argument(
-        "--gap", type=_fraction, default=0.001, help="relative, to be proven (0.001)"
-    )
+    _add_gap(parser)
     parser.add_argument("--time-limit", type=_positive, metavar="SECONDS")
     parser.add_argument("--threads", type=_count, default=os.cpu_count() or 1)
     parser.add_argument(
@@ -197,9 +198,70 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--robust", action="store_true", help="with --draws: write the one best on average"
     )
+    parser.add_argument(
+        "--baselines",
+        action="store_true",
+        help="run the published methods too and print them beside the schedule",
+    )
     parser.add_argument("--export-graph", type=Path, metavar="FILE", help="write the costed graph")
     parser.add_argument("--out", type=Path, help="default: results/schedules/GRAPH.json")
     parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw the result there")
+
+
+def _add_sweep(parser: argparse.ArgumentParser) -> None:
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--profile", nargs="+", help="measured (name or path), or published")
+    source.add_argument(
+        "--graph", nargs="+", type=Path, metavar="FILE", help="costed graphs instead"
+    )
+    parser.add_argument(
+        "--model", nargs="+", default=["resnet18_cifar"], metavar="NAME", help="(resnet18_cifar)"
+    )
+    _add_network(parser)
+    _add_home(parser)
+    parser.add_argument(
+        "--ram-budgets",
+        required=True,
+        metavar="B,B,...",
+        help="as solve has them, with commas: 512KiB,1.2MB,40%%; or so many of a range:"
+        " 20%%..100%%/9",
+    )
+    parser.add_argument(
+        "--deadlines", default="none", metavar="D,D,...", help="as solve has them, or none (none)"
+    )
+    _add_coverage(parser)
+    _add_gap(parser)
+    parser.add_argument(
+        "--time-limit", type=_positive, metavar="SECONDS", help="of each point, each baseline"
+    )
+    cores = os.cpu_count() or 1
+    parser.add_argument(
+        "--jobs", type=_count, default=cores, help=f"points solved at once ({cores})"
+    )
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster that is to solve")
+    parser.add_argument("--no-baselines", action="store_true", help="run none for comparison")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results") / "sweep",
+        metavar="DIRECTORY",
+        help="(results/sweep); what it has is not solved again",
+    )
+
+
+def _add_coverage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--budget-covers",
+        choices=("all", "activations"),
+        default="all",
+        help="all: parameters, gradients, optimizer state too; activations: as POET counts",
+    )
+
+
+def _add_gap(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gap", type=_fraction, default=0.001, help="relative, to be proven (0.001)"
+    )
 
 
 def _add_plot(parser: argparse.ArgumentParser) -> None:

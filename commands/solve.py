@@ -22,6 +22,7 @@ SCHEDULES = Path("results") / "schedules"
 
 
 def solve(arguments: Namespace, console: Console) -> int:
+    from commands.baselines import compare_with_baselines
     from commands.robustness import draws_asked_for, held_against_draws, summarise_robustness
     from devices.document import write_atomically
     from solver.baselines import keep_everything
@@ -67,9 +68,12 @@ def solve(arguments: Namespace, console: Console) -> int:
     if written:
         write_atomically(graph_path(out), _json(graph))
         write_atomically(out, _json(schedule))
-    console.document(schedule.model_dump(mode="json", by_alias=True, exclude_none=True))
+    document = schedule.model_dump(mode="json", by_alias=True, exclude_none=True)
     _summarise(console, schedule, kept, graph)
     summarise_robustness(console, schedule)
+    if arguments.baselines:
+        document["baselines"] = compare_with_baselines(arguments, console, graph, schedule)
+    console.document(document)
     if written:
         console.result(f"\nschedule  {out}\ngraph     {graph_path(out)}")
     if arguments.pictures is not None and schedule.steps:
@@ -191,12 +195,23 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
     rows = [["", "unconstrained", "this schedule"]]
     rows += [list(row) for row in zip(names, column(kept), column(chosen), strict=True)]
     console.table(rows, right=(1, 2))
+    _tell_arena(console, schedule)
     bound = schedule.energy_bound_j or 0.0
     console.result(
         f"proven: no schedule needs less than {si(bound, 'J')}, so this one is within"
         f" {100 * (schedule.gap or 0.0):.3f} % of the least, among schedules in which"
         f" {'; '.join(schedule.restrictions)}"
     )
+
+
+def _tell_arena(console: Console, schedule: Schedule) -> None:
+    arena, least = schedule.arena_bytes, schedule.arena_bound_bytes
+    if arena is not None and least is not None:
+        console.result(
+            f"addresses: an arena of {size(arena)} ({arena} bytes); this schedule needs"
+            f" {least} bytes at least, so fragmentation is"
+            f" {100 * (1 - least / arena) if arena else 0.0:.3f} %"
+        )
 
 
 def _explain_infeasible(console: Console, schedule: Schedule) -> None:
