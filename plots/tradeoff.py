@@ -146,7 +146,7 @@ def _draw_baselines(
     axes: Axes, first: SweepRow, baselines: Sequence[SweepRow], divisor: float
 ) -> None:
     kept = (first.unconstrained_peak_bytes / divisor, 0.0)
-    axes.plot(*kept, "o", color=BLACK, markersize=7, zorder=4, label="keep everything")
+    axes.plot(*kept, "o", color=BLACK, markersize=7, zorder=4, label="keep-everything")
     drawn = 0
     for method in sorted({row.method for row in baselines}):
         points = sorted(
@@ -170,7 +170,7 @@ def _draw_baselines(
             markerfacecolor="white",
             markeredgewidth=1.1,
             zorder=6,
-            label=method.replace("_", " "),
+            label=method,
         )
         drawn += 1
 
