@@ -19,7 +19,7 @@ from solver.program import Program
 Expression: TypeAlias = list[tuple[int, float]]
 
 # By how much the share of transfers that is not hidden grows at least: at 1 none are.
-_LEAST_CHARGE = 1 / 16
+_LEAST_CHARGE = 1 / 8
 
 
 class Timing:
