@@ -39,6 +39,7 @@ def plot_profile(name_or_path: str, directory: Path) -> list[Path]:
 def plot_schedule(schedule_path: Path, graph_path: Path | None, directory: Path) -> list[Path]:
     from commands.solve import graph_path as beside
     from devices.document import read_json
+    from plots.arena import arena
     from plots.memory_timeline import memory_timeline
     from plots.robustness import robustness
     from plots.schedule_matrix import schedule_matrix
@@ -52,6 +53,9 @@ def plot_schedule(schedule_path: Path, graph_path: Path | None, directory: Path)
     memory_timeline(graph, schedule, memory)
     schedule_matrix(graph, schedule, stages)
     pictures = [memory, stages]
+    if schedule.arena_bytes is not None:
+        pictures.append(directory / f"{schedule_path.stem}-addresses.png")
+        arena(graph, schedule, pictures[-1])
     if schedule.robustness is not None:
         pictures.append(directory / f"{schedule_path.stem}-robustness.png")
         robustness(schedule, pictures[-1])

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import version
 
+from solver.addresses.repair import Packed, fit_into_arena
 from solver.advice import advise
 from solver.baselines import keep_everything, page_everything
 from solver.compact_columns import COVERS
@@ -26,6 +27,9 @@ def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> Poet
     return PoetProgram(problem, objective)
 
 
+_LEAST_PACKING_S = 5.0
+_MOST_PACKING_S = 60.0
+
 # The mixed-integer programs by the names that a schedule gives them.
 _PROGRAMS: dict[str, Build] = {"compact": build_compact, "poet": _build_poet}
 
@@ -37,8 +41,9 @@ def solve_graph(
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     starts: Iterable[tuple[Step, ...]] = (),
 ) -> Schedule:
-    """The schedule of least energy within ``budget``, verified by the referee. ``starts`` are
-    schedules to begin with, of a neighbouring problem perhaps: those that fit are used.
+    """The schedule of least energy within ``budget``, with addresses, verified by both referees.
+    ``starts`` are schedules to begin with, of a neighbouring problem perhaps: those that fit are
+    used.
 
     Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
     ``no_solution``). Raises :class:`~solver.engine.EngineError`, and
@@ -46,34 +51,75 @@ def solve_graph(
     """
     problem = Problem(graph, budget)
     started = time.monotonic()
+    limit_s = options.time_limit_s
+    deadline = float("inf") if limit_s is None else started + limit_s
+    search, ending = _searched(problem, options, on_progress, starts, deadline)
+    if search.steps is None and ending == "infeasible":
+        return _infeasible(problem, options, search, started)
+    if search.steps is None:
+        return Schedule(status="no_solution", **_common(search, started))
+    assert search.bound is not None
+    packed = _packed(search, search.steps)
+    if packed.plan.arena_bytes > budget.ram_bytes:
+        return Schedule(status="no_solution", notes=packed.notes, **_common(search, started))
+    result = verify(graph, packed.steps, budget)
+    bound = min(search.bound, result.energy_j)
+    gap = (result.energy_j - bound) / result.energy_j if result.energy_j else 0.0
+    is_proven = search.proven and (result.energy_j == search.value or gap <= options.gap)
+    return Schedule(
+        status="optimal" if is_proven else "feasible",
+        energy_j=result.energy_j,
+        energy_bound_j=bound,
+        gap=gap,
+        time_s=result.time_s,
+        peak_bytes=result.peak_bytes,
+        arena_bytes=packed.plan.arena_bytes,
+        arena_bound_bytes=packed.plan.bound_bytes,
+        bytes_written_to_storage=result.bytes_written_to_storage,
+        notes=packed.notes,
+        resident_address=packed.plan.resident_address,
+        steps=packed.steps,
+        **_common(search, started),
+    )
+
+
+def _searched(
+    problem: Problem,
+    options: SolverOptions,
+    on_progress: Callable[[Progress], None],
+    starts: Iterable[tuple[Step, ...]],
+    deadline: float,
+) -> tuple[Search, Ending]:
     build = _PROGRAMS[_formulation(options)]
     search = Search(problem, "energy", options, on_progress, build, bound=problem.least_energy_j)
-    for start in (keep_everything(graph), *starts):
+    for start in (keep_everything(problem.graph), *starts):
         _offer_if_valid(search, start)
     ending: Ending = "infeasible"
     if not search.proven and not _hopeless(problem):
         first = greedy_schedule(problem) or page_everything(problem)
         _offer_if_valid(search, first)
-        limit_s = options.time_limit_s
-        ending = search.run(float("inf") if limit_s is None else started + limit_s)
-    if search.steps is None and ending == "infeasible":
-        return _infeasible(problem, options, search, started)
-    if search.steps is None:
-        return Schedule(status="no_solution", **_common(search, started))
-    result = verify(graph, search.steps, budget)
-    assert search.bound is not None
-    bound = min(search.bound, result.energy_j)
-    return Schedule(
-        status="optimal" if search.proven else "feasible",
-        energy_j=result.energy_j,
-        energy_bound_j=bound,
-        gap=(result.energy_j - bound) / result.energy_j if result.energy_j else 0.0,
-        time_s=result.time_s,
-        peak_bytes=result.peak_bytes,
-        bytes_written_to_storage=result.bytes_written_to_storage,
-        steps=search.steps,
-        **_common(search, started),
-    )
+        ending = search.run(deadline)
+    return search, ending
+
+
+def _packed(search: Search, steps: tuple[Step, ...]) -> Packed:
+    """With addresses. Hard cases take seconds, beyond a time limit too: a schedule without
+    addresses is none."""
+    problem, options = search.problem, search.options
+    limit_s = options.time_limit_s
+    seconds = _MOST_PACKING_S
+    if limit_s is not None:
+        seconds = min(seconds, max(_LEAST_PACKING_S, 0.1 * limit_s))
+    deadline = time.monotonic() + seconds
+
+    def solve_again(ram_bytes: int) -> tuple[Step, ...] | None:
+        budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
+        smaller = Problem(problem.graph, budget)
+        return _searched(smaller, options, lambda _progress: None, (), deadline)[0].steps
+
+    assert search.value is not None
+    tolerance_j = options.gap * search.value
+    return fit_into_arena(problem, steps, solve_again, deadline, tolerance_j)
 
 
 def _formulation(options: SolverOptions) -> str:

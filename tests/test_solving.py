@@ -21,6 +21,7 @@ from solver.engine import EngineError, EngineName
 from solver.graph import CostedGraph
 from solver.options import SolverOptions
 from solver.referee import RefereeError, replay, verify
+from solver.referee_addresses import verify_addresses
 from solver.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule, Step
 from solver.search import Progress
 from solver.solving import solve_graph
@@ -55,7 +56,7 @@ def _examples(number: int) -> settings:
 
 
 def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> None:
-    """The referee agrees with the schedule and with every figure in it."""
+    """Both referees agree with the schedule and with every figure in it."""
     result = verify(problem, schedule.steps, budget)
     assert schedule.energy_j == result.energy_j
     assert schedule.time_s == result.time_s
@@ -66,6 +67,16 @@ def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> N
     assert schedule.energy_bound_j <= schedule.energy_j
     gap_j = schedule.energy_j - schedule.energy_bound_j
     assert schedule.gap * schedule.energy_j == pytest.approx(gap_j)
+    assert schedule.arena_bytes is not None
+    assert schedule.resident_address is not None
+    assert schedule.arena_bytes <= budget.ram_bytes
+    verify_addresses(
+        problem,
+        schedule.steps,
+        schedule.resident_address,
+        schedule.arena_bytes,
+        budget.covers,
+    )
     assert schedule.budget == budget
     assert schedule.graph == problem.name
 
@@ -244,7 +255,7 @@ def test_recomputation_and_paging_by_pencil_and_paper() -> None:
     assert [s.op for s in cheap.steps if isinstance(s, Compute)].count("make") == 2
     assert dear.energy_j == pytest.approx(3.5 + 3 + 3)
     moved = [s for s in dear.steps if isinstance(s, PageOut | PageIn)]
-    assert moved == [PageOut(tensor="a"), PageIn(tensor="a")]
+    assert [(s.do, s.tensor) for s in moved] == [("page_out", "a"), ("page_in", "a")]
     assert dear.bytes_written_to_storage == 4
     unable = solve_graph(problem(make_j=3.5), budget.model_copy(update={"paging": False}), EXACT)
     assert unable.energy_j == pytest.approx(3.5 + 3 + 3.5)

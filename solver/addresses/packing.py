@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
-
-import numpy as np
+from itertools import accumulate
 
 from solver.addresses.residencies import Span
 
@@ -32,7 +31,7 @@ class Packing:
             for i, shape in enumerate(shapes)
             if len(shape) > 1
         }
-        self.unit = math.gcd(*self.size) or 1
+        self.unit = math.gcd(*(span.bytes for shape in shapes for span in shape))
 
     @cached_property
     def load(self) -> list[int]:
@@ -42,7 +41,7 @@ class Packing:
             for span in shape:
                 change[span.start] += span.bytes
                 change[span.end] -= span.bytes
-        return [int(total) for total in np.cumsum(change)[:-1]] if len(change) > 1 else [0]
+        return list(accumulate(change))
 
     @cached_property
     def bound(self) -> int:

@@ -16,7 +16,7 @@ from solver.graph import CostedGraph
 from solver.schedule import Compute, Coverage, Free, PageIn, PageOut, Step
 
 # Local search and CP-SAT take turns, each twice as long as the one before: both are lucky or not.
-_FIRST_WORK = 1_000_000
+_FIRST_WORK = 300_000
 _FIRST_S = 1.0
 
 

@@ -10,6 +10,8 @@ from contextlib import suppress
 
 from solver.addresses.packing import Packing
 
+# However little work is asked for, an order is tried this often.
+_LEAST_PLACEMENTS = 40
 _PROMOTIONS = 60
 _MOVES = 200
 # A worse arena by this share of the bound is accepted once in e times.
@@ -21,8 +23,7 @@ class _Enough(Exception):
 
 
 class OrderSearch:
-    """``offsets`` are those of the smallest arena found so far, ``arena_bytes``; none is smaller
-    than asked for once that is at most ``target_bytes``.
+    """``offsets`` are those of the smallest arena found so far, ``arena_bytes``.
 
     Begins with orders by size, lifetime, load, area and beginning, and goes on with two
     neighbourhoods in turn: all blocks that stick out go forward in the order by chance (as in
@@ -45,12 +46,13 @@ class OrderSearch:
         self.arena_bytes = packing.arena(self.offsets)
 
     def run(self, work: int, deadline: float) -> None:
-        """Search until the target is reached, ``work`` is done, which counts pairs of neighbours
-        looked at (a million take about 0.3 s), or ``deadline`` (on ``time.monotonic``) has passed;
-        called again, it goes on."""
+        """Until the arena is at most ``target_bytes``, ``work`` is done, which counts pairs of
+        neighbours looked at (a million take about 0.3 s), or ``deadline`` (on ``time.monotonic``)
+        has passed; called again, it goes on."""
         if self.arena_bytes <= self._target_bytes:
             return
-        self._work_left, self._deadline = work, deadline
+        self._work_left = max(work, _LEAST_PLACEMENTS * self._work_of_one)
+        self._deadline = deadline
         with suppress(_Enough):
             if not self._starts:
                 starts = [(self._place(order)[0], order) for order in _orders(self._packing)]

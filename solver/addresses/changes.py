@@ -1,0 +1,136 @@
+"""Small changes of a schedule that take something out of the way where addresses run out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from solver.problem import Problem
+from solver.schedule import Compute, Free, PageIn, PageOut, Step
+
+
+@dataclass(frozen=True)
+class Change:
+    """``actions`` (computing and paging, in order, without frees) after the change, and about what
+    it costs; whether they are a valid schedule is for the referee to say."""
+
+    cost_j: float
+    actions: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """Between actions ``begin`` and ``end`` the tensor is in RAM only because the latter needs it;
+    -1 is before the first action."""
+
+    tensor: int
+    begin: int
+    end: int
+
+
+def changes(
+    problem: Problem, steps: Sequence[Step], crowded: Sequence[tuple[int, int]]
+) -> list[Change]:
+    """What can be given up for a while, made later or moved out earlier during any of the stretches
+    of steps (first, end) that are ``crowded``; the cheapest first."""
+    return sorted(_Changes(problem, steps, crowded).all(), key=lambda change: change.cost_j)
+
+
+class _Changes:
+    def __init__(
+        self, problem: Problem, steps: Sequence[Step], crowded: Sequence[tuple[int, int]]
+    ) -> None:
+        self._problem = problem
+        self._op_index = {op.name: index for index, op in enumerate(problem.graph.ops)}
+        self._actions = [step for step in steps if not isinstance(step, Free)]
+        before = [0]  # actions before each step
+        for step in steps:
+            before.append(before[-1] + (not isinstance(step, Free)))
+        self._crowded = [(before[max(first, 0)], before[end]) for first, end in crowded]
+
+    def all(self) -> Iterator[Change]:
+        for wait in self._waits():
+            if self._is_crowded(wait.begin + 1, wait.end) and self._problem.size[wait.tensor]:
+                yield from self._without(wait)
+        done: set[str] = set()
+        for index, action in enumerate(self._actions):
+            first = isinstance(action, Compute) and action.op not in done
+            if isinstance(action, Compute):
+                done.add(action.op)
+            if not first and self._is_crowded(index, index + 1):
+                yield from self._later(index)
+
+    def _is_crowded(self, begin: int, end: int) -> bool:
+        return any(max(begin, b) < min(end, e) for b, e in self._crowded)
+
+    def _waits(self) -> Iterator[_Wait]:
+        problem = self._problem
+        last_touch = {i: -1 for i, starts in enumerate(problem.starts_in_ram) if starts}
+        for index, action in enumerate(self._actions):
+            needed, made = self._needs_and_makes(action)
+            for i in needed:
+                if last_touch[i] + 1 < index:
+                    yield _Wait(i, last_touch[i], index)
+            last_touch.update(dict.fromkeys(needed | made, index))
+        for i, tensor in enumerate(problem.graph.tensors):
+            if tensor.persist == "ram" and last_touch[i] + 1 < len(self._actions):
+                yield _Wait(i, last_touch[i], len(self._actions))
+
+    def _without(self, wait: _Wait) -> Iterator[Change]:
+        """Changes that keep a tensor out of RAM while nothing needs it."""
+        problem = self._problem
+        tensor = problem.graph.tensors[wait.tensor]
+        earlier = self._actions[: wait.begin + 1]
+        waiting = self._actions[wait.begin + 1 : wait.end]
+        later = self._actions[wait.end :]
+        if later and isinstance(later[0], PageOut):
+            yield Change(0.0, (*earlier, later[0], *waiting, *later[1:]))
+            return
+        producer = problem.producer[wait.tensor]
+        if producer >= 0 and problem.recomputable[producer]:
+            op = problem.graph.ops[producer]
+            yield Change(op.energy_j, (*earlier, *waiting, Compute(op=op.name), *later))
+        if not problem.can_page_in[wait.tensor]:
+            return
+        assert tensor.page_in is not None
+        page_in = PageIn(tensor=tensor.name)
+        if problem.starts_in_storage[wait.tensor] or _pages_out(earlier, tensor.name):
+            yield Change(tensor.page_in.energy_j, (*earlier, *waiting, page_in, *later))
+        elif problem.can_page_out[wait.tensor]:
+            assert tensor.page_out is not None
+            cost_j = tensor.page_in.energy_j
+            if _pages_out(later, tensor.name):  # the copy that is now made earlier stays valid
+                later = [a for a in later if not _pages_out([a], tensor.name)]
+            else:
+                cost_j += tensor.page_out.energy_j
+            page_out = PageOut(tensor=tensor.name)
+            yield Change(cost_j, (*earlier, page_out, *waiting, page_in, *later))
+
+    def _later(self, index: int) -> Iterator[Change]:
+        """What is paged in, or computed again, right before it is first needed."""
+        actions = self._actions
+        _, made = self._needs_and_makes(actions[index])
+        other = index + 1
+        while other < len(actions) and made.isdisjoint(self._needs_and_makes(actions[other])[0]):
+            other += 1
+        if made and other > index + 1:
+            rest = (*actions[index + 1 : other], actions[index], *actions[other:])
+            yield Change(0.0, (*actions[:index], *rest))
+
+    def _needs_and_makes(self, action: Step) -> tuple[set[int], set[int]]:
+        """Tensors that an action needs in RAM, and those that it makes resident."""
+        problem = self._problem
+        match action:
+            case Compute():
+                op = self._op_index[action.op]
+                return set(problem.reads[op]), set(problem.writes[op])
+            case PageOut():
+                return {problem.tensor_index[action.tensor]}, set()
+            case PageIn():
+                return set(), {problem.tensor_index[action.tensor]}
+            case Free():
+                raise ValueError("actions contain a free step")
+
+
+def _pages_out(actions: Sequence[Step], name: str) -> bool:
+    return any(isinstance(action, PageOut) and action.tensor == name for action in actions)

@@ -1,0 +1,207 @@
+"""Schedules that keep to the budget by a sum of bytes, changed until their addresses do as well."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from solver.addresses.changes import changes
+from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
+from solver.liveness import with_frees
+from solver.problem import Problem
+from solver.referee import RefereeError, verify
+from solver.referee_addresses import verify_addresses
+from solver.schedule import Step
+
+SolveAgain: TypeAlias = Callable[[int], tuple[Step, ...] | None]
+
+# Of the time that is left: for the addresses of one schedule, and for changes.
+_PLAN_SHARE = 0.3
+_CHANGES_SHARE = 0.5
+_PLAN_OF_A_CHANGE_S = 0.2
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A schedule with addresses in it, and their plan; ``notes`` say what was changed for them and
+    what that costs. Where nothing packs, the arena is over the budget: the smallest found."""
+
+    steps: tuple[Step, ...]
+    plan: AddressPlan
+    notes: tuple[str, ...]
+
+
+def fit_into_arena(
+    problem: Problem,
+    steps: Sequence[Step],
+    solve_again: SolveAgain,
+    deadline: float,
+    tolerance_j: float,
+) -> Packed:
+    """A schedule whose arena is within the budget: ``steps`` with addresses if that can be, else
+    with small changes, the cheapest first, or as the last resort a schedule for less RAM
+    (``solve_again`` makes one for a budget in bytes, or None), until ``deadline`` (on
+    ``time.monotonic``) or Ctrl-C. Changes that cost no more than ``tolerance_j`` are taken as they
+    are; for dearer ones it is seen whether solving again does better. Both referees are asked.
+
+    Raises :class:`~solver.referee.RefereeError` for a schedule that is not valid.
+    """
+    fitting = _Fitting(problem, steps, deadline)
+    try:
+        if not fitting.packs:
+            fitting.change()
+        if not fitting.packs or fitting.extra_j > tolerance_j:
+            fitting.solve(solve_again)
+    except KeyboardInterrupt:
+        pass  # with the best so far, as everywhere in the solver
+    return fitting.packed()
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    steps: tuple[Step, ...]
+    plan: AddressPlan
+    energy_j: float
+    how: str
+
+
+class _Fitting:
+    def __init__(self, problem: Problem, steps: Sequence[Step], deadline: float) -> None:
+        self._problem = problem
+        self._limit_bytes = problem.budget.ram_bytes
+        self._deadline = deadline
+        self._first = self._try(tuple(steps), "as it is", self._soon(_PLAN_SHARE))
+        self._best = self._first
+
+    @property
+    def packs(self) -> bool:
+        return self._fits(self._best)
+
+    @property
+    def extra_j(self) -> float:
+        return self._best.energy_j - self._first.energy_j
+
+    def change(self) -> None:
+        """One change after another: the cheapest that packs, else that with the smallest arena."""
+        until = self._soon(_CHANGES_SHARE)
+        current = self._first
+        for count in itertools.count(1):
+            how = f"{count} small change{'s' if count > 1 else ''} of it"
+            better = self._best_change(current, how, until)
+            if better is None:
+                return
+            self._offer(better)
+            if self._fits(better):
+                return
+            current = better
+
+    def solve(self, solve_again: SolveAgain) -> None:
+        """For less and less RAM."""
+        problem, unit = self._problem, max(1, self._limit_bytes // 1000)
+        ram_bytes = self._limit_bytes - max(
+            unit, min(self._first.plan.arena_bytes - self._limit_bytes, self._limit_bytes // 20)
+        )
+        while ram_bytes > 0 and time.monotonic() < self._deadline:
+            steps = solve_again(ram_bytes)
+            if steps is None:
+                return
+            result = verify(problem.graph, steps, problem.budget)
+            if self.packs and result.energy_j >= self._best.energy_j:
+                return
+            how = f"solving it again for {ram_bytes} bytes"
+            found = self._try(steps, how, self._soon(_PLAN_SHARE))
+            self._offer(found)
+            if self._fits(found):
+                return
+            ram_bytes = min(ram_bytes, result.peak_bytes) - max(
+                unit, found.plan.arena_bytes - self._limit_bytes
+            )
+
+    def packed(self) -> Packed:
+        best, first = self._best, self._first
+        problem = self._problem
+        steps = with_addresses(best.steps, best.plan)
+        verify(problem.graph, steps, problem.budget)
+        verify_addresses(
+            problem.graph,
+            steps,
+            best.plan.resident_address,
+            best.plan.arena_bytes,
+            problem.budget.covers,
+        )
+        return Packed(steps, best.plan, tuple(self._notes(best, first)))
+
+    def _notes(self, best: _Candidate, first: _Candidate) -> list[str]:
+        if self._fits(first):
+            return []
+        proven = first.plan.bound_bytes > self._limit_bytes
+        why = "no addresses for it do" if proven else "no addresses found for it do"
+        note = (
+            f"the schedule found first fits {self._limit_bytes} bytes by their sum, but {why}"
+            f" (at least {first.plan.bound_bytes}, found {first.plan.arena_bytes} bytes)"
+        )
+        if not self._fits(best):
+            return [f"{note}; neither do those of any other schedule tried"]
+        share = 100 * self.extra_j / first.energy_j if first.energy_j else 0.0
+        return [f"{note}; {best.how} packs, for {self.extra_j:.4g} J more ({share:.3g} %)"]
+
+    def _best_change(self, current: _Candidate, how: str, until: float) -> _Candidate | None:
+        """The first that packs, or that with the smallest arena if it is smaller than now."""
+        problem = self._problem
+        best = current
+        for change in changes(problem, current.steps, self._crowded(current.plan)):
+            now = time.monotonic()
+            if now > until:
+                break
+            try:
+                steps = with_frees(problem.graph, change.actions)
+                found = self._try(steps, how, min(until, now + _PLAN_OF_A_CHANGE_S))
+            except RefereeError:  # it does not fit the budget, or breaks what it depends on
+                continue
+            if self._fits(found):
+                return found
+            if found.plan.arena_bytes < best.plan.arena_bytes:
+                best = found
+        return None if best is current else best
+
+    def _crowded(self, plan: AddressPlan) -> list[tuple[int, int]]:
+        """The stretches of steps of blocks beyond the budget, and of those that they stand on."""
+        placed = list(zip(plan.blocks, plan.offsets, strict=True))
+        found = [(b, o) for b, o in placed if o + b.bytes > self._limit_bytes]
+        seen = set(found)
+        for block, offset in found:  # grows on the way
+            for other, low in placed:
+                stands_on = (
+                    low + other.bytes == offset
+                    and other.first < block.end
+                    and block.first < other.end
+                )
+                if stands_on and (other, low) not in seen:
+                    seen.add((other, low))
+                    found.append((other, low))
+        return [(block.first, block.end) for block, _ in found]
+
+    def _try(self, steps: tuple[Step, ...], how: str, until: float) -> _Candidate:
+        problem = self._problem
+        energy_j = verify(problem.graph, steps, problem.budget).energy_j
+        plan = plan_addresses(problem.graph, steps, problem.budget.covers, self._limit_bytes, until)
+        return _Candidate(steps, plan, energy_j, how)
+
+    def _offer(self, found: _Candidate) -> None:
+        if self._rank(found) < self._rank(self._best):
+            self._best = found
+
+    def _rank(self, found: _Candidate) -> tuple[int, float]:
+        """What packs comes before what does not; of the former the cheapest is the best."""
+        return max(0, found.plan.arena_bytes - self._limit_bytes), found.energy_j
+
+    def _fits(self, found: _Candidate) -> bool:
+        return found.plan.arena_bytes <= self._limit_bytes
+
+    def _soon(self, share: float) -> float:
+        """When this share of the time that is left will have passed."""
+        now = time.monotonic()
+        return now + share * max(0.0, self._deadline - now)
