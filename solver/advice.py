@@ -61,15 +61,21 @@ def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
     least, _ = least_ram_bytes(problem.graph, problem.budget.covers)
     if problem.budget.ram_bytes < least:
         return Advice()
-    patient = Problem(problem.graph, problem.budget.model_copy(update={"deadline_s": None}))
-    search = Search(patient, "time", options, bound=problem.least_time_s)
-    with suppress(RefereeError):  # it needs more RAM than there is
-        search.offer(page_everything(patient))
-    search.run(time.monotonic() + _SEARCH_S)
+    search = fastest_search(problem, options, time.monotonic() + _SEARCH_S)
     if search.value is None:
         return Advice()
     notes = () if search.proven else (_unproven("deadline", search.bound, "s"),)
     return Advice(deadline_s=search.value, notes=notes)
+
+
+def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Search:
+    """The search for the schedule that ends first, whatever the deadline, after it has run."""
+    patient = Problem(problem.graph, problem.budget.model_copy(update={"deadline_s": None}))
+    search = Search(patient, "time", options, bound=problem.least_time_s)
+    with suppress(RefereeError):  # it needs more RAM than there is
+        search.offer(page_everything(patient))
+    search.run(until)
+    return search
 
 
 def _unproven(what: str, bound: float | None, unit: str) -> str:

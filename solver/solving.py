@@ -7,17 +7,21 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from importlib.metadata import version
 
+from solver.addresses.plan import plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
-from solver.advice import advise
+from solver.advice import advise, fastest_search
 from solver.baselines import keep_everything, page_everything
 from solver.compact_columns import COVERS
+from solver.cut_bound import any_order_bound_j
 from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph
 from solver.greedy import greedy_schedule
 from solver.options import SolverOptions
+from solver.overlap import overlap_transfers
 from solver.poet import PoetProgram
 from solver.problem import Problem
 from solver.referee import RefereeError, verify
+from solver.referee_addresses import verify_addresses
 from solver.schedule import Budget, Schedule, SolverRecord, Step
 from solver.search import Build, Ending, Objective, Progress, Search, build_compact
 
@@ -29,6 +33,12 @@ def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> Poet
 
 _LEAST_PACKING_S = 5.0
 _MOST_PACKING_S = 60.0
+# How long the fastest schedule is sought where none was found that meets the deadline.
+_FASTEST_S = 30.0
+_LATE = (
+    "no schedule was found that meets the deadline with transfers beside ops; that there is none is"
+    " not proven"
+)
 
 # The mixed-integer programs by the names that a schedule gives them.
 _PROGRAMS: dict[str, Build] = {"compact": build_compact, "poet": _build_poet}
@@ -53,15 +63,18 @@ def solve_graph(
     started = time.monotonic()
     limit_s = options.time_limit_s
     deadline = float("inf") if limit_s is None else started + limit_s
-    search, ending = _searched(problem, options, on_progress, starts, deadline)
+    any_order_j = any_order_bound_j(problem)
+    search, ending = _searched(problem, options, on_progress, starts, deadline, any_order_j)
     if search.steps is None and ending == "infeasible":
         return _infeasible(problem, options, search, started)
     if search.steps is None:
-        return Schedule(status="no_solution", **_common(search, started))
+        notes = (_LATE,) if ending == "stopped" and _may_be_late(problem) else ()
+        return Schedule(status="no_solution", notes=notes, **_common(search, started))
     assert search.bound is not None
     packed = _packed(search, search.steps)
     if packed.plan.arena_bytes > budget.ram_bytes:
         return Schedule(status="no_solution", notes=packed.notes, **_common(search, started))
+    packed = _sooner(problem, packed)
     result = verify(graph, packed.steps, budget)
     bound = min(search.bound, result.energy_j)
     gap = (result.energy_j - bound) / result.energy_j if result.energy_j else 0.0
@@ -75,6 +88,7 @@ def solve_graph(
         peak_bytes=result.peak_bytes,
         arena_bytes=packed.plan.arena_bytes,
         arena_bound_bytes=packed.plan.bound_bytes,
+        any_order_bound_j=min(any_order_j, result.energy_j),
         bytes_written_to_storage=result.bytes_written_to_storage,
         notes=packed.notes,
         resident_address=packed.plan.resident_address,
@@ -89,17 +103,30 @@ def _searched(
     on_progress: Callable[[Progress], None],
     starts: Iterable[tuple[Step, ...]],
     deadline: float,
+    any_order_j: float,
 ) -> tuple[Search, Ending]:
     build = _PROGRAMS[_formulation(options)]
-    search = Search(problem, "energy", options, on_progress, build, bound=problem.least_energy_j)
+    search = Search(problem, "energy", options, on_progress, build, bound=any_order_j)
     for start in (keep_everything(problem.graph), *starts):
         _offer_if_valid(search, start)
     ending: Ending = "infeasible"
     if not search.proven and not _hopeless(problem):
         first = greedy_schedule(problem) or page_everything(problem)
         _offer_if_valid(search, first)
+        if search.proven:
+            return search, "proven"
         ending = search.run(deadline)
+        if search.steps is None and ending == "stopped" and _may_be_late(problem):
+            until = min(deadline, time.monotonic() + _FASTEST_S)
+            fastest = fastest_search(problem, options, until).steps
+            if fastest is not None:
+                _offer_if_valid(search, fastest)
     return search, ending
+
+
+def _may_be_late(problem: Problem) -> bool:
+    """A schedule can be within every row of the program and late all the same."""
+    return problem.overlaps and problem.budget.deadline_s is not None
 
 
 def _packed(search: Search, steps: tuple[Step, ...]) -> Packed:
@@ -120,6 +147,21 @@ def _packed(search: Search, steps: tuple[Step, ...]) -> Packed:
     assert search.value is not None
     tolerance_j = options.gap * search.value
     return fit_into_arena(problem, steps, solve_again, deadline, tolerance_j)
+
+
+def _sooner(problem: Problem, packed: Packed) -> Packed:
+    """The same schedule with transfers beside ops, if that ends sooner and has addresses too."""
+    graph, budget = problem.graph, problem.budget
+    steps = overlap_transfers(problem, packed.steps)
+    if steps is packed.steps:
+        return packed
+    until = time.monotonic() + _LEAST_PACKING_S
+    plan = plan_addresses(graph, steps, budget.covers, budget.ram_bytes, until)
+    if plan.arena_bytes > budget.ram_bytes:
+        return packed
+    steps = with_addresses(steps, plan)
+    verify_addresses(graph, steps, plan.resident_address, plan.arena_bytes, budget.covers)
+    return Packed(steps, plan, packed.notes)
 
 
 def _formulation(options: SolverOptions) -> str:

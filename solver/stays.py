@@ -162,7 +162,8 @@ class Stays:
         tensor = self._problem.graph.tensor[step.tensor]
         cost = tensor.page_out if isinstance(step, PageOut) else tensor.page_in
         assert cost is not None
-        beside, alone = (step.model_copy(update={"asynchronous": a}) for a in (True, False))
+        other = PageOut if isinstance(step, PageOut) else PageIn
+        beside, alone = (other(tensor=step.tensor, asynchronous=a) for a in (True, False))
         transfer = Transfer(len(self.transfers), beside, alone, cost.time_s, stay)
         self.transfers.append(transfer)
         return transfer
