@@ -33,7 +33,7 @@ def robustness(schedule: Schedule, path: Path) -> None:
     for _, figures, _, _ in curves:
         width = max([width, *(1.05 * regret for regret in figures.regrets if regret is not None)])
     with styled():
-        figure = Figure(figsize=(6.6, 4.4))
+        figure = Figure(figsize=(6.6, 4.8))
         heading(
             figure,
             f"Robustness to measurement: {schedule.graph}",
@@ -50,15 +50,15 @@ def robustness(schedule: Schedule, path: Path) -> None:
         # Linear to the tolerance, logarithmic beyond: a few draws can be far off.
         axes.set_xscale("symlog", linthresh=report.tolerance, linscale=2.0)
         axes.set_xticks([tick for tick in _TICKS if tick <= width])
-        axes.set_xlim(-0.02 * width, width)
+        axes.set_xlim(-0.03 * report.tolerance, width)
         axes.set_ylim(0, 1.02)
         axes.xaxis.set_major_formatter(FuncFormatter(lambda regret, _: f"{100 * regret:g} %"))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
         axes.set_xlabel("energy over that of the best schedule known for the draw, at most")
         axes.set_ylabel("share of the draws")
-        axes.legend(loc="center right")
-        figure.subplots_adjust(left=0.11, right=0.97, top=0.82, bottom=0.12)
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.15), borderaxespad=0)
+        figure.subplots_adjust(left=0.11, right=0.97, top=0.84, bottom=0.23)
         save(figure, path)
 
 
@@ -78,7 +78,7 @@ def _draw(
         f"{name}: within {100 * tolerance:g} % in {100 * figures.within.value:.0f} % of the draws"
     )
     if late:
-        label += f", late in {late} of them"
+        label += f", late in {late}"
     axes.step(
         [0.0, *regrets, width],
         [0.0, *shares, shares[-1] if len(shares) else 0.0],
