@@ -180,6 +180,7 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
             str(sum(isinstance(moment.step, PageOut) for moment in moments)),
             str(sum(isinstance(moment.step, PageIn) for moment in moments)),
             size(played.bytes_written_to_storage),
+            si(played.hidden_s, "s"),
         ]
 
     source = schedule.energy_source or "source not stated"
@@ -191,9 +192,12 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
         "tensors paged out",
         "tensors paged in",
         "written to storage",
+        "hidden transfer time",
     ]
     rows = [["", "unconstrained", "this schedule"]]
     rows += [list(row) for row in zip(names, column(kept), column(chosen), strict=True)]
+    if not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in schedule.steps):
+        rows.pop()  # nothing runs beside ops
     console.table(rows, right=(1, 2))
     _tell_arena(console, schedule)
     bound = schedule.energy_bound_j or 0.0

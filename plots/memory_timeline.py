@@ -47,8 +47,14 @@ class _Activity:
     moments: tuple[Moment, ...]
 
     @property
-    def time_s(self) -> float:
-        return sum(moment.time_s for moment in self.moments)
+    def spans_s(self) -> list[tuple[float, float]]:
+        """Start and duration of each; of an asynchronous transfer, when its bytes move."""
+        return [
+            (m.start_s, m.time_s)
+            if m.transfer_start_s is None
+            else (m.transfer_start_s, m.transfer_s)
+            for m in self.moments
+        ]
 
     @property
     def energy_j(self) -> float:
@@ -66,7 +72,7 @@ def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     played = replay(graph, schedule.steps, schedule.budget.covers)
     kept_bytes = replay(graph, keep_everything(graph), schedule.budget.covers).peak_bytes
     activities = [activity for activity in _activities(played.moments) if activity.moments]
-    lanes = 0.19 * len(activities)
+    lanes = 0.19 * len(_lanes(activities, played))
     top, bottom, gap, axis = 1.2, 0.34, 0.08, 0.42
     height = top + 3.4 + gap + lanes + axis + bottom
     with styled():
@@ -87,7 +93,7 @@ def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
                 (box[0], (bottom + axis) / height, box[1], lanes / height), sharex=memory
             )
             memory.tick_params(axis="x", labelbottom=False)
-            _draw_lanes(lowest, activities, played.time_s)
+            _draw_lanes(lowest, _lanes(activities, played), played.time_s)
         lowest.set_xlabel("time in the step, predicted (s)")
         lowest.xaxis.set_major_formatter(EngFormatter(unit="s"))
         figure.legend(
@@ -130,6 +136,8 @@ def _summary(
             for activity in activities
         )
         cost += f"; of the energy: {', '.join(extras)}"
+    if _runs_beside(played):
+        cost += f"; {engineering(played.hidden_s, 's')} of transfers hidden beside ops"
     return [memory, cost, energy_words(schedule.energy_source or graph.energy_source)]
 
 
@@ -145,10 +153,15 @@ def _draw_memory(
     divisor, unit = binary_unit(highest)
     times: list[float] = []
     levels: list[float] = []
+    bytes_before = played.moments[0].bytes_during
     for moment in played.moments:
+        if moment.waited_s:
+            times += [moment.start_s - moment.waited_s, moment.start_s]
+            levels += [bytes_before / divisor] * 2
         if not isinstance(moment.step, Free):
             times += [moment.start_s, moment.start_s + moment.time_s]
             levels += [moment.bytes_during / divisor] * 2
+        bytes_before = moment.bytes_after
     times.append(played.time_s)
     levels.append(played.moments[-1].bytes_after / divisor)
     axes.fill_between(times, levels, color=PALE, linewidth=0, zorder=1)
@@ -227,18 +240,41 @@ def _shade_phases(axes: Axes, graph: CostedGraph, played: Replay, end_s: float) 
             )
 
 
-def _draw_lanes(axes: Axes, activities: Sequence[_Activity], end_s: float) -> None:
-    """One lane for each activity; an edge keeps moments visible that are narrower than a pixel."""
-    for row, activity in enumerate(activities):
+@dataclass(frozen=True)
+class _Lane:
+    name: str
+    color: str
+    spans_s: list[tuple[float, float]]
+
+
+def _lanes(activities: Sequence[_Activity], played: Replay) -> list[_Lane]:
+    """One for each activity, and one for the waits on transfers that run beside ops."""
+    lanes = [_Lane(activity.name, activity.color, activity.spans_s) for activity in activities]
+    waits = [(m.start_s - m.waited_s, m.waited_s) for m in played.moments if m.waited_s]
+    if waits:
+        lanes.append(_Lane("wait", GREY, waits))
+    return lanes
+
+
+def _runs_beside(played: Replay) -> bool:
+    return any(
+        isinstance(moment.step, PageIn | PageOut) and moment.step.asynchronous
+        for moment in played.moments
+    )
+
+
+def _draw_lanes(axes: Axes, lanes: Sequence[_Lane], end_s: float) -> None:
+    """An edge keeps moments visible that are narrower than a pixel."""
+    for row, lane in enumerate(lanes):
         axes.broken_barh(
-            [(moment.start_s, moment.time_s) for moment in activity.moments],
+            lane.spans_s,
             (row - 0.4, 0.8),
-            color=activity.color,
-            edgecolor=activity.color,
+            color=lane.color,
+            edgecolor=lane.color,
             linewidth=0.7,
         )
-    axes.set_ylim(len(activities) - 0.5, -0.5)
-    axes.set_yticks(range(len(activities)), [activity.name for activity in activities])
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_yticks(range(len(lanes)), [lane.name for lane in lanes])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, end_s)
 
