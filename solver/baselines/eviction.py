@@ -55,6 +55,8 @@ class OnlineEviction(ABC):
         )
         self._locks: Counter[int] = Counter()
         self._running: list[int] = []
+        # What the op that is about to run takes the bytes of.
+        self._going: frozenset[int] = frozenset()
         self._last_access_s = [0.0] * len(producer)
         self._clock_s = 0.0
         self._held: set[int] = set()
@@ -212,6 +214,7 @@ class OnlineEviction(ABC):
             raise _OutOfTime(f"stopped by the time limit after {len(self._actions)} steps")
         problem, op = self.problem, self.problem.graph.ops[k]
         size, index = problem.size, problem.tensor_index
+        self._going = frozenset(problem.consumes[k])
         for i in problem.writes[k]:
             self._locks[i] += 1
         heirs = {
@@ -237,6 +240,7 @@ class OnlineEviction(ABC):
             self._lineage.made.add(i)
         for i in problem.consumes[k]:
             self._consume(i)
+        self._going = frozenset()
         for i in (*problem.reads[k], *problem.writes[k]):
             self._last_access_s[i] = self._clock_s
         for i in problem.writes[k]:
@@ -296,7 +300,9 @@ class OnlineEviction(ABC):
     def _banish(self) -> bool:
         """Give up what is dead and kept only in case; True if there was something."""
         missing = [i for k in self._running for i in self.problem.reads[k]]
-        needed = self._lineage.needed_to_restore([*self._lineage.evicted_and_alive(), *missing])
+        needed = self._lineage.needed_to_restore(
+            [*self._lineage.evicted_and_alive(), *missing], going=self._going
+        )
         idle = [i for i in self._held - needed if not self._locks[i] and self.problem.size[i]]
         if not idle:
             return False

@@ -3,7 +3,7 @@ must stay because something else could not be otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from solver.problem import Problem
 
@@ -36,15 +36,19 @@ class Lineage:
         for k in problem.readers[i]:
             yield from (o for o in problem.writes[k] if o in self.made)
 
-    def needed_to_restore(self, tensors: Iterable[int]) -> set[int]:
-        """All that would be read to have ``tensors`` in RAM again."""
+    def needed_to_restore(self, tensors: Iterable[int], going: Container[int] = ()) -> set[int]:
+        """All that would be read to have ``tensors`` in RAM again, once ``going`` has left it."""
+
+        def to_be_computed(i: int) -> bool:
+            return (i not in self._resident or i in going) and i not in self._stored
+
         needed: set[int] = set()
-        pending = [i for i in tensors if i not in self._resident and i not in self._stored]
+        pending = [i for i in tensors if to_be_computed(i)]
         while pending:
             for read in self._problem.reads[self._problem.producer[pending.pop()]]:
                 if read not in needed:
                     needed.add(read)
-                    if read not in self._resident and read not in self._stored:
+                    if to_be_computed(read) and self._remakeable[read]:
                         pending.append(read)
         return needed
 
