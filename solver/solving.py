@@ -71,7 +71,8 @@ def solve_graph(
         notes = (_LATE,) if ending == "stopped" and _may_be_late(problem) else ()
         return Schedule(status="no_solution", notes=notes, **_common(search, started))
     assert search.bound is not None
-    packed = _packed(search, search.steps)
+    interrupted = ending == "stopped" and time.monotonic() < deadline
+    packed = _packed(search, search.steps, 0.0 if interrupted else limit_s)
     if packed.plan.arena_bytes > budget.ram_bytes:
         return Schedule(status="no_solution", notes=packed.notes, **_common(search, started))
     packed = _sooner(problem, packed)
@@ -129,11 +130,10 @@ def _may_be_late(problem: Problem) -> bool:
     return problem.overlaps and problem.budget.deadline_s is not None
 
 
-def _packed(search: Search, steps: tuple[Step, ...]) -> Packed:
+def _packed(search: Search, steps: tuple[Step, ...], limit_s: float | None) -> Packed:
     """With addresses. Hard cases take seconds, beyond a time limit too: a schedule without
     addresses is none."""
     problem, options = search.problem, search.options
-    limit_s = options.time_limit_s
     seconds = _MOST_PACKING_S
     if limit_s is not None:
         seconds = min(seconds, max(_LEAST_PACKING_S, 0.1 * limit_s))
@@ -142,7 +142,8 @@ def _packed(search: Search, steps: tuple[Step, ...]) -> Packed:
     def solve_again(ram_bytes: int) -> tuple[Step, ...] | None:
         budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
         smaller = Problem(problem.graph, budget)
-        return _searched(smaller, options, lambda _progress: None, (), deadline)[0].steps
+        least_j = problem.least_energy_j
+        return _searched(smaller, options, lambda _progress: None, (), deadline, least_j)[0].steps
 
     assert search.value is not None
     tolerance_j = options.gap * search.value
