@@ -13,7 +13,16 @@ from signal import Signals
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
 
-from solver.engine_messages import Finished, Growth, Ready, Run, Said, Silence
+from solver.engine_messages import (
+    Bound,
+    Finished,
+    Growth,
+    Incumbent,
+    Ready,
+    Run,
+    Said,
+    Silence,
+)
 from solver.program import Program
 
 EngineName: TypeAlias = Literal["highs", "cbc", "gurobi"]
@@ -26,22 +35,20 @@ class EngineError(RuntimeError):
     """The engine's process ended, or the engine gave up; the message says how."""
 
 
-class Engine:
-    """One engine at work on one program that grows between runs. A context manager: leaving it
-    ends the process at once, whatever it is doing. ``version`` is known once it has said
-    something."""
+class EngineProcess:
+    """A process of its own for an engine: ``python -m MODULE ARGUMENTS... FD``, a pipe to it, and
+    plain data through the pipe. A context manager: leaving it ends the process at once, whatever it
+    is doing. ``version`` is known once it has said something."""
 
-    def __init__(self, name: EngineName) -> None:
-        self.version: str = name
+    def __init__(self, name: str, module: str, *arguments: str) -> None:
+        self.version = name
         self._name = name
-        self._sent_columns = 0
-        self._sent_rows = 0
         ours, theirs = Pipe()
         self._connection = ours
         root = Path(__file__).parent.parent
         path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "solver.engine_worker", name, str(theirs.fileno())],
+            [sys.executable, "-m", module, *arguments, str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": path},
             stdin=subprocess.DEVNULL,
@@ -51,23 +58,19 @@ class Engine:
         )
         theirs.close()
 
-    def minimise(
-        self,
-        program: Program,
-        *,
-        absolute_gap: float,
-        threads: int,
-        start: list[float] | None,
-        deadline: float,
-        relax: bool = False,
-    ) -> Iterator[Said]:
-        """What the engine says, as it says it, until it has finished or ``deadline`` (on
-        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
-        ``relax`` the only solution said is the optimum without integrality.
+    def tell(self, message: object) -> None:
+        """Raises :class:`EngineError` if the process is dead."""
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self._death() from None
+
+    def hear(self, deadline: float) -> Iterator[object]:
+        """What the process says, as it says it, until it has finished or ``deadline`` (on
+        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`.
 
         Raises :class:`EngineError` if the process dies or the engine reports an error.
         """
-        self._send(Run(self._growth(program), relax, absolute_gap, threads, start))
         while True:
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -75,40 +78,22 @@ class Engine:
                 return
             if not self._connection.poll(min(remaining, _POLL_S)):
                 yield Silence()
-            else:
-                said = self._receive()
-                if isinstance(said, Ready):
-                    self.version = said.version
-                    continue
-                if isinstance(said, Finished) and said.outcome == "failed":
-                    raise EngineError(f"{self._name}: {said.reason}")
-                yield said
-                if isinstance(said, Finished):
-                    return
+                continue
+            said = self._receive()
+            if isinstance(said, Ready):
+                self.version = said.version
+                continue
+            if isinstance(said, Finished) and said.outcome == "failed":
+                raise EngineError(f"{self._name}: {said.reason}")
+            yield said
+            if isinstance(said, Finished):
+                return
 
-    def _growth(self, program: Program) -> Growth:
-        columns, rows = self._sent_columns, self._sent_rows
-        self._sent_columns, self._sent_rows = len(program.cost), len(program.rows)
-        return Growth(
-            program.lower[columns:],
-            program.upper[columns:],
-            program.cost[columns:],
-            program.integer[columns:],
-            program.rows[rows:],
-        )
-
-    def _send(self, run: Run) -> None:
+    def _receive(self) -> object:
         try:
-            self._connection.send(run)
-        except OSError:
-            raise self._death() from None
-
-    def _receive(self) -> Said:
-        try:
-            said: Said = self._connection.recv()
+            return self._connection.recv()
         except (EOFError, OSError):
             raise self._death() from None
-        return said
 
     def _death(self) -> EngineError:
         code = self._process.wait()
@@ -133,3 +118,44 @@ class Engine:
         if self._process.stderr is not None:
             self._process.stderr.close()
         self._connection.close()
+
+
+class Engine(EngineProcess):
+    """One engine at work on one program that grows between runs."""
+
+    def __init__(self, name: EngineName) -> None:
+        super().__init__(name, "solver.engine_worker", name)
+        self._sent_columns = 0
+        self._sent_rows = 0
+
+    def minimise(
+        self,
+        program: Program,
+        *,
+        absolute_gap: float,
+        threads: int,
+        start: list[float] | None,
+        deadline: float,
+        relax: bool = False,
+    ) -> Iterator[Said]:
+        """What the engine says, as it says it, until it has finished or ``deadline`` (on
+        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
+        ``relax`` the only solution said is the optimum without integrality.
+
+        Raises :class:`EngineError` if the process dies or the engine reports an error.
+        """
+        self.tell(Run(self._growth(program), relax, absolute_gap, threads, start))
+        for said in self.hear(deadline):
+            assert isinstance(said, Incumbent | Bound | Finished | Silence)
+            yield said
+
+    def _growth(self, program: Program) -> Growth:
+        columns, rows = self._sent_columns, self._sent_rows
+        self._sent_columns, self._sent_rows = len(program.cost), len(program.rows)
+        return Growth(
+            program.lower[columns:],
+            program.upper[columns:],
+            program.cost[columns:],
+            program.integer[columns:],
+            program.rows[rows:],
+        )

@@ -6,19 +6,16 @@ process of its own an engine can be ended at any moment, and what it had found h
 
 from __future__ import annotations
 
-import os
-import queue
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 import mip
 
 from solver.engine_messages import Bound, Finished, Growth, Incumbent, Ready, Run, Said
+from solver.engine_parent import Parent
 
 _BOUND_INTERVAL_S = 0.25
 
@@ -211,27 +208,14 @@ _ENGINES: dict[str, Callable[[], _Engine]] = {"highs": _Highs, "cbc": _Cbc, "gur
 
 
 def main() -> None:
-    # The terminal's Ctrl-C goes to the parent, which decides.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    connection = Connection(int(sys.argv[2]))
-    runs: queue.SimpleQueue[Run] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(connection, runs), daemon=True).start()
+    parent: Parent[Run] = Parent(int(sys.argv[2]))
     engine = _ENGINES[sys.argv[1]]()
-    connection.send(Ready(engine.version()))
+    parent.tell(Ready(engine.version()))
     while True:
-        run = runs.get()
+        run = parent.hear()
         engine.grow(run.growth)
-        report = _Reporter(connection.send)
+        report = _Reporter(parent.tell)
         report.finished(engine.minimise(run, report))
-
-
-def _receive(connection: Connection, runs: queue.SimpleQueue[Run]) -> None:
-    """Ends this process when the parent is gone, in the middle of a run too."""
-    while True:
-        try:
-            runs.put(connection.recv())
-        except (EOFError, OSError):
-            os._exit(0)
 
 
 if __name__ == "__main__":
