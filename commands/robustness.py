@@ -75,11 +75,12 @@ def summarise_robustness(console: Console, schedule: Schedule) -> None:
     robustness = schedule.robustness
     if robustness is None:
         return
+    known = f"{robustness.schedules} schedule{'s' if robustness.schedules > 1 else ''}"
     percent = f"{100 * robustness.tolerance:g} %"
     console.result(
         f"\n{robustness.draws} draws of all costs from their 95 % intervals,"
-        f" {robustness.solved_draws} of them searched again, {robustness.schedules} schedules"
-        f" known, {robustness.seconds:.0f} s"
+        f" {robustness.solved_draws} of them searched again, {known} known,"
+        f" {robustness.seconds:.0f} s"
     )
     names = [
         "energy at the stated costs",
@@ -92,13 +93,14 @@ def summarise_robustness(console: Console, schedule: Schedule) -> None:
     if robustness.least_energy.in_time is not None:
         names.append("in time")
     columns = [["", *names], ["least energy", *_column(robustness.least_energy)]]
-    if robustness.best_on_average is not None:
-        columns.append(["best on average", *_column(robustness.best_on_average)])
+    best = robustness.best_on_average
+    if best is not None and best != robustness.least_energy:
+        columns.append(["best on average", *_column(best)])
     console.table([list(row) for row in zip(*columns, strict=True)], right=(1, 2))
-    if robustness.best_on_average is None:
+    if best is None:
         verdict = "no schedule is known that is in time in 95 % of the draws; written is the one of"
         verdict += " least energy"
-    elif robustness.best_on_average == robustness.least_energy:
+    elif best == robustness.least_energy:
         verdict = "the schedule of least energy is the best on average, too, of those known"
     elif robustness.schedule == "best_on_average":
         verdict = "written is the one that is best on average"

@@ -1,8 +1,9 @@
 """What is proven of the least energy at some costs, from what was proven at others.
 
-Every schedule computes every op once; what it pays beyond that are recomputations and paging. Let
-b be a proven bound at costs c, and base(c) the energy of every op once. A schedule that pays
-beyond that only for items i in a set S needs at costs c' at least
+Every schedule computes every op once, brings once what lives in storage and is read, and puts there
+once what must persist there. Let base(c) be the energy of that at costs c, and b a proven bound. A
+schedule that pays beyond that only for items i in a set S (recomputations, other paging) needs at
+costs c' at least
 
     base(c') + α · (b - base(c)),    α = min over S of c'ᵢ / cᵢ,
 
@@ -31,15 +32,15 @@ class DrawBounds:
     _proofs: list[tuple[FloatArray, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        graph = self.problem.graph
-        self._base_j: FloatArray = self.energy_j[:, : len(graph.ops)].sum(axis=1)
+        self._unavoidable = _unavoidable(self.problem)
+        self._base_j: FloatArray = self.energy_j[:, self._unavoidable].sum(axis=1)
         self._single_j = self._base_j.copy()
         self._optional = _optional(self.problem)
-        self._least_extra_j = _least_extra_j(graph, self.energy_j)
+        self._least_extra_j = _least_extra_j(self.problem.graph, self.energy_j)
 
     def prove(self, energy_j: FloatArray, bound_j: float) -> None:
         """At costs ``energy_j`` (one for each item) no schedule needs less than ``bound_j``."""
-        overhead_j = bound_j - float(energy_j[: len(self.problem.graph.ops)].sum())
+        overhead_j = bound_j - float(energy_j[self._unavoidable].sum())
         if overhead_j > 0:
             self._proofs.append((energy_j, overhead_j))
 
@@ -61,8 +62,19 @@ class DrawBounds:
         return least
 
 
+def _unavoidable(problem: Problem) -> BoolArray:
+    """Items that every schedule pays for."""
+    tensors = problem.graph.tensors
+    page_outs = [t.persist == "storage" and t.home != "storage" for t in tensors]
+    page_ins = [
+        t.home == "storage" and (bool(readers) or t.persist == "ram")
+        for t, readers in zip(tensors, problem.readers, strict=True)
+    ]
+    return np.array([*(True for _ in problem.graph.ops), *page_outs, *page_ins])
+
+
 def _optional(problem: Problem) -> BoolArray:
-    """Items that a schedule may pay for beyond computing every op once."""
+    """Items that a schedule may pay for beyond that."""
     page_outs = [
         possible or tensor.persist == "storage"
         for possible, tensor in zip(problem.can_page_out, problem.graph.tensors, strict=True)
@@ -71,9 +83,9 @@ def _optional(problem: Problem) -> BoolArray:
 
 
 def _least_extra_j(graph: CostedGraph, energy_j: FloatArray) -> FloatArray:
-    """What a schedule that pays for an item pays at least beyond every op once. What does not live
-    in storage is paged out before it is paged in; and paged out only to be paged in, unless it must
-    persist there."""
+    """What a schedule that pays for an item pays at least beyond the unavoidable. What does not
+    live in storage is paged out before it is paged in; and paged out only to be paged in, unless it
+    must persist there."""
     extra = energy_j.copy()
     ops, tensors = len(graph.ops), len(graph.tensors)
     out, back = energy_j[:, ops : ops + tensors], energy_j[:, ops + tensors :]

@@ -42,21 +42,19 @@ class Evaluation:
         mean: FloatArray = self.draws.energy_j.mean(axis=0)
         return mean
 
-    def add(self, schedule: Schedule) -> bool:
-        """False if it is known already."""
-        if any(known.steps == schedule.steps for known in self.schedules):
-            return False
+    def add(self, schedule: Schedule) -> int:
+        """Its row, or that of one which is the same to every draw."""
+        draws = self.draws
+        counts = draws.items.counts(schedule.steps)
+        energies_j = _product(draws.energy_j, counts)
+        times_s = self._times_due_s(schedule.steps, counts, draws.energy_j, draws.time_s)
+        same = (self.energies_j == energies_j) & (self.times_s == times_s)
+        if (known := np.flatnonzero(same.all(axis=1))).size:
+            return int(known[0])
         self.schedules.append(schedule)
-        counts = self.draws.items.counts(schedule.steps)
-        self.energies_j = np.vstack([self.energies_j, self.draws.energy_j @ counts])
-        self.times_s = np.vstack([self.times_s, self._times_due_s(schedule.steps, counts)])
-        return True
-
-    def row(self, schedule: Schedule) -> int:
-        """Of a schedule that was added."""
-        return next(
-            row for row, known in enumerate(self.schedules) if known.steps == schedule.steps
-        )
+        self.energies_j = np.vstack([self.energies_j, energies_j])
+        self.times_s = np.vstack([self.times_s, times_s])
+        return len(self.schedules) - 1
 
     @property
     def on_time(self) -> BoolArray:
@@ -109,7 +107,8 @@ class Evaluation:
         for schedule in self.schedules:
             counts = self.draws.items.counts(schedule.steps)
             if deadline_s is not None:
-                due_s = self._due_s(schedule.steps, counts, energy_j, time_s)
+                costs = energy_j[None, :], time_s[None, :]
+                due_s = float(self._times_due_s(schedule.steps, counts, *costs)[0])
                 if due_s > deadline_s * (1 + _ROUNDING):
                     continue
             value = float(counts @ energy_j)
@@ -117,22 +116,20 @@ class Evaluation:
                 found = value, schedule
         return None if found is None else found[1]
 
-    def _times_due_s(self, steps: Sequence[Step], counts: FloatArray) -> FloatArray:
-        return np.array(
-            [
-                self._due_s(steps, counts, energy_j, time_s)
-                for energy_j, time_s in zip(self.draws.energy_j, self.draws.time_s, strict=True)
-            ]
-        )
-
-    def _due_s(
+    def _times_due_s(
         self, steps: Sequence[Step], counts: FloatArray, energy_j: FloatArray, time_s: FloatArray
-    ) -> float:
-        """What counts against the deadline. Where transfers run beside ops, time is no sum."""
+    ) -> FloatArray:
+        """What counts against the deadline at each row of costs. Where transfers run beside ops,
+        time is no sum."""
+        items = self.draws.items
         if self.budget.instantaneous_paging:
-            ops = self.draws.items.op_count
-            return float(counts[:ops] @ time_s[:ops])
+            return _product(time_s[:, : items.op_count], counts[: items.op_count])
         if not any(isinstance(step, PageIn | PageOut) and step.asynchronous for step in steps):
-            return float(counts @ time_s)
-        graph = self.draws.items.graph_at(energy_j, time_s)
-        return replay(graph, steps, self.budget.covers).time_s
+            return _product(time_s, counts)
+        graphs = (items.graph_at(*costs) for costs in zip(energy_j, time_s, strict=True))
+        return np.array([replay(graph, steps, self.budget.covers).time_s for graph in graphs])
+
+
+def _product(costs: FloatArray, counts: FloatArray) -> FloatArray:
+    sums: FloatArray = costs @ counts
+    return sums

@@ -181,36 +181,35 @@ class DrawSearch:
     def take(self, task: DrawTask, found: Schedule) -> None:
         evaluation = self.evaluation
         undecided, best = int(self._undecided().sum()), evaluation.best_known_j
-        if found.steps and evaluation.add(found):
-            self._take_if_least(found)
+        row = evaluation.add(found) if found.steps else None
+        if row is not None:
+            self._take_if_least(row)
         if found.energy_bound_j is not None and task.kind != "fastest":
             if task.deadline_s is None:
                 evaluation.bounds.prove(task.energy_j, found.energy_bound_j)
             elif isinstance(task.kind, int):
                 evaluation.bounds.prove_draw(task.kind, found.energy_bound_j)
-        if task.kind == "mean":
-            self._tighten(task, found)
+        if task.kind == "mean" and row is not None:
+            self._tighten(task, row)
         if isinstance(task.kind, int):
             self.solved += 1
             better = (evaluation.best_known_j < best * (1 - self._options.gap)).any()
             new = better or int(self._undecided().sum()) < undecided
             self._fruitless = 0 if new else self._fruitless + 1
 
-    def _take_if_least(self, found: Schedule) -> None:
+    def _take_if_least(self, row: int) -> None:
         """At the stated costs."""
-        if self.is_late(found):
-            return
-        counts = self.draws.items.counts
-        least = self.evaluation.schedules[self.least]
-        least_j, found_j = (float(counts(s.steps) @ self._stated_j) for s in (least, found))
-        if found_j < least_j * (1 - 1e-9):
-            self.least = self.evaluation.row(found)
+        schedules, counts = self.evaluation.schedules, self.draws.items.counts
+        least_j, found_j = (
+            float(counts(schedules[r].steps) @ self._stated_j) for r in (self.least, row)
+        )
+        if found_j < least_j * (1 - 1e-9) and not self.is_late(schedules[row]):
+            self.least = row
 
-    def _tighten(self, task: DrawTask, found: Schedule) -> None:
+    def _tighten(self, task: DrawTask, row: int) -> None:
         """Search again with less time at the mean costs where what was found is late too often."""
-        if task.deadline_s is None or self._deadline_s is None or not found.steps:
+        if task.deadline_s is None or self._deadline_s is None:
             return
-        row = self.evaluation.row(found)
         late_s = float(np.quantile(self.evaluation.times_s[row], LEAST_IN_TIME))
         if late_s > self._deadline_s and self._tightened < _MOST_TIGHTENED:
             self._tightened += 1
