@@ -1,16 +1,17 @@
 """The *retention* formulation (Moccasin, Bartan et al., ICML 2023) searched by OR-tools CP-SAT.
 
 The model is that of :mod:`solver.retention_model`. Its optimum is that of :mod:`solver.compact`
-where no more intervals are needed than it may have; it is never below it, since the compact program
-limits how often a tensor comes into RAM between two first executions, not in all.
+where no more intervals are needed than it may have, and where it does not pay to bring a tensor
+back from storage that was freed since the last first execution: only here that may be.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from solver.engine import EngineProcess
 from solver.engine_messages import Bound, Finished
@@ -18,8 +19,8 @@ from solver.problem import Problem
 from solver.referee import RefereeError, verify
 from solver.retention_messages import Found, Task
 from solver.schedule import Step
+from solver.search import Ending, Progress, Search
 
-Ending: TypeAlias = Literal["proven", "infeasible", "stopped"]
 # C of the paper.
 INTERVALS = 2
 
@@ -116,3 +117,39 @@ class _Standing:
     def proven(self) -> bool:
         found = self.value < float("inf")
         return found and self.value - self.bound <= self.gap * abs(self.value)
+
+
+def search_retention(search: Search, deadline: float) -> Ending:
+    """Solve the problem of ``search``, whose objective is energy, with retention intervals instead
+    of a program. What restrictions leave no schedule for may have one: that ends as ``stopped``."""
+    began = time.monotonic()
+    search.restrictions = restrictions_of(search.problem)
+    search.rounds += 1
+
+    def report() -> None:
+        seconds = time.monotonic() - began
+        search.on_progress(Progress(seconds, search.rounds, search.value, search.bound))
+
+    def take(steps: tuple[Step, ...]) -> None:
+        search.offer(steps)
+        report()
+
+    def raise_bound(bound: float) -> None:
+        search.bound = max(search.bound or 0.0, bound)
+        report()
+
+    def name(version: str) -> None:
+        search.engine_version = version
+
+    ending = solve_retention(
+        search.problem,
+        objective="energy",
+        gap=search.options.gap,
+        threads=search.options.threads,
+        deadline=deadline,
+        starts=() if search.steps is None else (search.steps,),
+        on_steps=take,
+        on_bound=raise_bound,
+        on_version=name,
+    )
+    return "stopped" if ending == "infeasible" else ending

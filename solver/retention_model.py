@@ -29,8 +29,9 @@ from solver.retention_timeline import BEGIN, Timeline
 
 Minimise: TypeAlias = Literal["energy", "time", "memory"]
 
-# Costs become multiples of this part of the largest, or of all ops together.
-_FINEST = 2.0**-40
+# Costs become multiples of this part of the largest, or of all ops together; and all of them stay
+# below what a solver's integers can add up.
+_FINEST, _MOST = 2.0**-50, 2.0**60
 # What a schedule may be late, relative to the deadline, before the referee refuses it.
 _LATENESS = 1e-9
 
@@ -325,6 +326,7 @@ class RetentionModel:
 
 def _unit_of(costs: Sequence[float], least: float) -> float:
     """What all costs are rounded down to multiples of; whole ones remain what they are."""
-    if all(cost.is_integer() and cost * _FINEST < 1 for cost in costs):
+    total = sum(costs)
+    if total < _MOST and all(cost.is_integer() for cost in costs):
         return float(math.gcd(*map(int, costs)) or 1)
-    return max(least, *costs) * _FINEST
+    return max(least * _FINEST, max(costs) * _FINEST, total / _MOST)
