@@ -22,6 +22,7 @@ from solver.poet import PoetProgram
 from solver.problem import Problem
 from solver.referee import RefereeError, verify
 from solver.referee_addresses import verify_addresses
+from solver.retention import search_retention
 from solver.schedule import Budget, Schedule, SolverRecord, Step
 from solver.search import Build, Ending, Objective, Progress, Search, build_compact
 
@@ -106,7 +107,8 @@ def _searched(
     deadline: float,
     any_order_j: float,
 ) -> tuple[Search, Ending]:
-    build = _PROGRAMS[_formulation(options)]
+    by_intervals = options.formulation == "retention"
+    build = _PROGRAMS["compact" if by_intervals else _formulation(options)]
     search = Search(problem, "energy", options, on_progress, build, bound=any_order_j)
     for start in (keep_everything(problem.graph), *starts):
         _offer_if_valid(search, start)
@@ -116,7 +118,7 @@ def _searched(
         _offer_if_valid(search, first)
         if search.proven:
             return search, "proven"
-        ending = search.run(deadline)
+        ending = search_retention(search, deadline) if by_intervals else search.run(deadline)
         if search.steps is None and ending == "stopped" and _may_be_late(problem):
             until = min(deadline, time.monotonic() + _FASTEST_S)
             fastest = fastest_search(problem, options, until).steps
@@ -200,6 +202,9 @@ def _common(search: Search, started: float) -> dict[str, object]:
     """What every schedule says, whatever came out."""
     graph = search.problem.graph
     engine = search.engine_version
+    name, library = str(search.options.engine), f", python-mip {version('mip')}"
+    if search.options.formulation == "retention":
+        name, library = "cp-sat", ""
     return {
         "graph": graph.name,
         "energy_source": graph.energy_source,
@@ -207,9 +212,9 @@ def _common(search: Search, started: float) -> dict[str, object]:
         "bound_covers": COVERS,
         "restrictions": search.restrictions,
         "solver": SolverRecord(
-            engine=search.options.engine if engine else "none",
+            engine=name if engine else "none",
             formulation=_formulation(search.options),
-            version=f"{engine}, python-mip {version('mip')}" if engine else "no search was needed",
+            version=f"{engine}{library}" if engine else "no search was needed",
             seconds=time.monotonic() - started,
             build_seconds=search.build_s,
             rounds=search.rounds,
