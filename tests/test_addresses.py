@@ -6,12 +6,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from plots.arena import arena
 from solver.addresses.packing import Packing
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
@@ -405,3 +407,28 @@ def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
     assert found.status == "no_solution"
     assert not found.steps
     assert "no addresses for it do" in found.notes[0]
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def test_the_picture_says_arena_budget_and_fragmentation(tmp_path: Path) -> None:
+    problem, _ = _unlucky(rematerialization=False)
+    schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
+    arena(problem.graph, schedule, tmp_path / "arena.svg")
+    words = (tmp_path / "arena.svg").read_text(encoding="utf-8")
+    for said in (
+        "unlucky: addresses over one training step",
+        "arena 7 B of a budget of 7 B; this schedule needs 7 B at least: fragmentation 0 %",
+        "activations",
+        "t2",
+    ):
+        assert f"<!-- {said} -->" in words
+    assert "workspace of an op" not in words
+
+
+def test_a_schedule_without_addresses_has_no_picture(tmp_path: Path) -> None:
+    problem, _ = _unlucky(paging=False, rematerialization=False)
+    schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
+    with pytest.raises(ValueError, match="the schedule of unlucky has no addresses: no_solution"):
+        arena(problem.graph, schedule, tmp_path / "arena.svg")

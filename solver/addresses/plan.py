@@ -16,8 +16,8 @@ from solver.graph import CostedGraph
 from solver.schedule import Compute, Coverage, Free, PageIn, PageOut, Step
 
 # Local search and CP-SAT take turns, each twice as long as the one before: both are lucky or not.
-_FIRST_WORK = 300_000
-_FIRST_S = 1.0
+_FIRST_WORK = 2_000_000
+_FIRST_S = 0.5
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class OrderSearch:
     def __init__(self, packing: Packing, target_bytes: int) -> None:
         self._packing = packing
         self._target_bytes = target_bytes
-        self._work_of_one = len(packing.size) + sum(map(len, packing.neighbours))
+        self._work_of_one = 100 + 4 * len(packing.size) + sum(map(len, packing.neighbours))
         self._work_left = 0
         self._deadline = 0.0
         self._chance = random.Random(0)  # noqa: S311
@@ -47,8 +47,8 @@ class OrderSearch:
 
     def run(self, work: int, deadline: float) -> None:
         """Until the arena is at most ``target_bytes``, ``work`` is done, which counts pairs of
-        neighbours looked at (a million take about 0.3 s), or ``deadline`` (on ``time.monotonic``)
-        has passed; called again, it goes on."""
+        neighbours looked at (ten million take about a second), or ``deadline`` (on
+        ``time.monotonic``) has passed; called again, it goes on."""
         if self.arena_bytes <= self._target_bytes:
             return
         self._work_left = max(work, _LEAST_PLACEMENTS * self._work_of_one)
