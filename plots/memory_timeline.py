@@ -158,7 +158,7 @@ def _draw_memory(
         if moment.waited_s:
             times += [moment.start_s - moment.waited_s, moment.start_s]
             levels += [bytes_before / divisor] * 2
-        if not isinstance(moment.step, Free):
+        if not isinstance(moment.step, Free) and not _is_beside(moment):
             times += [moment.start_s, moment.start_s + moment.time_s]
             levels += [moment.bytes_during / divisor] * 2
         bytes_before = moment.bytes_after
@@ -257,10 +257,11 @@ def _lanes(activities: Sequence[_Activity], played: Replay) -> list[_Lane]:
 
 
 def _runs_beside(played: Replay) -> bool:
-    return any(
-        isinstance(moment.step, PageIn | PageOut) and moment.step.asynchronous
-        for moment in played.moments
-    )
+    return any(_is_beside(moment) for moment in played.moments)
+
+
+def _is_beside(moment: Moment) -> bool:
+    return isinstance(moment.step, PageIn | PageOut) and moment.step.asynchronous
 
 
 def _draw_lanes(axes: Axes, lanes: Sequence[_Lane], end_s: float) -> None:
