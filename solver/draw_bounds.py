@@ -83,14 +83,12 @@ def _optional(problem: Problem) -> BoolArray:
 
 
 def _least_extra_j(graph: CostedGraph, energy_j: FloatArray) -> FloatArray:
-    """What a schedule that pays for an item pays at least beyond the unavoidable. What does not
-    live in storage is paged out before it is paged in; and paged out only to be paged in, unless it
-    must persist there."""
+    """What a schedule that pays for an item pays at least beyond the unavoidable. What need not be
+    in storage is paged out before it is paged in, and paged out only to be paged in."""
     extra = energy_j.copy()
     ops, tensors = len(graph.ops), len(graph.tensors)
     out, back = energy_j[:, ops : ops + tensors], energy_j[:, ops + tensors :]
-    lives_there = np.array([tensor.home == "storage" for tensor in graph.tensors], dtype=bool)
-    persists_there = np.array([tensor.persist == "storage" for tensor in graph.tensors], dtype=bool)
-    extra[:, ops : ops + tensors] += np.where(lives_there | persists_there, 0.0, back)
-    extra[:, ops + tensors :] += np.where(lives_there, 0.0, out)
+    is_there = np.array([t.home == "storage" or t.persist == "storage" for t in graph.tensors])
+    extra[:, ops : ops + tensors] += np.where(is_there, 0.0, back)
+    extra[:, ops + tensors :] += np.where(is_there, 0.0, out)
     return extra
