@@ -157,13 +157,18 @@ def _summarise(
         for row in solved
     ]
     console.table(rows, right=(0, 1, 2, 4, 5, 6, 7))
-    hindrance = next((row for row in solved if row.smallest_ram_bytes is not None), None)
-    if hindrance is not None and hindrance.smallest_ram_bytes is not None:
+    for row in {row.deadline_s: row for row in solved if row.smallest_ram_bytes}.values():
+        assert row.smallest_ram_bytes is not None
         console.result(
-            f"the smallest RAM budget that would do is {hindrance.smallest_ram_bytes} bytes"
-            f" ({size(hindrance.smallest_ram_bytes)}), set by {hindrance.limiting_op}"
+            f"{_within(row)} the smallest RAM budget that would do is {row.smallest_ram_bytes}"
+            f" bytes ({size(row.smallest_ram_bytes)}), set by {row.limiting_op}"
+            + (f"; {row.note}" if row.note else "")
         )
     console.result("")
+
+
+def _within(row: SweepRow) -> str:
+    return "without a deadline" if row.deadline_s is None else f"within {si(row.deadline_s, 's')}"
 
 
 def _best_baseline(point: SweepRow, baselines: Sequence[SweepRow]) -> str:

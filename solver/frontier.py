@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from solver.graph import CostedGraph
-from solver.referee import verify
-from solver.schedule import Budget, Schedule, SolverRecord, Step
+from solver.referee import replay, verify
+from solver.schedule import Budget, Compute, Schedule, SolverRecord, Step
 
 # Energies that differ by less are the same: sums of thousands of doubles.
 _SAME = 1e-9
@@ -125,6 +125,7 @@ class Frontier:
                 bound_j = other.energy_bound_j
                 changes["energy_bound_j"] = bound_j
         if energy_j is None:
+            changes |= self._better_advice(schedule, other)
             if schedule.status == "no_solution" and _proves_infeasible(other, schedule.budget):
                 changes["status"] = "infeasible"
         elif changes:
@@ -139,12 +140,31 @@ class Frontier:
         unchanged = all(getattr(schedule, name) == value for name, value in changes.items())
         return schedule if unchanged else schedule.model_copy(update=changes)
 
+    def _better_advice(self, schedule: Schedule, other: Schedule) -> dict[str, object]:
+        """A smaller budget that would do than the one that ``schedule`` names: another schedule is
+        quick enough and takes less."""
+        named = schedule.smallest_ram_bytes
+        if named is None or not _fits(
+            other, schedule.budget.model_copy(update={"ram_bytes": named - 1})
+        ):
+            return {}
+        played = replay(self._graph, other.steps, other.budget.covers)
+        peak = other.steps[played.peak_step]
+        return {
+            "smallest_ram_bytes": _takes_bytes(other),
+            "limiting_op": peak.op if isinstance(peak, Compute) else schedule.limiting_op,
+        }
+
 
 def _fits(schedule: Schedule, budget: Budget) -> bool:
-    if not schedule.steps or schedule.peak_bytes is None or schedule.time_s is None:
+    if not schedule.steps or schedule.time_s is None:
         return False
-    takes_bytes = max(schedule.peak_bytes, schedule.arena_bytes or 0)
-    return takes_bytes <= budget.ram_bytes and schedule.time_s <= _deadline_s(budget)
+    fits = _takes_bytes(schedule) <= budget.ram_bytes
+    return fits and schedule.time_s <= _deadline_s(budget)
+
+
+def _takes_bytes(schedule: Schedule) -> int:
+    return max(schedule.peak_bytes or 0, schedule.arena_bytes or 0)
 
 
 def _is_roomier(roomy: Budget, tight: Budget) -> bool:

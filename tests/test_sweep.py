@@ -216,6 +216,43 @@ def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
     assert bound_of_tight(("a", "b"), "other schedules") == 1.0
 
 
+def test_a_bound_says_nothing_of_points_that_have_more_time() -> None:
+    graph, actions = chain_and_steps()
+    ram_bytes = unconstrained_peak(graph)
+    patient, hurried = (Budget(ram_bytes=ram_bytes, deadline_s=d) for d in (None, 50.0))
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(found(graph, patient, actions, 1.0))
+    frontier.add(found(graph, hurried, actions, 5.0))
+    assert frontier.schedules[patient].energy_bound_j == 1.0
+    frontier.add(found(graph, patient, actions, 6.0))
+    assert frontier.schedules[hurried].energy_bound_j == 6.0
+
+
+def test_a_schedule_outside_the_restrictions_may_cost_less_than_their_bound() -> None:
+    graph, actions = chain_and_steps()
+    budget = Budget(ram_bytes=unconstrained_peak(graph))
+    dear = found(graph, budget, [actions[0], *actions])
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(dear.model_copy(update={"energy_bound_j": dear.energy_j, "status": "optimal"}))
+    frontier.add(found(graph, budget, actions))
+    both = frontier.schedules[budget]
+    assert both.energy_j is not None
+    assert both.energy_bound_j == both.energy_j
+    assert both.gap == 0
+
+
+def test_the_smallest_budget_that_would_do_is_no_larger_than_one_that_does() -> None:
+    graph, actions = chain_and_steps()
+    peak = unconstrained_peak(graph)
+    tight = Budget(ram_bytes=100, deadline_s=50.0)
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(nothing(graph, tight, smallest_ram_bytes=2 * peak, notes=("not proven",)))
+    frontier.add(found(graph, Budget(ram_bytes=3 * peak), actions))
+    assert frontier.schedules[tight].status == "infeasible"
+    assert frontier.schedules[tight].smallest_ram_bytes == peak
+    assert frontier.schedules[tight].limiting_op is not None
+
+
 def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
     graph, actions = chain_and_steps()
     peak = unconstrained_peak(graph)
