@@ -6,7 +6,7 @@ no operation writes is there when the step begins, in RAM or in storage (its *ho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
 
@@ -81,6 +81,12 @@ class CostedGraph(StrictModel):
         if problems:
             raise ValueError("; ".join(problems[:5]))
         return self
+
+    def in_order(self, names: Sequence[str]) -> CostedGraph:
+        """The same ops in another order, which their reads must allow."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        ops = {op.name: op for op in self.ops}
+        return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
 
     @cached_property
     def tensor(self) -> Mapping[str, Tensor]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from solver.footprint import uncounted_tensors
+from solver.footprint import least_ram_bytes, uncounted_tensors
 from solver.graph import CostedGraph, PageCost
 from solver.schedule import Budget
 
@@ -96,6 +97,37 @@ class Problem:
         return [self.budget.rematerialization and op.recomputable for op in self.graph.ops]
 
     @cached_property
+    def is_hopeless(self) -> bool:
+        """Below what any schedule needs, seen without search."""
+        deadline_s = self.budget.deadline_s
+        late = deadline_s is not None and deadline_s < self.least_time_s
+        least_bytes, _ = least_ram_bytes(self.graph, self.budget.covers)
+        return late or self.budget.ram_bytes < least_bytes
+
+    @cached_property
+    def must_page_out(self) -> list[bool]:
+        """The step must leave a copy in storage that is not there from the beginning."""
+        return [t.persist == "storage" and t.home != "storage" for t in self.graph.tensors]
+
+    @cached_property
+    def unavoidable_pages(self) -> PageCost:
+        """Of paging in once what lives in storage and is read, and of paging out what must be there
+        in the end."""
+        costs = []
+        for i, tensor in enumerate(self.graph.tensors):
+            if self.starts_in_storage[i] and (self.readers[i] or tensor.persist == "ram"):
+                costs.append(tensor.page_in)
+            if self.must_page_out[i]:
+                costs.append(tensor.page_out)
+        return _sum(costs)
+
+    def paging_cost(self, i: int) -> PageCost:
+        """Of having tensor ``i`` back from storage once, beyond what is unavoidable."""
+        tensor = self.graph.tensors[i]
+        there = self.starts_in_storage[i] or self.must_page_out[i]
+        return _sum([tensor.page_in] if there else [tensor.page_in, tensor.page_out])
+
+    @cached_property
     def least_energy_j(self) -> float:
         """Of computing every op once: no schedule uses less."""
         return math.fsum(op.energy_j for op in self.graph.ops)
@@ -103,3 +135,11 @@ class Problem:
     @cached_property
     def least_time_s(self) -> float:
         return math.fsum(op.time_s for op in self.graph.ops)
+
+
+def _sum(costs: Sequence[PageCost | None]) -> PageCost:
+    known = [cost for cost in costs if cost is not None]
+    return PageCost(
+        time_s=math.fsum(cost.time_s for cost in known),
+        energy_j=math.fsum(cost.energy_j for cost in known),
+    )

@@ -6,16 +6,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
 from solver.compact import CompactProgram
 from solver.compact_columns import RESTRICTIONS
 from solver.engine import Engine
 from solver.engine_messages import Bound, Finished, Incumbent, Said
 from solver.formulation import Formulation
-from solver.neighbourhoods import Improver
 from solver.options import SolverOptions
 from solver.overlap import meet_deadline, one_at_a_time, overlap_transfers
 from solver.problem import Problem
@@ -44,6 +43,18 @@ class Progress:
     bound: float | None
 
 
+class Companion(Protocol):
+    """Looks for better schedules at the same time."""
+
+    def found(self) -> tuple[Step, ...] | None:
+        """The best since this was last asked, if there is a new one."""
+        ...
+
+    def offer(self, steps: tuple[Step, ...]) -> None:
+        """A schedule to go on from, if it is better."""
+        ...
+
+
 def build_compact(problem: Problem, objective: Objective, simplify: bool) -> CompactProgram:
     return CompactProgram(problem, objective, simplify=simplify)
 
@@ -61,6 +72,7 @@ class Search:
     options: SolverOptions
     on_progress: Callable[[Progress], None] = lambda _progress: None
     build: Build = build_compact
+    companion: Companion | None = None
     steps: tuple[Step, ...] | None = None
     value: float | None = None
     bound: float | None = None
@@ -72,7 +84,7 @@ class Search:
     _plain: tuple[Step, ...] | None = None
     _rank: tuple[float, int] | None = None
     _exact: bool = True
-    _started: float = 0.0
+    _started: float = field(default_factory=time.monotonic)
 
     def offer(self, steps: tuple[Step, ...]) -> Replay:
         """Take a schedule if it is better, with transfers beside ops if time asks for it. Raises
@@ -90,6 +102,11 @@ class Search:
             self.value, self.steps, self._rank = value, steps, rank
             self._plain = plain
         return result
+
+    def offer_if_valid(self, steps: tuple[Step, ...]) -> None:
+        """Take a schedule if it is better and keeps to the budget and the deadline."""
+        with suppress(RefereeError):
+            self.offer(steps)
 
     def _judged(self, steps: tuple[Step, ...]) -> Problem:
         """What ``steps`` must keep to: where memory is the objective, a budget of their size."""
@@ -110,7 +127,6 @@ class Search:
 
         Raises :class:`~solver.engine.EngineError`.
         """
-        self._started = time.monotonic()
         if self.objective != "energy":
             return self._search(self._built(simplify=False), deadline)
         unrestricted_bound = self.bound
@@ -136,40 +152,22 @@ class Search:
         try:
             if not self._cut_relaxation(formulation, deadline):
                 return "infeasible"
-            with self._improver(formulation) as improver:
-                while not self.proven:
-                    self.rounds += 1
-                    wrong, finished = self._round(formulation, deadline, improver)
-                    if self.proven:
-                        break
-                    if finished.outcome == "infeasible" and self._exact:
-                        return "infeasible"
-                    if time.monotonic() >= deadline:
-                        return "stopped"
-                    if wrong is not None:
-                        self._rule_out(formulation, wrong)
-                    elif not self._expect_less(formulation):
-                        return "stopped"
+            while not self.proven:
+                self.rounds += 1
+                wrong, finished = self._round(formulation, deadline)
+                if self.proven:
+                    break
+                if finished.outcome == "infeasible" and self._exact:
+                    return "infeasible"
+                if time.monotonic() >= deadline:
+                    return "stopped"
+                if wrong is not None:
+                    self._rule_out(formulation, wrong)
+                elif not self._expect_less(formulation):
+                    return "stopped"
         except KeyboardInterrupt:
             return "stopped"
         return "proven"
-
-    @contextmanager
-    def _improver(self, formulation: Formulation) -> Iterator[Improver | None]:
-        """Beside the search where there is a thread for it and a schedule to begin with; of the
-        compact program only, since the others are there to be compared with."""
-        if (
-            not isinstance(formulation, CompactProgram)
-            or self.objective != "energy"
-            or self.options.threads < 2
-            or self._plain is None
-            or self.proven
-        ):
-            yield None
-            return
-        engine = self.options.engine
-        with Improver(self.problem, self._plain, engine, simplify=formulation.simplify) as improver:
-            yield improver
 
     @property
     def proven(self) -> bool:
@@ -195,14 +193,14 @@ class Search:
                 if relaxed is None:
                     return True
                 self._raise_bound(formulation, relaxed.objective)
-                self._report()
+                self.report()
                 ram_bytes = self._budget_of(formulation, relaxed)
                 if not formulation.memory_cuts(relaxed.values, ram_bytes, per_stage=1):
                     return True
         return True
 
     def _round(
-        self, formulation: Formulation, deadline: float, improver: Improver | None
+        self, formulation: Formulation, deadline: float
     ) -> tuple[Incumbent | None, Finished]:
         """One run of the engine; its best solution if the referee refused that, and how it ended.
 
@@ -214,28 +212,26 @@ class Search:
         began = time.monotonic()
         patience = deadline
         with Engine(self.options.engine) as engine:
-            threads = self.options.threads - (improver is not None)
+            threads = max(1, self.options.threads - (self.companion is not None))
             for said in self._minimise(engine, formulation, deadline, threads):
-                if improver is not None and (better := improver.found()) is not None:
+                if self.companion is not None and (better := self.companion.found()) is not None:
                     self.offer(better)
                 match said:
                     case Bound():
                         self._raise_bound(formulation, said.objective)
                     case Incumbent():
-                        fault = self._fault(formulation, said, improver)
+                        fault = self._fault(formulation, said)
                         wrong = None if fault is None else said
                         if fault is not None:
                             patience = min(patience, self._patience(fault, began, deadline))
                     case Finished():
                         finished = said
-                self._report()
+                self.report()
                 if self.proven or (wrong is not None and time.monotonic() > patience):
                     break
         return wrong, finished
 
-    def _fault(
-        self, formulation: Formulation, solution: Incumbent, improver: Improver | None
-    ) -> RefereeError | None:
+    def _fault(self, formulation: Formulation, solution: Incumbent) -> RefereeError | None:
         """Take the schedule of a solution if it is valid. What is wrong if it is not, or if it
         needs more RAM than the solution says, which is no fault of a schedule where memory is the
         objective."""
@@ -244,8 +240,8 @@ class Search:
             result = self.offer(steps)
         except RefereeError as error:
             return error
-        if improver is not None:
-            improver.offer(steps)
+        if self.companion is not None:
+            self.companion.offer(steps)
         if result.peak_bytes > self._budget_of(formulation, solution):
             return RefereeError(result.peak_step, "needs more RAM than the solution says")
         return None
@@ -285,7 +281,8 @@ class Search:
         if self._exact:
             self.bound = max(self.bound or 0.0, formulation.bound(objective))
 
-    def _report(self) -> None:
+    def report(self) -> None:
+        """Say where the search stands."""
         elapsed_s = time.monotonic() - self._started
         self.on_progress(Progress(elapsed_s, self.rounds, self.value, self.bound))
 

@@ -1,0 +1,169 @@
+"""Annealing beside the search proper, in a thread: the C library does not hold up the others."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from solver.annealing.events import EventArray, Events, Objective
+from solver.annealing.library import library
+from solver.problem import Problem
+from solver.schedule import Step
+
+# How long the C library runs before it is asked whether to stop.
+_SLICE_S = 0.2
+# Rounds of annealing take this long at first, and at most.
+_FIRST_ROUND_S, _LONGEST_ROUND_S = 0.6, 20.0
+
+
+@dataclass(frozen=True)
+class _Round:
+    """Temperatures in mean costs of an op, and how many times a common round's time it takes."""
+
+    hot: float
+    cold: float
+    free_order: bool
+    from_start: bool
+    weight: float
+
+
+# Near the best schedule, farther from it, and from the beginning as if nothing were known.
+_ROUNDS = (
+    _Round(0.1, 0.001, free_order=False, from_start=False, weight=1),
+    _Round(0.15, 0.0015, free_order=False, from_start=True, weight=2),
+    _Round(10.0, 0.05, free_order=True, from_start=True, weight=2),
+    _Round(0.1, 0.001, free_order=True, from_start=False, weight=1),
+    _Round(1.0, 0.01, free_order=False, from_start=False, weight=1),
+    _Round(1.0, 0.01, free_order=True, from_start=False, weight=1),
+)
+_NEAR = _ROUNDS[0]
+
+
+class Annealer:
+    """Looks for better schedules until it is left: a context manager. ``start`` is any valid
+    schedule, over the budget perhaps; ``free_order`` lets first executions change places.
+
+    Raises :class:`~solver.annealing.library.NoCompilerError` when it is made.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        start: Sequence[Step],
+        *,
+        objective: Objective = "energy",
+        free_order: bool,
+        transfer_share: float = 1.0,
+        seed: int = 1,
+    ) -> None:
+        self._library = library()
+        self._events = Events(problem, objective, transfer_share)
+        self._mean_cost = 1000.0 / len(problem.graph.ops)
+        self._free_order = free_order
+        self._start = self._events.sequence(start)
+        self._handles = [
+            self._library.sequence_open(
+                ctypes.byref(self._events.data), self._events.capacity, free, seed
+            )
+            for free in (0, 1)
+        ]
+        if not all(self._handles):
+            raise MemoryError("there is not enough memory for annealing")
+        self._offered: list[EventArray] = []
+        self._best: EventArray | None = None
+        self._best_cost = float("inf")
+        self._is_news = False
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._anneal, daemon=True)
+
+    def offer(self, steps: Sequence[Step]) -> None:
+        """A schedule to go on from."""
+        self._suggest(self._events.sequence(steps))
+
+    def offer_sketch(self, makes: Mapping[int, Sequence[tuple[str, int]]]) -> None:
+        """What to make again before which ops: a schedule that may be over the budget."""
+        self._suggest(self._events.sketched(makes))
+
+    def _suggest(self, sequence: EventArray) -> None:
+        with self._lock:
+            self._offered.append(sequence)
+
+    def found(self) -> tuple[Step, ...] | None:
+        """The best schedule so far, if there is a better one than when this was last asked."""
+        with self._lock:
+            news, self._is_news = self._is_news, False
+            best = self._best
+        return self._events.steps(best.tolist()) if news and best is not None else None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stopped.set()
+        self._thread.join()
+        for handle in self._handles:
+            self._library.sequence_close(handle)
+
+    # --- in the thread --------------------------------------------------------------------------
+
+    def _anneal(self) -> None:
+        rounds = self._rounds()
+        while not self._stopped.is_set():
+            with self._lock:
+                offered, self._offered = self._offered, []
+            for sequence in offered:
+                self._round(_NEAR, sequence, 2 * _FIRST_ROUND_S)
+            kind, duration_s = next(rounds)
+            best = self._best
+            start = self._start if best is None or kind.from_start else best
+            self._round(kind, start, duration_s)
+
+    def _rounds(self) -> Iterator[tuple[_Round, float]]:
+        for number in itertools.count():
+            common_s = min(_LONGEST_ROUND_S, _FIRST_ROUND_S * 1.5**number)
+            for kind in _ROUNDS:
+                if self._free_order or not (kind.free_order and not kind.from_start):
+                    yield kind, kind.weight * common_s
+
+    def _round(self, kind: _Round, start: EventArray, duration_s: float) -> None:
+        handle = self._handles[kind.free_order and self._free_order]
+        fits = self._library.sequence_restart(handle, _pointer(start), len(start))
+        if not fits:
+            return
+        slices = max(1, round(duration_s / _SLICE_S))
+        hot, cold = kind.hot * self._mean_cost, kind.cold * self._mean_cost
+        cooling = (cold / hot) ** (1 / slices)
+        for number in range(slices):
+            if self._stopped.is_set() or (self._offered and number):
+                break
+            self._library.sequence_anneal(
+                handle, hot * cooling**number, hot * cooling ** (number + 1), _SLICE_S
+            )
+            self._take(handle)
+
+    def _take(self, handle: int) -> None:
+        cost = ctypes.c_double()
+        events = np.empty(self._events.capacity, np.int32)
+        length = self._library.sequence_best(handle, _pointer(events), ctypes.byref(cost))
+        if length and cost.value < self._best_cost * (1 - 1e-12):
+            with self._lock:
+                self._best, self._best_cost = events[:length].copy(), cost.value
+                self._is_news = True
+
+
+def _pointer(array: EventArray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)

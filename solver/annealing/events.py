@@ -1,0 +1,191 @@
+"""A problem as events, for the C library, and schedules as sequences of events and back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from solver.annealing.library import ProblemData
+from solver.graph import Op, PageCost
+from solver.liveness import with_frees
+from solver.problem import Problem
+from solver.schedule import Compute, PageIn, PageOut, Step
+
+Objective: TypeAlias = Literal["energy", "time"]
+EventArray: TypeAlias = npt.NDArray[np.int32]
+
+# Costs are scaled so that computing every op once costs this much.
+_SCALED_LEAST_COST = 1000.0
+
+
+class Events:
+    """Events by number: the ops, a page-in for each tensor that can be paged in, the beginning
+    (which makes what is in RAM then) and the end (which uses what must persist in RAM).
+
+    ``unit`` is what one unit of the C library's cost is worth, in joules or seconds. Of the time of
+    transfers ``transfer_share`` counts: where they run beside ops, less than all of it does.
+    """
+
+    def __init__(self, problem: Problem, objective: Objective, transfer_share: float = 1.0) -> None:
+        self.problem = problem
+        self._transfer_share = transfer_share
+        graph = problem.graph
+        self._tensors = range(len(graph.tensors))
+        self._op_count = len(graph.ops)
+        self._pageable = [i for i in self._tensors if problem.can_page_in[i]]
+        self.begin = self._op_count + len(self._pageable)
+        self.end = self.begin + 1
+        self._page_in = {i: self._op_count + n for n, i in enumerate(self._pageable)}
+        self._by_energy = objective == "energy"
+        least = problem.least_energy_j if self._by_energy else problem.least_time_s
+        self.unit = (least or self._dearest_page()) / _SCALED_LEAST_COST or 1.0
+        self._kept: list[npt.NDArray[Any]] = []
+        self.data = self._data()
+
+    def _dearest_page(self) -> float:
+        costs = [c for t in self.problem.graph.tensors for c in (t.page_out, t.page_in) if c]
+        return max((c.energy_j if self._by_energy else c.time_s for c in costs), default=0.0)
+
+    # --- to C -----------------------------------------------------------------------------------
+
+    def _data(self) -> ProblemData:
+        problem, graph, budget = self.problem, self.problem.graph, self.problem.budget
+        tensors, ops = graph.tensors, graph.ops
+        nothing: list[list[int]] = [[] for _ in self._pageable]
+        begin = [i for i in self._tensors if problem.starts_in_ram[i]]
+        end = [i for i in self._tensors if tensors[i].persist == "ram"]
+        shared = [
+            sum(
+                min(problem.size[problem.tensor_index[w]], problem.size[problem.tensor_index[r]])
+                for w, r in op.in_place.items()
+            )
+            for op in ops
+        ]
+        extra = [op.workspace_bytes - less for op, less in zip(ops, shared, strict=True)]
+        page_ins = [tensors[i].page_in for i in self._pageable]
+        saved = [
+            None if there or must else t.page_out
+            for t, there, must in zip(
+                tensors, problem.starts_in_storage, problem.must_page_out, strict=True
+            )
+        ]
+        must = [
+            t.page_out for t, needed in zip(tensors, problem.must_page_out, strict=True) if needed
+        ]
+        fields = {
+            **self._lists("read", [*problem.reads, *nothing, [], end]),
+            **self._lists("write", [*problem.writes, *([i] for i in self._pageable), begin, []]),
+            **self._lists("consume", [*problem.consumes, *nothing, [], []]),
+            "cost": self._doubles([*map(self._worth, ops), *map(self._worth, page_ins), 0, 0]),
+            "seconds": self._doubles(
+                [*(op.time_s for op in ops), *map(self._transfer_s, page_ins), 0, 0]
+            ),
+            "extra_bytes": self._doubles([*extra, *(0 for _ in self._pageable), 0, 0]),
+            "repeatable": self._bytes([*problem.recomputable, *(True for _ in page_ins), 0, 0]),
+            "in_storage": self._bytes(problem.starts_in_storage),
+            "bytes": self._doubles(problem.size),
+            "save_cost": self._doubles(map(self._worth, saved)),
+            "save_seconds": self._doubles(map(self._transfer_s, saved)),
+            "compute_of": self._integers(problem.producer),
+            "page_in_of": self._integers(self._page_in.get(i, -1) for i in self._tensors),
+        }
+        deadline_s = math.inf if budget.deadline_s is None else budget.deadline_s
+        return ProblemData(
+            event_count=self.end + 1,
+            tensor_count=len(tensors),
+            op_count=self._op_count,
+            **fields,
+            ram_bytes=float(budget.ram_bytes),
+            deadline_s=deadline_s,
+            base_cost=sum(map(self._worth, must)),
+            base_seconds=sum(map(self._transfer_s, must)),
+        )
+
+    def _worth(self, cost: PageCost | Op | None) -> float:
+        if cost is None:
+            return 0.0
+        return float(cost.energy_j if self._by_energy else cost.time_s) / self.unit
+
+    def _transfer_s(self, cost: PageCost | None) -> float:
+        if cost is None or self.problem.budget.instantaneous_paging:
+            return 0.0
+        return self._transfer_share * cost.time_s
+
+    def _lists(self, name: str, lists: Sequence[Sequence[int]]) -> dict[str, int]:
+        starts = np.cumsum([0, *map(len, lists)])
+        return {
+            f"{name}_start": self._integers(starts),
+            f"{name}s": self._integers([item for items in lists for item in items]),
+        }
+
+    def _pointer(self, array: npt.NDArray[Any]) -> int:
+        self._kept.append(array)  # C has only its address
+        return array.ctypes.data
+
+    def _integers(self, values: Iterable[int]) -> int:
+        return self._pointer(np.fromiter((int(v) for v in values), np.int32))
+
+    def _doubles(self, values: Iterable[float]) -> int:
+        return self._pointer(np.fromiter((float(v) for v in values), np.float64))
+
+    def _bytes(self, values: Iterable[bool | int]) -> int:
+        return self._pointer(np.fromiter((int(v) for v in values), np.uint8))
+
+    # --- sequences ------------------------------------------------------------------------------
+
+    def sequence(self, steps: Iterable[Step]) -> EventArray:
+        """The events of a schedule. What it pages out follows from what it pages in."""
+        number = {op.name: k for k, op in enumerate(self.problem.graph.ops)}
+        events = [self.begin]
+        for step in steps:
+            match step:
+                case Compute():
+                    events.append(number[step.op])
+                case PageIn():
+                    events.append(self._page_in[self.problem.tensor_index[step.tensor]])
+        return np.array([*events, self.end], np.int32)
+
+    def steps(self, events: Iterable[int]) -> tuple[Step, ...]:
+        """The schedule of a sequence of events. A tensor is paged out right after it was first
+        made: nothing is gained by doing it later."""
+        graph = self.problem.graph
+        chosen = list(events)
+        paged_in = {self._pageable[e - self._op_count] for e in chosen if self._is_page_in(e)}
+        saved = {i for i in paged_in if not self.problem.starts_in_storage[i]}
+        saved.update(i for i in self._tensors if self.problem.must_page_out[i])
+        actions: list[Step] = []
+        for event in chosen:
+            if event < self._op_count:
+                actions.append(Compute(op=graph.ops[event].name))
+                made = [i for i in self.problem.writes[event] if i in saved]
+            elif event == self.begin:
+                made = [i for i in saved if self.problem.producer[i] < 0]
+            else:
+                made = []
+                if self._is_page_in(event):
+                    name = graph.tensors[self._pageable[event - self._op_count]].name
+                    actions.append(PageIn(tensor=name))
+            saved.difference_update(made)
+            actions += [PageOut(tensor=graph.tensors[i].name) for i in sorted(made)]
+        return with_frees(graph, actions)
+
+    def _is_page_in(self, event: int) -> bool:
+        return self._op_count <= event < self.begin
+
+    def sketched(self, makes: Mapping[int, Sequence[tuple[str, int]]]) -> EventArray:
+        """The ops in the graph's order, with what is to be made right before each."""
+        events = [self.begin]
+        for k in range(self._op_count):
+            for action, index in makes.get(k, ()):
+                events.append(index if action == "compute" else self._page_in[index])
+            events.append(k)
+        return np.array([*events, self.end], np.int32)
+
+    @property
+    def capacity(self) -> int:
+        """Room for a sequence: every op and page-in some times."""
+        return 4 * (self.end + 1) + 64

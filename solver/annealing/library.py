@@ -1,0 +1,113 @@
+"""The C library, compiled on first use for the computer that it runs on."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+_SOURCE = Path(__file__).with_name("sequence.c")
+_FLAGS = ("-O3", "-march=native", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-fPIC", "-shared")
+
+
+class NoCompilerError(RuntimeError):
+    """There is no C compiler, or it failed; the message says which."""
+
+
+class ProblemData(ctypes.Structure):
+    """``Problem`` of ``sequence.c``."""
+
+    _fields_ = (
+        ("event_count", ctypes.c_int32),
+        ("tensor_count", ctypes.c_int32),
+        ("op_count", ctypes.c_int32),
+        *(
+            (name, ctypes.c_void_p)
+            for name in (
+                *("read_start", "reads", "write_start", "writes", "consume_start", "consumes"),
+                *("cost", "seconds", "extra_bytes", "repeatable", "in_storage"),
+                *("bytes", "save_cost", "save_seconds", "compute_of", "page_in_of"),
+            )
+        ),
+        ("ram_bytes", ctypes.c_double),
+        ("deadline_s", ctypes.c_double),
+        ("base_cost", ctypes.c_double),
+        ("base_seconds", ctypes.c_double),
+    )
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """Raises :class:`NoCompilerError`."""
+    loaded = ctypes.CDLL(str(_compiled()))
+    loaded.sequence_open.restype = ctypes.c_void_p
+    loaded.sequence_open.argtypes = [
+        ctypes.POINTER(ProblemData),
+        ctypes.c_int32,
+        ctypes.c_int32,
+        ctypes.c_uint64,
+    ]
+    loaded.sequence_restart.restype = ctypes.c_int32
+    loaded.sequence_restart.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32]
+    loaded.sequence_anneal.restype = ctypes.c_int64
+    loaded.sequence_anneal.argtypes = [ctypes.c_void_p, *[ctypes.c_double] * 3]
+    loaded.sequence_best.restype = ctypes.c_int32
+    loaded.sequence_best.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.POINTER(ctypes.c_double),
+    ]
+    loaded.sequence_close.restype = None
+    loaded.sequence_close.argtypes = [ctypes.c_void_p]
+    return loaded
+
+
+def _compiled() -> Path:
+    """The library for this source, compiler and processor, compiled unless that was done before."""
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise NoCompilerError("there is no C compiler (sudo apt install gcc libc6-dev)")
+    key = hashlib.sha256(
+        b"\0".join(
+            [_SOURCE.read_bytes(), compiler.encode(), _processor(), *map(str.encode, _FLAGS)]
+        )
+    ).hexdigest()[:16]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    path = caches / "joulewright" / f"sequence-{key}.so"
+    if path.exists():
+        return path
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as directory:
+            made = Path(directory) / path.name
+            done = subprocess.run(
+                [compiler, *_FLAGS, "-o", str(made), str(_SOURCE), "-lm"],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if done.returncode:
+                said = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
+                raise NoCompilerError(f"{compiler} failed: {said[0]}")
+            made.replace(path)
+    except OSError as error:
+        raise NoCompilerError(f"the annealing library cannot be kept: {error}") from None
+    return path
+
+
+def _processor() -> bytes:
+    """What ``-march=native`` depends on."""
+    try:
+        information = Path("/proc/cpuinfo").read_bytes()
+    except OSError:
+        return sys.platform.encode()
+    lines = information.split(b"\n\n")[0].splitlines()
+    return b"".join(
+        line for line in lines if line.startswith((b"model name", b"flags", b"Features"))
+    )

@@ -1,0 +1,672 @@
+/* Simulated annealing over sequences of events. See annealing/__init__.py for what they are.
+ *
+ * The state is one sequence. Each tensor has a list of the nodes (occurrences of events) that make
+ * or use it, in order; between one that makes it and the last one that uses what was made, it is
+ * live. Live bytes are kept in slots, two a position: during the event, and after it. A change of
+ * the sequence touches only the tensors of the events that change, so that its effect on memory is
+ * found by subtracting their live ranges before and adding them after.
+ */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+    int32_t event_count, tensor_count, op_count;
+    const int32_t *read_start, *reads;   /* of each event: reads[read_start[e] .. read_start[e+1]] */
+    const int32_t *write_start, *writes;
+    const int32_t *consume_start, *consumes;
+    const double *cost, *seconds, *extra_bytes; /* of each event */
+    const uint8_t *repeatable;                  /* may occur more than once */
+    const uint8_t *in_storage; /* of each tensor: there is a copy from the beginning */
+    const double *bytes, *save_cost, *save_seconds; /* of each tensor */
+    const int32_t *compute_of, *page_in_of; /* event that makes each tensor, -1: none */
+    double ram_bytes, deadline_s;
+    double base_cost, base_seconds; /* of page-outs that there must be */
+} Problem;
+
+typedef struct {
+    int32_t *nodes;
+    int32_t count, capacity;
+} List;
+
+typedef struct {
+    int32_t kind, node, event, position;
+} Change;
+
+typedef struct {
+    Problem problem;
+    uint64_t random;
+    int free_order;
+    int32_t length, capacity;
+    int32_t *sequence, *event, *position; /* by position; by node; by node */
+    int32_t *spare, spare_count;
+    List *of_tensor;
+    int32_t *first, *occurrences; /* by op; by event */
+    double *slots;
+    double cost, seconds, excess;
+    int64_t broken; /* uses of what is not there */
+    double memory_weight, late_weight, temperature;
+    Change *changes;
+    int32_t change_count, change_capacity;
+    int32_t *best, best_length;
+    double best_cost;
+} Search;
+
+/* --- chance ------------------------------------------------------------------------------- */
+
+static uint64_t draw(Search *s)
+{
+    uint64_t x = s->random;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    return s->random = x;
+}
+
+static double uniform(Search *s) { return (double)(draw(s) >> 11) * 0x1p-53; }
+
+static int32_t below(Search *s, int32_t n) { return (int32_t)(((draw(s) >> 32) * (uint64_t)n) >> 32); }
+
+/* --- live ranges -------------------------------------------------------------------------- */
+
+static void add_range(Search *s, int32_t from, int32_t to, double bytes)
+{
+    double *slots = s->slots, limit = s->problem.ram_bytes, change = 0;
+    for (int32_t i = 2 * from; i <= 2 * to; i++) {
+        double before = slots[i] - limit, after = before + bytes;
+        slots[i] += bytes;
+        change += (after > 0 ? after : 0) - (before > 0 ? before : 0);
+    }
+    s->excess += change;
+}
+
+static int contains(const int32_t *items, int32_t from, int32_t to, int32_t item)
+{
+    for (int32_t i = from; i < to; i++)
+        if (items[i] == item)
+            return 1;
+    return 0;
+}
+
+static int makes(const Problem *p, int32_t event, int32_t tensor)
+{
+    return contains(p->writes, p->write_start[event], p->write_start[event + 1], tensor);
+}
+
+static int consumes(const Problem *p, int32_t event, int32_t tensor)
+{
+    return contains(p->consumes, p->consume_start[event], p->consume_start[event + 1], tensor);
+}
+
+static int is_page_in(const Search *s, int32_t event)
+{
+    return event >= s->problem.op_count && event < s->problem.event_count - 2;
+}
+
+/* Add (sign 1) or subtract (-1) what a tensor takes, and count the uses of it that find nothing: in
+ * RAM, or in storage. */
+static void count_tensor(Search *s, int32_t tensor, int sign)
+{
+    const List *list = &s->of_tensor[tensor];
+    double bytes = sign * s->problem.bytes[tensor];
+    int32_t from = -1, to = -1;
+    if (list->count && !s->problem.in_storage[tensor] && is_page_in(s, s->event[list->nodes[0]]))
+        s->broken += sign;
+    for (int32_t i = 0; i < list->count; i++) {
+        int32_t node = list->nodes[i], at = s->position[node];
+        if (makes(&s->problem, s->event[node], tensor)) {
+            if (from >= 0 && bytes != 0)
+                add_range(s, from, to, bytes);
+            from = to = at;
+        } else if (from < 0) {
+            s->broken += sign;
+        } else {
+            to = at;
+            if (consumes(&s->problem, s->event[node], tensor)) {
+                if (bytes != 0)
+                    add_range(s, from, to, bytes);
+                from = -1;
+            }
+        }
+    }
+    if (from >= 0 && bytes != 0)
+        add_range(s, from, to, bytes);
+}
+
+static void count_tensors_of(Search *s, int32_t event, int sign)
+{
+    const Problem *p = &s->problem;
+    for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++)
+        count_tensor(s, p->reads[i], sign);
+    for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++)
+        count_tensor(s, p->writes[i], sign);
+}
+
+/* --- changes of the sequence -------------------------------------------------------------- */
+
+/* The number of nodes of a list that stand before a position. */
+static int32_t rank(const Search *s, const List *list, int32_t position)
+{
+    int32_t low = 0, high = list->count;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (s->position[list->nodes[middle]] < position)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static void list_insert(List *list, int32_t at, int32_t node)
+{
+    if (list->count == list->capacity) {
+        int32_t capacity = list->capacity ? 2 * list->capacity : 4;
+        int32_t *nodes = realloc(list->nodes, sizeof *nodes * (size_t)capacity);
+        if (!nodes)
+            abort();
+        list->nodes = nodes;
+        list->capacity = capacity;
+    }
+    memmove(list->nodes + at + 1, list->nodes + at, sizeof *list->nodes * (size_t)(list->count - at));
+    list->nodes[at] = node;
+    list->count++;
+}
+
+static void list_remove(List *list, int32_t node)
+{
+    int32_t at = 0;
+    while (list->nodes[at] != node)
+        at++;
+    list->count--;
+    memmove(list->nodes + at, list->nodes + at + 1, sizeof *list->nodes * (size_t)(list->count - at));
+}
+
+static void each_tensor(Search *s, int32_t event, int32_t node, int32_t position, int insert)
+{
+    const Problem *p = &s->problem;
+    const int32_t *starts[2] = {p->read_start, p->write_start}, *items[2] = {p->reads, p->writes};
+    for (int side = 0; side < 2; side++)
+        for (int32_t i = starts[side][event]; i < starts[side][event + 1]; i++) {
+            List *list = &s->of_tensor[items[side][i]];
+            if (insert)
+                list_insert(list, rank(s, list, position), node);
+            else
+                list_remove(list, node);
+        }
+}
+
+static void count_cost(Search *s, int32_t event, int sign)
+{
+    const Problem *p = &s->problem;
+    s->cost += sign * p->cost[event];
+    s->seconds += sign * p->seconds[event];
+    s->occurrences[event] += sign;
+    if (is_page_in(s, event) && s->occurrences[event] == (sign > 0)) {
+        int32_t tensor = p->writes[p->write_start[event]];
+        s->cost += sign * p->save_cost[tensor];
+        s->seconds += sign * p->save_seconds[tensor];
+    }
+}
+
+static void put_in(Search *s, int32_t node, int32_t event, int32_t position)
+{
+    const Problem *p = &s->problem;
+    count_tensors_of(s, event, -1);
+    int32_t tail = s->length - position;
+    memmove(s->sequence + position + 1, s->sequence + position, sizeof *s->sequence * (size_t)tail);
+    memmove(s->slots + 2 * position + 2, s->slots + 2 * position, sizeof *s->slots * 2 * (size_t)tail);
+    /* What is live across this place is live during and after the new event. */
+    double across = s->slots[2 * position - 1], over = across - p->ram_bytes;
+    s->slots[2 * position] = s->slots[2 * position + 1] = across;
+    if (over > 0)
+        s->excess += 2 * over;
+    s->length++;
+    s->sequence[position] = node;
+    s->event[node] = event;
+    for (int32_t i = position; i < s->length; i++)
+        s->position[s->sequence[i]] = i;
+    each_tensor(s, event, node, position, 1);
+    add_range(s, position, position, p->extra_bytes[event]);
+    count_cost(s, event, 1);
+    count_tensors_of(s, event, 1);
+}
+
+static void take_out(Search *s, int32_t node)
+{
+    const Problem *p = &s->problem;
+    int32_t event = s->event[node], position = s->position[node];
+    count_tensors_of(s, event, -1);
+    each_tensor(s, event, node, position, 0);
+    add_range(s, position, position, -p->extra_bytes[event]);
+    for (int slot = 0; slot < 2; slot++) {
+        double over = s->slots[2 * position + slot] - p->ram_bytes;
+        if (over > 0)
+            s->excess -= over;
+    }
+    s->length--;
+    int32_t tail = s->length - position;
+    memmove(s->sequence + position, s->sequence + position + 1, sizeof *s->sequence * (size_t)tail);
+    memmove(s->slots + 2 * position, s->slots + 2 * position + 2, sizeof *s->slots * 2 * (size_t)tail);
+    for (int32_t i = position; i < s->length; i++)
+        s->position[s->sequence[i]] = i;
+    count_cost(s, event, -1);
+    count_tensors_of(s, event, 1);
+}
+
+/* --- changes that can be undone ----------------------------------------------------------- */
+
+enum { INSERTED, REMOVED };
+
+static void note_change(Search *s, int32_t kind, int32_t node, int32_t event, int32_t position)
+{
+    if (s->change_count == s->change_capacity) {
+        int32_t capacity = 2 * s->change_capacity + 16;
+        Change *changes = realloc(s->changes, sizeof *changes * (size_t)capacity);
+        if (!changes)
+            abort();
+        s->changes = changes;
+        s->change_capacity = capacity;
+    }
+    s->changes[s->change_count++] = (Change){kind, node, event, position};
+}
+
+/* The new node, -1 if there is no room for one. */
+static int32_t insert(Search *s, int32_t event, int32_t position)
+{
+    if (s->spare_count == 0)
+        return -1;
+    int32_t node = s->spare[--s->spare_count];
+    put_in(s, node, event, position);
+    note_change(s, INSERTED, node, event, position);
+    return node;
+}
+
+static void erase(Search *s, int32_t node)
+{
+    int32_t event = s->event[node], position = s->position[node];
+    take_out(s, node);
+    s->spare[s->spare_count++] = node;
+    note_change(s, REMOVED, node, event, position);
+}
+
+static void undo(Search *s)
+{
+    while (s->change_count > 0) {
+        Change *change = &s->changes[--s->change_count];
+        if (change->kind == INSERTED) {
+            take_out(s, change->node);
+            s->spare[s->spare_count++] = change->node;
+        } else {
+            s->spare_count--; /* it was the last one given back */
+            put_in(s, change->node, change->event, change->position);
+        }
+    }
+}
+
+/* --- moves -------------------------------------------------------------------------------- */
+
+static int is_fixed(const Search *s, int32_t node)
+{
+    int32_t event = s->event[node];
+    return event >= s->problem.event_count - 2
+           || (!s->free_order && event < s->problem.op_count && s->first[event] == node);
+}
+
+/* A node that may go: made again, or paged in. */
+static int is_extra(const Search *s, int32_t node)
+{
+    int32_t event = s->event[node];
+    return is_page_in(s, event) || (s->occurrences[event] > 1 && !is_fixed(s, node));
+}
+
+/* The position of the node before this one among those of a tensor, -1 if it is the first. */
+static int32_t previous_touch(const Search *s, int32_t tensor, int32_t position)
+{
+    const List *list = &s->of_tensor[tensor];
+    int32_t at = rank(s, list, position);
+    return at > 0 ? s->position[list->nodes[at - 1]] : -1;
+}
+
+/* An event that makes a tensor, at random; -1 if none may be repeated. */
+static int32_t some_maker(Search *s, int32_t tensor)
+{
+    int32_t compute = s->problem.compute_of[tensor], page_in = s->problem.page_in_of[tensor];
+    if (compute >= 0 && !s->problem.repeatable[compute])
+        compute = -1;
+    if (compute < 0 || page_in < 0)
+        return compute < 0 ? page_in : compute;
+    return draw(s) & (1u << 20) ? compute : page_in;
+}
+
+/* Make a tensor again before a position, and perhaps what that reads. */
+static void make_again(Search *s, int32_t tensor, int32_t position, int depth)
+{
+    int32_t event = some_maker(s, tensor);
+    if (event < 0)
+        return;
+    int32_t node = insert(s, event, position);
+    if (node < 0 || depth == 0)
+        return;
+    const Problem *p = &s->problem;
+    /* Fewer than one more on average, so that chains end. */
+    double chance = 0.7 / (p->read_start[event + 1] - p->read_start[event] + 0.5);
+    for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
+        int32_t read = p->reads[i], at = s->position[node];
+        int32_t before = previous_touch(s, read, at);
+        if (before >= 0 && at - before > 2 && p->bytes[read] > 0 && uniform(s) < chance)
+            make_again(s, read, at, depth - 1);
+    }
+}
+
+static int split(Search *s)
+{
+    const Problem *p = &s->problem;
+    int32_t crossing = -1;
+    if (s->excess > 0 && draw(s) & (3u << 20))
+        for (int attempt = 0; attempt < 16 && crossing < 0; attempt++) {
+            int32_t position = below(s, s->length);
+            if (s->slots[2 * position] > p->ram_bytes)
+                crossing = position;
+        }
+    for (int attempt = 0; attempt < 8; attempt++) {
+        int32_t low = crossing < 0 ? 1 : crossing + 1;
+        if (low >= s->length)
+            return 0;
+        int32_t position = low + below(s, s->length - low), event = s->event[s->sequence[position]];
+        int32_t reads = p->read_start[event + 1] - p->read_start[event];
+        if (reads == 0)
+            continue;
+        int32_t tensor = p->reads[p->read_start[event] + below(s, reads)];
+        int32_t before = previous_touch(s, tensor, position);
+        if (before < 0 || position - before < 2 || (crossing >= 0 && before >= crossing)
+            || p->bytes[tensor] == 0)
+            continue;
+        int32_t at = position;
+        if ((draw(s) & (7u << 20)) == 0)
+            at = before + 1 + below(s, position - before);
+        make_again(s, tensor, at, 12);
+        return s->change_count > 0;
+    }
+    return 0;
+}
+
+static int is_useless(const Search *s, int32_t node)
+{
+    const Problem *p = &s->problem;
+    int32_t event = s->event[node];
+    if (!is_extra(s, node))
+        return 0;
+    for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++) {
+        int32_t tensor = p->writes[i];
+        const List *list = &s->of_tensor[tensor];
+        int32_t next = rank(s, list, s->position[node]) + 1;
+        if (next < list->count && !makes(p, s->event[list->nodes[next]], tensor))
+            return 0;
+    }
+    return 1;
+}
+
+static void drop(Search *s, int32_t node)
+{
+    const Problem *p = &s->problem;
+    int32_t event = s->event[node], position = s->position[node];
+    erase(s, node);
+    for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
+        const List *list = &s->of_tensor[p->reads[i]];
+        int32_t at = rank(s, list, position);
+        if (at > 0 && is_useless(s, list->nodes[at - 1])) {
+            int32_t length = s->length;
+            drop(s, list->nodes[at - 1]);
+            position -= length - s->length;
+        }
+    }
+}
+
+static int32_t some_extra(Search *s)
+{
+    for (int attempt = 0; attempt < 32; attempt++) {
+        int32_t node = s->sequence[1 + below(s, s->length - 2)];
+        if (is_extra(s, node))
+            return node;
+    }
+    return -1;
+}
+
+static int merge(Search *s)
+{
+    int32_t node = some_extra(s);
+    if (node < 0)
+        return 0;
+    drop(s, node);
+    return 1;
+}
+
+/* Page in instead of computing again, or the other way round. */
+static int exchange(Search *s)
+{
+    const Problem *p = &s->problem;
+    int32_t node = some_extra(s);
+    if (node < 0)
+        return 0;
+    int32_t event = s->event[node], writes = p->write_start[event + 1] - p->write_start[event];
+    int32_t tensor = p->writes[p->write_start[event] + below(s, writes)];
+    int32_t other = is_page_in(s, event) ? p->compute_of[tensor] : p->page_in_of[tensor];
+    if (other < 0 || !p->repeatable[other])
+        return 0;
+    int32_t position = s->position[node], length = s->length;
+    drop(s, node);
+    insert(s, other, position - (length - 1 - s->length));
+    return 1;
+}
+
+/* Elsewhere, between what makes its reads and what uses its writes. */
+static int shift(Search *s)
+{
+    const Problem *p = &s->problem;
+    int32_t node = s->sequence[1 + below(s, s->length - 2)];
+    if (!s->free_order && is_fixed(s, node)) {
+        node = some_extra(s);
+        if (node < 0)
+            return 0;
+    }
+    int32_t event = s->event[node], position = s->position[node];
+    int32_t low = 1, high = s->length - 2; /* where it may be put, once it is taken out */
+    if (!s->free_order && event < p->op_count)
+        low = s->position[s->first[event]] + 1;
+    for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
+        const List *list = &s->of_tensor[p->reads[i]];
+        int32_t at = rank(s, list, position) - 1;
+        while (at >= 0 && !makes(p, s->event[list->nodes[at]], p->reads[i]))
+            at--;
+        if (at >= 0 && s->position[list->nodes[at]] + 1 > low)
+            low = s->position[list->nodes[at]] + 1;
+    }
+    for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++) {
+        const List *list = &s->of_tensor[p->writes[i]];
+        int32_t at = rank(s, list, position) + 1;
+        if (at < list->count && !makes(p, s->event[list->nodes[at]], p->writes[i])
+            && s->position[list->nodes[at]] - 1 < high)
+            high = s->position[list->nodes[at]] - 1;
+    }
+    if (high <= low)
+        return 0;
+    int32_t to;
+    switch (draw(s) >> 20 & 3) {
+    case 0:
+        to = low;
+        break;
+    case 1:
+        to = high;
+        break;
+    default:
+        to = low + below(s, high - low + 1);
+    }
+    if (to == position)
+        return 0;
+    erase(s, node);
+    insert(s, event, to);
+    return 1;
+}
+
+/* --- the search --------------------------------------------------------------------------- */
+
+static double penalised(const Search *s)
+{
+    double late = s->seconds - s->problem.deadline_s;
+    return s->cost + s->memory_weight * s->excess / s->problem.ram_bytes
+           + (late > 0 ? s->late_weight * late / s->problem.deadline_s : 0);
+}
+
+static int holds(const Search *s)
+{
+    return s->excess <= 0 && s->seconds <= s->problem.deadline_s;
+}
+
+static void keep(Search *s)
+{
+    s->best_cost = s->cost;
+    s->best_length = s->length;
+    for (int32_t i = 0; i < s->length; i++)
+        s->best[i] = s->event[s->sequence[i]];
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Anneal from one temperature to another in a given time; how many moves were tried. */
+int64_t sequence_anneal(Search *s, double from, double to, double duration_s)
+{
+    double began = now_s(), temperature = from, value = penalised(s);
+    int64_t moves = 0;
+    for (;; moves++) {
+        if ((moves & 255) == 0) {
+            double elapsed = (now_s() - began) / duration_s;
+            if (elapsed >= 1)
+                break;
+            temperature = from * pow(to / from, elapsed);
+            s->memory_weight *= s->excess > 0 ? 1.02 : 0.98;
+            if (s->seconds > s->problem.deadline_s)
+                s->late_weight *= 1.02;
+            else
+                s->late_weight *= 0.98;
+            value = penalised(s);
+        }
+        s->change_count = 0;
+        int32_t kind = below(s, 16);
+        int changed = kind < 5 ? split(s) : kind < 9 ? merge(s) : kind < 10 ? exchange(s) : shift(s);
+        if (!changed)
+            continue;
+        double after = penalised(s);
+        if (s->broken || (after > value && uniform(s) >= exp((value - after) / temperature))) {
+            undo(s);
+            continue;
+        }
+        value = after;
+        if (s->cost < s->best_cost - 1e-9 && holds(s))
+            keep(s);
+    }
+    return moves;
+}
+
+/* Begin again from a sequence of events, which has the first and the last one. False if it does not
+ * fit, or uses what is not there. */
+int32_t sequence_restart(Search *s, const int32_t *events, int32_t length)
+{
+    while (s->length > 0)
+        take_out(s, s->sequence[s->length - 1]);
+    s->spare_count = 0;
+    for (int32_t node = s->capacity - 1; node >= 0; node--)
+        s->spare[s->spare_count++] = node;
+    s->cost = s->problem.base_cost;
+    s->seconds = s->problem.base_seconds;
+    s->excess = 0;
+    s->broken = 0;
+    for (int32_t op = 0; op < s->problem.op_count; op++)
+        s->first[op] = -1;
+    for (int32_t i = 0; i < length && s->spare_count > 0; i++) {
+        int32_t node = s->spare[--s->spare_count], event = events[i];
+        s->sequence[i] = node;
+        s->event[node] = event;
+        s->position[node] = i;
+        s->slots[2 * i] = s->slots[2 * i + 1] = 0;
+        s->length = i + 1;
+        if (event < s->problem.op_count && s->first[event] < 0)
+            s->first[event] = node;
+        each_tensor(s, event, node, i, 1);
+        count_cost(s, event, 1);
+    }
+    for (int32_t i = 0; i < s->length; i++)
+        add_range(s, i, i, s->problem.extra_bytes[s->event[s->sequence[i]]]);
+    for (int32_t tensor = 0; tensor < s->problem.tensor_count; tensor++)
+        count_tensor(s, tensor, 1);
+    if (s->broken || length > s->length)
+        return 0;
+    if (s->cost < s->best_cost && holds(s))
+        keep(s);
+    return 1;
+}
+
+void sequence_close(Search *s)
+{
+    if (!s)
+        return;
+    for (int32_t i = 0; s->of_tensor && i < s->problem.tensor_count; i++)
+        free(s->of_tensor[i].nodes);
+    free(s->sequence);
+    free(s->event);
+    free(s->position);
+    free(s->spare);
+    free(s->of_tensor);
+    free(s->first);
+    free(s->occurrences);
+    free(s->slots);
+    free(s->changes);
+    free(s->best);
+    free(s);
+}
+
+/* NULL if there is not enough memory. What the problem points to must outlive the search. */
+Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_order, uint64_t seed)
+{
+    Search *s = calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    size_t room = (size_t)capacity;
+    s->problem = *problem;
+    s->capacity = capacity;
+    s->free_order = free_order;
+    s->random = seed * 0x9E3779B97F4A7C15u + 0x1234567u;
+    s->memory_weight = s->late_weight = 100;
+    s->best_cost = INFINITY;
+    s->sequence = malloc(room * sizeof *s->sequence);
+    s->event = malloc(room * sizeof *s->event);
+    s->position = malloc(room * sizeof *s->position);
+    s->spare = malloc(room * sizeof *s->spare);
+    s->best = malloc(room * sizeof *s->best);
+    s->slots = malloc(2 * room * sizeof *s->slots);
+    s->of_tensor = calloc((size_t)problem->tensor_count + 1, sizeof *s->of_tensor);
+    s->first = calloc((size_t)problem->op_count + 1, sizeof *s->first);
+    s->occurrences = calloc((size_t)problem->event_count, sizeof *s->occurrences);
+    if (!s->sequence || !s->event || !s->position || !s->spare || !s->best || !s->slots
+        || !s->of_tensor || !s->first || !s->occurrences) {
+        sequence_close(s);
+        return NULL;
+    }
+    return s;
+}
+
+/* The best sequence so far that keeps to the budget and the deadline: its length (0: none), its
+ * events and its cost. */
+int32_t sequence_best(const Search *s, int32_t *events, double *cost)
+{
+    *cost = s->best_cost;
+    memcpy(events, s->best, sizeof *events * (size_t)s->best_length);
+    return s->best_length;
+}

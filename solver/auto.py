@@ -1,0 +1,275 @@
+"""What is done where nobody says how: annealing for schedules, and bounds from cheap to dear.
+
+1. Annealing begins, in a thread, and goes on until the end.
+2. The *crossing* program bounds every schedule, in whatever order, and sketches one for annealing
+   to go on from. For many training steps the two meet, and that is that.
+3. Where they do not, and another order than the graph's was found to be better, annealing gets the
+   other thread too until it no longer gains.
+4. The *compact* program of the order in which the best schedule first computes the ops: exact up to
+   its restrictions, dear on large graphs, and left out on the largest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+
+from solver.annealing import Annealer, NoCompilerError
+from solver.baselines import keep_everything, page_everything
+from solver.compact_columns import COVERS, RESTRICTIONS
+from solver.crossing import OrderKept
+from solver.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
+from solver.graph import CostedGraph
+from solver.greedy import greedy_schedule
+from solver.named import python_mip
+from solver.options import SolverOptions
+from solver.outcome import ANY_ORDER, Outcome
+from solver.problem import Problem
+from solver.schedule import Compute, Step
+from solver.search import Ending, Progress, Search
+
+# The compact program grows with the square of the number of ops.
+_MOST_COMPACT_OPS = 600
+# Annealing alone is given up after this long, and this share of its time, without a gain.
+_PATIENCE_S, _PATIENCE_SHARE = 6.0, 0.3
+# Of the time that there is, for searching other orders before one is chosen.
+_SHARE_FOR_ORDERS = 0.5
+_POLL_S = 0.1
+# The crossing program is solved to this share of the asked gap.
+_CROSSING_GAP = 0.25
+_AFTER_SKETCH_S = 6.0
+
+
+class AutomaticSearch:
+    """One search for the least energy. ``deadline`` is on ``time.monotonic``."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        options: SolverOptions,
+        on_progress: Callable[[Progress], None],
+        deadline: float,
+    ) -> None:
+        self._problem = problem
+        self._options = options
+        self._on_progress = on_progress
+        self._deadline = deadline
+        self._any_order_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
+        # Holds the best schedule of any order; its bound is what the crossing program proves.
+        self._search = Search(problem, "energy", options, on_progress, bound=self._any_order_j)
+        self._compact: Search | None = None
+        self._crossing: CrossingSearch | None = None
+        self._chosen: list[str] = []
+        self._annealers: list[Annealer] = []
+
+    def run(self, starts: Iterable[tuple[Step, ...]]) -> Outcome:
+        """Raises :class:`~solver.engine.EngineError`."""
+        for start in (keep_everything(self._problem.graph), *starts):
+            self._search.offer_if_valid(start)
+        if self._search.proven:
+            self._chosen.append("nothing needs to be recomputed or paged, or no more than is given")
+            return self._outcome("proven")
+        if self._problem.is_hopeless:
+            return self._outcome("infeasible")
+        with ExitStack() as annealing:
+            try:
+                return self._outcome(self._run(annealing))
+            except KeyboardInterrupt:
+                return self._outcome("stopped")
+
+    def _run(self, annealing: ExitStack) -> Ending:
+        self._search.offer_if_valid(page_everything(self._problem))
+        try:
+            self._begin_annealing(annealing)
+        except NoCompilerError as error:
+            self._chosen.append(f"no annealing, and the order stays the graph's: {error}")
+            self._search.offer_if_valid(greedy_schedule(self._problem) or ())
+        if self._bound_any_order() == "infeasible":
+            return "infeasible"
+        if not self._search.proven:
+            self._search_orders(annealing)
+        if self._search.proven or time.monotonic() >= self._deadline:
+            return "stopped"
+        op_count = len(self._problem.graph.ops)
+        if op_count <= _MOST_COMPACT_OPS:
+            return self._solve_compact()
+        self._chosen.append(f"no compact program: it is too large for {op_count} ops")
+        self._anneal_on(self._deadline)
+        return "stopped"
+
+    # --- schedules ------------------------------------------------------------------------------
+
+    def _begin_annealing(self, annealing: ExitStack) -> None:
+        start = self._search.steps or keep_everything(self._problem.graph)
+        annealer = Annealer(
+            self._problem,
+            start,
+            free_order=self._options.order != "given",
+            transfer_share=self._transfer_share,
+            seed=1 + len(self._annealers),
+        )
+        self._annealers.append(annealing.enter_context(annealer))
+
+    @property
+    def _transfer_share(self) -> float:
+        """Of the transfers' time, what is counted against a deadline: where they run beside ops, it
+        is not known before how much of it can be hidden."""
+        return 0.5 if self._problem.overlaps else 1.0
+
+    def _take(self) -> bool:
+        """What annealing has found since; true if that is better."""
+        before = self._search.value
+        for annealer in self._annealers:
+            found = annealer.found()
+            if found is not None:
+                self._search.offer_if_valid(found)
+        return self._search.value != before
+
+    def found(self) -> tuple[Step, ...] | None:
+        """For the compact search: what annealing has found since, if it is in the order of that."""
+        if not self._take() or self._compact is None:
+            return None
+        steps = self._search.steps
+        return steps if steps and _in_order(steps, self._compact.problem.graph) else None
+
+    def offer(self, steps: tuple[Step, ...]) -> None:
+        """From the compact search, for annealing to go on from."""
+        self._search.offer_if_valid(steps)
+        for annealer in self._annealers[:1]:
+            annealer.offer(steps)
+
+    def _anneal_on(self, until: float) -> None:
+        """Until then, or until nothing has been gained for long."""
+        began = gained = time.monotonic()
+        while self._annealers and (now := time.monotonic()) < until and not self._search.proven:
+            if now - gained > max(_PATIENCE_S, _PATIENCE_SHARE * (now - began)):
+                break
+            time.sleep(_POLL_S)
+            if self._take():
+                gained = time.monotonic()
+            self._search.report()
+
+    # --- bounds ---------------------------------------------------------------------------------
+
+    def _bound_any_order(self) -> Ending:
+        """Also says "proven" where only no more is to be had from the crossing program."""
+        began = time.monotonic()
+        kept: OrderKept = "given" if self._options.order == "given" else "any"
+        threads = max(1, self._options.threads - len(self._annealers))
+        search = CrossingSearch(self._problem, kept, self._options.engine, threads)
+        crossing = search.crossing
+        self._crossing = search
+        for news in search.run(_CROSSING_GAP * self._options.gap, self._deadline):
+            self._take()
+            match news:
+                case NoSchedule():
+                    return "infeasible"
+                case Proven():
+                    self._raise_bound(news.bound_j, kept)
+                case Sketch():
+                    for annealer in self._annealers[:1]:
+                        annealer.offer_sketch(news.makes)
+            self._search.report()
+            if self._search.proven:
+                break
+        size = len(crossing.program.cost)
+        self._chosen.append(
+            f"the crossing program ({size} columns, memory at {len(crossing.moments)} ops) for a"
+            f" bound on {'any' if kept == 'any' else 'the given'} order:"
+            f" {time.monotonic() - began:.1f} s"
+        )
+        # What annealing makes of the last sketch is worth waiting for.
+        self._anneal_on(min(self._deadline, time.monotonic() + _AFTER_SKETCH_S))
+        return "proven"
+
+    def _raise_bound(self, bound_j: float, kept: OrderKept) -> None:
+        self._search.bound = max(self._search.bound or 0.0, bound_j)
+        if kept == "any":
+            self._any_order_j = max(self._any_order_j, bound_j)
+
+    def _search_orders(self, annealing: ExitStack) -> None:
+        if self._search.steps is None or not self._order_matters or not self._annealers:
+            return
+        began = time.monotonic()
+        if self._options.threads > 1:
+            self._begin_annealing(annealing)
+        left_s = self._deadline - began
+        self._anneal_on(began + _SHARE_FOR_ORDERS * left_s)
+        self._chosen.append(
+            f"annealing over orders, because one other than the graph's was found to be better:"
+            f" {time.monotonic() - began:.1f} s"
+        )
+
+    @property
+    def _order_matters(self) -> bool:
+        steps = self._search.steps
+        return steps is not None and not _in_order(steps, self._problem.graph)
+
+    def _solve_compact(self) -> Ending:
+        """The compact program of the best order; of another one, if annealing finds a better."""
+        while True:
+            problem, steps = self._problem, self._search.steps
+            if steps is not None and self._order_matters:
+                problem = Problem(problem.graph.in_order(_first_executions(steps)), problem.budget)
+            which = "the best order found" if self._order_matters else "the graph's order"
+            self._chosen.append(f"the compact program of {which}")
+            compact = Search(
+                problem,
+                "energy",
+                self._options,
+                self._on_progress,
+                bound=self._search.bound,
+                companion=self if self._annealers else None,
+            )
+            self._compact = compact
+            if steps is not None:
+                compact.offer(steps)
+            ending = compact.run(self._deadline)
+            if compact.steps is not None:
+                self._search.offer_if_valid(compact.steps)
+            steps = self._search.steps
+            in_its_order = steps is None or _in_order(steps, compact.problem.graph)
+            if ending == "stopped" or in_its_order or self._search.proven:
+                return ending
+
+    # --- what came out --------------------------------------------------------------------------
+
+    def _outcome(self, ending: Ending) -> Outcome:
+        search, compact, crossing = self._search, self._compact, self._crossing
+        bound_j, covers = search.bound or 0.0, ANY_ORDER
+        restrictions: tuple[str, ...] = ()
+        if self._options.order == "given" and bound_j > self._any_order_j:
+            covers, restrictions = COVERS, RESTRICTIONS[:1]
+        if (
+            compact is not None
+            and (compact.bound or 0.0) > bound_j
+            and (search.steps is None or _in_order(search.steps, compact.problem.graph))
+        ):
+            bound_j, covers, restrictions = compact.bound or 0.0, COVERS, compact.restrictions
+            search.bound = bound_j
+        formulation = "crossing" if crossing else "none"
+        return Outcome(
+            ending="proven" if search.proven else ending,
+            steps=search.steps,
+            energy_j=search.value,
+            bound_j=bound_j,
+            any_order_bound_j=self._any_order_j,
+            covers=covers,
+            restrictions=restrictions,
+            chosen=tuple(self._chosen),
+            formulation="compact" if compact else formulation,
+            engine=self._options.engine,
+            version=f"{crossing.engine_version}, {python_mip()}" if crossing else "",
+            rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
+            build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
+        )
+
+
+def _first_executions(steps: Sequence[Step]) -> list[str]:
+    """The ops by when a schedule first computes them."""
+    return list(dict.fromkeys(step.op for step in steps if isinstance(step, Compute)))
+
+
+def _in_order(steps: Sequence[Step], graph: CostedGraph) -> bool:
+    return _first_executions(steps) == [op.name for op in graph.ops]

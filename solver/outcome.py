@@ -1,0 +1,35 @@
+"""What a search for the least energy comes to, whatever its method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from solver.schedule import Step
+from solver.search import Ending
+
+ANY_ORDER = "every schedule, in whatever order its ops are computed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best schedule and its energy, if there is one, and what is proven: ``bound_j`` for every
+    schedule that ``covers`` and ``restrictions`` describe, ``any_order_bound_j`` for all.
+
+    ``chosen`` says what was done and why, ``engine`` and ``version`` by what (empty where nothing
+    had to be searched for); ``notes`` are for who reads the schedule.
+    """
+
+    ending: Ending
+    steps: tuple[Step, ...] | None
+    energy_j: float | None
+    bound_j: float
+    any_order_bound_j: float
+    covers: str
+    restrictions: tuple[str, ...]
+    formulation: str
+    engine: str
+    version: str
+    rounds: int
+    build_s: float
+    chosen: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
