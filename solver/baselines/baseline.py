@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -37,23 +38,34 @@ def judged(problem: Problem, steps: tuple[Step, ...], note: str) -> BaselineResu
 
 
 def cheapest(
-    problem: Problem, candidates: Iterable[tuple[str, tuple[Step, ...]]], nothing: str
+    problem: Problem,
+    candidates: Iterable[tuple[str, tuple[Step, ...]]],
+    time_limit_s: float,
+    nothing: str,
 ) -> BaselineResult:
     """The candidate (a note, steps) of least energy that keeps to the budget; with none, what the
-    one that comes closest breaks in it, or ``nothing`` where there are no candidates.
+    one that comes closest breaks in it, or ``nothing`` where there are no candidates. After the
+    time limit no more are tried, which the note says.
 
     Raises :class:`~solver.referee.RefereeError` if one breaks the semantics, which is a defect.
     """
+    deadline = time.monotonic() + time_limit_s
     best: tuple[float, str, tuple[Step, ...]] | None = None
     nearest: tuple[float, str] = (float("inf"), nothing)
+    remark = ""
     for note, steps in candidates:
+        if time.monotonic() > deadline:
+            remark = f" (not every variant was tried in {time_limit_s:g} s)"
+            break
         energy_j, broken = _energy_or_fault(problem, steps)
         if broken is None:
             if best is None or energy_j < best[0]:
                 best = energy_j, note, steps
         elif broken.excess_bytes < nearest[0]:
             nearest = broken.excess_bytes, f"{note}: {broken.reason}"
-    return BaselineResult(None, nearest[1]) if best is None else BaselineResult(best[2], best[1])
+    if best is None:
+        return BaselineResult(None, nearest[1] + remark)
+    return BaselineResult(best[2], best[1] + remark)
 
 
 @dataclass(frozen=True)
@@ -63,16 +75,18 @@ class _Fault:
 
 
 def _energy_or_fault(problem: Problem, steps: tuple[Step, ...]) -> tuple[float, _Fault | None]:
+    budget = problem.budget
+    result = replay(problem.graph, steps, budget.covers)
+    excess = result.peak_bytes - budget.ram_bytes
+    if excess > 0:
+        share = f" ({100 * excess / budget.ram_bytes:.1f} %)" if budget.ram_bytes else ""
+        reason = f"needs {result.peak_bytes} bytes, {excess}{share} over the budget"
+        return result.energy_j, _Fault(excess, reason)
     try:
-        return verify(problem.graph, steps, problem.budget).energy_j, None
+        verify(problem.graph, steps, budget)
     except RefereeError as error:
-        result = replay(problem.graph, steps, problem.budget.covers)
-        excess = result.peak_bytes - problem.budget.ram_bytes
-        if excess > 0:
-            share = 100 * excess / problem.budget.ram_bytes if problem.budget.ram_bytes else 0.0
-            reason = f"needs {result.peak_bytes} bytes, {excess} ({share:.1f} %) over the budget"
-            return result.energy_j, _Fault(excess, reason)
         return result.energy_j, _Fault(0, error.reason)
+    return result.energy_j, None
 
 
 def ladder(most: int, steps: int) -> Iterator[int]:

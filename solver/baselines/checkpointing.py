@@ -70,6 +70,10 @@ class CheckpointedPass:
             for k in range(first, last + 1):
                 for i in problem.writes[k]:
                     self._segment_of[i] = number
+        # The last forward op that reads each tensor.
+        self._last_forward_reader = [
+            max((j for j in readers if j < self._end), default=-1) for readers in problem.readers
+        ]
         self._state = [frozenset(self._state_at(cut, whole_states)) for cut in cuts]
         self._at_hand = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
         self._stored = {i for i, stored in enumerate(problem.starts_in_storage) if stored}
@@ -86,7 +90,7 @@ class CheckpointedPass:
             i
             for k in range(cut + 1)
             for i in problem.writes[k]
-            if any(cut < j < self._end for j in problem.readers[i])
+            if self._last_forward_reader[i] > cut
         )
 
     def advance(self, segment: int) -> None:
@@ -204,6 +208,6 @@ class CheckpointedPass:
                 and i not in state
                 and i not in self._kept
                 and problem.recomputable[problem.producer[i]]
-                and not any(self._next <= j < self._end for j in problem.readers[i])
+                and self._last_forward_reader[i] < self._next
             ):
                 self._at_hand.discard(i)

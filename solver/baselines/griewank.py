@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 
 from solver.baselines.baseline import BaselineResult, cheapest, ladder
@@ -28,8 +27,8 @@ def griewank(problem: Problem, time_limit_s: float) -> BaselineResult:
     """
     if not forward_end(problem):
         return BaselineResult(None, "the graph has no backward pass to recompute for")
-    deadline = time.monotonic() + time_limit_s
-    return cheapest(problem, _candidates(problem, deadline), "nothing can be computed again")
+    nothing = "what would be recomputed cannot be"
+    return cheapest(problem, _candidates(problem), time_limit_s, nothing)
 
 
 def reversed_with(
@@ -92,7 +91,7 @@ def _beta(checkpoints: int, repeated: int) -> int:
     return math.comb(checkpoints + repeated, checkpoints) if repeated >= 0 else 0
 
 
-def _candidates(problem: Problem, deadline: float) -> Iterator[tuple[str, tuple[Step, ...]]]:
+def _candidates(problem: Problem) -> Iterator[tuple[str, tuple[Step, ...]]]:
     for name, cuts in (
         ("articulation points", articulation_points(problem)),
         ("linearized", list(range(forward_end(problem) - 1))),
@@ -103,5 +102,3 @@ def _candidates(problem: Problem, deadline: float) -> Iterator[tuple[str, tuple[
             steps = reversed_with(problem, cuts, checkpoints)
             if steps is not None:
                 yield f"{name}: {checkpoints} checkpoints", steps
-            if time.monotonic() > deadline:
-                return
