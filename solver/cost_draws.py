@@ -5,8 +5,8 @@ is m · (h/m)^(z/1.96), below it m · (l/m)^(-z/1.96), with z standard normal. I
 2.5 % of it lie below l and above h each; it is never negative. An end at zero, which no log-normal
 reaches, makes that half normal instead, cut off at zero.
 
-One z stands for one thing that was measured: ops with the same ``cost_key`` share it, in time and in
-energy; and so do all page-ins of a graph, and all page-outs, whose costs come from one fit each.
+One z stands for one thing that was measured: ops with the same ``cost_key`` share it, in time and
+in energy; and so do all page-ins of a graph, and all page-outs, whose costs come from one fit each.
 Different keys are drawn independently.
 """
 
@@ -90,7 +90,9 @@ class Items:
             )
         ]
         # Not model_copy: it would copy what the graph has cached about its old costs.
-        kept = {name: getattr(graph, name) for name in CostedGraph.model_fields if name != "schema_"}
+        kept = {
+            name: getattr(graph, name) for name in CostedGraph.model_fields if name != "schema_"
+        }
         return CostedGraph.model_validate({**kept, "ops": ops, "tensors": tensors})
 
 
