@@ -536,6 +536,46 @@ def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
     assert computed.index("update") > len(computed) - 1 - computed[::-1].index("forward")
 
 
+@pytest.mark.parametrize("name", ["dtr", "coop"])
+def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) -> None:
+    # Without "a" or "b" there would be room for a copy of "w", but no way back to them.
+    problem = graph(
+        [
+            op("forward", "w", "a b"),
+            op("update", "w", "w1", in_place={"w1": "w"}, recomputable=False, phase="update"),
+            op("end", "a b", "e"),
+        ],
+        [
+            tensor("w", 1, kind="parameter", home="ram"),
+            tensor("w1", 1, kind="parameter"),
+            *(tensor(written, 1) for written in "abe"),
+        ],
+    )
+    result = run_baseline(name, Problem(problem, Budget(ram_bytes=3)), _LIMIT_S)
+    assert (result.steps is None) == (name == "dtr")
+
+
+def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() -> None:
+    # "b" goes for "d"; then "x" must not for "wide", since "a", between them, is about to be
+    # written over.
+    problem = graph(
+        [
+            op("make a", "x", "a"),
+            op("make b", "a", "b"),
+            op("overwrite", "a", "c d wide", in_place={"c": "a"}, recomputable=False),
+            op("end", "b", "e"),
+        ],
+        [
+            tensor("x", 6, kind="input", home="ram"),
+            *(tensor(written, 1) for written in "abcde"),
+            tensor("wide", 5),
+        ],
+    )
+    result = run_baseline("coop", Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
+    assert result.steps is None
+    assert "out of memory: 5 bytes asked for" in result.note
+
+
 def test_a_run_that_takes_too_long_is_stopped() -> None:
     problem = training_chain(20)
     result = run_baseline("dtr", Problem(problem, tight(problem, 0.3)), 0.0)
