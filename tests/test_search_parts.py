@@ -1,19 +1,15 @@
-"""What the search relies on: schedules as solutions of the program, and neighbourhoods of one."""
+"""What the search relies on: schedules as solutions of the program."""
 
 from __future__ import annotations
-
-import random
-import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from solver.baselines import keep_everything, page_everything
+from solver.baselines import keep_everything
 from solver.compact import CompactProgram
 from solver.graph import CostedGraph, Op, PageCost, Tensor
 from solver.greedy import greedy_schedule
-from solver.neighbourhoods import Vicinity
 from solver.problem import Problem
 from solver.referee import replay, verify
 from solver.schedule import Budget
@@ -48,19 +44,6 @@ def test_a_schedule_over_budget_is_no_solution() -> None:
     tight = CompactProgram(Problem(graph, Budget(ram_bytes=peak_bytes - 1)))
     assert roomy.values_of(everything) is not None
     assert tight.values_of(everything) is None
-
-
-def test_with_everything_free_the_neighbourhood_holds_the_optimum() -> None:
-    graph = _chain(6)
-    problem = Problem(graph, Budget(ram_bytes=41))
-    vicinity = Vicinity(CompactProgram(problem))
-    steps = page_everything(problem)
-    vicinity.move_to(steps)
-    free = vicinity.stretch(10**6, random.Random(0))
-    assert vicinity.explore(free, "highs", threading.Event())
-    assert vicinity.better is not None
-    found = verify(graph, vicinity.better, problem.budget)
-    assert found.energy_j < verify(graph, steps, problem.budget).energy_j
 
 
 def _chain(length: int) -> CostedGraph:
