@@ -449,6 +449,11 @@ def test_processes_find_what_one_finds_and_end(
     assert {b: s.status for b, s in parallel.items()} == {b: s.status for b, s in serial.items()}
 
 
+def test_ctrl_c_is_for_the_parent_of_the_workers_alone() -> None:
+    with local_pool(1) as pool:
+        assert pool.executor.submit(signal.raise_signal, signal.SIGINT).exception() is None
+
+
 def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     class Doomed(Executor):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -509,11 +514,21 @@ def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
     assert [row.energy_j for row in again.points] == [row.energy_j for row in record.points]
 
 
-def test_points_of_another_graph_of_the_same_name_are_dropped(tmp_path: Path) -> None:
-    kept(tmp_path, training_chain(4, seed=1), "100%,110%")
-    count, record = kept(tmp_path, training_chain(4, seed=2), "100%")
-    assert count == 1
-    assert len(record.points) == 1
+def test_what_is_known_of_another_graph_of_the_same_name_is_dropped(tmp_path: Path) -> None:
+    graph, budget = two_layers(), Budget(ram_bytes=30)
+
+    def left_to_run(sha256: str) -> tuple[list[Any], int]:
+        row = row_of(graph=graph.name, graph_sha256=sha256, method="dtr", ram_bytes=30)
+        record = SweepRecord(points=(row,)).model_dump_json(by_alias=True, exclude_none=True)
+        (tmp_path / "sweep.json").write_text(record)
+        directory = SweepDirectory(tmp_path, SolverOptions(gap=0.01))
+        study = directory.study(Subject(graph, "all"), [], [("dtr", budget)])
+        return list(study.baselines), len(directory.record.points)
+
+    assert left_to_run("0") == ([("dtr", budget)], 0)
+    kept(tmp_path, graph, "120%")
+    (known,) = read_json(tmp_path / "sweep.json", SweepRecord).points
+    assert left_to_run(known.graph_sha256) == ([], 1)
 
 
 def row_of(**fields: Any) -> SweepRow:
