@@ -3,14 +3,17 @@ returns is a schedule."""
 
 from __future__ import annotations
 
+import json
 import math
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import cli
 from solver.baselines import keep_everything
 from solver.baselines.baseline import ladder
 from solver.baselines.checkpointing import articulation_points
@@ -609,3 +612,32 @@ def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) 
         result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
         assert _energy_j(problem, result.steps) == pytest.approx(everything.energy_j)
         assert result.fragmentation == 0
+
+
+# --- on the command line --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_solve_shows_all_baselines_beside_the_schedule(
+    as_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = training_chain(5)
+    given_graph = tmp_path / "graph.json"
+    given_graph.write_text(problem.model_dump_json(by_alias=True, exclude_none=True))
+    argv = ["solve", "--graph", str(given_graph), "--ram-budget", "80%", "--baselines"]
+    argv += ["--out", str(tmp_path / "schedule.json"), *(["--json"] if as_json else [])]
+    assert cli.main(argv) == 0
+    printed = capsys.readouterr().out
+    if not as_json:
+        rows = [line.split()[0] for line in printed.splitlines() if line.strip()]
+        first = rows.index("method")
+        assert rows[first + 2 : first + 2 + len(BASELINES)] == list(BASELINES)
+        return
+    document = json.loads(printed)
+    by_name = {row["name"]: row for row in document["baselines"]}
+    assert list(by_name) == list(BASELINES)
+    assert "energy_j" not in by_name["keep-everything"]
+    assert "over the budget" in by_name["keep-everything"]["note"]
+    # Both are within 0.1 % of the least of their own.
+    assert by_name["remat-only"]["energy_j"] >= document["energy_j"] * 0.999
+    assert by_name["coop"]["fragmentation"] >= 0
