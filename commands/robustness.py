@@ -107,7 +107,8 @@ def summarise_robustness(console: Console, schedule: Schedule) -> None:
     else:
         verdict = "written is the one of least energy; --robust writes the one best on average"
     console.result(
-        f"{verdict}; proven: none needs less than {si(robustness.mean_bound_j, 'J')} on average"
+        f"{verdict}; proven, of the same schedules as above: none needs less than"
+        f" {si(robustness.mean_bound_j, 'J')} on average"
     )
 
 

@@ -24,6 +24,7 @@ import numpy as np
 from solver.cost_draws import CostDraws, FloatArray
 from solver.draw_evaluation import Evaluation
 from solver.options import SolverOptions
+from solver.outcome import ANY_ORDER
 from solver.pools import Pool
 from solver.referee import RefereeError, verify
 from solver.schedule import Schedule
@@ -184,11 +185,12 @@ class DrawSearch:
         row = evaluation.add(found) if found.steps else None
         if row is not None:
             self._take_if_least(row)
-        if found.energy_bound_j is not None and task.kind != "fastest":
+        bound_j = self._bound_j(found)
+        if bound_j is not None and task.kind != "fastest":
             if task.deadline_s is None:
-                evaluation.bounds.prove(task.energy_j, found.energy_bound_j)
+                evaluation.bounds.prove(task.energy_j, bound_j)
             elif isinstance(task.kind, int):
-                evaluation.bounds.prove_draw(task.kind, found.energy_bound_j)
+                evaluation.bounds.prove_draw(task.kind, bound_j)
         if task.kind == "mean" and row is not None:
             self._tighten(task, row)
         if isinstance(task.kind, int):
@@ -196,6 +198,12 @@ class DrawSearch:
             better = (evaluation.best_known_j < best * (1 - self._options.gap)).any()
             new = better or int(self._undecided().sum()) < undecided
             self._fruitless = 0 if new else self._fruitless + 1
+
+    def _bound_j(self, found: Schedule) -> float | None:
+        """What is proven of all schedules that the bound of the assessed one covers."""
+        if found.bound_covers in (ANY_ORDER, self.schedule.bound_covers):
+            return found.energy_bound_j
+        return found.any_order_bound_j
 
     def _take_if_least(self, row: int) -> None:
         """At the stated costs."""

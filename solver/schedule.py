@@ -112,8 +112,9 @@ class Robustness(StrictModel):
     the schedule known that needs the least at the stated costs, ``best_on_average`` the one that
     needs the least on average over the draws, of those that are in time in 95 % of them; it is
     absent where there is none. ``schedule`` says which of the two this document holds.
-    ``mean_bound_j`` is proven: no schedule needs less on average. Searched again were
-    ``solved_draws``, which gave ``schedules`` different ones to choose from."""
+    ``mean_bound_j`` is proven: no schedule needs less on average, of those that ``bound_covers``
+    describes, as with all that is proven here. Searched again were ``solved_draws``, which gave
+    ``schedules`` different ones to choose from."""
 
     draws: Annotated[int, Field(ge=1)]
     seed: int

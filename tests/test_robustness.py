@@ -86,13 +86,14 @@ MAKE_J, MAKE_ENDS_J = 2.0, (1.9, 12.0)
 
 
 def two_to_bring_back() -> CostedGraph:
-    """``first`` and ``second`` are wanted at the end, and ``big`` leaves no room for them in
-    between. Each is made again for what was measured of ``make``, or paged."""
+    """``first`` and ``second`` are wanted before and after ``big``, which leaves no room for them.
+    Each is made again for what was measured of ``make``, or paged."""
     plain = graph(
         [
             op("make-first", "x", "first", energy_j=MAKE_J),
             op("make-second", "x", "second", energy_j=MAKE_J),
-            op("grow", "x", "big"),
+            op("look", "first second", "seen"),
+            op("grow", "seen", "big"),
             op("shrink", "big", "small"),
             op("last", "first second small", "end"),
         ],
@@ -100,6 +101,7 @@ def two_to_bring_back() -> CostedGraph:
             tensor("x", 1, home="ram"),
             tensor("first", 4, page_out=(1.0, 2.0), page_in=(1.0, PAGE_FIRST_J - 2.0)),
             tensor("second", 4, page_out=(1.0, 1.0), page_in=(1.0, PAGE_SECOND_J - 1.0)),
+            tensor("seen", 1),
             tensor("big", 8),
             tensor("small", 1),
             tensor("end", 1),
@@ -138,11 +140,11 @@ def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
 def test_shares_and_regrets_by_pencil_and_paper(swapping: tuple[CostDraws, Assessment]) -> None:
     draws, found = swapping
     make_j = draws.energy_j[:, 0]
-    # Both made once, and three ops of 1 J.
-    best_j = 2 * make_j + 3 + np.minimum(make_j, PAGE_FIRST_J) + np.minimum(make_j, PAGE_SECOND_J)
+    # Both made once, and four ops of 1 J.
+    best_j = 2 * make_j + 4 + np.minimum(make_j, PAGE_FIRST_J) + np.minimum(make_j, PAGE_SECOND_J)
     needed_j = {
-        "least_energy": 4 * make_j + 3,
-        "best_on_average": 3 * make_j + 3 + PAGE_SECOND_J,
+        "least_energy": 4 * make_j + 4,
+        "best_on_average": 3 * make_j + 4 + PAGE_SECOND_J,
     }
     for name, energies_j in needed_j.items():
         figures = getattr(found.robustness, name)
@@ -168,11 +170,11 @@ def test_status_energy_and_bound_of_what_is_offered_are_at_the_stated_costs(
     assert offered is not None
     assert offered.status == "feasible"
     result = verify(two_to_bring_back(), offered.steps, BUDGET)
-    assert offered.energy_j == result.energy_j == pytest.approx(11.5)
+    assert offered.energy_j == result.energy_j == pytest.approx(12.5)
     assert (offered.time_s, offered.peak_bytes) == (result.time_s, result.peak_bytes)
     assert offered.bytes_written_to_storage == result.bytes_written_to_storage == 4
     assert offered.energy_bound_j == pytest.approx(least.energy_j)
-    assert offered.gap == pytest.approx(0.5 / 11.5)
+    assert offered.gap == pytest.approx(0.5 / 12.5)
 
 
 def test_an_interval_of_no_width_leaves_the_best_the_best() -> None:
@@ -208,26 +210,28 @@ def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() ->
     plain = graph(
         [
             op("make", "x", "a", energy_j=1.0),
-            op("grow", "x", "big"),
+            op("look", "a", "seen"),
+            op("grow", "seen", "big"),
             op("shrink", "big", "small"),
             op("last", "a small", "end"),
         ],
         [
             tensor("x", 1, home="ram"),
             tensor("a", 4, page_out=(0.5, 1.0), page_in=(0.5, 1.0)),
+            tensor("seen", 1),
             tensor("big", 8),
             tensor("small", 1),
             tensor("end", 1),
         ],
     )
     problem = with_intervals(plain, time_s={"make": (0.9, 4.0)})
-    # Made twice: 3 s and 2 · make; made once and paged: 4 s and make.
-    budget = Budget(ram_bytes=10, deadline_s=7.6)
-    draws = draw_costs(problem, 40, seed=2)
+    # Made twice: 4 s and 2 · make; made once and paged: 5 s and make.
+    budget = Budget(ram_bytes=10, deadline_s=8.6)
+    draws = draw_costs(problem, 40, seed=3)
     make_s = draws.time_s[:, 0]
-    late = 3 + 2 * make_s > 7.6
+    late = 4 + 2 * make_s > 8.6
     assert 0.05 < late.mean() < 0.5
-    assert (4 + make_s <= 7.6).mean() >= 0.95
+    assert (5 + make_s <= 8.6).mean() >= 0.95
     found = assessed(problem, budget, draws)
     least, average = found.robustness.least_energy, found.robustness.best_on_average
     assert least.in_time is not None
@@ -260,12 +264,14 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
     problem = CostedGraph(
         name="with DMA", ops=plain.ops, tensors=plain.tensors, asynchronous_transfers=True
     )
-    beside = steps("compute make-first; page_out first") + steps("compute make-second")
+    beside = steps("compute make-first; page_out first") + steps(
+        "compute make-second; free x; compute look"
+    )
     schedule = [
         step.model_copy(update={"asynchronous": True}) if isinstance(step, PageOut) else step
         for step in (
             *beside,
-            *steps("free first; page_out second; free second; compute grow; free x"),
+            *steps("free first; page_out second; free second; compute grow; free seen"),
             *steps("compute shrink; free big; page_in first; page_in second; compute last"),
             *steps("free first; free second; free small; free end"),
         )
@@ -287,7 +293,7 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
         )
     )
     expected_s = replay(problem, schedule).time_s
-    assert expected_s < 9.0  # and not the sum, which is 9 s
+    assert expected_s < 10.0  # which is the sum
     assert evaluation.times_s.tolist() == [[expected_s] * 3]
 
 
