@@ -11,10 +11,12 @@ from solver.schedule import Compute, Free, PageIn, PageOut, Step
 
 @dataclass(frozen=True)
 class Change:
-    """``actions`` (computing and paging, in order, without frees) after the change, and about what
-    it costs; whether they are a valid schedule is for the referee to say."""
+    """``actions`` (computing and paging, in order, without frees) after the change, about what it
+    costs, and the bytes that are out of the way for a while; whether the actions are a valid
+    schedule is for the referee to say."""
 
     cost_j: float
+    bytes: int
     actions: tuple[Step, ...]
 
 
@@ -29,11 +31,16 @@ class _Wait:
 
 
 def changes(
-    problem: Problem, steps: Sequence[Step], crowded: Sequence[tuple[int, int]]
+    problem: Problem,
+    steps: Sequence[Step],
+    crowded: Sequence[tuple[int, int]],
+    excess_bytes: int,
 ) -> list[Change]:
     """What can be given up for a while, made later or moved out earlier during any of the stretches
-    of steps (first, end) that are ``crowded``; the cheapest first."""
-    return sorted(_Changes(problem, steps, crowded).all(), key=lambda change: change.cost_j)
+    of steps (first, end) that are ``crowded``; what takes ``excess_bytes`` out of the way or more
+    comes first, the cheapest first."""
+    found = _Changes(problem, steps, crowded).all()
+    return sorted(found, key=lambda change: (change.bytes < excess_bytes, change.cost_j))
 
 
 class _Changes:
@@ -79,23 +86,25 @@ class _Changes:
     def _without(self, wait: _Wait) -> Iterator[Change]:
         """Changes that keep a tensor out of RAM while nothing needs it."""
         problem = self._problem
-        tensor = problem.graph.tensors[wait.tensor]
+        tensor, size_bytes = problem.graph.tensors[wait.tensor], problem.size[wait.tensor]
         earlier = self._actions[: wait.begin + 1]
         waiting = self._actions[wait.begin + 1 : wait.end]
         later = self._actions[wait.end :]
         if later and isinstance(later[0], PageOut):
-            yield Change(0.0, (*earlier, later[0], *waiting, *later[1:]))
+            yield Change(0.0, size_bytes, (*earlier, later[0], *waiting, *later[1:]))
             return
         producer = problem.producer[wait.tensor]
         if producer >= 0 and problem.recomputable[producer]:
             op = problem.graph.ops[producer]
-            yield Change(op.energy_j, (*earlier, *waiting, Compute(op=op.name), *later))
+            again = Compute(op=op.name)
+            yield Change(op.energy_j, size_bytes, (*earlier, *waiting, again, *later))
         if not problem.can_page_in[wait.tensor]:
             return
         assert tensor.page_in is not None
         page_in = PageIn(tensor=tensor.name)
         if problem.starts_in_storage[wait.tensor] or _pages_out(earlier, tensor.name):
-            yield Change(tensor.page_in.energy_j, (*earlier, *waiting, page_in, *later))
+            cost_j = tensor.page_in.energy_j
+            yield Change(cost_j, size_bytes, (*earlier, *waiting, page_in, *later))
         elif problem.can_page_out[wait.tensor]:
             assert tensor.page_out is not None
             cost_j = tensor.page_in.energy_j
@@ -104,7 +113,7 @@ class _Changes:
             else:
                 cost_j += tensor.page_out.energy_j
             page_out = PageOut(tensor=tensor.name)
-            yield Change(cost_j, (*earlier, page_out, *waiting, page_in, *later))
+            yield Change(cost_j, size_bytes, (*earlier, page_out, *waiting, page_in, *later))
 
     def _later(self, index: int) -> Iterator[Change]:
         """What is paged in, or computed again, right before it is first needed."""
@@ -115,7 +124,8 @@ class _Changes:
             other += 1
         if made and other > index + 1:
             rest = (*actions[index + 1 : other], actions[index], *actions[other:])
-            yield Change(0.0, (*actions[:index], *rest))
+            size_bytes = sum(self._problem.size[i] for i in made)
+            yield Change(0.0, size_bytes, (*actions[:index], *rest))
 
     def _needs_and_makes(self, action: Step) -> tuple[set[int], set[int]]:
         """Tensors that an action needs in RAM, and those that it makes resident."""

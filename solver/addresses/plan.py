@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -58,10 +59,12 @@ def plan_addresses(
     covers: Coverage,
     arena_limit_bytes: int,
     deadline: float,
+    like: AddressPlan | None = None,
 ) -> AddressPlan:
     """The plan with the smallest arena found for a valid schedule; ends at once with one of at most
     ``arena_limit_bytes``, or that is proven to be the smallest, at the latest at ``deadline`` (on
-    ``time.monotonic``): first fit in many orders, then CP-SAT. Offsets are multiples of the sizes'
+    ``time.monotonic``): first fit in many orders, then CP-SAT. ``like`` is a plan of a
+    similar schedule to begin with. Offsets are multiples of the sizes'
     greatest common divisor."""
     blocks = blocks_of(graph, steps, covers)
     if not blocks:
@@ -69,7 +72,7 @@ def plan_addresses(
     packing = Packing(spans_of(blocks))
     bound = packing.bound
     target = max(arena_limit_bytes, bound)
-    search = OrderSearch(packing, target)
+    search = OrderSearch(packing, target, None if like is None else _order_like(blocks, like))
     for turn in count():
         search.run(_FIRST_WORK << turn, deadline)
         offsets = search.offsets
@@ -84,6 +87,23 @@ def plan_addresses(
             offsets = exact
             break
     return AddressPlan(blocks, tuple(offsets), packing.arena(offsets), bound)
+
+
+def _order_like(blocks: Sequence[Block], plan: AddressPlan) -> list[int]:
+    """By the offsets of a plan, which first fit in this order gives again; new blocks last."""
+    offset = dict(zip(_names(plan.blocks), plan.offsets, strict=True))
+    place = [offset.get(name, plan.arena_bytes) for name in _names(blocks)]
+    return sorted(range(len(blocks)), key=place.__getitem__)
+
+
+def _names(blocks: Sequence[Block]) -> Iterator[tuple[str | None, int, int]]:
+    """What tells blocks apart in similar schedules too: what they hold first, and the how-manieth
+    of these they are."""
+    found: Counter[tuple[str | None, int]] = Counter()
+    for block in blocks:
+        kind = (block.residencies[0].tensor, block.bytes)
+        found[kind] += 1
+        yield *kind, found[kind]
 
 
 def with_addresses(steps: Sequence[Step], plan: AddressPlan) -> tuple[Step, ...]:

@@ -21,7 +21,7 @@ SolveAgain: TypeAlias = Callable[[int], tuple[Step, ...] | None]
 # Of the time that is left: for the addresses of one schedule, and for changes.
 _PLAN_SHARE = 0.3
 _CHANGES_SHARE = 0.5
-_PLAN_OF_A_CHANGE_S = 0.2
+_PLAN_OF_A_CHANGE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -150,15 +150,16 @@ class _Fitting:
 
     def _best_change(self, current: _Candidate, how: str, until: float) -> _Candidate | None:
         """The first that packs, or that with the smallest arena if it is smaller than now."""
-        problem = self._problem
+        problem, plan = self._problem, current.plan
         best = current
-        for change in changes(problem, current.steps, self._crowded(current.plan)):
+        excess_bytes = plan.arena_bytes - self._limit_bytes
+        for change in changes(problem, current.steps, self._crowded(plan), excess_bytes):
             now = time.monotonic()
             if now > until:
                 break
             try:
                 steps = with_frees(problem.graph, change.actions)
-                found = self._try(steps, how, min(until, now + _PLAN_OF_A_CHANGE_S))
+                found = self._try(steps, how, min(until, now + _PLAN_OF_A_CHANGE_S), plan)
             except RefereeError:  # it does not fit the budget, or breaks what it depends on
                 continue
             if self._fits(found):
@@ -184,10 +185,13 @@ class _Fitting:
                     found.append((other, low))
         return [(block.first, block.end) for block, _ in found]
 
-    def _try(self, steps: tuple[Step, ...], how: str, until: float) -> _Candidate:
+    def _try(
+        self, steps: tuple[Step, ...], how: str, until: float, like: AddressPlan | None = None
+    ) -> _Candidate:
         problem = self._problem
         energy_j = verify(problem.graph, steps, problem.budget).energy_j
-        plan = plan_addresses(problem.graph, steps, problem.budget.covers, self._limit_bytes, until)
+        covers = problem.budget.covers
+        plan = plan_addresses(problem.graph, steps, covers, self._limit_bytes, until, like)
         return _Candidate(steps, plan, energy_j, how)
 
     def _offer(self, found: _Candidate) -> None:

@@ -25,13 +25,15 @@ class _Enough(Exception):
 class OrderSearch:
     """``offsets`` are those of the smallest arena found so far, ``arena_bytes``.
 
-    Begins with orders by size, lifetime, load, area and beginning, and goes on with two
-    neighbourhoods in turn: all blocks that stick out go forward in the order by chance (as in
-    squeaky wheel optimisation, Joslin and Clements, JAIR 1999), and one block of the pile under one
-    that sticks out is moved.
+    Begins with ``first``, if there is one, and orders by size, lifetime, load, area and beginning,
+    and goes on with two neighbourhoods in turn: all blocks that stick out go forward in the order
+    by chance (as in squeaky wheel optimisation, Joslin and Clements, JAIR 1999), and one block of
+    the pile under one that sticks out is moved.
     """
 
-    def __init__(self, packing: Packing, target_bytes: int) -> None:
+    def __init__(
+        self, packing: Packing, target_bytes: int, first: Sequence[int] | None = None
+    ) -> None:
         self._packing = packing
         self._target_bytes = target_bytes
         self._work_of_one = 100 + 4 * len(packing.size) + sum(map(len, packing.neighbours))
@@ -41,8 +43,8 @@ class OrderSearch:
         # Arenas and orders: those to begin with, and what was the best when it was found; the best
         # comes first.
         self._starts: list[tuple[int, list[int]]] = []
-        first = next(_orders(packing))
-        self.offsets = packing.first_fit(first)
+        self._first = list(_orders(packing)) if first is None else [list(first), *_orders(packing)]
+        self.offsets = packing.first_fit(self._first[0])
         self.arena_bytes = packing.arena(self.offsets)
 
     def run(self, work: int, deadline: float) -> None:
@@ -55,7 +57,7 @@ class OrderSearch:
         self._deadline = deadline
         with suppress(_Enough):
             if not self._starts:
-                starts = [(self._place(order)[0], order) for order in _orders(self._packing)]
+                starts = [(self._place(order)[0], order) for order in self._first]
                 self._starts = sorted(starts, key=lambda start: start[0])
             while True:
                 self._promote()
