@@ -27,7 +27,7 @@ from ortools.sat.python import cp_model
 from solver.problem import Problem
 from solver.retention_timeline import BEGIN, Timeline
 
-Minimise: TypeAlias = Literal["energy", "time", "memory"]
+Minimise: TypeAlias = Literal["energy", "time"]
 
 # Costs become multiples of this part of the largest, or of all ops together; and all of them stay
 # below what a solver's integers can add up.
@@ -63,13 +63,10 @@ class Retention:
 
 class RetentionModel:
     """The constraint program of one problem; ``intervals`` is ``C``. Its objective is in multiples
-    of ``unit`` (joules, seconds or bytes) above ``constant``, no cost rounded up, so that a bound
-    on it is one on the problem. With ``memory`` it is what is needed above the budget, up to
-    ``most_bytes``."""
+    of ``unit`` (joules or seconds) above ``constant``, no cost rounded up, so that a bound on it is
+    one on the problem."""
 
-    def __init__(
-        self, problem: Problem, minimise: Minimise, intervals: int, most_bytes: int = 0
-    ) -> None:
+    def __init__(self, problem: Problem, minimise: Minimise, intervals: int) -> None:
         self.problem = problem
         self.timeline = Timeline(problem)
         self.program = cp_model.CpModel()
@@ -93,7 +90,7 @@ class RetentionModel:
                 self._add_reads(k, execution)
                 self._add_footprint(k, execution)
         self._add_services()
-        self._add_budget(minimise, most_bytes)
+        self._add_budget()
         self._add_deadline()
         self._add_objective(minimise)
 
@@ -283,16 +280,13 @@ class RetentionModel:
         surplus = sum(max(0, size[index[read]] - size[index[written]]) for written, read in pairs)
         self._at(execution, execution.present, op.workspace_bytes + surplus)
 
-    def _add_budget(self, minimise: Minimise, most_bytes: int) -> None:
-        demands = [size for _, size in self._tasks]
-        self._grain = math.gcd(*demands) or 1
-        budget = self.problem.budget.ram_bytes // self._grain
-        most = -(-most_bytes // self._grain) if minimise == "memory" else budget
-        self._capacity = self.program.new_int_var(budget, max(budget, most), "")
+    def _add_budget(self) -> None:
+        sizes = [size for _, size in self._tasks]
+        grain = math.gcd(*sizes) or 1
         self.program.add_cumulative(
             [task for task, _ in self._tasks],
-            [size // self._grain for size in demands],
-            self._capacity,
+            [size // grain for size in sizes],
+            self.problem.budget.ram_bytes // grain,
         )
 
     # --- costs --------------------------------------------------------------------------------
@@ -311,10 +305,6 @@ class RetentionModel:
 
     def _add_objective(self, minimise: Minimise) -> None:
         problem = self.problem
-        if minimise == "memory":
-            self.constant, self.unit = 0.0, float(self._grain)
-            self.program.minimize(self._capacity)
-            return
         energy = minimise == "energy"
         self.constant = problem.least_energy_j if energy else problem.least_time_s
         literals = [literal for literal, _, _ in self._costs]

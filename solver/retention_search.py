@@ -2,107 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ortools.sat.python import cp_model
 
 from solver.baselines import keep_everything
 from solver.engine_messages import Bound, Finished
-from solver.problem import Problem
-from solver.referee import RefereeError, replay, verify
 from solver.retention_hints import hint_of, steps_of
 from solver.retention_messages import Found, Task
 from solver.retention_model import RetentionModel
-from solver.schedule import Step
 
-# Full searches, in the order in which threads are given to them; the remaining threads, one at
-# least, improve the best solution by large-neighbourhood search. Linear relaxations of cumulative
-# resources are weak: the searches that do without them make the more progress.
-_SEARCHES = ("quick_restart_no_lp", "no_lp", "max_lp")
+# Full searches, in the order in which threads are given to them; the remaining threads improve the
+# best solution by large-neighbourhood search. The linear relaxation of a cumulative resource is so
+# weak that searches without one get on better.
+_SEARCHES = ("quick_restart_no_lp", "no_lp")
 
 
 class _Listener(cp_model.CpSolverSolutionCallback):
-    """Has each solution made into steps and told; ends the search where ``enough`` says so."""
+    """Has each solution told as steps."""
 
-    def __init__(self, model: RetentionModel, enough: Callable[[tuple[Step, ...]], bool]) -> None:
+    def __init__(self, model: RetentionModel, tell: Callable[[Found], None]) -> None:
         super().__init__()
         self._model = model
-        self._enough = enough
+        self._tell = tell
 
     def on_solution_callback(self) -> None:
-        if self._enough(steps_of(self._model, self.value)):
-            self.stop_search()
+        self._tell(Found(steps_of(self._model, self.value)))
 
 
-def _minimise(
-    model: RetentionModel,
-    start: dict[int, int] | None,
-    threads: int,
-    enough: Callable[[tuple[Step, ...]], bool],
-    on_bound: Callable[[float], None] = lambda _bound: None,
-) -> Finished:
-    for variable, value in (start or {}).items():
+def search(task: Task, tell: Callable[[Found | Bound], None]) -> Finished:
+    """Tells of better and better schedules and bounds until proven.
+
+    Where no start is a solution, the search is guided by keeping everything, which does not fit but
+    recomputes nothing: this finds a first solution much sooner than the paper's first phase, which
+    goes from there to the budget by minimising memory.
+    """
+    model = RetentionModel(task.problem, task.objective, task.intervals)
+    starts = (*task.starts, keep_everything(task.problem.graph))
+    hint = next(filter(None, (hint_of(model, steps) for steps in starts)), {})
+    for variable, value in hint.items():
         model.program.proto.solution_hint.vars.append(variable)
         model.program.proto.solution_hint.values.append(value)
+
+    def tell_bound(bound: float) -> None:
+        tell(Bound(model.constant + bound * model.unit))
+
     solver = cp_model.CpSolver()
-    solver.parameters.num_workers = threads
-    solver.parameters.subsolvers.extend(_SEARCHES[: max(1, threads - 1)])
+    solver.parameters.num_workers = task.threads
+    solver.parameters.subsolvers.extend(_SEARCHES[: max(1, task.threads - 1)])
     solver.parameters.linearization_level = 0
     # It takes longer here than it saves.
     solver.parameters.cp_model_presolve = False
     solver.parameters.catch_sigint_signal = False
-    solver.best_bound_callback = lambda bound: on_bound(model.constant + bound * model.unit)
-    status = solver.solve(model.program, _Listener(model, enough))
+    solver.best_bound_callback = tell_bound
+    status = solver.solve(model.program, _Listener(model, tell))
     if status == cp_model.MODEL_INVALID:
         return Finished("failed", model.program.validate().strip())
     if status == cp_model.INFEASIBLE:
         return Finished("infeasible")
     if status == cp_model.OPTIMAL:
-        on_bound(model.constant + solver.best_objective_bound * model.unit)
+        tell_bound(solver.best_objective_bound)
         return Finished("optimal")
     return Finished("stopped")
-
-
-def search(task: Task, tell: Callable[[Found | Bound], None]) -> Finished:
-    """Tells of better and better schedules and bounds until proven."""
-    model = RetentionModel(task.problem, task.objective, task.intervals)
-    start = next(filter(None, (hint_of(model, steps) for steps in task.starts)), None)
-    if start is None:
-        fitting = _fit(task)
-        if isinstance(fitting, Finished):
-            return fitting
-        tell(Found(fitting))
-        start = hint_of(model, fitting)
-
-    def found(steps: tuple[Step, ...]) -> bool:
-        tell(Found(steps))
-        return False
-
-    return _minimise(model, start, task.threads, found, lambda bound: tell(Bound(bound)))
-
-
-def _fit(task: Task) -> tuple[Step, ...] | Finished:
-    """The paper's first phase: from keeping everything to a schedule within the budget."""
-    graph, budget = task.problem.graph, task.problem.budget
-    everything = keep_everything(graph)
-    peak_bytes = replay(graph, everything, budget.covers).peak_bytes
-    model = RetentionModel(task.problem, "memory", task.intervals, most_bytes=peak_bytes)
-    fitting: list[tuple[Step, ...]] = []
-
-    def found(steps: tuple[Step, ...]) -> bool:
-        if _fits(task.problem, steps):
-            fitting.append(steps)
-        return bool(fitting)
-
-    finished = _minimise(model, hint_of(model, everything), task.threads, found)
-    if fitting:
-        return fitting[0]
-    return Finished("infeasible") if finished.outcome == "optimal" else finished
-
-
-def _fits(problem: Problem, steps: Sequence[Step]) -> bool:
-    try:
-        verify(problem.graph, steps, problem.budget)
-    except RefereeError:
-        return False
-    return True
