@@ -23,9 +23,10 @@ from solver.referee import RefereeError, verify
 from solver.schedule import Compute, PageIn, PageOut, Step
 
 # Work is counted in costs of recomputation looked at and in steps, so that what comes out does not
-# depend on how fast the computer is. A million is about three seconds.
-_MOST_WORK = 1_000_000
-_MOST_WORK_PER_RUN = 200_000
+# depend on how fast the computer is. A million is about a second. Chains grow with the graph.
+_MOST_WORK_PER_RUN, _MOST_WORK_PER_RUN_AND_OP = 200_000, 1_000
+# How many runs of the longest kind all runs together may take, and the first few.
+_RUNS, _FIRST_RUNS = 5, 2
 _MOST_PERTURBED_RUNS = 300
 # Longer chains of recomputation are not considered.
 _LONGEST_CHAIN = 100
@@ -47,14 +48,17 @@ class _Rule:
     reluctance: tuple[float, ...]
 
 
-def greedy_schedule(problem: Problem) -> tuple[Step, ...] | None:
-    """The best schedule within the budget that the rule finds, or None if it finds none."""
+def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Step, ...] | None:
+    """The best schedule within the budget that the rule finds, or None if it finds none. Not
+    ``thorough``: of the first few runs that find any."""
     best: tuple[float, tuple[Step, ...], _Rule] | None = None
-    work_left = _MOST_WORK
+    op_count = len(problem.graph.ops)
+    most_per_run = max(_MOST_WORK_PER_RUN, _MOST_WORK_PER_RUN_AND_OP * op_count)
+    work_left = (_RUNS if thorough else _FIRST_RUNS) * most_per_run
 
     def attempt(rule: _Rule) -> None:
         nonlocal best, work_left
-        run = _Run(problem, rule, min(work_left, _MOST_WORK_PER_RUN))
+        run = _Run(problem, rule, min(work_left, most_per_run))
         try:
             actions = _pages_out_early(problem, _needed(problem, run.actions()))
             steps = with_frees(problem.graph, actions)
@@ -66,8 +70,11 @@ def greedy_schedule(problem: Problem) -> tuple[Step, ...] | None:
         if best is None or energy_j < best[0]:
             best = (energy_j, steps, rule)
 
-    for rule in _rules(problem):
-        attempt(rule)
+    for paging, rematerialization in _freedoms(problem):
+        for rule in _rules(problem, paging, rematerialization):
+            attempt(rule)
+        if best is not None and not thorough:
+            return best[1]
     if best is None:
         return None
     chance = random.Random(0)  # noqa: S311
@@ -78,21 +85,22 @@ def greedy_schedule(problem: Problem) -> tuple[Step, ...] | None:
     return best[1]
 
 
-def _rules(problem: Problem) -> Iterator[_Rule]:
+def _freedoms(problem: Problem) -> Iterator[tuple[bool, bool]]:
+    """Whether to page by choice and whether to recompute: all that is allowed, then less."""
+    for paging in sorted({problem.budget.paging, False}, reverse=True):
+        for rematerialization in sorted({problem.budget.rematerialization, False}, reverse=True):
+            yield paging, rematerialization
+
+
+def _rules(problem: Problem, paging: bool, rematerialization: bool) -> Iterator[_Rule]:
     worths = [0.0]
     if problem.budget.deadline_s is not None and problem.least_time_s > 0:
         mean_power_w = problem.least_energy_j / problem.least_time_s
         worths += [mean_power_w, 10 * mean_power_w]
     neutral = (1.0,) * len(problem.graph.tensors)
-    kinds = [
-        (paging, remat)
-        for paging in {problem.budget.paging, False}
-        for remat in {problem.budget.rematerialization, False}
-    ]
     for worth in worths:
-        for paging, remat in kinds:
-            for exponent in (1.0, 0.5, 0.0):
-                yield _Rule(paging, remat, exponent, worth, neutral)
+        for exponent in (1.0, 0.5, 0.0):
+            yield _Rule(paging, rematerialization, exponent, worth, neutral)
 
 
 def _perturbed(rule: _Rule, chance: random.Random) -> _Rule:
