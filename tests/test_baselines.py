@@ -84,7 +84,7 @@ def _recomputed(problem: CostedGraph, steps: tuple[Step, ...] | None) -> list[st
 
 
 @given(problem_and_budget=two_pass_problems())
-@_examples(60)
+@_examples(35)
 @pytest.mark.parametrize("name", _WITHOUT_ENGINE)
 def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
     name: str, problem_and_budget: tuple[CostedGraph, Budget]
@@ -228,9 +228,9 @@ def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length
 
 
 def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
-    problem = _chain(36)
+    problem = _chain(25)
     peaks, energies_j = [], []
-    for ram_bytes in (80, 100, 150, 250):
+    for ram_bytes in (60, 75, 100, 180):
         budget = Budget(ram_bytes=ram_bytes)
         steps = run_baseline("chen-sqrt-n", Problem(problem, budget), _LIMIT_S).steps
         played = verify(problem, steps or (), budget)
@@ -604,7 +604,7 @@ def test_baselines_are_listed_in_the_order_that_papers_have_them_in() -> None:
 
 
 @given(problem=small_graphs())
-@_examples(60)
+@_examples(35)
 def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) -> None:
     everything = replay(problem, keep_everything(problem))
     budget = Budget(ram_bytes=20 * everything.peak_bytes + 100)

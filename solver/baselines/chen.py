@@ -16,7 +16,7 @@ from solver.problem import Problem
 from solver.schedule import Step
 
 # How many numbers of segments, and how many budgets of the greedy rule, are tried.
-_MOST_TRIED = 24
+_MOST_TRIED = 40
 
 
 def chen(problem: Problem, time_limit_s: float) -> BaselineResult:
