@@ -84,6 +84,8 @@ class Search:
     _plain: tuple[Step, ...] | None = None
     _rank: tuple[float, int] | None = None
     _exact: bool = True
+    # What is left of an inexact program has nothing better.
+    _is_spent: bool = False
     _started: float = field(default_factory=time.monotonic)
 
     def offer(self, steps: tuple[Step, ...]) -> Replay:
@@ -148,7 +150,7 @@ class Search:
 
     def _search(self, formulation: Formulation, deadline: float) -> Ending:
         self.restrictions = formulation.restrictions
-        self._exact = True
+        self._exact, self._is_spent = True, False
         try:
             if not self._cut_relaxation(formulation, deadline):
                 return "infeasible"
@@ -159,7 +161,7 @@ class Search:
                     break
                 if finished.outcome == "infeasible" and self._exact:
                     return "infeasible"
-                if time.monotonic() >= deadline:
+                if self._is_spent or time.monotonic() >= deadline:
                     return "stopped"
                 if wrong is not None:
                     self._rule_out(formulation, wrong)
@@ -171,11 +173,12 @@ class Search:
 
     @property
     def proven(self) -> bool:
-        if self.value is None or self.bound is None:
+        return self.bound is not None and self._is_within_gap(self.bound)
+
+    def _is_within_gap(self, bound: float) -> bool:
+        if self.value is None:
             return False
-        return self.value - self.bound <= self.options.gap * abs(self.value) + 1e-12 * abs(
-            self.value
-        )
+        return self.value - bound <= (self.options.gap + 1e-12) * abs(self.value)
 
     def _cut_relaxation(self, formulation: Formulation, deadline: float) -> bool:
         """Add the memory rows that the relaxation without integrality violates, until there are
@@ -227,7 +230,11 @@ class Search:
                     case Finished():
                         finished = said
                 self.report()
-                if self.proven or (wrong is not None and time.monotonic() > patience):
+                if (
+                    self.proven
+                    or self._is_spent
+                    or (wrong is not None and time.monotonic() > patience)
+                ):
                     break
         return wrong, finished
 
@@ -278,8 +285,11 @@ class Search:
             yield said
 
     def _raise_bound(self, formulation: Formulation, objective: float) -> None:
+        bound = formulation.bound(objective)
         if self._exact:
-            self.bound = max(self.bound or 0.0, formulation.bound(objective))
+            self.bound = max(self.bound or 0.0, bound)
+        elif self._is_within_gap(bound):
+            self._is_spent = True
 
     def report(self) -> None:
         """Say where the search stands."""
