@@ -203,8 +203,12 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
     bound = schedule.energy_bound_j or 0.0
     console.result(
         f"proven: no schedule needs less than {si(bound, 'J')}, so this one is within"
-        f" {100 * (schedule.gap or 0.0):.3f} % of the least, among schedules in which"
-        f" {'; '.join(schedule.restrictions)}"
+        f" {100 * (schedule.gap or 0.0):.3f} % of the least"
+        + (
+            f", among schedules in which {'; '.join(schedule.restrictions)}"
+            if schedule.restrictions
+            else ", in whatever order"
+        )
     )
 
 
