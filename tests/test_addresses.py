@@ -17,7 +17,7 @@ from plots.arena import arena
 from solver.addresses.packing import Packing
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
-from solver.addresses.residencies import Span, blocks_of
+from solver.addresses.residencies import Span, blocks_of, spans_of
 from solver.baselines import keep_everything, page_everything
 from solver.graph import CostedGraph
 from solver.greedy import greedy_schedule
@@ -178,6 +178,9 @@ def test_a_block_written_over_in_place_takes_what_is_there_at_the_time(
         10 - after,
     ]
     assert plan.arena_bytes == plan.bound_bytes == replay(problem, schedule).peak_bytes == 10
+    # First fit alone sees it: the others stand on what is there of the block in their time.
+    packing = Packing(spans_of(blocks_of(problem, schedule, "all")))
+    assert packing.first_fit([1, 0, 2]) == [before, 0, after]
 
 
 def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> None:
@@ -188,6 +191,13 @@ def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> No
     assert max(packing.load) == 10
     assert packing.bound == 18
     assert packing.arena(packing.first_fit([0, 1])) == 18
+
+
+def test_two_blocks_that_change_meet_at_what_they_take_while_together() -> None:
+    packing = Packing([(Span(0, 1, 1), Span(1, 2, 9)), (Span(1, 2, 1), Span(2, 3, 9))])
+    assert packing.bound == 10
+    assert packing.first_fit([1, 0]) == [1, 0]
+    assert packing.first_fit([0, 1]) == [0, 9]
 
 
 # --- the referee of addresses ---------------------------------------------------------------------
