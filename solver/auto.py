@@ -80,6 +80,7 @@ class AutomaticSearch:
 
     def _run(self, annealing: ExitStack) -> Ending:
         self._search.offer_if_valid(page_everything(self._problem))
+        self._search.offer_if_valid(greedy_schedule(self._problem, thorough=False) or ())
         try:
             self._begin_annealing(annealing)
         except NoCompilerError as error:
