@@ -129,6 +129,63 @@ def _without_transfer_times(problem: CostedGraph) -> CostedGraph:
     return CostedGraph(name=problem.name, ops=problem.ops, tensors=tensors)
 
 
+@both
+def test_what_was_written_over_is_not_there_to_recompute_from(
+    formulation: FormulationName,
+) -> None:
+    """``r`` has no room beside ``big``, and what it was made from in place is gone: 11 J for both
+    again, though there would have been room for ``a``."""
+    problem = graph(
+        [
+            op("conv", "x", "a", energy_j=10.0),
+            op("relu", "a", "r", in_place={"r": "a"}),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("last", "r small", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 1),
+            tensor("r", 6),
+            tensor("big", 8),
+            tensor("small", 1),
+            tensor("end", 1),
+        ],
+    )
+    schedule = solve_graph(problem, Budget(ram_bytes=11), _options(formulation))
+    assert schedule.energy_j == pytest.approx(14.0 + 11.0)
+
+
+@both
+def test_what_is_paged_in_takes_room_from_the_first_op_that_reads_it(
+    formulation: FormulationName,
+) -> None:
+    """There is room for ``i`` when ``last`` reads it, but not when ``derive`` is done again for the
+    same ``last``; with a byte more ``p`` can stay, and nothing has to be done again."""
+    problem = graph(
+        [
+            op("make", "x", "i", recomputable=False),
+            op("derive", "i", "p", workspace_bytes=4),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("hold", "small", "z", recomputable=False),
+            op("last", "i p z", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("i", 4, page_out=(1.0, 1.0), page_in=(1.0, 1.0)),
+            tensor("p", 1),
+            tensor("big", 11),
+            tensor("small", 1),
+            tensor("z", 4),
+            tensor("end", 1),
+        ],
+    )
+    schedule = solve_graph(problem, Budget(ram_bytes=12), _options(formulation))
+    assert schedule.status == "infeasible"
+    assert schedule.smallest_ram_bytes == 13
+
+
 # --- its columns ----------------------------------------------------------------------------------
 
 
