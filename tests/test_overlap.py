@@ -266,6 +266,43 @@ def test_page_ins_come_in_time_where_ram_has_room() -> None:
     assert _overlapped(problem, plain, 8).time_s == 16.0  # one byte too few for two of them
 
 
+def test_only_the_page_out_whose_bytes_are_needed_is_waited_for() -> None:
+    problem = _with_dma(
+        graph(
+            [
+                op("make_a", "", "a"),
+                op("work", "", "u", time_s=2.0),
+                op("make_b", "u", "b"),
+                op("crowd", "u", "v", time_s=2.0, workspace_bytes=8),
+                op("use", "a b v", "w"),
+            ],
+            [tensor(n, 4, page_out=(2.0, 1.0), page_in=(1.0, 1.0)) for n in "ab"]
+            + [tensor(n, 1) for n in "uvw"],
+        )
+    )
+    plain = steps(
+        "compute make_a; page_out a; free a; compute work; compute make_b; page_out b; free b;"
+        "compute crowd; free u; page_in a; page_in b; compute use; free w; free a; free b; free v"
+    )
+    assert replay(problem, plain).time_s == 13.0
+    # a leaves beside `work`; b has no room beside `crowd`, nor have a and b when they come back.
+    assert _overlapped(problem, plain, 13).time_s == 11.0
+
+
+def test_only_the_page_in_that_has_room_comes_early() -> None:
+    sizes = {"a": 4, "b": 4, "c": 6, "d": 4}
+    problem = _with_dma(
+        graph(
+            [op(f"use_{n}", n, f"{n}1", time_s=2.0) for n in sizes],
+            [tensor(n, s, home="storage", page_in=(2.0, 1.0)) for n, s in sizes.items()]
+            + [tensor(f"{n}1", 1) for n in sizes],
+        )
+    )
+    plain = steps(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in sizes))
+    assert replay(problem, plain).time_s == 16.0
+    assert _overlapped(problem, plain, 10).time_s == 14.0  # b beside `use_a`
+
+
 def test_without_dma_and_without_transfers_a_schedule_stays_as_it_is() -> None:
     budget = Budget(ram_bytes=25)
     paged = steps(
