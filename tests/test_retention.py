@@ -194,6 +194,55 @@ def test_an_op_is_computed_as_often_as_intervals_allow() -> None:
     assert _search(problem, budget, 3).values[-1] == 9.0
 
 
+def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
+    """``v`` and ``a`` both come of ``u``; each is wanted again after something large, and ``v`` is
+    written over ``u``."""
+    problem = graph(
+        [
+            op("make", "x", "u"),
+            op("branch", "u", "a"),
+            op("over", "u", "v", in_place={"v": "u"}),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("use v", "v small", "used"),
+            op("grow2", "used", "big2"),
+            op("shrink2", "big2", "small2"),
+            op("use a", "a small2", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            *(tensor(name, 4) for name in ("u", "a", "v")),
+            *(tensor(name, 8) for name in ("big", "big2")),
+            *(tensor(name, 1) for name in ("small", "used", "small2", "end")),
+        ],
+    )
+    budget = Budget(ram_bytes=10)
+    assert _search(problem, budget, 2).outcome == "infeasible"
+    # Three times "make", twice "branch" and "over".
+    assert _search(problem, budget, 3).values[-1] == 13.0
+
+
+def test_what_is_made_again_without_being_needed_takes_its_bytes() -> None:
+    problem = graph(
+        [
+            op("make", "x", "a waste"),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("last", "a small", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 4),
+            tensor("waste", 6),
+            tensor("big", 9),
+            tensor("small", 2),
+            tensor("end", 1),
+        ],
+    )
+    assert _search(problem, Budget(ram_bytes=13)).values[-1] == 5.0
+    assert _search(problem, Budget(ram_bytes=12)).outcome == "infeasible"
+
+
 def test_the_deadline_decides_between_recomputing_and_paging() -> None:
     problem = graph(
         [
