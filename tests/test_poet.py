@@ -28,7 +28,6 @@ from tests.graph_examples import (
     tensor,
     tight,
     training_chain,
-    two_layers,
     unconstrained_peak,
 )
 from tests.graph_strategies import (
@@ -168,7 +167,7 @@ def test_what_is_paged_in_takes_room_from_the_first_op_that_reads_it(
             op("derive", "i", "p", workspace_bytes=4),
             op("grow", "x", "big"),
             op("shrink", "big", "small"),
-            op("hold", "small", "z", recomputable=False),
+            op("hold", "small", "z", workspace_bytes=7, recomputable=False),
             op("last", "i p z", "end"),
         ],
         [
@@ -341,19 +340,19 @@ def test_it_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
 # --- the command line -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("asked", "said"), [("poet", "poet"), ("auto", "compact")])
+@both
 def test_the_schedule_says_which_program_it_is_from(
-    asked: str,
-    said: str,
+    formulation: FormulationName,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "graph.json"
-    file.write_text(two_layers().model_dump_json(by_alias=True, exclude_none=True))
-    options = ["--formulation", asked, "--instantaneous-paging", "--deadline", "2x", "--json"]
-    assert cli.main(["solve", "--graph", str(file), "--ram-budget", "25", *options]) == 0
+    file.write_text(_must_page().model_dump_json(by_alias=True, exclude_none=True))
+    options = ["--formulation", formulation, "--instantaneous-paging", "--deadline", "1x", "--json"]
+    assert cli.main(["solve", "--graph", str(file), "--ram-budget", "10", *options]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["solver"]["formulation"] == said
+    assert document["solver"]["formulation"] == formulation
     assert document["budget"]["instantaneous_paging"] is True
+    assert document["time_s"] > document["budget"]["deadline_s"]
