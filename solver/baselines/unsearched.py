@@ -47,7 +47,9 @@ def page_everything(problem: Problem) -> tuple[Step, ...]:
     actions: list[Step] = []
 
     def has_further_use(i: int, after: int) -> bool:
-        return tensors[i].persist is not None or any(j > after for j in problem.readers[i])
+        if tensors[i].persist == "ram" or any(j > after for j in problem.readers[i]):
+            return True
+        return tensors[i].persist == "storage" and i not in stored
 
     def put_away(after: int, keep: set[int]) -> None:
         for i in sorted(resident - keep):
@@ -71,6 +73,10 @@ def page_everything(problem: Problem) -> tuple[Step, ...]:
         actions.append(Compute(op=op.name))
         resident.update(problem.writes[k])
         resident.difference_update(problem.consumes[k])
+        for i in problem.writes[k]:
+            if tensors[i].persist == "storage":
+                actions.append(PageOut(tensor=tensors[i].name))
+                stored.add(i)
     for i, tensor in enumerate(tensors):
         if tensor.persist == "ram":
             bring(i)
