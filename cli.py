@@ -177,6 +177,12 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--formulation", choices=("auto", "compact", "poet", "retention"), default="auto"
     )
+    parser.add_argument(
+        "--order",
+        choices=("auto", "given", "free"),
+        default="auto",
+        help="whether ops may change places: where that pays (auto), never, or always searched",
+    )
     parser.add_argument("--engine", choices=("highs", "cbc", "gurobi"), default="highs")
     parser.add_argument(
         "--instantaneous-paging",

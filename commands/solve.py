@@ -53,6 +53,7 @@ def solve(arguments: Namespace, console: Console) -> int:
     )
     options = SolverOptions(
         formulation=arguments.formulation,
+        order=arguments.order,
         engine=arguments.engine,
         gap=arguments.gap,
         threads=arguments.threads,
@@ -159,6 +160,8 @@ def _summarise(console: Console, schedule: Schedule, kept: Replay, graph: Costed
         f"{solver.formulation}, {solver.version}: {solver.seconds:.1f} s, of which"
         f" {solver.build_seconds:.2f} s to build the program; {solver.rounds} rounds"
     )
+    for choice in schedule.chosen:
+        console.result(f"chosen: {choice}")
     for note in schedule.notes:
         console.result(f"note: {note}")
 
@@ -210,6 +213,8 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
             else ", in whatever order"
         )
     )
+    if schedule.restrictions and schedule.any_order_bound_j is not None:
+        console.result(f"proven for whatever order: {si(schedule.any_order_bound_j, 'J')} at least")
 
 
 def _tell_arena(console: Console, schedule: Schedule) -> None:

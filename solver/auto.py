@@ -31,14 +31,14 @@ from solver.search import Ending, Progress, Search
 
 # The compact program grows with the square of the number of ops.
 _MOST_COMPACT_OPS = 600
-# Annealing alone is given up after this long, and this share of its time, without a gain.
-_PATIENCE_S, _PATIENCE_SHARE = 6.0, 0.3
+# Annealing alone is given up after so many seconds an op, at most so many, or this share of its
+# time, without a gain.
+_PATIENCE_S_PER_OP, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 6.0, 0.3
 # Of the time that there is, for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
-_POLL_S = 0.1
+_POLL_S = 0.05
 # The crossing program is solved to this share of the asked gap.
 _CROSSING_GAP = 0.25
-_AFTER_SKETCH_S = 6.0
 
 
 class AutomaticSearch:
@@ -102,14 +102,15 @@ class AutomaticSearch:
     # --- schedules ------------------------------------------------------------------------------
 
     def _begin_annealing(self, annealing: ExitStack) -> None:
-        start = self._search.steps or keep_everything(self._problem.graph)
         annealer = Annealer(
             self._problem,
-            start,
+            keep_everything(self._problem.graph),
             free_order=self._options.order != "given",
             transfer_share=self._transfer_share,
             seed=1 + len(self._annealers),
         )
+        if self._search.steps is not None:
+            annealer.offer(self._search.steps)
         self._annealers.append(annealing.enter_context(annealer))
 
     @property
@@ -144,12 +145,16 @@ class AutomaticSearch:
         """Until then, or until nothing has been gained for long."""
         began = gained = time.monotonic()
         while self._annealers and (now := time.monotonic()) < until and not self._search.proven:
-            if now - gained > max(_PATIENCE_S, _PATIENCE_SHARE * (now - began)):
+            if now - gained > max(self._patience_s, _PATIENCE_SHARE * (now - began)):
                 break
             time.sleep(_POLL_S)
             if self._take():
                 gained = time.monotonic()
             self._search.report()
+
+    @property
+    def _patience_s(self) -> float:
+        return min(_MOST_PATIENCE_S, _PATIENCE_S_PER_OP * len(self._problem.graph.ops))
 
     # --- bounds ---------------------------------------------------------------------------------
 
@@ -181,7 +186,7 @@ class AutomaticSearch:
             f" {time.monotonic() - began:.1f} s"
         )
         # What annealing makes of the last sketch is worth waiting for.
-        self._anneal_on(min(self._deadline, time.monotonic() + _AFTER_SKETCH_S))
+        self._anneal_on(min(self._deadline, time.monotonic() + 2 * self._patience_s))
         return "proven"
 
     def _raise_bound(self, bound_j: float, kept: OrderKept) -> None:

@@ -102,10 +102,13 @@ def _run(search: Search, deadline: float) -> Ending:
 
 def _annealing(search: Search, beside: ExitStack) -> Annealer | None:
     assert search.steps is not None
+    start = keep_everything(search.problem.graph)
     try:
-        return beside.enter_context(Annealer(search.problem, search.steps, free_order=False))
+        annealer = beside.enter_context(Annealer(search.problem, start, free_order=False))
     except NoCompilerError:
         return None  # it only helps
+    annealer.offer(search.steps)
+    return annealer
 
 
 def _may_be_late(problem: Problem) -> bool:

@@ -18,7 +18,7 @@ from solver.problem import Problem
 from solver.schedule import Step
 
 # How long the C library runs before it is asked whether to stop.
-_SLICE_S = 0.2
+_SLICE_S = 0.1
 # Rounds of annealing take this long at first, and at most.
 _FIRST_ROUND_S, _LONGEST_ROUND_S = 0.6, 20.0
 
@@ -37,11 +37,10 @@ class _Round:
 # Near the best schedule, farther from it, and from the beginning as if nothing were known.
 _ROUNDS = (
     _Round(0.1, 0.001, free_order=False, from_start=False, weight=1),
-    _Round(0.15, 0.0015, free_order=False, from_start=True, weight=2),
-    _Round(10.0, 0.05, free_order=True, from_start=True, weight=2),
+    _Round(0.3, 0.003, free_order=False, from_start=True, weight=4),
+    _Round(10.0, 0.05, free_order=True, from_start=True, weight=4),
     _Round(0.1, 0.001, free_order=True, from_start=False, weight=1),
-    _Round(1.0, 0.01, free_order=False, from_start=False, weight=1),
-    _Round(1.0, 0.01, free_order=True, from_start=False, weight=1),
+    _Round(1.0, 0.01, free_order=True, from_start=False, weight=2),
 )
 _NEAR = _ROUNDS[0]
 
@@ -136,7 +135,7 @@ class Annealer:
         for number in itertools.count():
             common_s = min(_LONGEST_ROUND_S, _FIRST_ROUND_S * 1.5**number)
             for kind in _ROUNDS:
-                if self._free_order or not (kind.free_order and not kind.from_start):
+                if self._free_order or not kind.free_order:
                     yield kind, kind.weight * common_s
 
     def _round(self, kind: _Round, start: EventArray, duration_s: float) -> None:
