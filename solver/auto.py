@@ -76,7 +76,7 @@ class AutomaticSearch:
             try:
                 return self._outcome(self._run(annealing))
             except KeyboardInterrupt:
-                return self._outcome("stopped")
+                return self._outcome("interrupted")
 
     def _run(self, annealing: ExitStack) -> Ending:
         self._search.offer_if_valid(page_everything(self._problem))
@@ -236,7 +236,7 @@ class AutomaticSearch:
                 self._search.offer_if_valid(compact.steps)
             steps = self._search.steps
             in_its_order = steps is None or _in_order(steps, compact.problem.graph)
-            if ending == "stopped" or in_its_order or self._search.proven:
+            if ending in ("stopped", "interrupted") or in_its_order or self._search.proven:
                 return ending
 
     # --- what came out --------------------------------------------------------------------------

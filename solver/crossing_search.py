@@ -61,6 +61,9 @@ class CrossingSearch:
         """
         crossing = self.crossing
         values: Sequence[float] = [0.0] * len(crossing.program.cost)
+        if not crossing.tightest(values):
+            yield Proven(crossing.bound_j(0.0))
+            return
         with Engine(self._engine) as engine:
             for _ in range(_MOST_RELAXATIONS):
                 tight = crossing.tightest(values)

@@ -56,10 +56,10 @@ def search_by_name(
     ending: Ending = "infeasible"
     if not search.proven and not problem.is_hopeless:
         search.offer_if_valid(greedy_schedule(problem) or page_everything(problem))
-        ending = _run(search, deadline)
-    notes = (
-        (_LATE,) if search.steps is None and ending == "stopped" and _may_be_late(problem) else ()
-    )
+        try:
+            ending = _run(search, deadline)
+        except KeyboardInterrupt:
+            ending = "interrupted"
     is_late = search.steps is None and ending == "stopped" and _may_be_late(problem)
     bound_j = search.bound or least_j
     is_trivial = bound_j <= least_j

@@ -91,7 +91,7 @@ def solve_retention(
                 if standing.proven:
                     return "proven"
     except KeyboardInterrupt:
-        pass
+        return "interrupted"
     return "stopped"
 
 

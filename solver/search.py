@@ -22,7 +22,7 @@ from solver.referee import Late, RefereeError, Replay, replay, verify
 from solver.schedule import PageIn, PageOut, Step
 
 Objective: TypeAlias = Literal["energy", "time", "memory"]
-Ending: TypeAlias = Literal["proven", "infeasible", "stopped"]
+Ending: TypeAlias = Literal["proven", "infeasible", "stopped", "interrupted"]
 # The program of a problem and an objective; simplified, if it knows how to be, where so asked.
 Build: TypeAlias = Callable[[Problem, Objective, bool], Formulation]
 
@@ -168,7 +168,7 @@ class Search:
                 elif not self._expect_less(formulation):
                     return "stopped"
         except KeyboardInterrupt:
-            return "stopped"
+            return "interrupted"
         return "proven"
 
     @property

@@ -43,7 +43,7 @@ def solve_graph(
     packed = pack(
         problem,
         outcome.steps,
-        0.0 if outcome.ending == "stopped" and time.monotonic() < deadline else limit_s,
+        0.0 if outcome.ending == "interrupted" else limit_s,
         options.gap * outcome.energy_j,
         lambda smaller, until: _search(smaller, options, _unseen, (), until).steps,
     )
