@@ -424,5 +424,5 @@ def test_ctrl_c_ends_the_search_and_its_process() -> None:
         finally:
             process.kill()
     assert process.returncode == 0
-    assert output.splitlines()[-1] == "stopped"
+    assert output.splitlines()[-1] == "interrupted"
     assert not marked(mark)
