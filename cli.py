@@ -189,6 +189,11 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="transfers count no time against the deadline, as POET counts",
     )
+    parser.add_argument(
+        "--no-addresses",
+        action="store_true",
+        help="count RAM as a sum of bytes, as published methods do: the schedule may not pack",
+    )
     parser.add_argument("--no-paging", action="store_true", help="recompute only")
     parser.add_argument("--no-remat", action="store_true", help="page only")
     parser.add_argument(

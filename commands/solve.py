@@ -58,6 +58,7 @@ def solve(arguments: Namespace, console: Console) -> int:
         gap=arguments.gap,
         threads=arguments.threads,
         time_limit_s=arguments.time_limit,
+        addresses=not arguments.no_addresses,
     )
     draws = draws_asked_for(arguments, graph)
     with _Status(console) as status:

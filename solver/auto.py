@@ -254,7 +254,9 @@ class AutomaticSearch:
         ):
             bound_j, covers, restrictions = compact.bound or 0.0, COVERS, compact.restrictions
             search.bound = bound_j
-        formulation = "crossing" if crossing else "none"
+        engine = (compact.engine_version if compact else "") or (
+            crossing.engine_version if crossing else ""
+        )
         return Outcome(
             ending="proven" if search.proven else ending,
             steps=search.steps,
@@ -264,9 +266,9 @@ class AutomaticSearch:
             covers=covers,
             restrictions=restrictions,
             chosen=tuple(self._chosen),
-            formulation="compact" if compact else formulation,
-            engine=self._options.engine,
-            version=f"{crossing.engine_version}, {python_mip()}" if crossing else "",
+            formulation="compact" if compact else "crossing" if crossing else "none",
+            engine=self._options.engine if engine else "annealing",
+            version=f"{engine}, {python_mip()}" if engine else "no engine" if crossing else "",
             rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
             build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
         )

@@ -15,7 +15,8 @@ Order: TypeAlias = Literal["auto", "given", "free"]
 class SolverOptions:
     """``gap`` is relative to the schedule's energy; ``time_limit_s`` is wall time, or None.
     ``order`` says whether first executions keep the graph's order; ``auto`` searches other orders
-    where that pays."""
+    where that pays. Without ``addresses`` RAM is a sum of bytes, as the published methods have it:
+    such a schedule may not fit into the budget for fragmentation."""
 
     formulation: FormulationName = "auto"
     order: Order = "auto"
@@ -23,3 +24,4 @@ class SolverOptions:
     gap: float = 0.001
     threads: int = 2
     time_limit_s: float | None = None
+    addresses: bool = True

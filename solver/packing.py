@@ -3,52 +3,70 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
+from solver.annealing import Annealer, NoCompilerError
 from solver.greedy import greedy_schedule
+from solver.options import SolverOptions
 from solver.overlap import overlap_transfers
 from solver.problem import Problem
 from solver.referee import replay, verify
 from solver.referee_addresses import verify_addresses
 from solver.schedule import Step
 
-_LEAST_S, _MOST_S = 5.0, 60.0
+_LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
 # Of the budget, what the rule may fill where nothing else packs; how long its addresses are sought.
 _SHARES_BY_RULE = (1.0, 0.98, 0.95, 0.9, 0.8)
 _BY_RULE_S = 2.0
-
-# The best schedule of a problem until a time on ``time.monotonic``.
-SolveUntil = Callable[[Problem, float], tuple[Step, ...] | None]
+# How long annealing gets for one smaller budget.
+_ANNEALING_S_PER_OP, _MOST_ANNEALING_S, _POLL_S = 0.01, 5.0, 0.05
 
 
 def pack(
-    problem: Problem,
-    steps: tuple[Step, ...],
-    limit_s: float | None,
-    tolerance_j: float,
-    solve: SolveUntil,
+    problem: Problem, steps: tuple[Step, ...], options: SolverOptions, limit_s: float | None
 ) -> Packed:
     """With addresses, and with transfers beside ops where that ends sooner. Where ``steps`` cannot
-    be packed into the budget they are changed, or ``solve`` is asked for others under a smaller
-    one. Hard cases take seconds, beyond a time limit too: a schedule without addresses is none.
+    be packed into the budget they are changed a little, or annealed under a smaller budget. Hard
+    cases take seconds, beyond a time limit too: a schedule without addresses is none.
     """
-    seconds = _MOST_S
-    if limit_s is not None:
-        seconds = min(seconds, max(_LEAST_S, 0.1 * limit_s))
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + packing_s(limit_s)
 
     def solve_again(ram_bytes: int) -> tuple[Step, ...] | None:
         budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
-        return solve(Problem(problem.graph, budget), deadline)
+        return _annealed(Problem(problem.graph, budget), steps, options.order != "given")
 
+    tolerance_j = options.gap * verify(problem.graph, steps, problem.budget).energy_j
     packed = fit_into_arena(problem, steps, solve_again, deadline, tolerance_j)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         packed = _by_rule(problem, steps, packed)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
     return _sooner(problem, packed)
+
+
+def packing_s(limit_s: float | None) -> float:
+    """How long it is tried, of a time limit for everything."""
+    return _MOST_S if limit_s is None else min(_MOST_S, max(_LEAST_S, _SHARE * limit_s))
+
+
+def _annealed(
+    problem: Problem, steps: tuple[Step, ...], free_order: bool
+) -> tuple[Step, ...] | None:
+    """A schedule near ``steps`` for less RAM than they need."""
+    op_count = len(problem.graph.ops)
+    until = time.monotonic() + min(_MOST_ANNEALING_S, _ANNEALING_S_PER_OP * op_count)
+    found: tuple[Step, ...] | None = None
+    try:
+        annealer = Annealer(problem, steps, free_order=free_order)
+    except NoCompilerError:
+        return None
+    annealer.offer(steps)
+    with annealer:
+        while time.monotonic() < until:
+            time.sleep(_POLL_S)
+            found = annealer.found() or found
+    return found
 
 
 def _by_rule(problem: Problem, wanted: tuple[Step, ...], packed: Packed) -> Packed:

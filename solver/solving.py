@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from math import inf
 
+from solver.addresses.repair import Packed
 from solver.advice import advise
 from solver.auto import AutomaticSearch
 from solver.graph import CostedGraph
 from solver.named import search_by_name
 from solver.options import SolverOptions
 from solver.outcome import Outcome
-from solver.packing import pack
+from solver.packing import pack, packing_s
 from solver.problem import Problem
 from solver.referee import verify
 from solver.schedule import Budget, Schedule, SolverRecord, Step
@@ -36,26 +39,41 @@ def solve_graph(
     problem = Problem(graph, budget)
     started = time.monotonic()
     limit_s = options.time_limit_s
-    deadline = float("inf") if limit_s is None else started + limit_s
+    # What is not proven sooner leaves some of the time for addresses.
+    deadline = (
+        inf if limit_s is None else started + max(0.5 * limit_s, limit_s - packing_s(limit_s))
+    )
     outcome = _search(problem, options, on_progress, starts, deadline)
     if outcome.steps is None or outcome.energy_j is None:
         return _without_steps(problem, options, outcome, started)
-    packed = pack(
-        problem,
-        outcome.steps,
-        0.0 if outcome.ending == "interrupted" else limit_s,
-        options.gap * outcome.energy_j,
-        lambda smaller, until: _search(smaller, options, _unseen, (), until).steps,
-    )
+    if not options.addresses:
+        return _with_steps(problem, options, outcome, started, Addressed(outcome.steps))
+    interrupted = outcome.ending == "interrupted"
+    packed = pack(problem, outcome.steps, options, 0.0 if interrupted else limit_s)
     if packed.plan.arena_bytes > budget.ram_bytes:
         common = _common(problem, options, outcome, started, packed.notes)
         return Schedule(status="no_solution", **common)
-    result = verify(graph, packed.steps, budget)
+    return _with_steps(problem, options, outcome, started, Addressed(packed.steps, packed))
+
+
+@dataclass(frozen=True)
+class Addressed:
+    """The steps that leave the solver, with what their addresses come to if they have any."""
+
+    steps: tuple[Step, ...]
+    packed: Packed | None = None
+
+
+def _with_steps(
+    problem: Problem, options: SolverOptions, outcome: Outcome, started: float, final: Addressed
+) -> Schedule:
+    result = verify(problem.graph, final.steps, problem.budget)
     bound_j = min(outcome.bound_j, result.energy_j)
     gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
     is_proven = outcome.ending == "proven" and (
         result.energy_j == outcome.energy_j or gap <= options.gap
     )
+    packed = final.packed
     return Schedule(
         status="optimal" if is_proven else "feasible",
         energy_j=result.energy_j,
@@ -63,13 +81,13 @@ def solve_graph(
         gap=gap,
         time_s=result.time_s,
         peak_bytes=result.peak_bytes,
-        arena_bytes=packed.plan.arena_bytes,
-        arena_bound_bytes=packed.plan.bound_bytes,
+        arena_bytes=packed.plan.arena_bytes if packed else None,
+        arena_bound_bytes=packed.plan.bound_bytes if packed else None,
         any_order_bound_j=min(outcome.any_order_bound_j, result.energy_j),
         bytes_written_to_storage=result.bytes_written_to_storage,
-        resident_address=packed.plan.resident_address,
-        steps=packed.steps,
-        **_common(problem, options, outcome, started, packed.notes),
+        resident_address=packed.plan.resident_address if packed else None,
+        steps=final.steps,
+        **_common(problem, options, outcome, started, packed.notes if packed else ()),
     )
 
 
@@ -83,10 +101,6 @@ def _search(
     if options.formulation == "auto":
         return AutomaticSearch(problem, options, on_progress, deadline).run(starts)
     return search_by_name(problem, options, on_progress, starts, deadline)
-
-
-def _unseen(_progress: Progress) -> None:
-    pass
 
 
 def _without_steps(

@@ -21,6 +21,13 @@ SolveAgain: TypeAlias = Callable[[int], tuple[Step, ...] | None]
 # Of the time that is left: for the addresses of one schedule, and for changes.
 _PLAN_SHARE = 0.3
 _CHANGES_SHARE = 0.5
+# For one of many schedules; how far over the budget small changes are worth a try; how finely the
+# RAM is sought for which solving again packs.
+_MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
+# How much less RAM than it takes to make up for the fragmentation is tried next.
+_STEP = 0.99
+# A schedule that does not pack is none: beyond the deadline, one that does is sought this long.
+_LAST_RESORT_S = 40.0
 _PLAN_OF_A_CHANGE_S = 0.1
 
 
@@ -51,7 +58,7 @@ def fit_into_arena(
     """
     fitting = _Fitting(problem, steps, deadline)
     try:
-        if not fitting.packs:
+        if not fitting.packs and fitting.is_close:
             fitting.change()
         if not fitting.packs or fitting.extra_j > tolerance_j:
             fitting.solve(solve_again)
@@ -81,6 +88,11 @@ class _Fitting:
         return self._fits(self._best)
 
     @property
+    def is_close(self) -> bool:
+        """Whether small changes may do."""
+        return self._best.plan.arena_bytes <= _CLOSE * self._limit_bytes
+
+    @property
     def extra_j(self) -> float:
         return self._best.energy_j - self._first.energy_j
 
@@ -99,26 +111,33 @@ class _Fitting:
             current = better
 
     def solve(self, solve_again: SolveAgain) -> None:
-        """For less and less RAM."""
-        problem, unit = self._problem, max(1, self._limit_bytes // 1000)
-        ram_bytes = self._limit_bytes - max(
-            unit, min(self._first.plan.arena_bytes - self._limit_bytes, self._limit_bytes // 20)
-        )
-        while ram_bytes > 0 and time.monotonic() < self._deadline:
+        """For less RAM, by so much that it should pack; then for more, as long as it does."""
+        problem, limit = self._problem, self._limit_bytes
+        too_much, packs = limit, 0
+        ram_bytes = min(limit - 1, limit * limit // max(1, self._first.plan.arena_bytes))
+        last = max(self._deadline, time.monotonic() + _LAST_RESORT_S)
+        while too_much - packs > _FINEST * limit:
+            if time.monotonic() >= (self._deadline if self.packs else last):
+                return
             steps = solve_again(ram_bytes)
             if steps is None:
-                return
-            result = verify(problem.graph, steps, problem.budget)
-            if self.packs and result.energy_j >= self._best.energy_j:
-                return
-            how = f"solving it again for {ram_bytes} bytes"
-            found = self._try(steps, how, self._soon(_PLAN_SHARE))
-            self._offer(found)
-            if self._fits(found):
-                return
-            ram_bytes = min(ram_bytes, result.peak_bytes) - max(
-                unit, found.plan.arena_bytes - self._limit_bytes
-            )
+                if not packs:
+                    return
+                too_much = ram_bytes
+            else:
+                verify(problem.graph, steps, problem.budget)
+                how = f"solving it again for {ram_bytes} bytes"
+                found = self._try(steps, how, time.monotonic() + _MOST_PLAN_S)
+                self._offer(found)
+                if self._fits(found):
+                    packs = ram_bytes
+                else:
+                    too_much = ram_bytes
+                    if not packs:
+                        over = found.plan.arena_bytes / limit
+                        ram_bytes = min(ram_bytes - 1, int(_STEP * ram_bytes / over))
+                        continue
+            ram_bytes = (packs + too_much) // 2
 
     def packed(self) -> Packed:
         best, first = self._best, self._first

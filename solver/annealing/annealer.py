@@ -20,7 +20,9 @@ from solver.schedule import Step
 # How long the C library runs before it is asked whether to stop.
 _SLICE_S = 0.1
 # Rounds of annealing take this long at first, and at most.
-_FIRST_ROUND_S, _LONGEST_ROUND_S = 0.6, 20.0
+_FIRST_ROUND_S, _LONGEST_ROUND_S = 0.5, 20.0
+# What being over the budget costs in temperatures, until it must not be any more.
+_LEEWAY = 10.0
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,11 @@ class _Round:
 # Near the best schedule, farther from it, and from the beginning as if nothing were known.
 _ROUNDS = (
     _Round(0.1, 0.001, free_order=False, from_start=False, weight=1),
-    _Round(0.3, 0.003, free_order=False, from_start=True, weight=4),
-    _Round(10.0, 0.05, free_order=True, from_start=True, weight=4),
+    _Round(0.3, 0.001, free_order=False, from_start=True, weight=4),
+    _Round(1.0, 0.003, free_order=True, from_start=True, weight=4),
     _Round(0.1, 0.001, free_order=True, from_start=False, weight=1),
-    _Round(1.0, 0.01, free_order=True, from_start=False, weight=2),
+    _Round(1.0, 0.003, free_order=False, from_start=True, weight=4),
+    _Round(10.0, 0.02, free_order=True, from_start=True, weight=4),
 )
 _NEAR = _ROUNDS[0]
 
@@ -149,8 +152,9 @@ class Annealer:
         for number in range(slices):
             if self._stopped.is_set() or (self._offered and number):
                 break
+            leeway = _LEEWAY * min(1.0, 4 * (1 - (number + 1) / slices))
             self._library.sequence_anneal(
-                handle, hot * cooling**number, hot * cooling ** (number + 1), _SLICE_S
+                handle, hot * cooling**number, hot * cooling ** (number + 1), leeway, _SLICE_S
             )
             self._take(handle)
 

@@ -513,11 +513,24 @@ static int shift(Search *s)
 
 /* --- the search --------------------------------------------------------------------------- */
 
-static double penalised(const Search *s)
+/* What it costs to be over the budget by all of it in one slot, or late by the deadline, to begin
+ * with: a tenth of computing everything once. */
+#define FIRST_WEIGHT 100.0
+
+static double memory_penalty(const Search *s)
+{
+    return s->memory_weight * s->excess / s->problem.ram_bytes;
+}
+
+static double late_penalty(const Search *s)
 {
     double late = s->seconds - s->problem.deadline_s;
-    return s->cost + s->memory_weight * s->excess / s->problem.ram_bytes
-           + (late > 0 ? s->late_weight * late / s->problem.deadline_s : 0);
+    return late > 0 ? s->late_weight * late / s->problem.deadline_s : 0;
+}
+
+static double penalised(const Search *s)
+{
+    return s->cost + memory_penalty(s) + late_penalty(s);
 }
 
 static int holds(const Search *s)
@@ -540,8 +553,10 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Anneal from one temperature to another in a given time; how many moves were tried. */
-int64_t sequence_anneal(Search *s, double from, double to, double duration_s)
+/* Anneal from one temperature to another in a given time; how many moves were tried. The weights
+ * follow so that being over the budget, or late, costs about `leeway` temperatures: less, and the
+ * search is held up at the border of what fits; more, and it loses touch with it. */
+int64_t sequence_anneal(Search *s, double from, double to, double leeway, double duration_s)
 {
     double began = now_s(), temperature = from, value = penalised(s);
     int64_t moves = 0;
@@ -551,11 +566,9 @@ int64_t sequence_anneal(Search *s, double from, double to, double duration_s)
             if (elapsed >= 1)
                 break;
             temperature = from * pow(to / from, elapsed);
-            s->memory_weight *= s->excess > 0 ? 1.02 : 0.98;
-            if (s->seconds > s->problem.deadline_s)
-                s->late_weight *= 1.02;
-            else
-                s->late_weight *= 0.98;
+            double most = leeway * temperature;
+            s->memory_weight *= memory_penalty(s) > most ? 1.02 : 0.98;
+            s->late_weight *= late_penalty(s) > most ? 1.02 : 0.98;
             value = penalised(s);
         }
         s->change_count = 0;
@@ -588,6 +601,7 @@ int32_t sequence_restart(Search *s, const int32_t *events, int32_t length)
     s->seconds = s->problem.base_seconds;
     s->excess = 0;
     s->broken = 0;
+    s->memory_weight = s->late_weight = FIRST_WEIGHT;
     for (int32_t op = 0; op < s->problem.op_count; op++)
         s->first[op] = -1;
     for (int32_t i = 0; i < length && s->spare_count > 0; i++) {
@@ -643,7 +657,6 @@ Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_ord
     s->capacity = capacity;
     s->free_order = free_order;
     s->random = seed * 0x9E3779B97F4A7C15u + 0x1234567u;
-    s->memory_weight = s->late_weight = 100;
     s->best_cost = INFINITY;
     s->sequence = malloc(room * sizeof *s->sequence);
     s->event = malloc(room * sizeof *s->event);
