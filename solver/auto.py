@@ -31,9 +31,9 @@ from solver.search import Ending, Progress, Search
 
 # The compact program grows with the square of the number of ops.
 _MOST_COMPACT_OPS = 600
-# Annealing alone is given up after so many seconds an op, at most so many, or this share of its
+# Annealing alone is given up after so many seconds an op, within these limits, or this share of its
 # time, without a gain.
-_PATIENCE_S_PER_OP, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 6.0, 0.3
+_PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 0.3, 6.0, 0.3
 # Of the time that there is, for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
@@ -154,7 +154,8 @@ class AutomaticSearch:
 
     @property
     def _patience_s(self) -> float:
-        return min(_MOST_PATIENCE_S, _PATIENCE_S_PER_OP * len(self._problem.graph.ops))
+        patience_s = _PATIENCE_S_PER_OP * len(self._problem.graph.ops)
+        return min(_MOST_PATIENCE_S, max(_LEAST_PATIENCE_S, patience_s))
 
     # --- bounds ---------------------------------------------------------------------------------
 

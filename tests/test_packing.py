@@ -11,6 +11,7 @@ from solver.addresses.repair import Packed
 from solver.baselines import keep_everything, page_everything
 from solver.costing import cost_graph
 from solver.models import build_model
+from solver.options import SolverOptions
 from solver.problem import Problem
 from solver.referee import replay, verify
 from solver.referee_addresses import verify_addresses
@@ -28,7 +29,7 @@ def test_a_schedule_by_rule_stands_in_where_no_other_packs(monkeypatch: pytest.M
     monkeypatch.setattr(
         packing, "fit_into_arena", lambda *_: Packed(wanted, too_large, ("does not pack",))
     )
-    packed = packing.pack(problem, wanted, 1.0, 0.0, lambda *_: None)
+    packed = packing.pack(problem, wanted, SolverOptions(), 1.0)
     assert packed.plan.arena_bytes <= budget.ram_bytes
     assert verify(graph, packed.steps, budget).energy_j < verify(graph, wanted, budget).energy_j
     verify_addresses(

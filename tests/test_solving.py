@@ -42,7 +42,7 @@ from tests.graph_strategies import (
 )
 from tests.processes import VARIABLE, marked, new_mark, wait_until
 
-EXACT = SolverOptions(gap=0.0, threads=1)
+EXACT = SolverOptions(gap=0.0, threads=1, order="given")
 both_engines = pytest.mark.parametrize("engine", ["highs", "cbc"])
 
 
@@ -303,7 +303,9 @@ def test_engines_agree_on_small_graphs(problem_and_budget: tuple[CostedGraph, Bu
 
 def _assert_engines_agree(problem: CostedGraph, budget: Budget) -> None:
     by_highs = solve_graph(problem, budget, EXACT)
-    by_cbc = solve_graph(problem, budget, SolverOptions(engine="cbc", gap=0.0, threads=1))
+    by_cbc = solve_graph(
+        problem, budget, SolverOptions(engine="cbc", gap=0.0, threads=1, order="given")
+    )
     assert by_highs.status == by_cbc.status == "optimal"
     assert by_highs.energy_j == pytest.approx(by_cbc.energy_j)
     if by_highs.solver.engine != "annealing":  # which may have found all there is

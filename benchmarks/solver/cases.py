@@ -35,6 +35,8 @@ class Case:
 
     @property
     def asked(self) -> str:
+        if self.target == float("inf"):
+            return f"a solution in {self.seconds:g} s"
         what = "overhead" if self.overhead else "gap"
         return f"{what} ≤ {100 * self.target:g} % in {self.seconds:g} s"
 
@@ -66,6 +68,11 @@ _MOCCASIN = (
 )
 
 
+# RAM as a sum of bytes, as they count it.
+_BYTES = ("--no-addresses",)
+_MOST_S = 60.0
+
+
 def cases(moccasin: Path | None) -> Iterator[Case]:
     """``moccasin`` is the folder with its graphs, whose licence forbids to have them here."""
     for path in sorted(INSTANCES.glob("poet-*.json")):
@@ -73,18 +80,17 @@ def cases(moccasin: Path | None) -> Iterator[Case]:
             yield Case(path, budget, 15, 0.001)
     resnet = INSTANCES / "poet-resnet18-cifar-m4.json"
     yield Case(resnet, "25%", 120, 0.01, deadline="1.5x")
-    yield Case(resnet, "25%", 600, 0.001, deadline="1.5x")
     for budget in ("80%", "50%"):
-        yield Case("poet-bert-m4", budget, 300, 0.001)
-        yield Case("poet-resnet50-m4", budget, 300, 0.01)
+        yield Case("poet-bert-m4", budget, 120, 0.001)
+        yield Case("poet-resnet50-m4", budget, 120, 0.01)
     for published in _MOCCASIN if moccasin is not None else ():
         assert moccasin is not None
         path = moccasin / f"{published.stem}.json"
         for budget, (overhead, seconds) in published.given.items():
-            limit_s = max(10.0, seconds / 10)
-            yield Case(path, budget, limit_s, overhead, True, options=("--order", "given"))
+            limit_s = min(_MOST_S, max(10.0, seconds / 10))
+            yield Case(path, budget, limit_s, overhead, True, options=(*_BYTES, "--order", "given"))
         for budget, overhead in published.free.items():
-            yield Case(path, budget, 60, overhead, True, options=("--order", "free"))
-        # A solution at all is asked for.
-        yield Case(path, "70%", 60, float("inf"), True, options=("--order", "free"))
+            yield Case(path, budget, 30, overhead, True, options=(*_BYTES, "--order", "free"))
+        # A solution at all is asked for; here with addresses, which its authors do not plan.
+        yield Case(path, "70%", _MOST_S, float("inf"), True, options=("--order", "free"))
     yield Case("encoder-41-m4", "50%", 300, 0.02, options=("--gap", "0.02"))

@@ -20,8 +20,8 @@ SolveAgain: TypeAlias = Callable[[int], tuple[Step, ...] | None]
 
 # Of the time that is left: for the addresses of one schedule, and for changes.
 _PLAN_SHARE = 0.3
-_CHANGES_SHARE = 0.5
-# For one of many schedules; how far over the budget small changes are worth a try; how finely the
+_CHANGES_SHARE, _FAR_CHANGES_SHARE = 0.5, 0.15
+# For one of many schedules; how far over the budget small changes are likely to do; how finely the
 # RAM is sought for which solving again packs.
 _MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
 # How much less RAM than it takes to make up for the fragmentation is tried next.
@@ -58,7 +58,7 @@ def fit_into_arena(
     """
     fitting = _Fitting(problem, steps, deadline)
     try:
-        if not fitting.packs and fitting.is_close:
+        if not fitting.packs:
             fitting.change()
         if not fitting.packs or fitting.extra_j > tolerance_j:
             fitting.solve(solve_again)
@@ -88,17 +88,13 @@ class _Fitting:
         return self._fits(self._best)
 
     @property
-    def is_close(self) -> bool:
-        """Whether small changes may do."""
-        return self._best.plan.arena_bytes <= _CLOSE * self._limit_bytes
-
-    @property
     def extra_j(self) -> float:
         return self._best.energy_j - self._first.energy_j
 
     def change(self) -> None:
         """One change after another: the cheapest that packs, else that with the smallest arena."""
-        until = self._soon(_CHANGES_SHARE)
+        is_close = self._first.plan.arena_bytes <= _CLOSE * self._limit_bytes
+        until = self._soon(_CHANGES_SHARE if is_close else _FAR_CHANGES_SHARE)
         current = self._first
         for count in itertools.count(1):
             how = f"{count} small change{'s' if count > 1 else ''} of it"
@@ -116,7 +112,7 @@ class _Fitting:
         too_much, packs = limit, 0
         ram_bytes = min(limit - 1, limit * limit // max(1, self._first.plan.arena_bytes))
         last = max(self._deadline, time.monotonic() + _LAST_RESORT_S)
-        while too_much - packs > _FINEST * limit:
+        while too_much - packs > max(1.0, _FINEST * limit):
             if time.monotonic() >= (self._deadline if self.packs else last):
                 return
             steps = solve_again(ram_bytes)

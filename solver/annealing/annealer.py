@@ -17,10 +17,11 @@ from solver.annealing.library import library
 from solver.problem import Problem
 from solver.schedule import Step
 
-# How long the C library runs before it is asked whether to stop.
+# The longest that the C library runs before it is asked whether to stop; a round is at least four
+# of these.
 _SLICE_S = 0.1
-# Rounds of annealing take this long at first, and at most.
-_FIRST_ROUND_S, _LONGEST_ROUND_S = 0.5, 20.0
+# Rounds of annealing take so many seconds an op at first, within these limits, and at most so many.
+_FIRST_S_PER_OP, _FIRST_ROUND_S, _LONGEST_ROUND_S = 0.002, (0.02, 0.5), 20.0
 # What being over the budget costs in temperatures, until it must not be any more.
 _LEEWAY = 10.0
 
@@ -39,8 +40,8 @@ class _Round:
 # Near the best schedule, farther from it, and from the beginning as if nothing were known.
 _ROUNDS = (
     _Round(0.1, 0.001, free_order=False, from_start=False, weight=1),
-    _Round(0.3, 0.001, free_order=False, from_start=True, weight=4),
     _Round(1.0, 0.003, free_order=True, from_start=True, weight=4),
+    _Round(0.3, 0.001, free_order=False, from_start=True, weight=4),
     _Round(0.1, 0.001, free_order=True, from_start=False, weight=1),
     _Round(1.0, 0.003, free_order=False, from_start=True, weight=4),
     _Round(10.0, 0.02, free_order=True, from_start=True, weight=4),
@@ -67,7 +68,10 @@ class Annealer:
     ) -> None:
         self._library = library()
         self._events = Events(problem, objective, transfer_share)
-        self._mean_cost = 1000.0 / len(problem.graph.ops)
+        op_count = len(problem.graph.ops)
+        self._mean_cost = 1000.0 / op_count
+        shortest_s, longest_s = _FIRST_ROUND_S
+        self._first_round_s = min(longest_s, max(shortest_s, _FIRST_S_PER_OP * op_count))
         self._free_order = free_order
         self._start = self._events.sequence(start)
         self._handles = [
@@ -128,7 +132,7 @@ class Annealer:
             with self._lock:
                 offered, self._offered = self._offered, []
             for sequence in offered:
-                self._round(_NEAR, sequence, 2 * _FIRST_ROUND_S)
+                self._round(_NEAR, sequence, 2 * self._first_round_s)
             kind, duration_s = next(rounds)
             best = self._best
             start = self._start if best is None or kind.from_start else best
@@ -136,7 +140,7 @@ class Annealer:
 
     def _rounds(self) -> Iterator[tuple[_Round, float]]:
         for number in itertools.count():
-            common_s = min(_LONGEST_ROUND_S, _FIRST_ROUND_S * 1.5**number)
+            common_s = min(_LONGEST_ROUND_S, self._first_round_s * 1.5**number)
             for kind in _ROUNDS:
                 if self._free_order or not kind.free_order:
                     yield kind, kind.weight * common_s
@@ -146,7 +150,8 @@ class Annealer:
         fits = self._library.sequence_restart(handle, _pointer(start), len(start))
         if not fits:
             return
-        slices = max(1, round(duration_s / _SLICE_S))
+        slice_s = min(_SLICE_S, duration_s / 4)
+        slices = round(duration_s / slice_s)
         hot, cold = kind.hot * self._mean_cost, kind.cold * self._mean_cost
         cooling = (cold / hot) ** (1 / slices)
         for number in range(slices):
@@ -154,7 +159,7 @@ class Annealer:
                 break
             leeway = _LEEWAY * min(1.0, 4 * (1 - (number + 1) / slices))
             self._library.sequence_anneal(
-                handle, hot * cooling**number, hot * cooling ** (number + 1), leeway, _SLICE_S
+                handle, hot * cooling**number, hot * cooling ** (number + 1), leeway, slice_s
             )
             self._take(handle)
 
