@@ -6,7 +6,9 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from solver.annealing import NoCompilerError, anneal
 from solver.baselines import keep_everything, page_everything
+from solver.compact import MOST_OPS
 from solver.footprint import least_ram_bytes
 from solver.options import SolverOptions
 from solver.problem import Problem
@@ -45,8 +47,11 @@ def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
     for steps in (page_everything(roomy), keep_everything(problem.graph)):
         with suppress(RefereeError):  # late, or it pages where paging is excluded
             search.offer(steps)
-    if not search.proven:
-        search.run(time.monotonic() + _SEARCH_S)
+    until = time.monotonic() + _SEARCH_S
+    if not search.proven and len(problem.graph.ops) > MOST_OPS:
+        _anneal_for_less(search, least, enough, until)
+    elif not search.proven:
+        search.run(until)
     if search.steps is None or search.value is None:
         return Advice()
     result = replay(problem.graph, search.steps, problem.budget.covers)
@@ -55,6 +60,26 @@ def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
         op = peak.op
     notes = () if search.proven else (_unproven("RAM budget", search.bound, "bytes"),)
     return Advice(ram_bytes=result.peak_bytes, op=op, notes=notes)
+
+
+def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> None:
+    """Without a program: whatever annealing finds under smaller and smaller budgets."""
+    problem, free_order = search.problem, search.options.order != "given"
+    does, ram_bytes = int(search.value or enough), least
+    too_little = least - 1
+    while time.monotonic() < until and does - too_little > 1:
+        smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
+        start = search.steps or keep_everything(problem.graph)
+        try:
+            found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, first_will_do=True)
+        except NoCompilerError:
+            return
+        if found is None:
+            too_little = ram_bytes
+        else:
+            search.offer(found)
+            does = int(search.value or ram_bytes)
+        ram_bytes = (does + too_little) // 2
 
 
 def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
@@ -74,7 +99,14 @@ def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Se
     search = Search(patient, "time", options, bound=problem.least_time_s)
     with suppress(RefereeError):  # it needs more RAM than there is
         search.offer(page_everything(patient))
-    search.run(until)
+    if len(problem.graph.ops) <= MOST_OPS:
+        search.run(until)
+        return search
+    start, seconds = keep_everything(problem.graph), until - time.monotonic()
+    with suppress(NoCompilerError):
+        free_order = options.order != "given"
+        found = anneal(patient, start, seconds, objective="time", free_order=free_order)
+        search.offer_if_valid(found or ())
     return search
 
 

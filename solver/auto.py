@@ -17,6 +17,7 @@ from contextlib import ExitStack
 
 from solver.annealing import Annealer, NoCompilerError
 from solver.baselines import keep_everything, page_everything
+from solver.compact import MOST_OPS
 from solver.compact_columns import COVERS, RESTRICTIONS
 from solver.crossing import OrderKept
 from solver.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
@@ -29,8 +30,6 @@ from solver.problem import Problem
 from solver.schedule import Compute, Step
 from solver.search import Ending, Progress, Search
 
-# The compact program grows with the square of the number of ops.
-_MOST_COMPACT_OPS = 600
 # Annealing alone is given up after so many seconds an op, within these limits, or this share of its
 # time, without a gain.
 _PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 0.3, 6.0, 0.3
@@ -93,7 +92,7 @@ class AutomaticSearch:
         if self._search.proven or time.monotonic() >= self._deadline:
             return "stopped"
         op_count = len(self._problem.graph.ops)
-        if op_count <= _MOST_COMPACT_OPS:
+        if op_count <= MOST_OPS:
             return self._solve_compact()
         self._chosen.append(f"no compact program: it is too large for {op_count} ops")
         self._anneal_on(self._deadline)
@@ -255,6 +254,8 @@ class AutomaticSearch:
         ):
             bound_j, covers, restrictions = compact.bound or 0.0, COVERS, compact.restrictions
             search.bound = bound_j
+        if ending == "infeasible" and compact is not None:
+            covers, restrictions = COVERS, compact.restrictions
         engine = (compact.engine_version if compact else "") or (
             crossing.engine_version if crossing else ""
         )

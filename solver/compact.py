@@ -33,6 +33,9 @@ from solver.schedule import Compute, PageIn, PageOut, Step
 from solver.stages import stages_of
 from solver.timing import Expression
 
+# The program grows with the square of the number of ops: beyond this many it takes gigabytes.
+MOST_OPS = 600
+
 # What a fraction, or a violation relative to the budget, must exceed to be acted upon.
 _NOTICEABLE = 1e-6
 

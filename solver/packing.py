@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
-from solver.annealing import Annealer, NoCompilerError
+from solver.annealing import NoCompilerError, anneal
 from solver.greedy import greedy_schedule
 from solver.options import SolverOptions
 from solver.overlap import overlap_transfers
@@ -20,7 +21,7 @@ _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
 _SHARES_BY_RULE = (1.0, 0.98, 0.95, 0.9, 0.8)
 _BY_RULE_S = 2.0
 # How long annealing gets for one smaller budget.
-_ANNEALING_S_PER_OP, _MOST_ANNEALING_S, _POLL_S = 0.01, 5.0, 0.05
+_ANNEALING_S_PER_OP, _MOST_ANNEALING_S = 0.01, 5.0
 
 
 def pack(
@@ -54,19 +55,10 @@ def _annealed(
     problem: Problem, steps: tuple[Step, ...], free_order: bool
 ) -> tuple[Step, ...] | None:
     """A schedule near ``steps`` for less RAM than they need."""
-    op_count = len(problem.graph.ops)
-    until = time.monotonic() + min(_MOST_ANNEALING_S, _ANNEALING_S_PER_OP * op_count)
-    found: tuple[Step, ...] | None = None
-    try:
-        annealer = Annealer(problem, steps, free_order=free_order)
-    except NoCompilerError:
-        return None
-    annealer.offer(steps)
-    with annealer:
-        while time.monotonic() < until:
-            time.sleep(_POLL_S)
-            found = annealer.found() or found
-    return found
+    seconds = min(_MOST_ANNEALING_S, _ANNEALING_S_PER_OP * len(problem.graph.ops))
+    with suppress(NoCompilerError):
+        return anneal(problem, steps, seconds, free_order=free_order)
+    return None
 
 
 def _by_rule(problem: Problem, wanted: tuple[Step, ...], packed: Packed) -> Packed:

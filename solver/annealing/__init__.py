@@ -8,7 +8,7 @@ round; each may carry a chain of others with it. Being over the RAM budget or la
 weights that follow how often the search is.
 """
 
-from solver.annealing.annealer import Annealer
+from solver.annealing.annealer import Annealer, anneal
 from solver.annealing.library import NoCompilerError
 
-__all__ = ["Annealer", "NoCompilerError"]
+__all__ = ["Annealer", "NoCompilerError", "anneal"]

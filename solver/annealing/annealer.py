@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -20,6 +21,7 @@ from solver.schedule import Step
 # The longest that the C library runs before it is asked whether to stop; a round is at least four
 # of these.
 _SLICE_S = 0.1
+_POLL_S = 0.05
 # Rounds of annealing take so many seconds an op at first, within these limits, and at most so many.
 _FIRST_S_PER_OP, _FIRST_ROUND_S, _LONGEST_ROUND_S = 0.002, (0.02, 0.5), 20.0
 # What being over the budget costs in temperatures, until it must not be any more.
@@ -175,3 +177,28 @@ class Annealer:
 
 def _pointer(array: EventArray) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
+
+
+def anneal(
+    problem: Problem,
+    steps: Sequence[Step],
+    seconds: float,
+    *,
+    objective: Objective = "energy",
+    free_order: bool,
+    first_will_do: bool = False,
+) -> tuple[Step, ...] | None:
+    """The best schedule within the budget that annealing comes to from ``steps``, which may be over
+    it, in so many seconds; the first one if that ``will_do``; None if there is none.
+
+    Raises :class:`~solver.annealing.library.NoCompilerError`.
+    """
+    found: tuple[Step, ...] | None = None
+    until = time.monotonic() + seconds
+    annealer = Annealer(problem, steps, objective=objective, free_order=free_order)
+    annealer.offer(steps)
+    with annealer:
+        while time.monotonic() < until and not (found and first_will_do):
+            time.sleep(_POLL_S)
+            found = annealer.found() or found
+    return found
