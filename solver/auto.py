@@ -36,6 +36,8 @@ _PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01,
 # Of the time that there is, for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
+# What the compact program takes to be written, about; how much longer it must have to be of use.
+_BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 3.0
 # The crossing program is solved to this share of the asked gap.
 _CROSSING_GAP = 0.25
 
@@ -92,9 +94,16 @@ class AutomaticSearch:
         if self._search.proven or time.monotonic() >= self._deadline:
             return "stopped"
         op_count = len(self._problem.graph.ops)
-        if op_count <= MOST_OPS:
+        left_s = self._deadline - time.monotonic()
+        if (
+            op_count <= MOST_OPS
+            and left_s > _WORTH_BUILDING * _BUILD_S_PER_OP_SQUARED * op_count**2
+        ):
             return self._solve_compact()
-        self._chosen.append(f"no compact program: it is too large for {op_count} ops")
+        self._chosen.append(
+            f"no compact program: it is too large for {op_count} ops"
+            + (f" in the {max(0.0, left_s):.0f} s that are left" if op_count <= MOST_OPS else "")
+        )
         self._anneal_on(self._deadline)
         return "stopped"
 
