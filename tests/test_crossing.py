@@ -220,10 +220,10 @@ def test_what_lives_in_storage_and_is_needed_only_later_is_brought_once() -> Non
 # --- the search -------------------------------------------------------------------------------
 
 
-def searched_j(problem: Problem) -> tuple[float, list[Sketch]]:
+def searched_j(problem: Problem, gap: float = 1e-6) -> tuple[float, list[Sketch]]:
     search = CrossingSearch(problem, "any", "highs", threads=1)
     bound, sketches = 0.0, []
-    for news in search.run(1e-6, time.monotonic() + 60):
+    for news in search.run(gap, time.monotonic() + 60):
         match news:
             case NoSchedule():
                 return math.inf, sketches
@@ -273,6 +273,6 @@ def _close(costed: CostedGraph, ram_bytes: int, gap: float) -> None:
     steps = greedy_schedule(problem)
     assert steps is not None
     energy_j = verify(costed, steps, problem.budget).energy_j
-    bound, _ = searched_j(problem)
+    bound, _ = searched_j(problem, gap / 4)
     assert problem.least_energy_j < bound <= energy_j
     assert energy_j - bound < gap * energy_j
