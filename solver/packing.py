@@ -20,8 +20,8 @@ _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
 # Of the budget, what the rule may fill where nothing else packs; how long its addresses are sought.
 _SHARES_BY_RULE = (1.0, 0.98, 0.95, 0.9, 0.8)
 _BY_RULE_S = 2.0
-# How long annealing gets for one smaller budget.
-_ANNEALING_S_PER_OP, _MOST_ANNEALING_S = 0.01, 5.0
+# How long annealing gets for one smaller budget: by the op, within limits.
+_ANNEALING_S_PER_OP, _ANNEALING_S = 0.01, (2.0, 5.0)
 
 
 def pack(
@@ -55,7 +55,8 @@ def _annealed(
     problem: Problem, steps: tuple[Step, ...], free_order: bool
 ) -> tuple[Step, ...] | None:
     """A schedule near ``steps`` for less RAM than they need."""
-    seconds = min(_MOST_ANNEALING_S, _ANNEALING_S_PER_OP * len(problem.graph.ops))
+    shortest_s, longest_s = _ANNEALING_S
+    seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * len(problem.graph.ops)))
     with suppress(NoCompilerError):
         return anneal(problem, steps, seconds, free_order=free_order)
     return None
