@@ -14,6 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from math import inf
 
 from solver.annealing import Annealer, NoCompilerError
 from solver.baselines import keep_everything, page_everything
@@ -104,7 +105,7 @@ class AutomaticSearch:
             f"no compact program: it is too large for {op_count} ops"
             + (f" in the {max(0.0, left_s):.0f} s that are left" if op_count <= MOST_OPS else "")
         )
-        self._anneal_on(self._deadline)
+        self._anneal_on(self._deadline, to_the_end=self._deadline < inf)
         return "stopped"
 
     # --- schedules ------------------------------------------------------------------------------
@@ -149,11 +150,12 @@ class AutomaticSearch:
         for annealer in self._annealers[:1]:
             annealer.offer(steps)
 
-    def _anneal_on(self, until: float) -> None:
-        """Until then, or until nothing has been gained for long."""
+    def _anneal_on(self, until: float, *, to_the_end: bool = False) -> None:
+        """Until then, or, unless ``to_the_end``, until nothing has been gained for long."""
         began = gained = time.monotonic()
         while self._annealers and (now := time.monotonic()) < until and not self._search.proven:
-            if now - gained > max(self._patience_s, _PATIENCE_SHARE * (now - began)):
+            patience_s = max(self._patience_s, _PATIENCE_SHARE * (now - began))
+            if now - gained > patience_s and not to_the_end:
                 break
             time.sleep(_POLL_S)
             if self._take():
