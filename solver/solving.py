@@ -39,10 +39,11 @@ def solve_graph(
     problem = Problem(graph, budget)
     started = time.monotonic()
     limit_s = options.time_limit_s
-    # What is not proven sooner leaves some of the time for addresses.
-    deadline = (
-        inf if limit_s is None else started + max(0.5 * limit_s, limit_s - packing_s(limit_s))
-    )
+    deadline = inf
+    if limit_s is not None:
+        deadline = started + limit_s
+        if options.addresses:  # what is not proven sooner leaves them some of the time
+            deadline -= min(0.5 * limit_s, packing_s(limit_s))
     outcome = _search(problem, options, on_progress, starts, deadline)
     if outcome.steps is None or outcome.energy_j is None:
         return _without_steps(problem, options, outcome, started)
