@@ -21,7 +21,7 @@ _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
 _SHARES_BY_RULE = (1.0, 0.98, 0.95, 0.9, 0.8)
 _BY_RULE_S = 2.0
 # How long annealing gets for one smaller budget: by the op, within limits.
-_ANNEALING_S_PER_OP, _ANNEALING_S = 0.01, (2.0, 5.0)
+_ANNEALING_S_PER_OP, _ANNEALING_S = 0.02, (2.0, 10.0)
 
 
 def pack(

@@ -91,6 +91,6 @@ def cases(moccasin: Path | None) -> Iterator[Case]:
             yield Case(path, budget, limit_s, overhead, True, options=(*_BYTES, "--order", "given"))
         for budget, overhead in published.free.items():
             yield Case(path, budget, _MOST_S, overhead, True, options=(*_BYTES, "--order", "free"))
-        # A solution at all is asked for; here with addresses, which its authors do not plan.
-        yield Case(path, "70%", _MOST_S, float("inf"), True, options=("--order", "free"))
+        # A solution at all is asked for.
+        yield Case(path, "70%", _MOST_S, float("inf"), True, options=(*_BYTES, "--order", "free"))
     yield Case("encoder-41-m4", "50%", 300, 0.02, options=("--gap", "0.02"))

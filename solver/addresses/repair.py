@@ -26,8 +26,9 @@ _CHANGES_SHARE, _FAR_CHANGES_SHARE = 0.5, 0.15
 _MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
 # How much less RAM than it takes to make up for the fragmentation is tried next.
 _STEP = 0.99
-# A schedule that does not pack is none: beyond the deadline, one that does is sought this long.
-_LAST_RESORT_S = 40.0
+# A schedule that does not pack is none: beyond the deadline, one that does is sought this long, and
+# so often where solving again finds none at all.
+_LAST_RESORT_S, _MOST_MISSES = 40.0, 3
 _PLAN_OF_A_CHANGE_S = 0.1
 
 
@@ -109,7 +110,7 @@ class _Fitting:
     def solve(self, solve_again: SolveAgain) -> None:
         """For less RAM, by so much that it should pack; then for more, as long as it does."""
         problem, limit = self._problem, self._limit_bytes
-        too_much, packs = limit, 0
+        too_much, packs, misses = limit, 0, 0
         ram_bytes = min(limit - 1, limit * limit // max(1, self._first.plan.arena_bytes))
         last = max(self._deadline, time.monotonic() + _LAST_RESORT_S)
         while too_much - packs > max(1.0, _FINEST * limit):
@@ -117,8 +118,11 @@ class _Fitting:
                 return
             steps = solve_again(ram_bytes)
             if steps is None:
-                if not packs:
+                misses += 1
+                if misses == _MOST_MISSES:
                     return
+                if not packs:
+                    continue  # annealing may have more luck
                 too_much = ram_bytes
             else:
                 verify(problem.graph, steps, problem.budget)
