@@ -38,7 +38,7 @@ _PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01,
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
 # What the compact program takes to be written, about; how much longer it must have to be of use.
-_BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 3.0
+_BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 6.0
 # The crossing program is solved to this share of the asked gap.
 _CROSSING_GAP = 0.25
 
