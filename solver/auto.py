@@ -267,9 +267,9 @@ class AutomaticSearch:
             search.bound = bound_j
         if ending == "infeasible" and compact is not None:
             covers, restrictions = COVERS, compact.restrictions
-        engine = (compact.engine_version if compact else "") or (
-            crossing.engine_version if crossing else ""
-        )
+        # One that was ended before it could say more gave its name only: the longest is the whole.
+        versions = [search.engine_version for search in (crossing, compact) if search is not None]
+        engine = max(versions, key=len, default="")
         return Outcome(
             ending="proven" if search.proven else ending,
             steps=search.steps,

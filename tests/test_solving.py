@@ -309,9 +309,9 @@ def _assert_engines_agree(problem: CostedGraph, budget: Budget) -> None:
     assert by_highs.status == by_cbc.status == "optimal"
     assert by_highs.energy_j == pytest.approx(by_cbc.energy_j)
     if by_highs.solver.engine != "annealing":  # which may have found all there is
-        assert by_highs.solver.version.startswith("HiGHS")
+        assert by_highs.solver.version.lower().startswith("highs")
     if by_cbc.solver.engine != "annealing":
-        assert by_cbc.solver.version.startswith("CBC")
+        assert by_cbc.solver.version.lower().startswith("cbc")
 
 
 def _stretched(problem: CostedGraph, stretch: float | None) -> float | None:
