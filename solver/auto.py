@@ -26,9 +26,9 @@ from solver.graph import CostedGraph
 from solver.greedy import greedy_schedule
 from solver.named import python_mip
 from solver.options import SolverOptions
-from solver.outcome import ANY_ORDER, Outcome
+from solver.outcome import ANY_ORDER, OWN_ORDER, Outcome
 from solver.problem import Problem
-from solver.schedule import Compute, Step
+from solver.schedule import Step, first_executions
 from solver.search import Ending, Progress, Search
 
 # Annealing alone is given up after so many seconds an op, within these limits, or this share of its
@@ -206,7 +206,8 @@ class AutomaticSearch:
             self._any_order_j = max(self._any_order_j, bound_j)
 
     def _search_orders(self, annealing: ExitStack) -> None:
-        if self._search.steps is None or not self._order_matters or not self._annealers:
+        asked = self._options.order == "free"
+        if self._search.steps is None or not self._annealers or not (asked or self._order_matters):
             return
         began = time.monotonic()
         if self._options.threads > 1:
@@ -214,8 +215,12 @@ class AutomaticSearch:
         left_s = self._deadline - began
         self._anneal_on(began + _SHARE_FOR_ORDERS * left_s)
         self._chosen.append(
-            f"annealing over orders, because one other than the graph's was found to be better:"
-            f" {time.monotonic() - began:.1f} s"
+            f"annealing over orders, {time.monotonic() - began:.1f} s, because"
+            + (
+                " one other than the graph's was found to be better"
+                if self._order_matters
+                else " that was asked for"
+            )
         )
 
     @property
@@ -228,7 +233,7 @@ class AutomaticSearch:
         while True:
             problem, steps = self._problem, self._search.steps
             if steps is not None and self._order_matters:
-                problem = Problem(problem.graph.in_order(_first_executions(steps)), problem.budget)
+                problem = Problem(problem.graph.in_order(first_executions(steps)), problem.budget)
             which = "the best order found" if self._order_matters else "the graph's order"
             self._chosen.append(f"the compact program of {which}")
             compact = Search(
@@ -256,16 +261,21 @@ class AutomaticSearch:
         search, compact, crossing = self._search, self._compact, self._crossing
         bound_j, covers = search.bound or 0.0, ANY_ORDER
         restrictions: tuple[str, ...] = ()
+        order: tuple[str, ...] | None = None
+        given = tuple(op.name for op in self._problem.graph.ops)
         if self._options.order == "given" and bound_j > self._any_order_j:
-            covers, restrictions = COVERS, RESTRICTIONS[:1]
+            covers, restrictions, order = COVERS, RESTRICTIONS[:1], given
         if (
             compact is not None
             and (compact.bound or 0.0) > bound_j
             and (search.steps is None or _in_order(search.steps, compact.problem.graph))
         ):
-            bound_j, covers, restrictions = compact.bound or 0.0, COVERS, compact.restrictions
-            search.bound = bound_j
-        if ending == "infeasible" and compact is not None:
+            search.bound = bound_j = compact.bound or 0.0
+            covers, order = COVERS, tuple(op.name for op in compact.problem.graph.ops)
+            restrictions = compact.restrictions
+            if order != given:
+                restrictions = (OWN_ORDER, *restrictions[1:])
+        elif ending == "infeasible" and compact is not None:
             covers, restrictions = COVERS, compact.restrictions
         # One that was ended before it could say more gave its name only: the longest is the whole.
         versions = [search.engine_version for search in (crossing, compact) if search is not None]
@@ -278,6 +288,7 @@ class AutomaticSearch:
             any_order_bound_j=self._any_order_j,
             covers=covers,
             restrictions=restrictions,
+            order=order,
             chosen=tuple(self._chosen),
             formulation="compact" if compact else "crossing" if crossing else "none",
             engine=self._options.engine if engine else "annealing",
@@ -287,10 +298,5 @@ class AutomaticSearch:
         )
 
 
-def _first_executions(steps: Sequence[Step]) -> list[str]:
-    """The ops by when a schedule first computes them."""
-    return list(dict.fromkeys(step.op for step in steps if isinstance(step, Compute)))
-
-
 def _in_order(steps: Sequence[Step], graph: CostedGraph) -> bool:
-    return _first_executions(steps) == [op.name for op in graph.ops]
+    return first_executions(steps) == tuple(op.name for op in graph.ops)

@@ -24,7 +24,7 @@ import numpy as np
 from solver.cost_draws import CostDraws, FloatArray
 from solver.draw_evaluation import Evaluation
 from solver.options import SolverOptions
-from solver.outcome import ANY_ORDER
+from solver.outcome import ANY_ORDER, OWN_ORDER
 from solver.pools import Pool
 from solver.referee import RefereeError, verify
 from solver.schedule import Schedule
@@ -201,7 +201,11 @@ class DrawSearch:
 
     def _bound_j(self, found: Schedule) -> float | None:
         """What is proven of all schedules that the bound of the assessed one covers."""
-        if found.bound_covers in (ANY_ORDER, self.schedule.bound_covers):
+        # Of another schedule its own order is another one.
+        of_the_same = (
+            found.bound_covers == self.schedule.bound_covers and OWN_ORDER not in found.restrictions
+        )
+        if found.bound_covers == ANY_ORDER or of_the_same:
             return found.energy_bound_j
         return found.any_order_bound_j
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from solver.graph import CostedGraph
+from solver.outcome import OWN_ORDER
 from solver.referee import replay, verify
 from solver.schedule import Budget, Compute, Schedule, SolverRecord, Step
 
@@ -183,7 +184,12 @@ def _less(a: float | None, b: float | None, missing: float = math.inf) -> bool:
 def _says_no_less(other: Schedule, schedule: Schedule) -> bool:
     """The bound of ``other`` is proven for every schedule that that of ``schedule`` is said of."""
     same_kind = other.bound_covers == schedule.bound_covers
-    return same_kind and set(other.restrictions) <= set(schedule.restrictions)
+    # Of another schedule its own order is another one.
+    return (
+        same_kind
+        and OWN_ORDER not in other.restrictions
+        and set(other.restrictions) <= set(schedule.restrictions)
+    )
 
 
 def _proves_infeasible(other: Schedule, budget: Budget) -> bool:

@@ -74,6 +74,7 @@ def search_by_name(
         any_order_bound_j=least_j,
         covers=ANY_ORDER if is_trivial else COVERS,
         restrictions=() if is_trivial else search.restrictions,
+        order=None if is_trivial else tuple(op.name for op in problem.graph.ops),
         formulation=name,
         engine="cp-sat" if name == "retention" else options.engine,
         version=version,

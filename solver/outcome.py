@@ -8,6 +8,8 @@ from solver.schedule import Step
 from solver.search import Ending
 
 ANY_ORDER = "every schedule, in whatever order its ops are computed"
+# In place of the graph's order, where the bound is about the order of the schedule that was found.
+OWN_ORDER = "first executions keep this schedule's order"
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,7 @@ class Outcome:
     """The best schedule and its energy, if there is one, and what is proven: ``bound_j`` for every
     schedule that ``covers`` and ``restrictions`` describe, ``any_order_bound_j`` for all.
 
+    ``order`` is that of first executions for which ``bound_j`` holds, None for any.
     ``chosen`` says what was done and why, ``engine`` and ``version`` by what (empty where nothing
     had to be searched for); ``notes`` are for who reads the schedule.
     """
@@ -26,6 +29,7 @@ class Outcome:
     any_order_bound_j: float
     covers: str
     restrictions: tuple[str, ...]
+    order: tuple[str, ...] | None
     formulation: str
     engine: str
     version: str

@@ -33,9 +33,11 @@ def pack(
     """
     deadline = time.monotonic() + packing_s(limit_s)
 
+    free_order = options.formulation == "auto" and options.order != "given"
+
     def solve_again(ram_bytes: int) -> tuple[Step, ...] | None:
         budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
-        return _annealed(Problem(problem.graph, budget), steps, options.order != "given")
+        return _annealed(Problem(problem.graph, budget), steps, free_order)
 
     tolerance_j = options.gap * verify(problem.graph, steps, problem.budget).energy_j
     packed = fit_into_arena(problem, steps, solve_again, deadline, tolerance_j)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -164,3 +164,8 @@ class Schedule(StrictModel):
     resident_address: Mapping[str, Size] | None = None
     robustness: Robustness | None = None
     steps: tuple[Step, ...] = ()
+
+
+def first_executions(steps: Iterable[Step]) -> tuple[str, ...]:
+    """The ops by when a schedule first computes them."""
+    return tuple(dict.fromkeys(step.op for step in steps if isinstance(step, Compute)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import replace
 from math import inf
 
 from solver.addresses.repair import Packed
@@ -13,11 +13,11 @@ from solver.auto import AutomaticSearch
 from solver.graph import CostedGraph
 from solver.named import search_by_name
 from solver.options import SolverOptions
-from solver.outcome import Outcome
+from solver.outcome import ANY_ORDER, Outcome
 from solver.packing import pack, packing_s
 from solver.problem import Problem
 from solver.referee import verify
-from solver.schedule import Budget, Schedule, SolverRecord, Step
+from solver.schedule import Budget, Schedule, SolverRecord, Step, first_executions
 from solver.search import Progress
 
 
@@ -48,33 +48,40 @@ def solve_graph(
     if outcome.steps is None or outcome.energy_j is None:
         return _without_steps(problem, options, outcome, started)
     if not options.addresses:
-        return _with_steps(problem, options, outcome, started, Addressed(outcome.steps))
+        return _with_steps(problem, options, outcome, started, outcome.steps)
     interrupted = outcome.ending == "interrupted"
     packed = pack(problem, outcome.steps, options, 0.0 if interrupted else limit_s)
     if packed.plan.arena_bytes > budget.ram_bytes:
         common = _common(problem, options, outcome, started, packed.notes)
         return Schedule(status="no_solution", **common)
-    return _with_steps(problem, options, outcome, started, Addressed(packed.steps, packed))
-
-
-@dataclass(frozen=True)
-class Addressed:
-    """The steps that leave the solver, with what their addresses come to if they have any."""
-
-    steps: tuple[Step, ...]
-    packed: Packed | None = None
+    return _with_steps(problem, options, outcome, started, packed.steps, packed)
 
 
 def _with_steps(
-    problem: Problem, options: SolverOptions, outcome: Outcome, started: float, final: Addressed
+    problem: Problem,
+    options: SolverOptions,
+    outcome: Outcome,
+    started: float,
+    steps: tuple[Step, ...],
+    packed: Packed | None = None,
 ) -> Schedule:
-    result = verify(problem.graph, final.steps, problem.budget)
+    if outcome.order is not None and first_executions(steps) != outcome.order:
+        # Packing has changed the order: what was proven is about another one.
+        any_order_j = outcome.any_order_bound_j
+        outcome = replace(
+            outcome,
+            ending="stopped",
+            bound_j=any_order_j,
+            covers=ANY_ORDER,
+            restrictions=(),
+            order=None,
+        )
+    result = verify(problem.graph, steps, problem.budget)
     bound_j = min(outcome.bound_j, result.energy_j)
     gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
-    is_proven = outcome.ending == "proven" and (
-        result.energy_j == outcome.energy_j or gap <= options.gap
+    is_proven = gap <= options.gap or (
+        outcome.ending == "proven" and result.energy_j == outcome.energy_j
     )
-    packed = final.packed
     return Schedule(
         status="optimal" if is_proven else "feasible",
         energy_j=result.energy_j,
@@ -87,7 +94,7 @@ def _with_steps(
         any_order_bound_j=min(outcome.any_order_bound_j, result.energy_j),
         bytes_written_to_storage=result.bytes_written_to_storage,
         resident_address=packed.plan.resident_address if packed else None,
-        steps=final.steps,
+        steps=steps,
         **_common(problem, options, outcome, started, packed.notes if packed else ()),
     )
 

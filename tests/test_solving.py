@@ -20,9 +20,10 @@ from solver.baselines import keep_everything
 from solver.engine import EngineError, EngineName
 from solver.graph import CostedGraph
 from solver.options import SolverOptions
+from solver.outcome import ANY_ORDER, OWN_ORDER
 from solver.referee import RefereeError, replay, verify
 from solver.referee_addresses import verify_addresses
-from solver.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule, Step
+from solver.schedule import Budget, Compute, Free, PageIn, PageOut, Schedule, Step, first_executions
 from solver.search import Progress
 from solver.solving import solve_graph
 from tests.graph_examples import (
@@ -496,6 +497,7 @@ def test_an_engine_that_dies_is_an_error_that_says_so(
 
 _DRIVER = """
 from solver.options import SolverOptions
+from solver.outcome import ANY_ORDER, OWN_ORDER
 from solver.solving import solve_graph
 from tests.graph_examples import hard_problem
 
@@ -531,3 +533,22 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
     assert schedule.status in ("feasible", "no_solution")
     if schedule.status == "feasible":
         _assert_sound(*hard_problem(), schedule)
+
+
+# --- what a bound is about ------------------------------------------------------------------------
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(12)
+def test_a_bound_for_an_order_is_about_the_order_of_its_schedule(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    problem, budget = problem_and_budget
+    assume(least_energy_by_exhaustion(problem, budget) is not None)
+    schedule = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1))
+    in_graph_order = first_executions(schedule.steps) == tuple(op.name for op in problem.ops)
+    if schedule.bound_covers == ANY_ORDER:
+        assert not schedule.restrictions
+        assert schedule.energy_bound_j == schedule.any_order_bound_j
+    else:
+        assert (OWN_ORDER in schedule.restrictions) == (not in_graph_order)
