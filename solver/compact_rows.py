@@ -186,12 +186,7 @@ class CompactRows(CompactColumns):
 
     def tighten_memory(self, excess_bytes: int) -> None:
         for row in self._memory_rows:
-            self._tighten(row, (excess_bytes + self.grain) / self.memory_scale)
+            self.program.tighten(row, (excess_bytes + self.grain) / self.memory_scale)
 
     def tighten_deadline(self, excess_s: float) -> None:
         self._timing.tighten(excess_s)
-
-    def _tighten(self, index: int, amount: float) -> None:
-        row = self.program.rows[index]
-        lowered = row.right_side - amount
-        self.program.row(zip(row.columns, row.coefficients, strict=True), row.sense, lowered)

@@ -48,6 +48,12 @@ class Program:
         kept = {column: value for column, value in merged.items() if value}
         self.rows.append(Row(tuple(kept), tuple(kept.values()), sense, right_side))
 
+    def tighten(self, row: int, amount: float) -> None:
+        """Add a constraint again, with a right side that is lower by ``amount``."""
+        old = self.rows[row]
+        terms = zip(old.columns, old.coefficients, strict=True)
+        self.row(terms, old.sense, old.right_side - amount)
+
     def objective(self, values: Sequence[float]) -> float:
         return math.fsum(c * v for c, v in zip(self.cost, values, strict=True) if c)
 
