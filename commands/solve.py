@@ -41,6 +41,10 @@ def solve(arguments: Namespace, console: Console) -> int:
             return DONE
     if arguments.ram_budget is None:
         raise UsageError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
+    if arguments.order == "free" and arguments.formulation != "auto":
+        raise UsageError(
+            f"--formulation {arguments.formulation} keeps the graph's order; --order free is for auto"
+        )
     kept = replay(graph, keep_everything(graph), arguments.budget_covers)
     deadline = arguments.deadline
     budget = Budget(
