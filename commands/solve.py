@@ -43,7 +43,7 @@ def solve(arguments: Namespace, console: Console) -> int:
         raise UsageError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
     if arguments.order == "free" and arguments.formulation != "auto":
         raise UsageError(
-            f"--formulation {arguments.formulation} keeps the graph's order; --order free is for auto"
+            f"--formulation {arguments.formulation} keeps the given order; --order free is for auto"
         )
     kept = replay(graph, keep_everything(graph), arguments.budget_covers)
     deadline = arguments.deadline
