@@ -14,6 +14,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from devices.document import DocumentError, StrictModel, read_yaml
 from devices.explain import choices
+from devices.firmware import Emulator, Firmware
+from devices.meters import Meter
 
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -48,7 +50,8 @@ class JumpHost(StrictModel):
 
 class SshTransport(StrictModel):
     """``known_hosts`` and ``key`` are paths on this computer; without ``key`` the agent and the
-    default keys are tried. ``deadline_s`` ends the retries of a lost connection."""
+    default keys are tried. ``deadline_s`` ends the retries of a lost connection. Port and keys of
+    an emulated board are its emulator's."""
 
     kind: Literal["ssh"]
     host: HostName
@@ -63,9 +66,14 @@ class SshTransport(StrictModel):
 
 
 class SerialTransport(StrictModel):
+    """``port`` is a device node (one below ``/dev/serial/by-id`` does not move), a pseudo-terminal
+    or ``socket://host:port``; absent where an emulator provides it. ``deadline_s`` ends the retries
+    of a lost connection."""
+
     kind: Literal["serial"]
-    port: Name
+    port: Name | None = None
     baud: Count = 115_200
+    deadline_s: Positive = 60.0
 
 
 class NativeToolchain(StrictModel):
@@ -87,40 +95,10 @@ class CrossToolchain(StrictModel):
     matmul: Literal["cblas", "in-tree"] = "in-tree"
 
 
-class HwmonMeter(StrictModel):
-    """A sensor behind the Linux hwmon interface, named by driver and label, never by number: the
-    kernel numbers hwmon devices in the order in which they appear. The channel either has a power
-    reading or a voltage and a current whose product is taken."""
-
-    kind: Literal["hwmon"]
-    driver: Name
-    label: str | None = None
-    channel: Count | None = None
-    rate_hz: Positive = 100.0
-    root: Path = Path("/sys/class/hwmon")
-
-    @model_validator(mode="after")
-    def _one_address(self) -> HwmonMeter:
-        if (self.label is None) == (self.channel is None):
-            raise ValueError("name the rail by label or by channel, one of them")
-        return self
-
-
-class RaplMeter(StrictModel):
-    """Intel and AMD energy counters behind the Linux powercap interface; ``domain`` is the zone's
-    name, such as ``package-0``."""
-
-    kind: Literal["rapl"]
-    domain: Name = "package-0"
-    rate_hz: Positive = 100.0
-    root: Path = Path("/sys/class/powercap")
-
-
 Transport: TypeAlias = Annotated[
     LocalTransport | SshTransport | SerialTransport, Field(discriminator="kind")
 ]
 Toolchain: TypeAlias = Annotated[NativeToolchain | CrossToolchain, Field(discriminator="kind")]
-Meter: TypeAlias = Annotated[HwmonMeter | RaplMeter, Field(discriminator="kind")]
 
 
 class Memory(StrictModel):
@@ -145,40 +123,74 @@ class Memory(StrictModel):
 
 
 class Storage(StrictModel):
-    """``path`` is a directory on the board (``~`` is its user's home), on the medium that pages go
-    to; ``driver`` names the firmware's driver on a microcontroller. ``page_bytes`` is the unit in
-    which costs are counted. ``endurance_cycles`` is program-erase cycles a block. ``dma``: a
-    controller moves the bytes, so that a transfer can run while the processor computes."""
+    """The medium that pages go to, reached in one of three ways: ``path`` is a directory on the
+    board (``~`` is its user's home); ``driver`` names the firmware's driver on a microcontroller;
+    ``mtd_partition`` is a raw flash partition of a Linux board, by its name in ``/proc/mtd``.
+
+    ``page_bytes`` is the unit in which costs are counted; ``erase_block_bytes`` stands where flash
+    must be erased before it is written. Only ``scratch_bytes`` from ``scratch_offset_bytes`` on are
+    ever written where the medium has no file system. ``endurance_cycles`` is program-erase cycles a
+    block. ``dma``: a controller moves the bytes, so that a transfer can run while the processor
+    computes."""
 
     medium: Literal["sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "disk"]
     path: str | None = None
     driver: str | None = None
+    mtd_partition: Name | None = None
     dma: bool = False
     page_bytes: Count = 4096
     erase_block_bytes: Count | None = None
     capacity_bytes: Count | None = None
+    scratch_offset_bytes: Annotated[int, Field(ge=0)] = 0
+    scratch_bytes: Count | None = None
     endurance_cycles: Count | None = None
 
     @model_validator(mode="after")
     def _one_way_in(self) -> Storage:
-        if (self.path is None) == (self.driver is None):
-            raise ValueError("storage is reached by path or by driver, one of them")
+        ways = [self.path, self.driver, self.mtd_partition]
+        if sum(way is not None for way in ways) != 1:
+            raise ValueError("storage is reached by path, driver or mtd_partition, one of them")
+        if self.mtd_partition is not None and self.erase_block_bytes is None:
+            raise ValueError("raw flash needs erase_block_bytes")
+        if (self.scratch_bytes is None) != (self.path is not None):
+            raise ValueError("scratch_bytes says what may be overwritten where there are no files")
         return self
 
 
 class Processor(StrictModel):
-    """``clock_hz`` is the highest that all cores may run at."""
+    """``clock_hz`` is the highest that all cores may run at. ``data_cache_bytes``: the largest, 0
+    where there is none; without it the board is asked."""
 
     model: Name
     cores: Count
     clock_hz: Positive
-    architecture: Literal["x86_64", "aarch64", "armv7", "armv6-m", "armv7e-m"]
+    architecture: Literal[
+        "x86_64", "aarch64", "armv7", "armv6-m", "armv7-m", "armv7e-m", "armv8-m"
+    ]
+    data_cache_bytes: Annotated[int, Field(ge=0)] | None = None
+
+
+class Cooldown(StrictModel):
+    """Blocks begin when the board is no hotter than ``below_c``, or ``limit_s`` later."""
+
+    below_c: Positive
+    limit_s: Positive = 300.0
+
+
+class Conditions(StrictModel):
+    """What is held constant while a Linux board is measured, and put back afterwards. Setting
+    governor and frequency takes root, or ``sudo`` without a password."""
+
+    governor: Name | None = None
+    frequency_hz: Positive | None = None
+    cooldown: Cooldown | None = None
 
 
 class DeviceDescription(StrictModel):
     """One board. Where ``processor`` or ``memory`` is absent, what the board says about itself
     counts. ``nominal_power_w`` stands in for a missing meter: joules are then nominal power × time,
-    and marked as estimated wherever they show."""
+    and marked as estimated wherever they show. Whatever comes from a board with an ``emulator`` is
+    marked as emulated."""
 
     schema_: Annotated[Literal["device/1"], Field(alias="schema")]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
@@ -186,10 +198,33 @@ class DeviceDescription(StrictModel):
     processor: Processor | None = None
     transport: Transport
     toolchain: Toolchain
+    firmware: Firmware | None = None
+    emulator: Emulator | None = None
     meter: Meter | None = None
     memory: Memory | None = None
     storage: Storage | None = None
+    conditions: Conditions | None = None
     nominal_power_w: Positive | None = None
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> DeviceDescription:
+        if isinstance(self.transport, SerialTransport):
+            self._require_microcontroller(self.transport)
+        elif self.firmware is not None:
+            raise ValueError("firmware is for boards on a serial transport")
+        return self
+
+    def _require_microcontroller(self, transport: SerialTransport) -> None:
+        if transport.port is None and self.emulator is None:
+            raise ValueError("transport: a serial board needs its port")
+        if self.firmware is None or self.processor is None or self.memory is None:
+            raise ValueError("a serial board needs firmware, processor and memory")
+        if self.memory.flash_bytes is None:
+            raise ValueError("memory: a serial board needs flash_bytes")
+        if not isinstance(self.toolchain, CrossToolchain):
+            raise ValueError("toolchain: a serial board needs one of kind cross")
+        if self.storage is not None and self.storage.driver is None:
+            raise ValueError("storage: a serial board reaches it by driver")
 
 
 def catalog_names() -> list[str]:

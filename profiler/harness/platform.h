@@ -2,6 +2,7 @@
 #ifndef JW_PLATFORM_H
 #define JW_PLATFORM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A clock that never steps back. */
@@ -13,5 +14,14 @@ uint64_t jw_running_ns(void);
 
 /* Of the processor that measures, as the platform reports it now; 0 where it reports none. */
 uint64_t jw_frequency_khz(void);
+
+/* In millidegrees Celsius; 0 where the platform reports none. */
+long jw_temperature_mc(void);
+
+/* With the processor asleep where it can be. */
+void jw_sleep_until(uint64_t clock_ns);
+
+/* The line that tells an instrument when a window is open. Nothing where none is wired. */
+void jw_sync_line(bool high);
 
 #endif

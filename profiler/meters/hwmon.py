@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from devices.description import HwmonMeter
+from devices.meters import HwmonMeter
 from devices.profile import MeterRecord
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from devices.description import RaplMeter
+from devices.meters import RaplMeter
 from devices.profile import MeterRecord
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec

@@ -1,0 +1,54 @@
+/* The windows of a plan on any platform: what plan.h reads, core.h measures.
+ *
+ *   arena bytes=67108864
+ *   tries count=3                                       of a disturbed window
+ *   op ... | step ... , buffer ... , call ...           see plan.h
+ *   idle id=0 duration_ns=100000000
+ *   marker id=3 bit_ns=20000000 bits=0110100110010110   1: busy, 0: idle
+ *   transfer id=7 method=read bytes=4096 most=16 min_ns=20000000 tail_ns=50000000
+ *
+ * The platform reads the lines, gives the memory and the medium, and does something with the
+ * records.
+ */
+#ifndef JW_RUNNER_H
+#define JW_RUNNER_H
+
+#include "core.h"
+#include "medium.h"
+#include "text.h"
+
+typedef struct {
+    uint32_t id;
+    jw_window window;
+    uint64_t tail_end_ns; /* the window's end, or when the medium was given up watching */
+} jw_record;
+
+typedef struct {
+    jw_arena memory; /* all that there is; `arena` takes a part of it */
+    jw_arena arena;
+    uint32_t tries;
+    jw_medium *medium; /* NULL: none */
+    jw_step step;
+    uint32_t step_id;
+    jw_limits step_limits;
+    bool in_step;
+} jw_runner;
+
+typedef enum {
+    JW_LINE_FOREIGN,  /* not one of the lines above */
+    JW_LINE_READ,     /* done, there is nothing to record */
+    JW_LINE_RECORDED, /* a window was measured */
+    JW_LINE_REFUSED,  /* text->key and text->error say why */
+} jw_line_result;
+
+/* Whether jw_runner_line would measure: the platform falls silent first. */
+bool jw_runner_measures(const jw_runner *runner, const char *word);
+
+jw_line_result jw_runner_line(jw_runner *runner, const char *word, jw_text *text,
+                              jw_record *record);
+
+/* `window id=... tries=...`, without an end of line, at most JW_RECORD_BYTES with the final zero. */
+#define JW_RECORD_BYTES 320
+void jw_record_text(char *text, const jw_record *record);
+
+#endif
