@@ -173,12 +173,14 @@ class Build(StrictModel):
 
 class MeterRecord(StrictModel):
     """Which instrument the joules come from, how often it was read, and how its clock was tied to
-    the board's."""
+    the board's; ``sync_uncertainty_s`` is by how much that can be wrong (half of a 95 %
+    interval)."""
 
     kind: str
     detail: str
     rate_hz: Positive | None = None
     sync: str
+    sync_uncertainty_s: NonNegative | None = None
 
 
 class Additivity(StrictModel):

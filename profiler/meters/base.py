@@ -2,8 +2,8 @@
 
 A meter on the board (a sensor behind sysfs) names files that the harness reads while it measures;
 one on this computer records by itself between ``begin`` and ``finish``, and ties its clock to the
-board's. Both end in a :class:`PowerTrace` on the board's clock, of which every window takes its
-share::
+board's by what it saw. Both end in a :class:`PowerTrace` on the board's clock, of which every window
+takes its share::
 
     begin │ harness runs a block: window … window … window │ finish → trace
                                   └ trace.energy_j(start, end)
@@ -45,6 +45,25 @@ class BoardSamples:
 
 
 @dataclass(frozen=True)
+class Block:
+    """What the board tells of a block that is over, all on its own clock: when windows were open,
+    in order of time, markers among them; when markers began; and what it sampled."""
+
+    windows_ns: tuple[tuple[int, int], ...]
+    markers_ns: tuple[int, ...]
+    samples: BoardSamples
+
+
+@dataclass(frozen=True)
+class MarkerPattern:
+    """Of busy (True) and idle stretches of ``bit_s`` each, which the board plays in front of and
+    behind a block."""
+
+    bits: tuple[bool, ...]
+    bit_s: float
+
+
+@dataclass(frozen=True)
 class Void:
     """Why a window has no energy that could be trusted."""
 
@@ -74,7 +93,8 @@ class Meter(Protocol):
 
     @property
     def record(self) -> MeterRecord:
-        """What the profile says about where its joules come from."""
+        """What the profile says about where its joules come from, and how its clock was tied to the
+        board's; asked when the last block is over."""
         ...
 
     @property
@@ -82,12 +102,22 @@ class Meter(Protocol):
         """What the harness has to sample for this meter."""
         ...
 
+    @property
+    def marker(self) -> MarkerPattern | None:
+        """What the board has to play for this meter."""
+        ...
+
+    @property
+    def min_window_s(self) -> float:
+        """The least length of a window of which it can tell the energy."""
+        ...
+
     def begin(self) -> None:
         """A block is about to start on the board."""
         ...
 
-    def finish(self, samples: BoardSamples, /) -> PowerTrace:
-        """The block is over. ``samples`` is empty where ``sampler`` is None."""
+    def finish(self, block: Block, /) -> PowerTrace:
+        """The block is over."""
         ...
 
     def close(self) -> None: ...

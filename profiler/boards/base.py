@@ -1,0 +1,98 @@
+"""A board with the harness on it, however it is reached: asked about itself, given plans, relieved
+of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias
+
+from devices.operation import OpSpec
+from devices.profile import Board as Identity
+from devices.profile import Build
+from profiler.errors import ProfilerError
+
+Wait: TypeAlias = Callable[[float], None]
+"""Told, about twice a second, how many seconds the plan has been running."""
+
+
+class RebootError(ProfilerError):
+    """The board has started anew while it was measuring."""
+
+
+@dataclass(frozen=True)
+class BoardFacts:
+    """What the board says about itself. ``throttle_command`` is Raspberry Pi's, where there is
+    one; ``is_cache_known`` is False where ``last_level_cache_bytes`` is an assumption.
+    ``available_bytes`` is memory that is free for measuring."""
+
+    identity: Identity
+    boot_id: str
+    last_level_cache_bytes: int
+    is_cache_known: bool
+    available_bytes: int
+    throttle_command: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a plan left: the text of its records and samples, and what ended it before its time, if
+    something did."""
+
+    results: str
+    samples: str
+    cut: BaseException | None = None
+
+
+class Board(Protocol):
+    """Entering connects, leaving closes, also after a failure. ``facts``, ``build`` and
+    ``storage_place`` are there once ``prepare`` has been called.
+
+    All methods raise :class:`~profiler.errors.BoardUnreachable` when the board cannot be reached
+    before the transport's deadline.
+    """
+
+    facts: BoardFacts
+    build: Build
+    storage_place: str | None
+    """What a plan's ``scratch`` line ends with: which stretch of which storage is written."""
+
+    @property
+    def name(self) -> str:
+        """How messages call the board."""
+        ...
+
+    def prepare(self, progress: Callable[[str], None]) -> None:
+        """Bring the harness to the board, or check the one that is there, and ask the board about
+        itself. Called again after a reboot."""
+        ...
+
+    def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
+        """What the kernels of these operations need for themselves."""
+        ...
+
+    def throttled(self) -> int | None:
+        """Raspberry Pi's bits; None on other boards."""
+        ...
+
+    def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
+        """Run a plan while the board is left in peace.
+
+        Raises :class:`RebootError`. Whatever else ends the plan early (Ctrl-C too) is returned in
+        the outcome, with the records that were finished.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave nothing running on the board. Never raises because it is gone."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
