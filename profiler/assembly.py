@@ -168,7 +168,7 @@ def _cost_basis(additivity: Additivity | None) -> CacheState:
 
 def _storage(run: RunResult) -> StorageCosts | None:
     storage = run.description.storage
-    reads, writes = _sweep(run, "read-direct"), _sweep(run, "write-direct")
+    reads, writes = _sweep(run, "read"), _sweep(run, "write")
     if storage is None or len(reads) < 2 or len(writes) < 2:
         return None
     if _is_direct(run):

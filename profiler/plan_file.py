@@ -145,6 +145,8 @@ class _Writer:
             case StepWindow():
                 needed = self._step_bytes()
                 what = f"a whole step of {self._known_step.name}, every tensor in memory,"
+            case TransferWindow(bytes=size):
+                needed, what = _aligned(size), window.label
             case _:
                 return _ALIGNMENT
         if needed > self.memory.arena_limit_bytes:

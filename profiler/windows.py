@@ -20,8 +20,8 @@ from devices.operation import OpSpec
 from devices.profile import CacheState
 from profiler.errors import ProfilerError
 
-TransferMethod: TypeAlias = Literal["read-direct", "write-direct", "write-buffered"]
-WRITE_METHODS: tuple[TransferMethod, ...] = ("write-direct", "write-buffered")
+TransferMethod: TypeAlias = Literal["read", "write", "write-buffered"]
+WRITE_METHODS: tuple[TransferMethod, ...] = ("write", "write-buffered")
 
 LARGEST_TRANSFER_BYTES = 4 << 20
 SCRATCH_BYTES = 2 * LARGEST_TRANSFER_BYTES
@@ -130,7 +130,7 @@ def plan_transfers(
     return tuple(
         TransferWindow(method, size, _most(method, size, share))
         for size in sizes
-        for method in ("read-direct", *WRITE_METHODS)
+        for method in ("read", *WRITE_METHODS)
     )
 
 

@@ -163,8 +163,8 @@ def test_a_step_executes_its_calls_in_order_on_its_buffers(tmp_path: Path) -> No
         (HEAD + "dance id=1\nend\n", "line 3: dance is no line that is known"),
         (HEAD + "sample file=/x\nend\n", "a sampled file belongs behind `sampler`"),
         (
-            HEAD + "transfer id=1 method=read-direct bytes=4096 most=1 min_ns=1 tail_ns=0\nend\n",
-            "the scratch file is missing",
+            HEAD + "transfer id=1 method=read bytes=4096 most=1 min_ns=1 tail_ns=0\nend\n",
+            "a transfer needs a `scratch` line",
         ),
         (
             HEAD + "step id=1 first=1 min_ns=1 max_ns=1 buffers=1 calls=1\nidle id=2\nend\n",
@@ -253,7 +253,7 @@ def frequencies_seen(tmp_path: Path, khz: str) -> tuple[int, tuple[int, int]]:
     return window.tries, (window.frequency_before_khz, window.frequency_after_khz)
 
 
-@pytest.mark.parametrize("method", ["read-direct", "write-direct", "write-buffered"])
+@pytest.mark.parametrize("method", ["read", "write", "write-buffered"])
 def test_transfers_stay_within_their_count_and_leave_no_file(
     method: str, program: Path, tmp_path: Path
 ) -> None:

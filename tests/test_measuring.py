@@ -215,7 +215,7 @@ def test_throttling_during_a_block_voids_its_windows(
 def test_a_window_without_a_trustworthy_energy_is_void_unless_it_is_a_transfer() -> None:
     lost = Trace(Void("samples were lost"))
     assert trial(trace=lost).void == "samples were lost"
-    transfer = trial(TransferWindow("write-direct", 4096, 1), trace=lost)
+    transfer = trial(TransferWindow("write", 4096, 1), trace=lost)
     assert (transfer.void, transfer.energy_j) == (None, None)
 
 
@@ -228,7 +228,7 @@ def test_preemption_is_left_out_of_the_time_and_voids_what_a_meter_saw() -> None
 
 
 def test_of_the_settling_of_a_medium_only_what_exceeds_idle_is_the_transfers() -> None:
-    window = TransferWindow("write-direct", 4096, 10)
+    window = TransferWindow("write", 4096, 10)
     settled = trial(window, trace=Trace(0.03), tail_end_ns=12_000_000)
     assert energy_of_execution_j(settled, idle_power_w=2.0) == pytest.approx(0.001)
 
@@ -364,12 +364,12 @@ def test_trials_of_other_circumstances_are_not_continued(
 
 
 def test_every_block_has_everything_once_in_an_order_of_its_own() -> None:
-    content = BlockContent((SMALL, LARGE, UPDATE), 2, (TransferWindow("read-direct", 4096, 1),))
+    content = BlockContent((SMALL, LARGE, UPDATE), 2, (TransferWindow("read", 4096, 1),))
     blocks = [content.ordered(seed=1, block=block) for block in range(4)]
     expected = {
         *(OpWindow(spec, state).label for spec in content.specs for state in ("warm", "cold")),
         *(StepWindow(index).label for index in range(2)),
-        *("read-direct 4096", "idle before", "idle after"),
+        *("read 4096", "idle before", "idle after"),
     }
     for windows in blocks:
         labels = [window.label for window in windows]

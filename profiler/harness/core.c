@@ -263,11 +263,13 @@ void jw_step_execute(void *context, uint64_t count) {
 static jw_window run_window(jw_execute *execute, void *context, uint64_t count) {
     jw_window window = {.executions = count};
     window.frequency_before_khz = jw_frequency_khz();
+    jw_sync_line(true);
     const uint64_t running_ns = jw_running_ns();
     window.start_ns = jw_clock_ns();
     execute(context, count);
     window.end_ns = jw_clock_ns();
     window.running_ns = jw_running_ns() - running_ns;
+    jw_sync_line(false);
     window.frequency_after_khz = jw_frequency_khz();
     return window;
 }

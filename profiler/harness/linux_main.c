@@ -5,15 +5,13 @@
  *   joulewright-harness run PLAN RESULTS SAMPLES [--sysfs DIR]
  *
  * `workspace` prints the bytes that the kernels on the lines `kernel kind=... attributes=...` of a
- * file need for themselves, one number a line. The file begins and ends like a plan. Besides the lines of plan.h a plan has
+ * file need for themselves, one number a line. The file begins and ends like a plan. Besides the
+ * lines of runner.h a plan has
  *
- *   joulewright-plan 1                                 first
- *   arena bytes=67108864                               second
- *   tries count=3                                      of a disturbed window
+ *   joulewright-plan 1                                 first, then `arena`
  *   sampler period_ns=10000000                         with one `sample file=...` for each file
+ *   sync chip=/dev/gpiochip0 line=17                   the line that is high in a window
  *   scratch bytes=8388608 directory=/var/tmp           before any transfer
- *   idle id=0 duration_ns=100000000
- *   transfer id=7 method=write-direct bytes=4096 most=16 min_ns=20000000 tail_ns=50000000
  *   end                                                last
  *
  * Every record is flushed when its window is over, after the meter's samples of that window: what
@@ -32,8 +30,10 @@
 #include "linux_sampler.h"
 #include "linux_storage.h"
 #include "linux_support.h"
+#include "linux_sync.h"
 #include "plan.h"
 #include "platform.h"
+#include "runner.h"
 
 #define MOST_PLAN_BYTES (64u << 20)
 #define MOST_SECONDS_NS UINT64_C(3600000000000)
@@ -44,8 +44,7 @@ typedef struct {
     unsigned long line_number;
     FILE *results, *samples;
     int spare_processor;
-    uint32_t tries;
-    jw_arena arena;
+    jw_runner runner;
     const char *sampled_files[JW_MAX_SAMPLED_FILES];
     int sampled_count;
     uint64_t sample_period_ns;
@@ -104,18 +103,14 @@ static void flush(const harness *h) {
     }
 }
 
-static void record(harness *h, uint32_t id, const jw_window *window, uint64_t tail_end_ns) {
+static void record(harness *h, const jw_record *measured) {
+    char line[JW_RECORD_BYTES];
     if (h->sampler) {
         jw_sampler_drain(h->sampler, h->samples);
         flush(h);
     }
-    fprintf(h->results,
-            "window id=%" PRIu32 " executions=%" PRIu64 " start_ns=%" PRIu64 " end_ns=%" PRIu64
-            " tail_end_ns=%" PRIu64 " running_ns=%" PRIu64 " frequency_before_khz=%" PRIu64
-            " frequency_after_khz=%" PRIu64 " temperature_mc=%ld tries=%" PRIu32 "\n",
-            id, window->executions, window->start_ns, window->end_ns, tail_end_ns,
-            window->running_ns, window->frequency_before_khz, window->frequency_after_khz,
-            jw_temperature_mc(), window->tries);
+    jw_record_text(line, measured);
+    fprintf(h->results, "%s\n", line);
     flush(h);
 }
 
@@ -127,110 +122,25 @@ static void record_health(harness *h, const char *word) {
     flush(h);
 }
 
-/* --- windows ---------------------------------------------------------------------------------- */
-
-static void run_op(harness *h, jw_text *text) {
-    uint32_t id;
-    jw_limits limits;
-    jw_op op;
-    jw_op_run prepared;
-    expect(h, jw_plan_op(text, &id, &limits, &op), text);
-    const char *error = jw_op_prepare(&prepared, &op, &h->arena);
-    if (error) {
-        refuse(h, "", error);
-    }
-    const jw_window window = jw_measure(jw_op_execute, &prepared, &limits, h->tries);
-    record(h, id, &window, window.end_ns);
-}
-
-static void read_step_lines(harness *h, jw_step *step) {
-    while (!jw_step_complete(step)) {
-        jw_text text;
-        const char *error;
-        const char *word = jw_text_begin(&text, next_line(h));
-        if (strcmp(word, "buffer") == 0) {
-            size_t bytes;
-            jw_fill fill;
-            expect(h, jw_plan_buffer(&text, &bytes, &fill), &text);
-            error = jw_step_buffer(step, bytes, &fill);
-        } else if (strcmp(word, "call") == 0) {
-            jw_step_call call;
-            expect(h, jw_plan_call(&text, &call), &text);
-            error = jw_step_add(step, &call);
-        } else {
-            error = "a buffer or a call is expected here";
-        }
-        if (error) {
-            refuse(h, "", error);
-        }
-    }
-}
-
-static void run_step(harness *h, jw_text *text) {
-    uint32_t id, buffers, calls;
-    jw_limits limits;
-    jw_step step;
-    expect(h, jw_plan_step(text, &id, &limits, &buffers, &calls), text);
-    const char *error = jw_step_begin(&step, &h->arena, buffers, calls);
-    if (!error) {
-        read_step_lines(h, &step);
-        error = jw_step_end(&step);
-    }
-    if (error) {
-        refuse(h, "", error);
-    }
-    const jw_window window = jw_measure(jw_step_execute, &step, &limits, h->tries);
-    record(h, id, &window, window.end_ns);
-}
-
-static void run_idle(harness *h, jw_text *text) {
-    jw_window window = {.executions = 1, .tries = 1};
-    const uint32_t id = (uint32_t)jw_text_number(text, "id", 0, UINT32_MAX);
-    const uint64_t duration_ns = jw_text_number(text, "duration_ns", 1, MOST_SECONDS_NS);
-    expect(h, jw_text_end(text), text);
-    window.start_ns = jw_clock_ns();
-    jw_sleep_until(window.start_ns + duration_ns);
-    window.end_ns = jw_clock_ns();
-    window.running_ns = window.end_ns - window.start_ns;
-    record(h, id, &window, window.end_ns);
-}
-
-static void run_transfer(harness *h, jw_text *text) {
-    static const char *const methods[] = {"read-direct", "write-direct", "write-buffered"};
-    const uint32_t id = (uint32_t)jw_text_number(text, "id", 0, UINT32_MAX);
-    const char *name = jw_text_value(text, "method");
-    size_t method = 0;
-    while (method < 3 && strcmp(name, methods[method]) != 0) {
-        method++;
-    }
-    if (method == 3) {
-        jw_text_fail(text, "method", "is none that is known");
-    }
-    const size_t bytes = (size_t)jw_text_number(text, "bytes", 512, SIZE_MAX / 64);
-    const uint64_t most = jw_text_number(text, "most", 1, UINT32_MAX);
-    const uint64_t min_ns = jw_text_number(text, "min_ns", 0, MOST_SECONDS_NS);
-    const uint64_t tail_ns = jw_text_number(text, "tail_ns", 0, MOST_SECONDS_NS);
-    expect(h, jw_text_end(text), text);
-    if (!h->scratch || bytes > jw_scratch_bytes(h->scratch)) {
-        refuse(h, "", "the scratch file is missing or smaller than the transfer");
-    }
-    uint64_t tail_end_ns;
-    const jw_window window = jw_scratch_measure(h->scratch, (jw_method)method, bytes, most, min_ns,
-                                                tail_ns, &tail_end_ns);
-    record(h, id, &window, tail_end_ns);
-}
-
 /* --- what windows need ------------------------------------------------------------------------ */
 
-static void map_arena(harness *h, jw_text *text) {
-    const size_t bytes = (size_t)jw_text_number(text, "bytes", JW_ALIGNMENT, SIZE_MAX / 64);
-    expect(h, jw_text_end(text), text);
+/* As much as the plan's second line asks for. */
+static void map_memory(harness *h) {
+    char line[64] = "";
+    jw_text text;
+    sscanf(h->plan_rest, "%63[^\n]", line); /* the runner reads it again */
+    if (strcmp(jw_text_begin(&text, line), "arena") != 0) {
+        h->line_number++;
+        refuse(h, "", "`arena` is expected here");
+    }
+    const size_t bytes = (size_t)jw_text_number(&text, "bytes", JW_ALIGNMENT, SIZE_MAX / 64);
+    expect(h, jw_text_end(&text), &text);
     void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) {
         jw_fail(JW_EXIT_MEMORY, "no memory for an arena of %zu bytes: %s", bytes, strerror(errno));
     }
-    h->arena = (jw_arena){memory, bytes, 0};
+    h->runner.memory = (jw_arena){memory, bytes, 0};
 }
 
 static void read_sampled_file(harness *h, jw_text *text) {
@@ -250,8 +160,16 @@ static void open_scratch(harness *h, jw_text *text) {
         refuse(h, "", "there is a scratch file already");
     }
     h->scratch = jw_scratch_open(directory, bytes);
+    h->runner.medium = jw_scratch_medium(h->scratch);
     fprintf(h->results, "scratch direct=%d\n", jw_scratch_is_direct(h->scratch));
     flush(h);
+}
+
+static void open_sync_line(harness *h, jw_text *text) {
+    const char *chip = jw_text_value(text, "chip");
+    const uint32_t line = (uint32_t)jw_text_number(text, "line", 0, UINT32_MAX);
+    expect(h, jw_text_end(text), text);
+    jw_sync_open(chip, line);
 }
 
 static void start_sampler(harness *h) {
@@ -263,9 +181,15 @@ static void start_sampler(harness *h) {
 
 /* --- the program ------------------------------------------------------------------------------ */
 
+/* False behind the last line. */
 static bool run_line(harness *h) {
     jw_text text;
+    jw_record measured;
     const char *word = jw_text_begin(&text, next_line(h));
+    if (strcmp(word, "end") == 0) {
+        expect(h, jw_text_end(&text), &text);
+        return false;
+    }
     if (strcmp(word, "sample") == 0) {
         read_sampled_file(h, &text);
         return true;
@@ -275,29 +199,27 @@ static bool run_line(harness *h) {
         expect(h, jw_text_end(&text), &text);
         return true;
     }
-    if (strcmp(word, "tries") == 0) {
-        h->tries = (uint32_t)jw_text_number(&text, "count", 1, 1000);
-        expect(h, jw_text_end(&text), &text);
-        return true;
-    }
     if (strcmp(word, "scratch") == 0) {
         open_scratch(h, &text);
         return true;
     }
-    start_sampler(h);
-    if (strcmp(word, "op") == 0) {
-        run_op(h, &text);
-    } else if (strcmp(word, "step") == 0) {
-        run_step(h, &text);
-    } else if (strcmp(word, "idle") == 0) {
-        run_idle(h, &text);
-    } else if (strcmp(word, "transfer") == 0) {
-        run_transfer(h, &text);
-    } else if (strcmp(word, "end") == 0) {
-        expect(h, jw_text_end(&text), &text);
-        return false;
-    } else {
+    if (strcmp(word, "sync") == 0) {
+        open_sync_line(h, &text);
+        return true;
+    }
+    if (jw_runner_measures(&h->runner, word)) {
+        start_sampler(h);
+    }
+    switch (jw_runner_line(&h->runner, word, &text, &measured)) {
+    case JW_LINE_RECORDED:
+        record(h, &measured);
+        break;
+    case JW_LINE_REFUSED:
+        refuse(h, text.key, text.error);
+    case JW_LINE_FOREIGN:
         refuse(h, word, "is no line that is known");
+    case JW_LINE_READ:
+        break;
     }
     return true;
 }
@@ -318,13 +240,9 @@ static FILE *create(const char *path) {
 }
 
 static void run(harness *h, const char *results_path, const char *samples_path) {
-    jw_text text;
     check_version(h);
-    if (strcmp(jw_text_begin(&text, next_line(h)), "arena") != 0) {
-        refuse(h, "", "`arena` is expected here");
-    }
-    map_arena(h, &text);
-    h->tries = 1;
+    map_memory(h);
+    h->runner.tries = 1;
     h->results = create(results_path);
     h->samples = create(samples_path);
     fputs("joulewright-results 1\n", h->results);

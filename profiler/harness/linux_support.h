@@ -35,11 +35,6 @@ int jw_pin_processor(void);
  * jw_pin_processor. */
 int jw_spare_processor(void);
 
-void jw_sleep_until(uint64_t clock_ns);
-
-/* Of the hottest thermal zone, in millidegrees Celsius; 0 where there is none. */
-long jw_temperature_mc(void);
-
 /* Time that a hypervisor gave to others, since boot, over all processors. */
 uint64_t jw_steal_ms(void);
 

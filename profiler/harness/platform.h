@@ -21,7 +21,8 @@ long jw_temperature_mc(void);
 /* With the processor asleep where it can be. */
 void jw_sleep_until(uint64_t clock_ns);
 
-/* The line that tells an instrument when a window is open. Nothing where none is wired. */
+/* The line that tells an instrument when a window is open. Nothing where none is wired. It also
+ * pulses for windows that are not recorded (calibration, disturbed tries), each of its own length. */
 void jw_sync_line(bool high);
 
 #endif

@@ -1,0 +1,98 @@
+#include "medium.h"
+
+#include <string.h>
+
+#include "platform.h"
+
+jw_method jw_method_named(const char *name) {
+    static const char *const names[JW_METHOD_COUNT] = {"read", "write", "erase", "write-buffered"};
+    size_t method = 0;
+    while (method < JW_METHOD_COUNT && strcmp(name, names[method]) != 0) {
+        method++;
+    }
+    return (jw_method)method;
+}
+
+/* What a transfer begins at multiples of. */
+static uint64_t slot_bytes(const jw_medium *medium, jw_method method, uint64_t bytes) {
+    const uint64_t erase = medium->erase_block_bytes;
+    return method == JW_READ || !erase ? bytes : (bytes + erase - 1) / erase * erase;
+}
+
+/* Reads go to random places, which no cache foresees. Flash is written from one end to the other,
+ * so that wear is even; elsewhere the medium sees to that itself, and places are random too. */
+static uint64_t next_offset(jw_medium *medium, jw_method method, uint64_t bytes) {
+    const uint64_t slot = slot_bytes(medium, method, bytes);
+    const uint64_t slots = medium->scratch_bytes / slot;
+    if (method == JW_READ || !medium->erase_block_bytes) {
+        medium->random = medium->random * 1664525u + 1013904223u; /* Numerical Recipes' LCG */
+        return ((uint64_t)medium->random * slots >> 32) * slot;
+    }
+    uint64_t offset = medium->next / medium->erase_block_bytes * medium->erase_block_bytes;
+    if (offset + slot > medium->scratch_bytes) {
+        offset = 0;
+    }
+    medium->next = offset + slot;
+    return offset;
+}
+
+static const char *refusal(const jw_medium *medium, jw_method method, uint64_t bytes) {
+    const uint32_t unit = method == JW_ERASE ? medium->erase_block_bytes : medium->page_bytes;
+    if (!medium->transfer[method]) {
+        return "the medium has no such method";
+    }
+    if (!bytes || bytes % unit) {
+        return "a transfer is not of whole pages, or of whole erase blocks";
+    }
+    if (slot_bytes(medium, method, bytes) > medium->scratch_bytes) {
+        return "a transfer is larger than what may be overwritten";
+    }
+    return NULL;
+}
+
+static const char *prepare(jw_medium *medium, jw_method method, uint64_t offset, uint64_t bytes) {
+    if (method != JW_WRITE || !medium->erase_block_bytes) {
+        return NULL;
+    }
+    return medium->transfer[JW_ERASE](medium, offset, NULL,
+                                      (size_t)slot_bytes(medium, JW_ERASE, bytes));
+}
+
+const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory, size_t bytes,
+                              uint64_t most, uint64_t min_ns, uint64_t tail_ns, jw_window *window,
+                              uint64_t *tail_end_ns) {
+    const char *error = refusal(medium, method, bytes);
+    if (error) {
+        return error;
+    }
+    *window = (jw_window){.tries = 1};
+    window->frequency_before_khz = jw_frequency_khz();
+    /* Erasing between writes would be seen by clock and meter: a window over flash that must be
+     * erased is one write. */
+    const bool erases = method == JW_WRITE && medium->erase_block_bytes;
+    uint64_t offset = next_offset(medium, method, bytes);
+    error = prepare(medium, method, offset, bytes);
+    if (error) {
+        return error;
+    }
+    jw_sync_line(true);
+    window->start_ns = jw_clock_ns();
+    for (;;) {
+        error = medium->transfer[method](medium, offset, memory, bytes);
+        window->executions++;
+        window->end_ns = jw_clock_ns();
+        if (error || erases || window->executions >= most ||
+            window->end_ns - window->start_ns >= min_ns) {
+            break;
+        }
+        offset = next_offset(medium, method, bytes);
+    }
+    jw_sync_line(false);
+    window->frequency_after_khz = jw_frequency_khz();
+    window->running_ns = window->end_ns - window->start_ns; /* waiting for the medium is the work */
+    if (tail_ns && !error) {
+        jw_sleep_until(window->end_ns + tail_ns);
+    }
+    *tail_end_ns = tail_ns ? jw_clock_ns() : window->end_ns;
+    return error;
+}
