@@ -23,8 +23,9 @@ from devices.profile import (
     StorageCosts,
     SweepPoint,
 )
-from profiler.board import BoardFacts
+from profiler.boards.base import BoardFacts
 from profiler.errors import MeasurementInvalid
+from profiler.meters.nominal import is_instrument
 from profiler.plan_file import COLD_CACHES, Memory, cold_copies, operand_bytes
 from profiler.statistics import median_interval
 from profiler.storage_fit import fit_page_cost
@@ -57,7 +58,7 @@ class RunResult:
     seed: int
     energy_source: EnergySource | None
     meter: MeterRecord | None
-    storage_directory: str | None
+    storage_place: str | None
 
 
 def assemble(run: RunResult) -> DeviceProfile:
@@ -72,11 +73,11 @@ def assemble(run: RunResult) -> DeviceProfile:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         energy_source=run.energy_source or "estimated",
         meter=run.meter,
-        board=run.facts.board.model_copy(update={"cpu_frequency_hz": _frequency_hz(run)}),
+        board=run.facts.identity.model_copy(update={"cpu_frequency_hz": _frequency_hz(run)}),
         build=run.build,
         idle_power_w=(
             median_interval(idle_w, run.seed)
-            if idle_w and run.energy_source == "measured"
+            if idle_w and run.meter is not None and is_instrument(run.meter)
             else None
         ),
         cost_basis=_cost_basis(additivity),
@@ -177,7 +178,7 @@ def _storage(run: RunResult) -> StorageCosts | None:
         method = "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
     return StorageCosts(
         medium=storage.medium,
-        path=run.storage_directory,
+        path=run.storage_place,
         dma=storage.dma,
         page_bytes=storage.page_bytes,
         method=method,
@@ -222,7 +223,7 @@ def _frequency_hz(run: RunResult) -> float | None:
         for trial in sitting.trials
         if trial.frequency_after_khz and trial.void is None
     ]
-    return statistics.median(seen) * 1e3 if seen else run.facts.board.cpu_frequency_hz
+    return statistics.median(seen) * 1e3 if seen else run.facts.identity.cpu_frequency_hz
 
 
 def _notes(run: RunResult) -> Iterator[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from devices.operation import Operand, OpSpec
 from devices.plan import ExecutionPlan
 from profiler.errors import MeasurementInvalid
-from profiler.meters.base import SamplerSpec
+from profiler.meters.base import MarkerPattern, SamplerSpec
 from profiler.windows import (
     SCRATCH_BYTES,
     WRITE_METHODS,
@@ -23,6 +23,9 @@ from profiler.windows import (
     TransferWindow,
     Window,
 )
+
+MARKER_IDS = (900_000_000, 900_000_001)
+"""Of the records of the markers in front of and behind a block: beyond those of all windows."""
 
 _FIRST_LINE = "joulewright-plan 1"
 _ALIGNMENT = 64
@@ -60,16 +63,27 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class SyncLine:
+    """A GPIO line of a Linux board."""
+
+    chip: str
+    line: int
+
+
+@dataclass(frozen=True)
 class Settings:
     """``first_executions`` holds, by label, how often earlier blocks had to execute an operation
-    for its window; ``tail_s`` is how long a medium settles after writes."""
+    for its window; ``tail_s`` is how long a medium settles after writes; ``storage_place`` is what
+    the board calls the stretch of storage that may be written."""
 
     min_window_s: float
     idle_s: float
     tail_s: float
     first_executions: Mapping[str, int]
     sampler: SamplerSpec | None
-    storage_directory: str | None
+    storage_place: str | None
+    marker: MarkerPattern | None = None
+    sync_line: SyncLine | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +106,13 @@ def write_plan(
     if settings.sampler is not None:
         head.append(f"sampler period_ns={round(_NS_PER_S / settings.sampler.rate_hz)}")
         head.extend(f"sample file={file}" for file in settings.sampler.files)
+    if settings.sync_line is not None:
+        head.append(f"sync chip={settings.sync_line.chip} line={settings.sync_line.line}")
     if any(isinstance(window, TransferWindow) for window in windows):
-        head.append(f"scratch bytes={SCRATCH_BYTES} directory={settings.storage_directory}")
+        head.append(f"scratch bytes={SCRATCH_BYTES} {settings.storage_place}")
+    if settings.marker is not None:
+        before, after = (_marker(id_, settings.marker) for id_ in MARKER_IDS)
+        body = [before, *body, after]
     return PlanFile("\n".join([*head, *body, "end\n"]), tuple(windows))
 
 
@@ -216,6 +235,11 @@ class _Writer:
             f"transfer id={id_} method={window.method} bytes={window.bytes} most={window.most}"
             f" min_ns={_ns(self.settings.min_window_s)} tail_ns={tail_ns}"
         )
+
+
+def _marker(id_: int, pattern: MarkerPattern) -> str:
+    bits = "".join("1" if busy else "0" for busy in pattern.bits)
+    return f"marker id={id_} bit_ns={_ns(pattern.bit_s)} bits={bits}"
 
 
 def _in_place(spec: OpSpec) -> Mapping[str, str]:

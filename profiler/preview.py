@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from profiler.meters.base import MIN_SAMPLES
+from profiler.meters.least_window import least_window_s
 from profiler.options import ProfileOptions
 from profiler.windows import (
     BlockContent,
@@ -29,9 +29,6 @@ _FLOP_PER_S = 30e9  # of a computer that is not described
 _BYTES_PER_S = 3e9
 _OVERHEAD_S = 0.02
 _BUILD_S = 10.0
-
-# A meter's window holds some samples more than it must: its rate is not exact.
-_SAMPLES_PER_WINDOW = 1.3 * MIN_SAMPLES
 
 
 @dataclass(frozen=True)
@@ -96,14 +93,14 @@ def window_s(description: DeviceDescription, options: ProfileOptions) -> float:
     """The least length of a window: enough for the clock and for the meter."""
     if description.meter is None:
         return options.min_window_s
-    return max(options.min_window_s, _SAMPLES_PER_WINDOW / description.meter.rate_hz)
+    return max(options.min_window_s, least_window_s(description.meter))
 
 
 def tail_s(description: DeviceDescription, options: ProfileOptions) -> float:
     """How long the meter watches a medium settle; nothing without a meter to watch."""
     if description.meter is None:
         return 0.0
-    return max(options.settle_s, _SAMPLES_PER_WINDOW / description.meter.rate_hz)
+    return max(options.settle_s, least_window_s(description.meter))
 
 
 def idle_s(description: DeviceDescription, options: ProfileOptions) -> float:

@@ -9,21 +9,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from devices.description import DeviceDescription
+from devices.meters import GpioSync
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile
 from profiler.assembly import RunResult, assemble
-from profiler.board import BoardSession, Outcome, RebootError
+from profiler.boards import open_board
+from profiler.boards.base import Board, Outcome, RebootError
 from profiler.errors import BoardCommandFailed, MeasurementInvalid
 from profiler.evaluate import evaluate
 from profiler.meters import open_meter
-from profiler.meters.base import Meter, PowerTrace
+from profiler.meters.base import Block, Meter, PowerTrace
+from profiler.meters.nominal import is_instrument
 from profiler.options import ProfileOptions
-from profiler.plan_file import Memory, PlanFile, Settings, write_plan
+from profiler.plan_file import MARKER_IDS, Memory, PlanFile, Settings, SyncLine, write_plan
 from profiler.preview import block_content, guess_s, idle_s, tail_s, window_s
 from profiler.records import Results, parse_results, parse_samples
 from profiler.table import TrialTable
-from profiler.transports import open_transport
 from profiler.trials import (
     RunDirectory,
     RunMetadata,
@@ -32,9 +34,6 @@ from profiler.trials import (
     next_run_directory,
 )
 from profiler.windows import TransferWindow, Window, written_bytes
-
-ARENA_SHARE = 0.5
-"""Of the board's free memory that measuring may take."""
 
 _SITTINGS_PER_BLOCK = 3
 _MOST_REBOOTS = 2
@@ -92,19 +91,18 @@ def profile_device(
     :class:`~devices.document.DocumentError` for a damaged file of trials.
     """
     directory = RunDirectory(run_directory)
-    with open_transport(description) as transport:
-        session = BoardSession(description, transport, options.poll_interval_s)
 
-        def building(what: str) -> None:
-            on_progress(ProgressEvent(what, 0.0, None))
+    def building(what: str) -> None:
+        on_progress(ProgressEvent(what, 0.0, None))
 
-        session.prepare(building)
+    with open_board(description, options.poll_interval_s, building) as board:
+        board.prepare(building)
         content = block_content(description, specs, step, options)
         directory.claim(
             RunMetadata(
                 description=description.model_dump(mode="json", by_alias=True, exclude_none=True),
-                board=session.facts.board.model_copy(update={"cpu_frequency_hz": None}),
-                build=session.build,
+                board=board.facts.identity.model_copy(update={"cpu_frequency_hz": None}),
+                build=board.build,
                 operations=tuple(spec.key for spec in content.specs),
                 step=None if step is None else step.name,
                 storage=bool(content.transfers),
@@ -113,42 +111,44 @@ def profile_device(
             )
         )
         memory = Memory(
-            arena_limit_bytes=int(session.facts.available_bytes * ARENA_SHARE),
-            last_level_cache_bytes=session.facts.last_level_cache_bytes,
-            workspace_bytes=session.workspace_bytes(content.specs),
+            arena_limit_bytes=board.facts.available_bytes,
+            last_level_cache_bytes=board.facts.last_level_cache_bytes,
+            workspace_bytes=board.workspace_bytes(content.specs),
         )
         table = TrialTable.of(directory.sittings())
-        meter = open_meter(description, transport)
+        meter = open_meter(description, board)
         try:
             _Run(
                 description=description,
                 options=options,
                 step=step,
                 memory=memory,
-                session=session,
+                board=board,
                 meter=meter,
                 directory=directory,
                 table=table,
                 on_progress=on_progress,
                 blocks=[content.ordered(options.seed, block) for block in range(options.blocks)],
             ).measure()
+            source = None if meter is None else meter.energy_source
+            record = None if meter is None else meter.record
         finally:
             if meter is not None:
                 meter.close()
     profile = assemble(
         RunResult(
             description=description,
-            facts=session.facts,
-            build=session.build,
+            facts=board.facts,
+            build=board.build,
             content=content,
             step=step,
             memory=memory,
             table=table,
             blocks=options.blocks,
             seed=options.seed,
-            energy_source=None if meter is None else meter.energy_source,
-            meter=None if meter is None else meter.record,
-            storage_directory=session.storage_directory,
+            energy_source=source,
+            meter=record,
+            storage_place=board.storage_place,
         )
     )
     directory.finish(profile)
@@ -164,7 +164,7 @@ class _Run:
     options: ProfileOptions
     step: ExecutionPlan | None
     memory: Memory
-    session: BoardSession
+    board: Board
     meter: Meter | None
     directory: RunDirectory
     table: TrialTable
@@ -194,23 +194,24 @@ class _Run:
         when it was cut short."""
         plan = write_plan(windows, self.step, self.memory, self._settings())
         started, clock_s = datetime.now(UTC), time.monotonic()
-        throttled_before = self.session.throttled()
+        throttled_before = self.board.throttled()
         if self.meter is not None:
             self.meter.begin()
         outcome = self._run_plan(block, plan)
         results = parse_results(outcome.results)
-        throttled_after = None if outcome.cut else self.session.throttled()
+        measured = [record for record in results.windows if record.id < len(windows)]
+        throttled_after = None if outcome.cut else self.board.throttled()
         throttled = (
             None
             if throttled_before is None or throttled_after is None
             else (throttled_before, throttled_after)
         )
-        trace = None if self.meter is None else self._trace(self.meter, outcome)
+        trace = None if self.meter is None else self._trace(self.meter, results, outcome)
         trials = evaluate(
-            results.windows,
+            measured,
             windows,
             trace,
-            is_measured=self.meter is not None and self.meter.energy_source == "measured",
+            is_measured=self.meter is not None and is_instrument(self.meter.record),
             throttled=throttled,
         )
         header = SittingHeader(
@@ -218,7 +219,7 @@ class _Run:
             sitting=self.table.next_sitting(block),
             started=started.isoformat(timespec="seconds"),
             duration_s=time.monotonic() - clock_s,
-            boot_id=self.session.facts.boot_id,
+            boot_id=self.board.facts.boot_id,
             steal_share=_steal_share(results),
             throttled=throttled,
             is_direct=results.is_direct,
@@ -234,13 +235,13 @@ class _Run:
         if outcome.cut is not None:
             raise outcome.cut
         if results.end is None:
-            raise MeasurementInvalid(f"{self.session.name}: the harness left incomplete records")
+            raise MeasurementInvalid(f"{self.board.name}: the harness left incomplete records")
 
     def _run_plan(self, block: int, plan: PlanFile) -> Outcome:
         expected_s = self._expected_s(plan.windows)
         while True:
             try:
-                return self.session.run_plan(
+                return self.board.run_plan(
                     plan.text,
                     expected_s=expected_s,
                     wait=lambda elapsed_s: self._report(block, plan, elapsed_s / expected_s),
@@ -249,11 +250,18 @@ class _Run:
                 self.reboots += 1
                 if self.reboots > _MOST_REBOOTS:
                     raise
-                self.session.prepare(lambda what: self._report(block, plan, 0.0, what))
+                self.board.prepare(lambda what: self._report(block, plan, 0.0, what))
 
-    def _trace(self, meter: Meter, outcome: Outcome) -> PowerTrace:
+    def _trace(self, meter: Meter, results: Results, outcome: Outcome) -> PowerTrace:
         files = 0 if meter.sampler is None else len(meter.sampler.files)
-        return meter.finish(parse_samples(outcome.samples, files))
+        block = Block(
+            windows_ns=tuple((record.start_ns, record.end_ns) for record in results.windows),
+            markers_ns=tuple(
+                record.start_ns for record in results.windows if record.id in MARKER_IDS
+            ),
+            samples=parse_samples(outcome.samples, files),
+        )
+        return meter.finish(block)
 
     def _settings(self) -> Settings:
         return Settings(
@@ -262,7 +270,9 @@ class _Run:
             tail_s=tail_s(self.description, self.options),
             first_executions=self._first_executions(),
             sampler=None if self.meter is None else self.meter.sampler,
-            storage_directory=self.session.storage_directory,
+            marker=None if self.meter is None else self.meter.marker,
+            sync_line=_sync_line(self.description),
+            storage_place=self.board.storage_place,
         )
 
     def _first_executions(self) -> Mapping[str, int]:
@@ -293,6 +303,14 @@ class _Run:
         activity = what or f"measuring block {block + 1} of {len(self.blocks)}"
         self.fraction = max(self.fraction, (done + under_way) / total)
         self.on_progress(ProgressEvent(activity, self.fraction, left_s))
+
+
+def _sync_line(description: DeviceDescription) -> SyncLine | None:
+    """Of a Linux board; firmware knows its own."""
+    sync = getattr(description.meter, "sync", None)
+    if not isinstance(sync, GpioSync) or sync.chip is None or sync.line is None:
+        return None
+    return SyncLine(str(sync.chip), sync.line)
 
 
 def _steal_share(results: Results) -> float:

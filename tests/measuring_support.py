@@ -18,7 +18,7 @@ import pytest
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan, PlannedOp
-from profiler.meters.base import BoardSamples, PowerTrace
+from profiler.meters.base import Block, PowerTrace
 from profiler.toolchain import BuiltHarness, build
 from profiler.transports.base import CommandResult, DetachedCommand, DetachedStatus, Transport
 from profiler.transports.local import LocalTransport
@@ -95,7 +95,7 @@ def prebuilt(compiled: tuple[Path, BuiltHarness], monkeypatch: pytest.MonkeyPatc
             f"{transport.directory}/{program.name}", built.record, built.environment
         )
 
-    monkeypatch.setattr("profiler.board.build", put)
+    monkeypatch.setattr("profiler.boards.posix.build", put)
     return built
 
 
@@ -236,7 +236,7 @@ def mishaps(monkeypatch: pytest.MonkeyPatch) -> Mishaps:
     """Happen to every board that is profiled."""
     happening = Mishaps()
     monkeypatch.setattr(
-        "profiler.run.open_transport", lambda _description: FragileTransport(happening)
+        "profiler.boards.open_transport", lambda _description: FragileTransport(happening)
     )
     return happening
 
@@ -345,13 +345,14 @@ class StandInMeter:
     traces: list[PowerTrace]
     energy_source: Any = "measured"
     sampler: None = None
+    marker: None = None
     begun: int = 0
     closed: bool = False
 
     def begin(self) -> None:
         self.begun += 1
 
-    def finish(self, _samples: BoardSamples, /) -> PowerTrace:
+    def finish(self, _block: Block, /) -> PowerTrace:
         return self.traces.pop(0) if len(self.traces) > 1 else self.traces[0]
 
     def close(self) -> None:

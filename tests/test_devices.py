@@ -14,7 +14,6 @@ from devices import core_yaml
 from devices.description import (
     CATALOG,
     DeviceDescription,
-    HwmonMeter,
     SshTransport,
     catalog_names,
     load_description,
@@ -29,6 +28,7 @@ from devices.document import (
     write_atomically,
 )
 from devices.library import resolve_profile
+from devices.meters import HwmonMeter
 from devices.operation import SIGNATURES, OpSpec
 from devices.profile import Board, ComputeRates, DeviceProfile, PageCost, StorageCosts
 from devices.published import load_published, published_flop, published_names
@@ -242,7 +242,7 @@ def test_a_lab_keeps_its_descriptions_in_files_of_its_own(tmp_path: Path) -> Non
         (
             "path: ~/pages",
             "page_bytes: 512",
-            "board.yaml: storage: storage is reached by path or by driver, one of them",
+            "board.yaml: storage: storage is reached by path, driver or mtd_partition, one of them",
         ),
         (
             "reserved_bytes: 536870912",

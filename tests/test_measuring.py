@@ -387,7 +387,7 @@ SETTINGS = Settings(
     tail_s=0.0,
     first_executions={},
     sampler=None,
-    storage_directory=None,
+    storage_place=None,
 )
 
 

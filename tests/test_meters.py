@@ -11,9 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices.description import DeviceDescription
+from profiler.boards.posix import PosixBoard
 from profiler.errors import MeasurementInvalid
 from profiler.meters import open_meter
-from profiler.meters.base import MIN_SAMPLES, BoardSamples, Meter, Void
+from profiler.meters.base import MIN_SAMPLES, Block, BoardSamples, Meter, Void
 from profiler.meters.trace import EnergyCounter, SampledPower
 from profiler.records import parse_results, parse_samples
 from profiler.toolchain import BuiltHarness
@@ -30,9 +32,14 @@ from tests.measuring_support import (
 MS = 1_000_000
 
 
+def here(description: DeviceDescription) -> PosixBoard:
+    return PosixBoard(description, LocalTransport(), poll_interval_s=0.1)
+
+
 def opened(**meter: Any) -> Meter:
-    with LocalTransport() as transport:
-        found = open_meter(describe(meter=meter), transport)
+    description = describe(meter=meter)
+    with here(description) as board:
+        found = open_meter(description, board)
     assert found is not None
     return found
 
@@ -43,13 +50,17 @@ def refusal(**meter: Any) -> str:
     return str(refused.value)
 
 
-def samples(*rows: tuple[int, ...]) -> BoardSamples:
+def samples(*rows: tuple[int, ...]) -> Block:
     """Rows of (milliseconds, values…)."""
     table = np.array(rows, dtype=np.int64)
-    return BoardSamples(times_ns=table[:, 0] * MS, values=table[:, 1:])
+    return block(BoardSamples(times_ns=table[:, 0] * MS, values=table[:, 1:]))
 
 
-def steadily(*values: int, count: int = 40) -> BoardSamples:
+def block(taken: BoardSamples) -> Block:
+    return Block(windows_ns=(), markers_ns=(), samples=taken)
+
+
+def steadily(*values: int, count: int = 40) -> Block:
     """The same values every 10 ms."""
     return samples(*((10 * n, *values) for n in range(count)))
 
@@ -191,8 +202,8 @@ def test_a_counter_that_only_root_may_read_comes_with_the_remedy(tmp_path: Path)
 
 
 def test_nominal_power_is_an_estimate_and_says_so() -> None:
-    with LocalTransport() as transport:
-        meter = open_meter(describe(nominal_power_w=4.0), transport)
+    description = describe(nominal_power_w=4.0)
+    meter = open_meter(description, here(description))
     assert meter is not None
     assert (meter.energy_source, meter.sampler) == ("estimated", None)
     assert "nothing measured" in meter.record.detail
@@ -200,8 +211,7 @@ def test_nominal_power_is_an_estimate_and_says_so() -> None:
 
 
 def test_without_meter_and_nominal_power_there_is_no_energy() -> None:
-    with LocalTransport() as transport:
-        assert open_meter(describe(), transport) is None
+    assert open_meter(describe(), here(describe())) is None
 
 
 # --- energy of a window -----------------------------------------------------------------------
@@ -336,7 +346,7 @@ def test_the_energy_of_a_window_is_what_the_sensor_was_told(
         code, text, errors = run_harness(compiled[0], tmp_path, plan)
     assert (code, errors) == (0, "")
     trace = found.finish(
-        parse_samples((tmp_path / "samples").read_text(), len(found.sampler.files))
+        block(parse_samples((tmp_path / "samples").read_text(), len(found.sampler.files)))
     )
     readings = [
         (trace.energy_j(window.start_ns, window.end_ns), window)

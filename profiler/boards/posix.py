@@ -1,4 +1,4 @@
-"""A board with the harness on it: asks it about itself, runs plans on it, brings records back."""
+"""A Linux board with the harness on it, over a transport that runs commands."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
-from devices.profile import Board, Build
+from devices.profile import Board as Identity
+from devices.profile import Build
+from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.errors import (
     BoardCommandFailed,
     BoardUnreachable,
@@ -32,6 +36,9 @@ _STALL_S = 900.0
 _STALL_CHECK_S = 30.0
 _SLOWEST_POLL_S = 5.0
 
+# Of the board's free memory that measuring may take.
+_ARENA_SHARE = 0.5
+
 _PLAN, _RESULTS, _SAMPLES, _KERNELS = "plan", "results", "samples", "kernels"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
@@ -44,92 +51,60 @@ mkdir -p -- "$1" && cd -- "$1" && pwd
 # A Cortex-A board without any word on its caches has at most so much.
 _ASSUMED_CACHE_BYTES = 8 << 20
 
-Wait = Callable[[float], None]
-"""Told, about twice a second, how many seconds the plan has been running."""
 
-
-class RebootError(ProfilerError):
-    """The board has started anew while it was measuring."""
-
-
-@dataclass(frozen=True)
-class BoardFacts:
-    """What the board says about itself. ``throttle_command`` is Raspberry Pi's, where there is
-    one; ``is_cache_known`` is False where ``last_level_cache_bytes`` is an assumption."""
-
-    board: Board
-    boot_id: str
-    last_level_cache_bytes: int
-    is_cache_known: bool
-    available_bytes: int
-    throttle_command: str | None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a plan left: the text of its records and samples, and what ended it before its time, if
-    something did."""
-
-    results: str
-    samples: str
-    cut: BaseException | None = None
-
-
-class BoardSession:
-    """``facts``, ``build`` and ``storage_directory`` are there once ``prepare`` has been called."""
+class PosixBoard:
+    """Implements :class:`~profiler.boards.base.Board`. ``transport`` is connected between entering
+    and leaving; ``storage_place`` names a directory."""
 
     facts: BoardFacts
     build: Build
-    storage_directory: str | None
+    storage_place: str | None
 
     def __init__(
         self, description: DeviceDescription, transport: Transport, poll_interval_s: float
     ) -> None:
         self._description = description
-        self._transport = transport
+        self.transport = transport
         self._poll_interval_s = poll_interval_s
         self._harness: BuiltHarness | None = None
+        self._storage_directory: str | None = None
 
     @property
     def name(self) -> str:
-        return self._transport.name
+        return self.transport.name
 
     def prepare(self, progress: Callable[[str], None]) -> None:
-        """Build the harness on the board and ask it. Called again after a reboot, when the private
-        directory is a new one."""
+        """Build the harness and ask it. After a reboot the private directory is a new one."""
         toolchain = self._description.toolchain
         self._harness = build(
-            self._transport, toolchain, timeout_s=_BUILD_TIMEOUT_S, progress=progress
+            self.transport, toolchain, timeout_s=_BUILD_TIMEOUT_S, progress=progress
         )
         self.build = self._harness.record
-        self.storage_directory = self._make_storage_directory()
+        self._storage_directory = self._make_storage_directory()
+        self.storage_place = (
+            None if self._storage_directory is None else f"directory={self._storage_directory}"
+        )
         self.facts = self._ask()
 
     def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
-        """What the kernels of these operations need for themselves."""
         self._put(_KERNELS, workspace_query(specs))
         answer = self._run_harness("workspace", _KERNELS).split()
         return dict(zip(specs, map(int, answer), strict=True))
 
     def throttled(self) -> int | None:
-        """Raspberry Pi's bits; None on other boards."""
         command = self.facts.throttle_command
         if command is None:
             return None
-        answer = self._transport.run([command, "get_throttled"], timeout_s=_COMMAND_TIMEOUT_S)
+        answer = self.transport.run([command, "get_throttled"], timeout_s=_COMMAND_TIMEOUT_S)
         return int(answer.stdout.strip().partition("=")[2], 16)
 
     def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
-        """Run a plan detached, with no more traffic than a poll now and then; a connection that is
-        lost meanwhile and comes back makes no difference.
-
-        Raises :class:`RebootError`. Whatever else ends the plan early (Ctrl-C too) is returned in
-        the outcome, with the records that were finished.
-        """
+        """Detached, with no more traffic than a poll now and then; a connection that is lost
+        meanwhile and comes back makes no difference."""
         self._put(_PLAN, plan)
         command: DetachedCommand | None = None
         try:
-            command = self._transport.start(
+            command = self.transport.start(
                 [self._known_harness.path, "run", _PLAN, _RESULTS, _SAMPLES],
                 timeout_s=_COMMAND_TIMEOUT_S,
                 environment=self._known_harness.environment,
@@ -147,6 +122,21 @@ class BoardSession:
                 ) from cut
             return self._salvage(command, cut)
 
+    def close(self) -> None:
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        self.transport.connect()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
     @property
     def _known_harness(self) -> BuiltHarness:
         if self._harness is None:
@@ -159,7 +149,7 @@ class BoardSession:
         if storage is None or storage.path is None:
             return None
         try:
-            made = self._transport.run(
+            made = self.transport.run(
                 ["sh", "-c", _MAKE_DIRECTORY, "sh", storage.path], timeout_s=_COMMAND_TIMEOUT_S
             )
         except BoardCommandFailed as error:
@@ -170,7 +160,7 @@ class BoardSession:
         return made.stdout.rstrip("\n")
 
     def _ask(self) -> BoardFacts:
-        storage = [] if self.storage_directory is None else ["--storage", self.storage_directory]
+        storage = [] if self._storage_directory is None else ["--storage", self._storage_directory]
         lines = self._run_harness("describe", *storage).splitlines()
         said = dict(line.partition("=")[::2] for line in lines)
         numbers = {key: int(value) for key, value in said.items() if value.isdigit()}
@@ -180,7 +170,7 @@ class BoardSession:
         if described is not None:
             available = min(available, described.usable_bytes)
         return BoardFacts(
-            board=Board(
+            identity=Identity(
                 model=said.get("model", self._description.model),
                 memory_bytes=memory_bytes,
                 serial=said.get("serial"),
@@ -195,12 +185,12 @@ class BoardSession:
             boot_id=said.get("boot_id", ""),
             last_level_cache_bytes=numbers.get("last_level_cache_bytes", _ASSUMED_CACHE_BYTES),
             is_cache_known="last_level_cache_bytes" in numbers,
-            available_bytes=available,
+            available_bytes=int(available * _ARENA_SHARE),
             throttle_command=said.get("vcgencmd"),
         )
 
     def _run_harness(self, *arguments: str) -> str:
-        return self._transport.run(
+        return self.transport.run(
             [self._known_harness.path, *arguments],
             timeout_s=_COMMAND_TIMEOUT_S,
             environment=self._known_harness.environment,
@@ -233,7 +223,7 @@ class BoardSession:
                 watch.look(now, self._results_bytes(), self.name)
 
     def _results_bytes(self) -> int:
-        answer = self._transport.run(["wc", "-c", _RESULTS], timeout_s=_COMMAND_TIMEOUT_S)
+        answer = self.transport.run(["wc", "-c", _RESULTS], timeout_s=_COMMAND_TIMEOUT_S)
         return int(answer.stdout.split()[0])
 
     def _salvage(self, command: DetachedCommand | None, cut: BaseException) -> Outcome:
@@ -248,7 +238,7 @@ class BoardSession:
             texts = []
             for name in (_RESULTS, _SAMPLES):
                 local = Path(scratch) / name
-                self._transport.get(name, local, timeout_s=timeout_s)
+                self.transport.get(name, local, timeout_s=timeout_s)
                 texts.append(local.read_text(encoding="ascii"))
         return texts[0], texts[1]
 
@@ -256,19 +246,19 @@ class BoardSession:
         with tempfile.TemporaryDirectory() as scratch:
             local = Path(scratch) / name
             local.write_text(text, encoding="utf-8")
-            self._transport.put(local, name, timeout_s=_TRANSFER_TIMEOUT_S)
+            self.transport.put(local, name, timeout_s=_TRANSFER_TIMEOUT_S)
 
     def _boot_id_now(self) -> str:
         """A reboot may have taken the private directory with it; a new one is then made."""
         try:
             return self._read_boot_id()
         except BoardCommandFailed:
-            self._transport.close()
-            self._transport.connect()
+            self.transport.close()
+            self.transport.connect()
             return self._read_boot_id()
 
     def _read_boot_id(self) -> str:
-        return self._transport.run(["cat", _BOOT_ID], timeout_s=_COMMAND_TIMEOUT_S).stdout.strip()
+        return self.transport.run(["cat", _BOOT_ID], timeout_s=_COMMAND_TIMEOUT_S).stdout.strip()
 
 
 @dataclass

@@ -4,27 +4,50 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from devices import meters as described
+from profiler.errors import MeasurementInvalid
+
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
+    from devices.profile import EnergySource
+    from profiler.boards.base import Board
     from profiler.meters.base import Meter
     from profiler.transports.base import Transport
 
 
-def open_meter(description: DeviceDescription, transport: Transport) -> Meter | None:
-    """The meter of a board, found on it; nominal power in place of one that is not described; None
-    if there is neither. Raises :class:`~profiler.errors.MeasurementInvalid` when a described meter
-    is not there."""
+def open_meter(description: DeviceDescription, board: Board) -> Meter | None:
+    """The meter of a board, found on it or on this computer; nominal power in place of one that is
+    not described; None if there is neither. What comes from an emulated board is emulated, whatever
+    the meter. Raises :class:`~profiler.errors.MeasurementInvalid` when a described meter is not
+    there."""
+    emulated = description.emulator is not None
     meter = description.meter
     if meter is None:
         if description.nominal_power_w is None:
             return None
         from profiler.meters.nominal import NominalMeter
 
-        return NominalMeter(description.nominal_power_w)
-    if meter.kind == "hwmon":
-        from profiler.meters.hwmon import open_hwmon
+        return NominalMeter(description.nominal_power_w, "emulated" if emulated else "estimated")
+    source: EnergySource = "emulated" if emulated else "measured"
+    match meter:
+        case described.HwmonMeter():
+            from profiler.meters.hwmon import open_hwmon
 
-        return open_hwmon(meter, transport)
-    from profiler.meters.rapl import open_rapl
+            return open_hwmon(meter, _transport(board, meter.kind), source)
+        case described.RaplMeter():
+            from profiler.meters.rapl import open_rapl
 
-    return open_rapl(meter, transport)
+            return open_rapl(meter, _transport(board, meter.kind), source)
+        case _:
+            raise MeasurementInvalid(f"{board.name}: no meter of kind {meter.kind}")
+
+
+def _transport(board: Board, kind: str) -> Transport:
+    from profiler.boards.posix import PosixBoard
+
+    if not isinstance(board, PosixBoard):
+        raise MeasurementInvalid(
+            f"{board.name}: a meter of kind {kind} is a sensor of a Linux board; a microcontroller"
+            " needs one on this computer (ppk2, scpi, joulescope, otii)"
+        )
+    return board.transport

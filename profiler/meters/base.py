@@ -2,8 +2,8 @@
 
 A meter on the board (a sensor behind sysfs) names files that the harness reads while it measures;
 one on this computer records by itself between ``begin`` and ``finish``, and ties its clock to the
-board's by what it saw. Both end in a :class:`PowerTrace` on the board's clock, of which every window
-takes its share::
+board's by what it saw. Both end in a :class:`PowerTrace` on the board's clock, of which every
+window takes its share::
 
     begin │ harness runs a block: window … window … window │ finish → trace
                                   └ trace.energy_j(start, end)
@@ -105,11 +105,6 @@ class Meter(Protocol):
     @property
     def marker(self) -> MarkerPattern | None:
         """What the board has to play for this meter."""
-        ...
-
-    @property
-    def min_window_s(self) -> float:
-        """The least length of a window of which it can tell the energy."""
         ...
 
     def begin(self) -> None:

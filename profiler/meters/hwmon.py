@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from devices.meters import HwmonMeter
-from devices.profile import MeterRecord
+from devices.profile import EnergySource, MeterRecord
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board import OnBoardMeter
@@ -62,7 +62,7 @@ class _Rail:
         )
 
 
-def open_hwmon(meter: HwmonMeter, transport: Transport) -> OnBoardMeter:
+def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) -> OnBoardMeter:
     """Raises :class:`~profiler.errors.MeasurementInvalid`, which says what sensors there are."""
     board = transport.name
     devices = read_devices(transport, str(meter.root), _PATTERNS)
@@ -81,6 +81,7 @@ def open_hwmon(meter: HwmonMeter, transport: Transport) -> OnBoardMeter:
         ),
         sampler=SamplerSpec(rail.files, rate_hz),
         to_trace=lambda samples: rail.trace(samples, rate_hz),
+        energy_source=source,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devices.profile import EnergySource, MeterRecord
-from profiler.meters.base import BoardSamples, PowerTrace, Reading, SamplerSpec
+from profiler.meters.base import Block, MarkerPattern, PowerTrace, Reading, SamplerSpec
 
 
 @dataclass(frozen=True)
@@ -16,24 +16,33 @@ class ConstantPower:
         return self.power_w * (end_ns - start_ns) / 1e9
 
 
+_KIND = "nominal"
+
+
+def is_instrument(record: MeterRecord) -> bool:
+    """Whether something looked at the board's power."""
+    return record.kind != _KIND
+
+
 @dataclass(frozen=True)
 class NominalMeter:
     """``power_w`` is the ``nominal_power_w`` of the device description."""
 
     power_w: float
-    energy_source: EnergySource = "estimated"
+    energy_source: EnergySource
     sampler: SamplerSpec | None = None
+    marker: MarkerPattern | None = None
 
     @property
     def record(self) -> MeterRecord:
         return MeterRecord(
-            kind="nominal", detail=f"{self.power_w:g} W × time, nothing measured", sync="none"
+            kind=_KIND, detail=f"{self.power_w:g} W × time, nothing measured", sync="none"
         )
 
     def begin(self) -> None:
         pass
 
-    def finish(self, _samples: BoardSamples, /) -> PowerTrace:
+    def finish(self, _block: Block, /) -> PowerTrace:
         return ConstantPower(self.power_w)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from devices.profile import EnergySource, MeterRecord
-from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
+from profiler.meters.base import Block, BoardSamples, MarkerPattern, PowerTrace, SamplerSpec
 
 
 @dataclass(frozen=True)
@@ -16,13 +16,14 @@ class OnBoardMeter:
     record: MeterRecord
     sampler: SamplerSpec
     to_trace: Callable[[BoardSamples], PowerTrace]
-    energy_source: EnergySource = "measured"
+    energy_source: EnergySource
+    marker: MarkerPattern | None = None
 
     def begin(self) -> None:
         pass
 
-    def finish(self, samples: BoardSamples, /) -> PowerTrace:
-        return self.to_trace(samples)
+    def finish(self, block: Block, /) -> PowerTrace:
+        return self.to_trace(block.samples)
 
     def close(self) -> None:
         pass

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from devices.meters import RaplMeter
-from devices.profile import MeterRecord
+from devices.profile import EnergySource, MeterRecord
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board import OnBoardMeter
@@ -20,7 +20,7 @@ from profiler.transports.base import Transport
 _PATTERNS = ("name", "energy_uj", "max_energy_range_uj")
 
 
-def open_rapl(meter: RaplMeter, transport: Transport) -> OnBoardMeter:
+def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> OnBoardMeter:
     """Raises :class:`~profiler.errors.MeasurementInvalid`, with the zones that there are or the
     command that makes the counter readable."""
     board = transport.name
@@ -54,6 +54,7 @@ def open_rapl(meter: RaplMeter, transport: Transport) -> OnBoardMeter:
         ),
         sampler=SamplerSpec((zone.path("energy_uj"),), rate_hz),
         to_trace=to_trace,
+        energy_source=source,
     )
 
 

@@ -1,0 +1,29 @@
+"""How long a window must be for a meter to tell its energy: known before anything is reached."""
+
+from __future__ import annotations
+
+from devices import meters as described
+from profiler.meters.base import MIN_SAMPLES
+
+# Some samples more than it must be: a meter's rate is not exact.
+_SAMPLES_PER_WINDOW = 1.3 * MIN_SAMPLES
+
+_PPK2_RATE_HZ = 100_000.0
+
+# Power is averaged over up to a second on some generations (NVML API reference,
+# nvmlDeviceGetPowerUsage).
+_NVML_AVERAGE_S = 1.0
+
+# A steady window's guards may take so much of it.
+_MOST_GUARD_SHARE = 0.5
+
+
+def least_window_s(meter: described.Meter) -> float:
+    rate_hz = _PPK2_RATE_HZ if isinstance(meter, described.Ppk2Meter) else meter.rate_hz
+    least_s = _SAMPLES_PER_WINDOW / rate_hz
+    if isinstance(meter, described.NvmlMeter):
+        return max(least_s, 2 * _NVML_AVERAGE_S)
+    sync = getattr(meter, "sync", None)
+    if isinstance(sync, described.SteadySync):
+        return max(least_s / (1 - _MOST_GUARD_SHARE), 2 * sync.guard_s / _MOST_GUARD_SHARE)
+    return least_s
