@@ -11,7 +11,7 @@
  *   joulewright-plan 1                                 first, then `arena`
  *   sampler period_ns=10000000                         with one `sample file=...` for each file
  *   sync chip=/dev/gpiochip0 line=17                   the line that is high in a window
- *   scratch bytes=8388608 directory=/var/tmp           before any transfer
+ *   scratch bytes=8388608 directory=/var/tmp           before any transfer; see linux_storage.h
  *   end                                                last
  *
  * Every record is flushed when its window is over, after the meter's samples of that window: what
@@ -49,7 +49,6 @@ typedef struct {
     int sampled_count;
     uint64_t sample_period_ns;
     jw_sampler *sampler;
-    jw_scratch *scratch;
 } harness;
 
 /* --- the plan --------------------------------------------------------------------------------- */
@@ -153,15 +152,13 @@ static void read_sampled_file(harness *h, jw_text *text) {
 }
 
 static void open_scratch(harness *h, jw_text *text) {
-    const size_t bytes = (size_t)jw_text_number(text, "bytes", 512, SIZE_MAX / 64);
-    const char *directory = jw_text_remainder(text, "directory");
-    expect(h, jw_text_end(text), text);
-    if (h->scratch) {
-        refuse(h, "", "there is a scratch file already");
+    bool is_direct;
+    if (h->runner.medium) {
+        refuse(h, "", "there is a scratch already");
     }
-    h->scratch = jw_scratch_open(directory, bytes);
-    h->runner.medium = jw_scratch_medium(h->scratch);
-    fprintf(h->results, "scratch direct=%d\n", jw_scratch_is_direct(h->scratch));
+    h->runner.medium = jw_scratch_open(text, &is_direct);
+    expect(h, h->runner.medium, text);
+    fprintf(h->results, "scratch direct=%d\n", is_direct);
     flush(h);
 }
 
@@ -251,9 +248,6 @@ static void run(harness *h, const char *results_path, const char *samples_path) 
     }
     if (h->sampler) {
         jw_sampler_stop(h->sampler, h->samples);
-    }
-    if (h->scratch) {
-        jw_scratch_close(h->scratch);
     }
     record_health(h, "end");
     free(h->plan);

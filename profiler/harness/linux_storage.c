@@ -3,144 +3,149 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "linux_mtd.h"
 #include "linux_support.h"
-#include "platform.h"
 
-struct jw_scratch {
+#define SECTOR_BYTES 512
+#define FILL_BYTES ((size_t)1 << 20)
+#define DIRECT_ALIGNMENT 4096
+
+typedef struct {
+    jw_medium medium; /* first: the transfers below get a pointer to it */
     char directory[4096];
     int buffered, direct_read, direct_write;
     bool is_direct;
-    jw_medium medium;
-};
+} scratch_file;
 
-static _Noreturn void fail(const jw_scratch *scratch, const char *action, int error) {
-    jw_fail(JW_EXIT_STORAGE, "storage: cannot %s in %s: %s", action, scratch->directory,
+static _Noreturn void fail(const scratch_file *file, const char *action, int error) {
+    jw_fail(JW_EXIT_STORAGE, "storage: cannot %s in %s: %s", action, file->directory,
             strerror(error));
 }
 
-static int open_again(jw_scratch *scratch, const char *path, int flags) {
+/* --- transfers -------------------------------------------------------------------------------- */
+
+static void write_whole(const scratch_file *file, int descriptor, const void *memory, size_t bytes,
+                        uint64_t offset) {
+    const ssize_t written = pwrite(descriptor, memory, bytes, (off_t)offset);
+    if (written != (ssize_t)bytes) {
+        fail(file, "write a page", written < 0 ? errno : ENOSPC);
+    }
+}
+
+static void sync_file(const scratch_file *file) {
+    if (fdatasync(file->buffered) != 0) {
+        fail(file, "sync the scratch file", errno);
+    }
+}
+
+static const char *read_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
+    const scratch_file *file = (scratch_file *)medium;
+    if (!file->is_direct) {
+        posix_fadvise(file->buffered, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+    }
+    const ssize_t length = pread(file->direct_read, memory, bytes, (off_t)offset);
+    if (length != (ssize_t)bytes) {
+        fail(file, "read a page", length < 0 ? errno : EIO);
+    }
+    return NULL;
+}
+
+static const char *write_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
+    const scratch_file *file = (scratch_file *)medium;
+    write_whole(file, file->direct_write, memory, bytes, offset);
+    return NULL;
+}
+
+static const char *write_buffered(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
+    const scratch_file *file = (scratch_file *)medium;
+    write_whole(file, file->buffered, memory, bytes, offset);
+    sync_file(file);
+    return NULL;
+}
+
+/* --- the scratch file ------------------------------------------------------------------------- */
+
+static int open_again(scratch_file *file, const char *path, int flags) {
     int descriptor = -1;
-    if (scratch->is_direct) {
+    if (file->is_direct) {
         descriptor = open(path, flags | O_DIRECT | O_CLOEXEC);
         if (descriptor < 0 && errno == EINVAL) {
-            scratch->is_direct = false;
+            file->is_direct = false;
         }
     }
-    if (!scratch->is_direct) {
+    if (!file->is_direct) {
         descriptor = open(path, flags | O_CLOEXEC);
     }
     return descriptor;
 }
 
-static void write_whole(const jw_scratch *scratch, int descriptor, const unsigned char *memory,
-                        size_t bytes, size_t offset) {
-    const ssize_t written = pwrite(descriptor, memory, bytes, (off_t)offset);
-    if (written != (ssize_t)bytes) {
-        fail(scratch, "write a page", written < 0 ? errno : ENOSPC);
-    }
-}
-
-static const jw_scratch *of_medium(const jw_medium *medium) {
-    return (const jw_scratch *)((const char *)medium - offsetof(jw_scratch, medium));
-}
-
-static const char *read_direct(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    const jw_scratch *scratch = of_medium(medium);
-    if (!scratch->is_direct) {
-        posix_fadvise(scratch->buffered, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
-    }
-    const ssize_t length = pread(scratch->direct_read, memory, bytes, (off_t)offset);
-    if (length != (ssize_t)bytes) {
-        fail(scratch, "read a page", length < 0 ? errno : EIO);
-    }
-    return NULL;
-}
-
-static const char *write_direct(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    const jw_scratch *scratch = of_medium(medium);
-    write_whole(scratch, scratch->direct_write, memory, bytes, offset);
-    return NULL;
-}
-
-static const char *write_buffered(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    const jw_scratch *scratch = of_medium(medium);
-    write_whole(scratch, scratch->buffered, memory, bytes, offset);
-    if (fdatasync(scratch->buffered) != 0) {
-        fail(scratch, "sync the scratch file", errno);
-    }
-    return NULL;
-}
-
-/* The whole file, so that no transfer meets a hole. */
-static void fill(const jw_scratch *scratch, size_t bytes) {
-    const size_t most = 1048576;
-    unsigned char *memory = malloc(most);
-    if (!memory) {
-        jw_fail(JW_EXIT_MEMORY, "no memory to fill the scratch file");
-    }
+static void fill_file(const scratch_file *file) {
     const jw_fill noise = {JW_FILL_INDEX, 0.0f, INT32_MAX};
-    for (size_t done = 0; done < bytes;) {
-        const size_t part = bytes - done < most ? bytes - done : most;
-        jw_fill_memory(memory, part, &noise, (uint32_t)(done / most));
-        write_whole(scratch, scratch->buffered, memory, part, done);
-        done += part;
+    void *memory;
+    if (posix_memalign(&memory, DIRECT_ALIGNMENT, FILL_BYTES) != 0) {
+        jw_fail(JW_EXIT_MEMORY, "no memory to fill a scratch file");
+    }
+    for (uint64_t done = 0; done < file->medium.scratch_bytes; done += FILL_BYTES) {
+        const uint64_t left = file->medium.scratch_bytes - done;
+        jw_fill_memory(memory, FILL_BYTES, &noise, (uint32_t)(done / FILL_BYTES) + 1);
+        write_whole(file, file->buffered, memory, left < FILL_BYTES ? (size_t)left : FILL_BYTES,
+                    done);
     }
     free(memory);
-    if (fdatasync(scratch->buffered) != 0) {
-        fail(scratch, "sync the scratch file", errno);
-    }
+    sync_file(file);
 }
 
-jw_scratch *jw_scratch_open(const char *directory, size_t bytes) {
+static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_direct) {
     char path[4096 + 32];
-    jw_scratch *scratch = calloc(1, sizeof *scratch);
-    if (!scratch) {
-        jw_fail(JW_EXIT_MEMORY, "no memory for a scratch file of %zu bytes", bytes);
+    scratch_file *file = calloc(1, sizeof *file);
+    if (!file) {
+        jw_fail(JW_EXIT_MEMORY, "no memory for a scratch file");
     }
-    snprintf(scratch->directory, sizeof scratch->directory, "%s", directory);
-    scratch->is_direct = true;
-    scratch->medium = (jw_medium){
-        .transfer = {[JW_READ] = read_direct,
-                     [JW_WRITE] = write_direct,
-                     [JW_WRITE_BUFFERED] = write_buffered},
-        .page_bytes = 512,
-        .scratch_bytes = bytes,
-        .random = 1,
-    };
-
-    snprintf(path, sizeof path, "%s/.joulewright-XXXXXX", scratch->directory);
-    scratch->buffered = mkostemp(path, O_CLOEXEC);
-    if (scratch->buffered < 0) {
-        fail(scratch, "make a scratch file", errno);
+    snprintf(file->directory, sizeof file->directory, "%s", directory);
+    file->medium = (jw_medium){.transfer = {[JW_READ] = read_pages,
+                                            [JW_WRITE] = write_pages,
+                                            [JW_WRITE_BUFFERED] = write_buffered},
+                               .page_bytes = SECTOR_BYTES,
+                               .scratch_bytes = bytes,
+                               .random = 1};
+    file->is_direct = true;
+    snprintf(path, sizeof path, "%s/.joulewright-XXXXXX", file->directory);
+    file->buffered = mkostemp(path, O_CLOEXEC);
+    if (file->buffered < 0) {
+        fail(file, "make a scratch file", errno);
     }
-    scratch->direct_read = open_again(scratch, path, O_RDONLY);
-    scratch->direct_write = open_again(scratch, path, O_WRONLY | O_DSYNC);
+    file->direct_read = open_again(file, path, O_RDONLY);
+    file->direct_write = open_again(file, path, O_WRONLY | O_DSYNC);
     const int error = errno;
     unlink(path);
-    if (scratch->direct_read < 0 || scratch->direct_write < 0) {
-        fail(scratch, "open the scratch file", error);
+    if (file->direct_read < 0 || file->direct_write < 0) {
+        fail(file, "open the scratch file", error);
     }
-    fill(scratch, bytes);
-    return scratch;
+    fill_file(file);
+    *is_direct = file->is_direct;
+    return &file->medium;
 }
 
-bool jw_scratch_is_direct(const jw_scratch *scratch) {
-    return scratch->is_direct;
-}
+/* --- the line of the plan --------------------------------------------------------------------- */
 
-jw_medium *jw_scratch_medium(jw_scratch *scratch) {
-    return &scratch->medium;
-}
-
-void jw_scratch_close(jw_scratch *scratch) {
-    close(scratch->buffered);
-    close(scratch->direct_read);
-    close(scratch->direct_write);
-    free(scratch);
+jw_medium *jw_scratch_open(jw_text *text, bool *is_direct) {
+    static const char raw_flash[] = "offset=";
+    const uint64_t bytes = jw_text_number(text, "bytes", SECTOR_BYTES, UINT64_C(1) << 40);
+    *is_direct = true; /* nothing caches raw flash */
+    if (strncmp(text->rest, raw_flash, sizeof raw_flash - 1) != 0) {
+        const char *directory = jw_text_remainder(text, "directory");
+        return jw_text_end(text) ? open_file(directory, bytes, is_direct) : NULL;
+    }
+    jw_mtd_stretch stretch = {.bytes = bytes};
+    stretch.offset = jw_text_number(text, "offset", 0, UINT64_C(1) << 48);
+    stretch.page_bytes = (uint32_t)jw_text_number(text, "page_bytes", 1, UINT32_MAX);
+    stretch.erase_block_bytes = (uint32_t)jw_text_number(text, "erase_block_bytes", 1, UINT32_MAX);
+    stretch.device = jw_text_value(text, "mtd");
+    stretch.name = jw_text_remainder(text, "name");
+    return jw_text_end(text) ? jw_mtd_open(&stretch) : NULL;
 }

@@ -50,14 +50,6 @@ static const char *refusal(const jw_medium *medium, jw_method method, uint64_t b
     return NULL;
 }
 
-static const char *prepare(jw_medium *medium, jw_method method, uint64_t offset, uint64_t bytes) {
-    if (method != JW_WRITE || !medium->erase_block_bytes) {
-        return NULL;
-    }
-    return medium->transfer[JW_ERASE](medium, offset, NULL,
-                                      (size_t)slot_bytes(medium, JW_ERASE, bytes));
-}
-
 const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory, size_t bytes,
                               uint64_t most, uint64_t min_ns, uint64_t tail_ns, jw_window *window,
                               uint64_t *tail_end_ns) {
@@ -67,13 +59,21 @@ const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory,
     }
     *window = (jw_window){.tries = 1};
     window->frequency_before_khz = jw_frequency_khz();
-    /* Erasing between writes would be seen by clock and meter: a window over flash that must be
-     * erased is one write. */
+    /* Clock and meter would see erasing between writes: all that the window may write is erased in
+     * front of it, in one stretch, and then written from its begin. */
     const bool erases = method == JW_WRITE && medium->erase_block_bytes;
-    uint64_t offset = next_offset(medium, method, bytes);
-    error = prepare(medium, method, offset, bytes);
-    if (error) {
-        return error;
+    uint64_t stretch = bytes;
+    if (erases) {
+        const uint64_t room = medium->scratch_bytes / bytes;
+        most = most < room ? most : room;
+        stretch = slot_bytes(medium, JW_ERASE, most * bytes);
+    }
+    uint64_t offset = next_offset(medium, method, stretch);
+    if (erases) {
+        error = medium->transfer[JW_ERASE](medium, offset, NULL, (size_t)stretch);
+        if (error) {
+            return error;
+        }
     }
     jw_sync_line(true);
     window->start_ns = jw_clock_ns();
@@ -81,11 +81,10 @@ const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory,
         error = medium->transfer[method](medium, offset, memory, bytes);
         window->executions++;
         window->end_ns = jw_clock_ns();
-        if (error || erases || window->executions >= most ||
-            window->end_ns - window->start_ns >= min_ns) {
+        if (error || window->executions >= most || window->end_ns - window->start_ns >= min_ns) {
             break;
         }
-        offset = next_offset(medium, method, bytes);
+        offset = erases ? offset + bytes : next_offset(medium, method, bytes);
     }
     jw_sync_line(false);
     window->frequency_after_khz = jw_frequency_khz();
