@@ -178,7 +178,7 @@ def _storage(run: RunResult) -> StorageCosts | None:
         method = "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
     return StorageCosts(
         medium=storage.medium,
-        path=run.storage_place,
+        path=None if run.storage_place is None else run.storage_place.removeprefix("directory="),
         dma=storage.dma,
         page_bytes=storage.page_bytes,
         method=method,
