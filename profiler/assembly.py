@@ -31,7 +31,7 @@ from profiler.statistics import median_interval
 from profiler.storage_fit import fit_page_cost
 from profiler.table import TrialTable
 from profiler.trials import Trial
-from profiler.windows import BlockContent, OpWindow, StepWindow, TransferMethod
+from profiler.windows import CACHE_STATES, BlockContent, OpWindow, StepWindow, TransferMethod
 
 FEWEST_TRIALS = 3
 """Valid ones that an operation needs for a median (of fewer blocks: all)."""
@@ -90,7 +90,7 @@ def assemble(run: RunResult) -> DeviceProfile:
 
 def _require_valid(run: RunResult) -> None:
     needed = min(FEWEST_TRIALS, run.blocks)
-    labels = [OpWindow(spec, state).label for spec in run.content.specs for state in _STATES]
+    labels = _op_labels(run)
     if run.step is not None:
         labels += [StepWindow(index).label for index in range(run.content.step_windows)]
     lacking = [label for label in labels if len(run.table.valid(label)) < needed]
@@ -107,15 +107,20 @@ def _require_valid(run: RunResult) -> None:
     )
 
 
-_STATES: tuple[CacheState, ...] = ("warm", "cold")
+def _op_labels(run: RunResult) -> list[str]:
+    content = run.content
+    return [OpWindow(spec, state).label for spec in content.specs for state in content.states]
 
 
 def _operation(run: RunResult, spec: OpSpec) -> OperationCost:
+    """Without a data cache the one state that was measured stands for both."""
+    states = run.content.states
+    costs = {state: _cost(run, OpWindow(spec, state).label) for state in states}
     return OperationCost(
         op=spec.key,
         workspace_bytes=run.memory.workspace_bytes[spec],
-        warm=_cost(run, OpWindow(spec, "warm").label),
-        cold=_cost(run, OpWindow(spec, "cold").label),
+        warm=costs["warm"],
+        cold=costs.get("cold", costs["warm"]),
     )
 
 
@@ -163,7 +168,7 @@ def _cost_basis(additivity: Additivity | None) -> CacheState:
     """The cache state whose sum is nearer to the whole step; the careful one without a step."""
     if additivity is None:
         return "cold"
-    warm, cold = (abs(math.log(additivity.ratio(state))) for state in _STATES)
+    warm, cold = (abs(math.log(additivity.ratio(state))) for state in CACHE_STATES)
     return "warm" if warm < cold else "cold"
 
 
@@ -240,6 +245,9 @@ def _notes(run: RunResult) -> Iterator[str]:
 
 def _cold_note(run: RunResult) -> Iterator[str]:
     cache_bytes = run.facts.last_level_cache_bytes
+    if "cold" not in run.content.states:
+        yield "The board has no data cache: warm and cold costs are one measurement."
+        return
     lukewarm = [
         spec
         for spec in run.content.specs
@@ -260,9 +268,7 @@ def _disturbance_notes(run: RunResult) -> Iterator[str]:
         yield f"The hypervisor took up to {steal:.0%} of a block's time."
     preempted: Mapping[str, list[float]] = {
         label: run.table.values(label, lambda trial: trial.preempted_share)
-        for label in (
-            OpWindow(spec, state).label for spec in run.content.specs for state in _STATES
-        )
+        for label in _op_labels(run)
     }
     shares = [share for values in preempted.values() for share in values]
     if shares and statistics.mean(shares) > _PREEMPTION_WORTH_A_NOTE:

@@ -12,6 +12,7 @@ from devices.plan import ExecutionPlan
 from profiler.meters.least_window import least_window_s
 from profiler.options import ProfileOptions
 from profiler.windows import (
+    CACHE_STATES,
     BlockContent,
     IdleWindow,
     OpWindow,
@@ -24,7 +25,15 @@ from profiler.windows import (
 
 # Guesses, for the time before there are measurements: about a third of what one core's vector unit
 # can do at best, a modest memory, and what comes with every window (operands filled, calibration).
-_FLOP_PER_CYCLE = {"x86_64": 10.0, "aarch64": 2.5, "armv7": 1.2, "armv7e-m": 0.3, "armv6-m": 0.02}
+_FLOP_PER_CYCLE = {
+    "x86_64": 10.0,
+    "aarch64": 2.5,
+    "armv7": 1.2,
+    "armv8-m": 0.3,
+    "armv7e-m": 0.3,
+    "armv7-m": 0.03,
+    "armv6-m": 0.02,
+}
 _FLOP_PER_S = 30e9  # of a computer that is not described
 _BYTES_PER_S = 3e9
 _OVERHEAD_S = 0.02
@@ -86,7 +95,13 @@ def block_content(
         specs=tuple(dict.fromkeys((*specs, *of_step))),
         step_windows=0 if step is None else options.step_windows,
         transfers=transfers,
+        states=("warm",) if _has_no_cache(description) else CACHE_STATES,
     )
+
+
+def _has_no_cache(description: DeviceDescription) -> bool:
+    processor = description.processor
+    return processor is not None and processor.data_cache_bytes == 0
 
 
 def window_s(description: DeviceDescription, options: ProfileOptions) -> float:

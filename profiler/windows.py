@@ -23,6 +23,8 @@ from profiler.errors import ProfilerError
 TransferMethod: TypeAlias = Literal["read", "write", "write-buffered"]
 WRITE_METHODS: tuple[TransferMethod, ...] = ("write", "write-buffered")
 
+CACHE_STATES: tuple[CacheState, ...] = ("warm", "cold")
+
 LARGEST_TRANSFER_BYTES = 4 << 20
 SCRATCH_BYTES = 2 * LARGEST_TRANSFER_BYTES
 _MOST_WRITES = 64
@@ -82,16 +84,17 @@ Window: TypeAlias = OpWindow | StepWindow | IdleWindow | TransferWindow
 
 @dataclass(frozen=True)
 class BlockContent:
-    """What every block has, before it is shuffled."""
+    """What every block has, before it is shuffled. Where there is no data cache operations are
+    measured in one of the two ``states`` only."""
 
     specs: tuple[OpSpec, ...]
     step_windows: int
     transfers: tuple[TransferWindow, ...]
+    states: tuple[CacheState, ...] = CACHE_STATES
 
     def ordered(self, seed: int, block: int) -> tuple[Window, ...]:
         windows: list[Window] = [
-            *(OpWindow(spec, "warm") for spec in self.specs),
-            *(OpWindow(spec, "cold") for spec in self.specs),
+            *(OpWindow(spec, state) for state in self.states for spec in self.specs),
             *map(StepWindow, range(self.step_windows)),
             *self.transfers,
         ]
