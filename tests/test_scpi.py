@@ -1,0 +1,315 @@
+"""SCPI instruments, over a real TCP socket and a real pseudo-terminal, with a stand-in at the far
+end."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devices.meters import ScpiMeter
+from profiler.errors import BoardUnreachable, MeasurementInvalid, ProfilerError
+from profiler.meters import scpi
+from profiler.meters.capture import Capture, Flaw
+from profiler.meters.polled import Poller, Reading
+from profiler.meters.scpi import ScpiInstrument, open_scpi
+from tests.scpi_support import IDENTITY, ScpiStandIn, over_serial, over_tcp
+
+MEASURED = {"MEAS:VOLT?": "+5.00000E+00", "MEAS:CURR?": "+2.50000E-01"}
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scpi, "_TIMEOUT_MS", 100)
+
+
+def is_polling() -> bool:
+    return any(thread.name == "meter poller" for thread in threading.enumerate())
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_left() -> Iterator[None]:
+    yield
+    assert not is_polling()
+
+
+def described(resource: str, **keys: Any) -> ScpiMeter:
+    queries = {"voltage_query": "MEAS:VOLT?", "current_query": "MEAS:CURR?"}
+    if "power_query" in keys:
+        queries = {}
+    return ScpiMeter(kind="scpi", resource=resource, **({"rate_hz": 100.0} | queries | keys))
+
+
+@contextmanager
+def opened(stand_in: ScpiStandIn, **keys: Any) -> Iterator[ScpiInstrument]:
+    with over_tcp(stand_in) as resource:
+        instrument = open_scpi(described(resource, **keys))
+        try:
+            yield instrument
+        finally:
+            instrument.close()
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+
+
+def recorded(instrument: ScpiInstrument, stand_in: ScpiStandIn, queries: int = 6) -> Capture:
+    heard = len(stand_in.heard)
+    instrument.start()
+    wait_for(lambda: len(stand_in.heard) >= heard + queries)
+    return instrument.stop()
+
+
+def refusal(stand_in: ScpiStandIn, error: type[ProfilerError], **keys: Any) -> str:
+    with pytest.raises(error) as refused, opened(stand_in, **keys):
+        pass
+    return str(refused.value)
+
+
+# --- what is recorded -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("channel", [over_tcp, over_serial])
+def test_power_is_voltage_times_current_over_either_channel(channel: Any) -> None:
+    stand_in = ScpiStandIn(dict(MEASURED))
+    with channel(stand_in) as resource:
+        instrument = open_scpi(described(resource))
+        try:
+            capture = recorded(instrument, stand_in)
+        finally:
+            instrument.close()
+    assert set(capture.power_w) == {1.25}
+    assert not capture.flaws.any()
+    assert instrument.kind == "scpi"
+    assert instrument.detail == f"{IDENTITY}; MEAS:VOLT? × MEAS:CURR?"
+
+
+def test_power_is_asked_for_where_the_instrument_tells_it() -> None:
+    stand_in = ScpiStandIn({"MEAS:POW?": "3.5 W"})
+    with opened(stand_in, power_query="MEAS:POW?") as instrument:
+        assert set(recorded(instrument, stand_in).power_w) == {3.5}
+
+
+def test_a_known_voltage_need_not_be_asked_for() -> None:
+    stand_in = ScpiStandIn({"READ?": "0.5"})
+    keys = {"current_query": "READ?", "voltage_query": None, "voltage_v": 3.3}
+    with opened(stand_in, **keys) as instrument:
+        assert set(recorded(instrument, stand_in).power_w) == {1.65}
+        assert "3.3 V × READ?" in instrument.detail
+
+
+def test_a_capture_reaches_from_start_to_stop() -> None:
+    stand_in = ScpiStandIn(dict(MEASURED))
+    with opened(stand_in) as instrument:
+        instrument.start()
+        started_s = time.monotonic()
+        stopping_s = time.monotonic()
+        capture = instrument.stop()
+    assert capture.times_s is not None
+    assert capture.times_s[0] <= started_s
+    assert capture.end_s >= stopping_s
+    assert (np.diff(capture.times_s) > 0).all()
+    assert 0 < capture.time_error_s < 0.1
+
+
+def test_every_start_begins_anew() -> None:
+    stand_in = ScpiStandIn(dict(MEASURED))
+    with opened(stand_in) as instrument:
+        first = recorded(instrument, stand_in)
+        second = recorded(instrument, stand_in)
+    assert second.start_s >= first.end_s
+
+
+def test_setup_is_said_in_order_before_anything_is_measured() -> None:
+    setup = ("CURR:RANG 3", "SENS:NPLC 0.1")
+    stand_in = ScpiStandIn(dict(MEASURED), known=("*CLS", *setup))
+    with opened(stand_in, setup=setup):
+        pass
+    said = [line for line in stand_in.heard if line != "SYST:ERR?"]
+    assert said[:4] == ["*IDN?", "*CLS", *setup]
+
+
+def test_without_setup_nothing_is_set() -> None:
+    stand_in = ScpiStandIn(dict(MEASURED))
+    with opened(stand_in) as instrument:
+        recorded(instrument, stand_in)
+    assert all(line.endswith("?") for line in stand_in.heard)
+
+
+# --- samples that cannot be trusted -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("overload", ["+9.90000000E+37", "-9.9E37", "9.91E37", "NAN", "INF"])
+def test_overload_is_saturation(overload: str) -> None:
+    stand_in = ScpiStandIn(MEASURED | {"MEAS:CURR?": overload})
+    with opened(stand_in) as instrument:
+        capture = recorded(instrument, stand_in)
+    assert (capture.flaws == Flaw.SATURATED).all()
+
+
+@given(share=st.floats(0, 2), is_negative=st.booleans())
+def test_saturation_is_where_the_description_says(share: float, is_negative: bool) -> None:
+    class Fixed:
+        meter = described("x", power_query="P?", full_scale=3.0)
+        identity = IDENTITY
+
+        def number(self, query: str) -> float:
+            return -3.0 * share if is_negative else 3.0 * share
+
+    reading = ScpiInstrument(Fixed())._measure()  # type: ignore[arg-type]
+    assert (reading.flaws == Flaw.SATURATED) == (share >= 0.998)
+
+
+def test_an_answer_that_does_not_come_is_one_lost_sample() -> None:
+    answers: list[str | None] = ["0.25"] * 5
+    stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None, "0.5"]})
+    with opened(stand_in) as instrument:
+        instrument.start()
+        wait_for(lambda: stand_in.answers["MEAS:CURR?"] == ["0.5"])
+        heard = len(stand_in.heard)
+        wait_for(lambda: len(stand_in.heard) >= heard + 6)
+        capture = instrument.stop()
+    lost = capture.flaws == Flaw.LOST
+    assert lost.sum() == 1
+    assert np.isnan(capture.power_w[lost]).all()
+    assert set(capture.power_w[~lost]) == {1.25, 2.5}
+
+
+def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
+    late = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": "0.25"})
+    silent = threading.Event()
+    answer_in_time = late.answer
+
+    def answer(line: str) -> str | None:
+        answered = answer_in_time(line)
+        if line == "MEAS:CURR?" and not silent.is_set() and late.heard.count(line) == 5:
+            silent.set()
+            time.sleep(0.15)
+        return answered
+
+    late.answer = answer  # type: ignore[method-assign]
+    with opened(late) as instrument:
+        instrument.start()
+        assert silent.wait(10)
+        heard = len(late.heard)
+        wait_for(lambda: len(late.heard) >= heard + 9)
+        capture = instrument.stop()
+    assert set(capture.power_w[capture.flaws == 0]) == {1.25}
+    assert (capture.flaws == Flaw.LOST).sum() == 1
+
+
+# --- what goes wrong --------------------------------------------------------------------------
+
+
+def test_setup_that_is_refused_is_told_with_the_instruments_words() -> None:
+    told = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, setup=("CURR:RNAG 3",))
+    assert "'CURR:RNAG 3'" in told
+    assert "Undefined header" in told
+    assert "meter.setup" in told
+
+
+def test_a_query_without_an_answer_is_told_when_opening() -> None:
+    told = refusal(ScpiStandIn({"MEAS:VOLT?": "5"}), MeasurementInvalid)
+    assert "MEAS:CURR?" in told
+    assert "correct the queries" in told
+
+
+def test_an_answer_that_is_no_number_is_told_when_opening() -> None:
+    told = refusal(ScpiStandIn(MEASURED | {"MEAS:CURR?": "OUTPUT OFF"}), MeasurementInvalid)
+    assert "'OUTPUT OFF" in told
+
+
+def test_a_rate_that_it_cannot_keep_is_told_when_opening() -> None:
+    told = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, rate_hz=1e7)
+    assert "lower meter.rate_hz" in told
+
+
+def test_nobody_at_the_address() -> None:
+    with over_tcp(ScpiStandIn()) as resource:
+        pass
+    with pytest.raises(BoardUnreachable, match="switched on"):
+        open_scpi(described(resource))
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(BoardUnreachable, match=r"meter\.resource"):
+        open_scpi(described("TCPIP:nonsense"))
+
+
+def test_a_library_that_is_not_there() -> None:
+    with pytest.raises(MeasurementInvalid, match=r"meter\.library"):
+        open_scpi(described("ASRL1::INSTR", library="/nowhere/libvisa.so"))
+
+
+def test_an_instrument_that_goes_away_is_told_at_stop() -> None:
+    stand_in = ScpiStandIn(dict(MEASURED))
+    with over_tcp(stand_in) as resource:
+        instrument = open_scpi(described(resource))
+        instrument.start()
+    try:
+        wait_for(lambda: not is_polling())
+        with pytest.raises(BoardUnreachable, match="check power and cable"):
+            instrument.stop()
+    finally:
+        instrument.close()
+
+
+def test_an_instrument_that_falls_silent_is_given_up() -> None:
+    answers: list[str | None] = ["0.25"] * 4
+    stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None]})
+    with opened(stand_in) as instrument:
+        instrument.start()
+        wait_for(lambda: not is_polling())
+        with pytest.raises(BoardUnreachable, match="3 times in a row"):
+            instrument.stop()
+
+
+def test_closing_ends_the_connection_and_is_safe_at_any_time() -> None:
+    stand_in = ScpiStandIn(dict(MEASURED))
+    with over_tcp(stand_in) as resource:
+        instrument = open_scpi(described(resource))
+        instrument.start()
+        instrument.close()
+        wait_for(lambda: not stand_in.is_open)
+        instrument.close()
+
+
+def test_a_refused_opening_ends_the_connection() -> None:
+    stand_in = ScpiStandIn()
+    with over_tcp(stand_in) as resource:
+        with pytest.raises(MeasurementInvalid):
+            open_scpi(described(resource))
+        wait_for(lambda: "*IDN?" in stand_in.heard and not stand_in.is_open)
+
+
+# --- polling ----------------------------------------------------------------------------------
+
+
+def test_a_slow_reading_is_not_caught_up_with() -> None:
+    asked_s: list[float] = []
+    enough = threading.Event()
+
+    def read() -> Reading:
+        asked_s.append(time.monotonic())
+        if len(asked_s) == 3:
+            time.sleep(0.06)
+        if len(asked_s) == 6:
+            enough.set()
+        return Reading(asked_s[-1], 0.0, 1.0)
+
+    poller = Poller(read, 0.02)
+    poller.start()
+    assert enough.wait(10)
+    poller.stop()
+    assert min(np.diff(asked_s)[3:-1]) > 0.001
