@@ -187,25 +187,23 @@ def test_an_answer_that_does_not_come_is_one_lost_sample() -> None:
 
 
 def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
-    late = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": "0.25"})
-    silent = threading.Event()
-    answer_in_time = late.answer
+    late = ScpiStandIn({"MEAS:POW?": [*["1"] * 5, "99", "1"]})
+    in_time = late.answer
 
     def answer(line: str) -> str | None:
-        answered = answer_in_time(line)
-        if line == "MEAS:CURR?" and not silent.is_set() and late.heard.count(line) == 5:
-            silent.set()
+        answered = in_time(line)
+        if answered == "99":
             time.sleep(0.15)
         return answered
 
     late.answer = answer  # type: ignore[method-assign]
-    with opened(late) as instrument:
+    with opened(late, power_query="MEAS:POW?") as instrument:
         instrument.start()
-        assert silent.wait(10)
+        wait_for(lambda: late.answers["MEAS:POW?"] == ["1"])
         heard = len(late.heard)
-        wait_for(lambda: len(late.heard) >= heard + 9)
+        wait_for(lambda: len(late.heard) >= heard + 5)
         capture = instrument.stop()
-    assert set(capture.power_w[capture.flaws == 0]) == {1.25}
+    assert set(capture.power_w[capture.flaws == 0]) == {1.0}
     assert (capture.flaws == Flaw.LOST).sum() == 1
 
 

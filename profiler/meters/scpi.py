@@ -169,8 +169,8 @@ class _Session:
         if not self.identity:
             return BoardUnreachable(
                 f"{self}: cannot be opened ({reason}); check meter.resource in the description,"
-                " that it is switched on and connected, and that this user may use it (a USB resource"
-                " needs: python -m pip install pyusb)"
+                " that it is switched on and connected, and that this user may use it (a USB"
+                " resource needs: python -m pip install pyusb)"
             )
         return BoardUnreachable(
             f"{self}: the connection was lost at {message!r} ({reason}); check power and cable,"
