@@ -65,6 +65,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
             from commands.plot import plot
 
             return plot
+        case "diff":
+            from commands.diff import diff
+
+            return diff
         case "models":
             from commands.listing import list_models
 
@@ -81,7 +85,7 @@ def _exit_code(error: Exception) -> int | None:
 
     if isinstance(error, errors.BoardUnreachable):
         return exit_codes.BOARD_UNREACHABLE
-    if isinstance(error, errors.BuildFailed):
+    if isinstance(error, errors.BuildFailed | errors.RequestRefused):
         return exit_codes.USAGE
     if isinstance(error, errors.ProfilerError):
         return exit_codes.MEASUREMENT_INVALID
@@ -124,6 +128,11 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("sweep", parents=[common], help="draw energy against RAM and time")
     )
     _add_plot(commands.add_parser("plot", parents=[common], help="draw profiles and schedules"))
+    difference = commands.add_parser(
+        "diff", parents=[common], help="which costs of two profiles differ, and by how much"
+    )
+    difference.add_argument("first", metavar="A", help="a profile, by name or path")
+    difference.add_argument("second", metavar="B", help="the other one")
     commands.add_parser("devices", parents=[common], help="list the boards of the catalogue")
     models = commands.add_parser("models", parents=[common], help="list the networks")
     models.add_argument("--batch", type=_count, default=1)
@@ -147,6 +156,11 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-storage", action="store_true", help="write nothing to storage")
     parser.add_argument(
         "--storage-budget-mib", type=_count, default=256, help="most MiB written to storage (256)"
+    )
+    parser.add_argument(
+        "--overwrite-raw-flash",
+        action="store_true",
+        help="measure on the raw flash partition that the description names, losing what it holds",
     )
     parser.add_argument("--no-additivity", action="store_true", help="run no whole training step")
     parser.add_argument(

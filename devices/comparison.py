@@ -1,0 +1,151 @@
+"""Two profiles held against each other: which figures differ beyond their intervals.
+
+Two intervals that do not overlap are a difference. That is stricter than a test at 95 %: of two
+honest measurements of the same thing about one in 180 pairs lies so far apart (Schenker
+and Gentleman 2001). Where a figure has no interval on either side, any difference counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from devices.operation import OpSpec
+from devices.profile import Cost, DeviceProfile, Interval, StorageCosts
+
+Quantity: TypeAlias = Literal["time_s", "energy_j"]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One figure of both profiles. ``what`` is an operation's key with its cache state, or a
+    transfer with its size."""
+
+    what: str
+    quantity: Quantity
+    first: Interval
+    second: Interval
+
+    @property
+    def ratio(self) -> float:
+        """Second over first median; infinite where the first is zero."""
+        if self.first.median == 0:
+            return math.inf if self.second.median else 1.0
+        return self.second.median / self.first.median
+
+    @property
+    def is_beyond_intervals(self) -> bool:
+        return self.first.high < self.second.low or self.second.high < self.first.low
+
+    @property
+    def least_ratio(self) -> float:
+        """The ratio nearest to 1 that the intervals allow: 1 where they overlap."""
+        if not self.is_beyond_intervals:
+            return 1.0
+        near, far = self.first, self.second
+        numerator, denominator = (
+            (far.low, near.high) if far.low > near.high else (far.high, near.low)
+        )
+        return numerator / denominator if denominator else math.inf
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``figures`` are all that both profiles have. ``circumstances`` says in which of them the
+    profiles differ: (what, in the first, in the second)."""
+
+    figures: tuple[Difference, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+    circumstances: tuple[tuple[str, str, str], ...]
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Beyond their intervals, the largest first."""
+        beyond = [figure for figure in self.figures if figure.is_beyond_intervals]
+        return tuple(sorted(beyond, key=_size, reverse=True))
+
+
+def compare(first: DeviceProfile, second: DeviceProfile) -> Comparison:
+    one, other = first.by_spec, second.by_spec
+    figures: list[Difference] = []
+    for spec in one:
+        if spec in other:
+            figures += _of_operation(spec, first, second)
+    if first.idle_power_w is not None and second.idle_power_w is not None:
+        # Joules of one second.
+        figures.append(
+            Difference("idle for 1 s", "energy_j", first.idle_power_w, second.idle_power_w)
+        )
+    if first.storage is not None and second.storage is not None:
+        figures += _of_storage(first.storage, second.storage)
+    return Comparison(
+        figures=tuple(figures),
+        only_first=tuple(spec.key for spec in one if spec not in other),
+        only_second=tuple(spec.key for spec in other if spec not in one),
+        circumstances=tuple(_circumstances(first, second)),
+    )
+
+
+def _size(difference: Difference) -> float:
+    ratio = difference.ratio
+    return abs(math.log(ratio)) if 0 < ratio < math.inf else math.inf
+
+
+def _of_operation(
+    spec: OpSpec, first: DeviceProfile, second: DeviceProfile
+) -> Iterator[Difference]:
+    one, other = first.by_spec[spec], second.by_spec[spec]
+    if one.warm == one.cold and other.warm == other.cold:
+        yield from _of_cost(spec.key, one.warm, other.warm)
+        return
+    yield from _of_cost(f"warm {spec.key}", one.warm, other.warm)
+    yield from _of_cost(f"cold {spec.key}", one.cold, other.cold)
+
+
+def _of_cost(what: str, one: Cost, other: Cost) -> Iterator[Difference]:
+    yield Difference(what, "time_s", one.time_s, other.time_s)
+    if one.energy_j is not None and other.energy_j is not None:
+        yield Difference(what, "energy_j", one.energy_j, other.energy_j)
+
+
+def _of_storage(one: StorageCosts, other: StorageCosts) -> Iterator[Difference]:
+    for name in ("read", "write", "erase"):
+        first, second = getattr(one, name), getattr(other, name)
+        if first is None or second is None:
+            continue
+        sizes = {point.bytes: point for point in second.sweep}
+        for point in first.sweep:
+            match = sizes.get(point.bytes)
+            if match is None:
+                continue
+            what = f"{name} of {point.bytes} bytes"
+            yield Difference(what, "time_s", point.time_s, match.time_s)
+            if point.energy_j is not None and match.energy_j is not None:
+                yield Difference(what, "energy_j", point.energy_j, match.energy_j)
+
+
+def _circumstances(first: DeviceProfile, second: DeviceProfile) -> Iterator[tuple[str, str, str]]:
+    def described(profile: DeviceProfile) -> dict[str, str]:
+        said: dict[str, object] = {
+            "energy_source": profile.energy_source,
+            **{f"board.{key}": value for key, value in profile.board.model_dump().items()},
+        }
+        if profile.build is not None:
+            said |= {f"build.{key}": value for key, value in profile.build.model_dump().items()}
+        if profile.meter is not None:
+            said |= {f"meter.{key}": value for key, value in profile.meter.model_dump().items()}
+        return {key: _text(value) for key, value in said.items()}
+
+    one, other = described(first), described(second)
+    for key in dict.fromkeys((*one, *other)):
+        if one.get(key, "–") != other.get(key, "–"):
+            yield key, one.get(key, "–"), other.get(key, "–")
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
