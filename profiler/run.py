@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from devices.description import DeviceDescription
-from devices.meters import GpioSync
+from devices.meters import GpioSync, SteadySync
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile
@@ -19,7 +19,7 @@ from profiler.boards.base import Board, Outcome, RebootError
 from profiler.errors import BoardCommandFailed, MeasurementInvalid
 from profiler.evaluate import evaluate
 from profiler.meters import open_meter
-from profiler.meters.base import Block, Meter, PowerTrace
+from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
 from profiler.meters.nominal import is_instrument
 from profiler.options import ProfileOptions
 from profiler.plan_file import MARKER_IDS, Memory, PlanFile, Settings, SyncLine, write_plan
@@ -195,6 +195,7 @@ class _Run:
         plan = write_plan(windows, self.step, self.memory, self._settings())
         started, clock_s = datetime.now(UTC), time.monotonic()
         throttled_before = self.board.throttled()
+        clock = self._clock()
         if self.meter is not None:
             self.meter.begin()
         outcome = self._run_plan(block, plan)
@@ -206,7 +207,9 @@ class _Run:
             if throttled_before is None or throttled_after is None
             else (throttled_before, throttled_after)
         )
-        trace = None if self.meter is None else self._trace(self.meter, results, outcome)
+        if not outcome.cut:
+            clock += self._clock()
+        trace = None if self.meter is None else self._trace(self.meter, results, outcome, clock)
         trials = evaluate(
             measured,
             windows,
@@ -252,7 +255,18 @@ class _Run:
                     raise
                 self.board.prepare(lambda what: self._report(block, plan, 0.0, what))
 
-    def _trace(self, meter: Meter, results: Results, outcome: Outcome) -> PowerTrace:
+    def _clock(self) -> tuple[ClockReading, ...]:
+        """Asked only where nothing else ties the meter to the board."""
+        sync = getattr(self.description.meter, "sync", None)
+        return (self.board.clock(),) if isinstance(sync, SteadySync) else ()
+
+    def _trace(
+        self,
+        meter: Meter,
+        results: Results,
+        outcome: Outcome,
+        clock: tuple[ClockReading, ...],
+    ) -> PowerTrace:
         files = 0 if meter.sampler is None else len(meter.sampler.files)
         block = Block(
             windows_ns=tuple((record.start_ns, record.end_ns) for record in results.windows),
@@ -260,6 +274,7 @@ class _Run:
                 record.start_ns for record in results.windows if record.id in MARKER_IDS
             ),
             samples=parse_samples(outcome.samples, files),
+            clock=clock,
         )
         return meter.finish(block)
 

@@ -12,6 +12,7 @@ from devices.operation import OpSpec
 from devices.profile import Board as Identity
 from devices.profile import Build
 from profiler.errors import ProfilerError
+from profiler.meters.base import ClockReading
 
 Wait: TypeAlias = Callable[[float], None]
 """Told, about twice a second, how many seconds the plan has been running."""
@@ -74,6 +75,10 @@ class Board(Protocol):
 
     def throttled(self) -> int | None:
         """Raspberry Pi's bits; None on other boards."""
+        ...
+
+    def clock(self) -> ClockReading:
+        """What the board's clock says, the one that records are on."""
         ...
 
     def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:

@@ -21,6 +21,7 @@ from profiler.errors import (
     BoardUnreachable,
     ProfilerError,
 )
+from profiler.meters.base import ClockReading
 from profiler.plan_file import workspace_query
 from profiler.toolchain import BuiltHarness, build
 from profiler.transports.base import DetachedCommand, Transport
@@ -97,6 +98,11 @@ class PosixBoard:
             return None
         answer = self.transport.run([command, "get_throttled"], timeout_s=_COMMAND_TIMEOUT_S)
         return int(answer.stdout.strip().partition("=")[2], 16)
+
+    def clock(self) -> ClockReading:
+        asked_s = time.monotonic()
+        board_ns = int(self._run_harness("clock"))
+        return ClockReading(board_ns, asked_s, time.monotonic())
 
     def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
         """Detached, with no more traffic than a poll now and then; a connection that is lost

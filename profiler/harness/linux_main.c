@@ -2,9 +2,10 @@
  *
  *   joulewright-harness describe [--sysfs DIR] [--storage DIR]
  *   joulewright-harness workspace KERNELS
+ *   joulewright-harness clock
  *   joulewright-harness run PLAN RESULTS SAMPLES [--sysfs DIR]
  *
- * `workspace` prints the bytes that the kernels on the lines `kernel kind=... attributes=...` of a
+ * `clock` prints the nanoseconds that records count in. `workspace` prints the bytes that the kernels on the lines `kernel kind=... attributes=...` of a
  * file need for themselves, one number a line. The file begins and ends like a plan. Besides the
  * lines of runner.h a plan has
  *
@@ -294,6 +295,10 @@ int main(int argc, char **argv) {
         jw_describe(processor, storage);
         return 0;
     }
+    if (argc == 2 && strcmp(argv[1], "clock") == 0) {
+        printf("%" PRIu64 "\n", jw_clock_ns());
+        return 0;
+    }
     if (argc == 3 && strcmp(argv[1], "workspace") == 0 && !storage) {
         h.plan_path = argv[2];
         print_workspaces(&h);
@@ -305,5 +310,5 @@ int main(int argc, char **argv) {
         return 0;
     }
     jw_fail(JW_EXIT_PLAN, "usage: describe [--sysfs DIR] [--storage DIR]"
-                          " | workspace KERNELS | run PLAN RESULTS SAMPLES [--sysfs DIR]");
+                          " | workspace KERNELS | clock | run PLAN RESULTS SAMPLES [--sysfs DIR]");
 }

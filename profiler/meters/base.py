@@ -45,13 +45,26 @@ class BoardSamples:
 
 
 @dataclass(frozen=True)
+class ClockReading:
+    """The board's clock, read between two instants of this computer's ``time.monotonic()``: when
+    it was asked, and when it had answered."""
+
+    board_ns: int
+    asked_s: float
+    answered_s: float
+
+
+@dataclass(frozen=True)
 class Block:
     """What the board tells of a block that is over, all on its own clock: when windows were open,
-    in order of time, markers among them; when markers began; and what it sampled."""
+    in order of time, markers among them; when markers began; what it sampled; and, for
+    a meter that is tied to the board by nothing but this computer's clock, what its clock said
+    before and behind the block."""
 
     windows_ns: tuple[tuple[int, int], ...]
     markers_ns: tuple[int, ...]
     samples: BoardSamples
+    clock: tuple[ClockReading, ...] = ()
 
 
 @dataclass(frozen=True)
