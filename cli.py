@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Joulewright's command line: ``cli.py profile``, ``solve``, ``sweep``, ``plot``, ``devices``,
-``models``.
+"""Joulewright's command line: ``cli.py profile``, ``solve``, ``sweep``, ``plot``, ``lab``,
+``devices``, ``models``.
 
 Only what a command needs is imported, and only when it runs.
 """
@@ -69,6 +69,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
             from commands.diff import diff
 
             return diff
+        case "lab":
+            from commands.lab import lab
+
+            return lab
         case "models":
             from commands.listing import list_models
 
@@ -134,6 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     difference.add_argument("first", metavar="A", help="a profile, by name or path")
     difference.add_argument("second", metavar="B", help="the other one")
     commands.add_parser("devices", parents=[common], help="list the boards of the catalogue")
+    _add_lab(commands.add_parser("lab", help="keep emulated boards running"), common)
     models = commands.add_parser("models", parents=[common], help="list the networks")
     models.add_argument("--batch", type=_count, default=1)
     return parser
@@ -294,6 +299,20 @@ def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", type=Path, help="memory and stages of a schedule")
     parser.add_argument("--graph", type=Path, help="its costed graph, if it does not lie beside it")
     parser.add_argument("--directory", type=Path, default=Path("results"), help="for the pictures")
+
+
+def _add_lab(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="up|status|down")
+    up = actions.add_parser("up", parents=[common], help="start boards that keep running")
+    up.add_argument(
+        "--device",
+        nargs="+",
+        metavar="NAME",
+        help="of the catalogue, or a description's path (all emulated boards of the catalogue)",
+    )
+    actions.add_parser("status", parents=[common], help="which are running, since when")
+    down = actions.add_parser("down", parents=[common], help="stop them")
+    down.add_argument("name", nargs="*", metavar="NAME", help="only these")
 
 
 def _add_network(parser: argparse.ArgumentParser) -> None:

@@ -1,0 +1,189 @@
+"""The boards that ``lab up`` keeps running until ``lab down``, one of a name."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from devices.description import DeviceDescription
+from devices.document import StrictModel, read_json, write_atomically
+from profiler.errors import ProfilerError
+from profiler.lab.directories import boards_directory, boards_lock
+from profiler.lab.process import Process
+from profiler.lab.qemu import Guest, Progress, make_guest
+from profiler.lab.running import PATIENCE_S, RunningBoard, prepare, reached, wait_until_up
+from profiler.programs import require_programs
+
+State: TypeAlias = Literal["up", "starting", "dead"]
+
+
+class Record(StrictModel):
+    """``guest`` is the fingerprint of what was started; ``port`` is there once it is up."""
+
+    schema_: Annotated[Literal["kept-board/1"], Field(alias="schema")] = "kept-board/1"
+    name: str
+    pid: int
+    start_ticks: int
+    boot_id: str
+    guest: str
+    port: int | None = None
+
+    @property
+    def process(self) -> Process:
+        return Process(self.pid, self.start_ticks, self.boot_id)
+
+    @property
+    def directory(self) -> Path:
+        return _kept() / self.name
+
+
+@dataclass(frozen=True)
+class KeptBoard:
+    name: str
+    state: State
+    pid: int
+    port: int | None
+    uptime_s: float | None
+
+
+def bring_up(description: DeviceDescription, progress: Progress) -> RunningBoard:
+    """Start a board that keeps running, or join the one that does. One that was started with
+    something else than would be started now is ended first.
+
+    Raises :class:`~profiler.errors.BuildFailed` and :class:`~profiler.errors.BoardUnreachable`.
+    """
+    require_programs(description)
+    guest = make_guest(description, progress)
+    record, begun = _begin(guest, progress)
+    try:
+        port = wait_until_up(guest, record.process, record.directory)
+    except BaseException:
+        if begun:
+            _take_back(record)
+        raise
+    with boards_lock():
+        if _read(record.name) == record:
+            _write(record.model_copy(update={"port": port}))
+    return _board(guest, record, port)
+
+
+def join(guest: Guest, progress: Progress) -> RunningBoard | None:
+    """The board that is kept running, if there is one and it is just like ``guest``."""
+    record = _read(guest.description.name)
+    if record is None or not record.process.is_alive:
+        return None
+    if record.guest != guest.fingerprint():
+        progress(
+            f"{record.name} is kept running with another firmware or description, and left alone;"
+            f" renew it with: cli.py lab up --device {record.name}"
+        )
+        return None
+    progress(f"using {record.name}, which is kept running")
+    port = record.port or wait_until_up(guest, record.process, record.directory)
+    return _board(guest, record, port)
+
+
+def kept_boards() -> list[KeptBoard]:
+    boards = []
+    for record in _records():
+        is_alive = record.process.is_alive
+        state: State = "dead" if not is_alive else "starting" if record.port is None else "up"
+        uptime_s = record.process.age_s if is_alive else None
+        boards.append(KeptBoard(record.name, state, record.pid, record.port, uptime_s))
+    return boards
+
+
+def take_down(names: Sequence[str]) -> dict[str, bool]:
+    """Stop boards and forget about them. For each that there was: whether it was still running.
+
+    Raises :class:`~profiler.errors.ProfilerError` for one that cannot be stopped.
+    """
+    stopped = {}
+    with boards_lock():
+        for name in names:
+            record = _read(name)
+            if record is not None:
+                stopped[name] = record.process.is_alive
+                _remove(record)
+    return stopped
+
+
+def _begin(guest: Guest, progress: Progress) -> tuple[Record, bool]:
+    """The board's record, and whether the board was begun by this."""
+    name, fingerprint = guest.description.name, guest.fingerprint()
+    with boards_lock():
+        record = _read(name)
+        if record is not None:
+            is_alive = record.process.is_alive
+            if is_alive and record.guest == fingerprint:
+                progress(f"{name} is running already")
+                return record, False
+            progress(
+                f"{name} runs another firmware or description: restarting it"
+                if is_alive
+                else f"{name} was kept running, but has ended: starting it anew"
+            )
+            _remove(record)
+        else:
+            progress(f"starting {name}")
+        directory = _kept() / name
+        shutil.rmtree(directory, ignore_errors=True)  # of a start that did not get far
+        directory.mkdir(mode=0o700, parents=True)
+        with prepare(guest, directory, keep=True) as launch:
+            process = launch.process
+            record = Record(
+                name=name,
+                pid=process.pid,
+                start_ticks=process.start_ticks,
+                boot_id=process.boot_id,
+                guest=fingerprint,
+            )
+            _write(record)
+            launch.go()
+    return record, True
+
+
+def _take_back(record: Record) -> None:
+    """Unless somebody else has ended it, and perhaps begun it anew."""
+    with boards_lock():
+        if _read(record.name) == record:
+            _remove(record)
+
+
+def _remove(record: Record) -> None:
+    if not record.process.end(patience_s=PATIENCE_S):
+        raise ProfilerError(
+            f"{record.name}: its emulator (process {record.pid}) does not end, even when killed;"
+            " try again when this computer is less busy"
+        )
+    shutil.rmtree(record.directory, ignore_errors=True)
+
+
+def _board(guest: Guest, record: Record, port: int) -> RunningBoard:
+    description = reached(guest, record.directory, port)
+    return RunningBoard(description, record.process, record.directory, None)
+
+
+def _kept() -> Path:
+    return boards_directory() / "kept"
+
+
+def _records() -> list[Record]:
+    paths = sorted(_kept().glob("*/board.json"))
+    return [record for path in paths if (record := _read(path.parent.name)) is not None]
+
+
+def _read(name: str) -> Record | None:
+    """Raises :class:`~devices.document.DocumentError` for a damaged one."""
+    path = _kept() / name / "board.json"
+    return read_json(path, Record) if path.exists() else None
+
+
+def _write(record: Record) -> None:
+    text = record.model_dump_json(by_alias=True, exclude_none=True)
+    write_atomically(record.directory / "board.json", text)

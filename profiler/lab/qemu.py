@@ -1,0 +1,265 @@
+"""What QEMU is told, so that it stands in for a described board, and how that is reached."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+import subprocess
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from devices.description import DeviceDescription, SerialTransport, SshTransport
+from devices.document import DocumentError, write_atomically
+from devices.firmware import EmulatedCard, Emulator
+from profiler.errors import BuildFailed
+from profiler.lab.monitor import Monitor
+from profiler.programs import program_path
+
+if TYPE_CHECKING:
+    from profiler.firmware_image import FirmwareImage
+    from profiler.lab.image import LinuxImage
+
+Progress: TypeAlias = Callable[[str], None]
+
+HOST = "127.0.0.1"
+_CARD = "card.img"
+_CONSOLE = "console"
+_KNOWN_HOSTS = "known_hosts"
+_GUEST_ADDRESS = "10.0.2.15"  # of a lone guest in QEMU's user network
+_BANNER_LIMIT_S = 1.0
+
+
+@dataclass(frozen=True)
+class Guest(ABC):
+    """A board that an emulator can be started as, in a directory made for that one start."""
+
+    description: DeviceDescription
+    emulator: Emulator
+
+    @property
+    @abstractmethod
+    def contents(self) -> dict[str, Path]:
+        """The files that it runs, by the emulator's options for them."""
+
+    @abstractmethod
+    def make_media(self, directory: Path) -> None:
+        """Raises :class:`~profiler.errors.BuildFailed`."""
+
+    @abstractmethod
+    def open_line(self) -> socket.socket | None:
+        """What the emulator inherits, to be reached by, if it does not open that itself."""
+
+    @abstractmethod
+    def words(self, line: int | None) -> list[str]:
+        """The emulator's options, without what all boards have in common. ``line`` is the handle of
+        :meth:`open_line`."""
+
+    @abstractmethod
+    def port(self, monitor: Monitor) -> int:
+        """On this computer, by which the board is reached."""
+
+    @abstractmethod
+    def answers(self, port: int) -> bool:
+        """Whether it can be talked to by now."""
+
+    @abstractmethod
+    def transport(self, directory: Path, port: int) -> SerialTransport | SshTransport:
+        """The description's, complete."""
+
+    def command(self, line: int | None, monitor: int) -> list[str]:
+        """To be run in the directory. ``monitor`` is the handle of a listening socket."""
+        emulator = self.emulator
+        return [
+            *(emulator.program, "-no-user-config", "-nodefaults", "-display", "none"),
+            *("-machine", emulator.machine),
+            *(() if emulator.cpu is None else ("-cpu", emulator.cpu)),
+            *("-chardev", f"socket,id=monitor,fd={monitor},server=on,wait=off"),
+            *("-mon", "chardev=monitor,mode=control"),
+            *self.words(line),
+            *(word for option, path in self.contents.items() for word in (option, str(path))),
+        ]
+
+    def fingerprint(self) -> str:
+        """Of all that shapes the running board."""
+        digest = hashlib.sha256(self.emulator.model_dump_json().encode())
+        digest.update("\0".join(self.words(None)).encode())
+        for path in self.contents.values():
+            with path.open("rb") as stream:
+                digest.update(hashlib.file_digest(stream, "sha256").digest())
+        return digest.hexdigest()
+
+    def last_words(self, directory: Path) -> str | None:
+        """The last line on its console."""
+        return last_line(directory / _CONSOLE)
+
+
+@dataclass(frozen=True)
+class Microcontroller(Guest):
+    """Its UART is a TCP port that one client at a time may use; what the firmware says while there
+    is none is lost."""
+
+    firmware: FirmwareImage
+
+    @property
+    def contents(self) -> dict[str, Path]:
+        return {"-kernel": self.firmware.elf.resolve()}
+
+    def make_media(self, directory: Path) -> None:
+        if self.emulator.card is not None:
+            _make_card(directory / _CARD, self.emulator.card)
+
+    def open_line(self) -> socket.socket:
+        line = socket.create_server((HOST, 0), backlog=1)
+        # What QEMU accepts inherits it (tcp(7)).
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return line
+
+    def words(self, line: int | None) -> list[str]:
+        words = ["-chardev", f"socket,id=line,fd={line},server=on,wait=off"]
+        words += ["-serial", "chardev:line"]
+        if self.emulator.icount_shift is not None:
+            words += ["-icount", f"shift={self.emulator.icount_shift},sleep=off"]
+        if self.emulator.card is not None:
+            words += ["-drive", f"if=sd,{_drive(self.emulator.card)}"]
+        return words
+
+    def port(self, monitor: Monitor) -> int:
+        devices = {
+            device["label"]: device["filename"] for device in monitor.execute("query-chardev")
+        }
+        found = re.search(r"tcp:[^,]*:(\d+),server", devices["line"])
+        assert found is not None, devices
+        return int(found[1])
+
+    def answers(self, _port: int) -> bool:
+        return True  # its socket listens since before the start
+
+    def transport(self, _directory: Path, port: int) -> SerialTransport:
+        described = self.description.transport
+        assert isinstance(described, SerialTransport)
+        return described.model_copy(update={"port": f"socket://{HOST}:{port}"})
+
+
+@dataclass(frozen=True)
+class LinuxBoard(Guest):
+    """Its SSH server is reached through QEMU's user network, which leads nowhere else. TCP
+    connections are accepted there before anything listens in the guest."""
+
+    image: LinuxImage
+    kernel_words: tuple[str, ...]
+
+    @property
+    def contents(self) -> dict[str, Path]:
+        return {"-kernel": self.image.kernel.resolve(), "-initrd": self.image.initramfs.resolve()}
+
+    def make_media(self, directory: Path) -> None:
+        if self.emulator.card is not None:
+            _make_card(directory / _CARD, self.emulator.card)
+            _make_file_system(directory / _CARD)
+
+    def open_line(self) -> None:
+        return None
+
+    def words(self, _line: int | None) -> list[str]:
+        words = [
+            *("-append", " ".join(self.kernel_words)),
+            *("-serial", f"file:{_CONSOLE}"),
+            *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:{HOST}:0-{_GUEST_ADDRESS}:22"),
+            *("-device", "virtio-net-pci,netdev=net,romfile="),
+            *("-device", "virtio-rng-pci"),
+        ]
+        if self.description.memory is not None:
+            words += ["-m", f"{self.description.memory.ram_bytes}B"]
+        shift = self.emulator.icount_shift
+        if shift is None:
+            words += ["-smp", "2", "-accel", "tcg,thread=multi"]
+        else:
+            words += ["-smp", "1", "-accel", "tcg,thread=single"]
+            words += ["-icount", f"shift={shift},sleep=on"]
+        if self.emulator.card is not None:
+            words += ["-drive", f"if=none,id=card,{_drive(self.emulator.card)}"]
+            words += ["-device", "sdhci-pci", "-device", "sd-card,drive=card"]
+        return words
+
+    def port(self, monitor: Monitor) -> int:
+        table = monitor.execute("human-monitor-command", **{"command-line": "info usernet"})
+        found = re.search(r"TCP\[HOST_FORWARD\]\s+\d+\s+\S+\s+(\d+)", table)
+        assert found is not None, table
+        return int(found[1])
+
+    def answers(self, port: int) -> bool:
+        try:
+            with socket.create_connection((HOST, port), timeout=_BANNER_LIMIT_S) as probe:
+                return probe.recv(4) == b"SSH-"
+        except OSError:
+            return False
+
+    def transport(self, directory: Path, port: int) -> SshTransport:
+        described = self.description.transport
+        assert isinstance(described, SshTransport)
+        known_hosts = directory / _KNOWN_HOSTS
+        write_atomically(known_hosts, f"[{HOST}]:{port} {self.image.host_key_line}\n")
+        reached = {"host": HOST, "port": port, "key": self.image.private_key}
+        return described.model_copy(update={**reached, "known_hosts": known_hosts})
+
+
+def make_guest(description: DeviceDescription, progress: Progress) -> Guest:
+    """With its firmware, or its kernel and root file system, built unless that was done before.
+
+    Raises :class:`~profiler.errors.BuildFailed`, and :class:`~devices.document.DocumentError` for a
+    description without an emulator.
+    """
+    emulator = description.emulator
+    if emulator is None:
+        raise DocumentError(f"{description.name} is not an emulated board: it has no emulator")
+    if description.firmware is not None:
+        from profiler.firmware_image import build_firmware
+
+        return Microcontroller(description, emulator, build_firmware(description, progress))
+    from profiler.lab.image import build_image, kernel_words
+
+    image = build_image(emulator, progress)
+    return LinuxBoard(description, emulator, image, tuple(kernel_words(emulator)))
+
+
+def last_line(path: Path) -> str | None:
+    """That is not blank."""
+    try:
+        lines = path.read_text(errors="replace").split("\n")
+    except FileNotFoundError:
+        return None
+    return next((line.strip() for line in reversed(lines) if line.strip()), None)
+
+
+def _drive(card: EmulatedCard) -> str:
+    """A card lives no longer than its board: nothing of it needs to reach this computer's disk."""
+    options = f"file={_CARD},format=raw,cache=unsafe"
+    if card.throttle is not None:
+        options += f",throttling.iops-read={card.throttle.read_iops}"
+        options += f",throttling.iops-write={card.throttle.write_iops}"
+    return options
+
+
+def _make_card(path: Path, card: EmulatedCard) -> None:
+    """Takes no more space than is written to it."""
+    with path.open("wb") as stream:
+        stream.truncate(card.size_bytes)
+
+
+def _make_file_system(card: Path) -> None:
+    program = program_path("mke2fs")
+    assert program is not None, "require_programs() comes first"
+    try:
+        subprocess.run(
+            [program, "-q", "-F", "-t", "ext4", "-m", "0", card],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.strip()
+        raise BuildFailed(f"mke2fs cannot put a file system on an emulated card: {said}") from error

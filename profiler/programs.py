@@ -1,0 +1,70 @@
+"""The programs on this computer without which a board cannot be built for or emulated."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+from devices.description import CrossToolchain, DeviceDescription
+from profiler.errors import BuildFailed
+
+_SYSTEM_DIRECTORIES = ("/usr/sbin", "/sbin")
+
+_PACKAGES = {
+    "cc": "gcc",
+    "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    "mke2fs": "e2fsprogs",
+    "qemu-system-aarch64": "qemu-system-arm",
+    "setpriv": "util-linux",
+}
+"""Debian's, where their names are not those of the programs."""
+
+
+def require_programs(description: DeviceDescription) -> None:
+    """Whether everything is there that building for a board, and emulating it, takes.
+
+    Raises :class:`~profiler.errors.BuildFailed`, which names all that is missing and the one
+    command that installs it.
+    """
+    missing = [name for name in _needed(description) if program_path(name) is None]
+    if missing:
+        packages = " ".join(dict.fromkeys(map(package_of, missing)))
+        raise BuildFailed(
+            f"{description.name} needs {_listed(missing)}, which this computer does not have;"
+            f" install with: sudo apt install {packages}"
+        )
+
+
+def program_path(name: str) -> Path | None:
+    """Where a program is, also one for administrators, which an ordinary user's PATH leaves out."""
+    directories = (os.environ.get("PATH", os.defpath), *_SYSTEM_DIRECTORIES)
+    found = shutil.which(name, path=os.pathsep.join(directories))
+    return None if found is None else Path(found)
+
+
+def package_of(program: str) -> str:
+    """Debian's package (or packages) of a program, for compilers by the way in which it names
+    them."""
+    name = Path(program).name
+    if name in _PACKAGES:
+        return _PACKAGES[name]
+    target, _, tool = name.rpartition("-")
+    return f"{tool}-{target}" if target and tool in {"gcc", "g++"} else name
+
+
+def _needed(description: DeviceDescription) -> list[str]:
+    needed = []
+    if isinstance(description.toolchain, CrossToolchain):
+        needed.append(shlex.split(description.toolchain.compiler)[0])
+    emulator = description.emulator
+    if emulator is not None:
+        needed += [emulator.program, "setpriv"]
+        if emulator.card is not None and description.firmware is None:
+            needed.append("mke2fs")
+    return needed
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
