@@ -20,6 +20,7 @@ from typing import TypeAlias
 from devices.description import CrossToolchain, NativeToolchain
 from devices.profile import Build
 from profiler.errors import BoardCommandFailed, BuildFailed
+from profiler.programs import package_of
 from profiler.transports.base import CommandResult, Transport
 from profiler.transports.deadline import Deadline
 from profiler.transports.local import LocalTransport
@@ -188,7 +189,7 @@ class _Machine:
             where = "this computer" if self._is_cross else self.transport.name
             raise BuildFailed(
                 f"{where}: there is no {self.toolchain.compiler}; install it with:"
-                f" sudo apt install {_package_of(shlex.split(self.toolchain.compiler)[0])}"
+                f" sudo apt install {package_of(shlex.split(self.toolchain.compiler)[0])}"
             )
         self._require(result, "ask the compiler for its version")
         return (result.stdout.strip().splitlines() or ["unknown"])[0]
@@ -283,12 +284,3 @@ def _first_errors(result: CommandResult) -> str:
     lines = result.stderr.strip().splitlines()
     errors = [line for line in lines if re.search(r"error|undefined|No space", line)]
     return "\n".join((errors or lines[-_SHOWN_ERRORS:])[:_SHOWN_ERRORS])
-
-
-def _package_of(compiler: str) -> str:
-    """Debian's package of a compiler, by the way in which it names them."""
-    name = Path(compiler).name
-    if name == "cc":
-        return "gcc"
-    target, _, tool = name.rpartition("-")
-    return f"{tool}-{target}" if target and tool in {"gcc", "g++"} else name
