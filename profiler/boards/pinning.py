@@ -1,0 +1,101 @@
+"""Governor and frequency of a Linux board, held while it is measured and put back afterwards.
+
+A guard on the board does both, so that they are put back whatever happens here: when the session is
+closed (it is then asked to end), when its directory is gone, or when nobody has been heard of for
+ten minutes.
+"""
+
+from __future__ import annotations
+
+import time
+
+from devices.description import Conditions
+from profiler.errors import BoardCommandFailed, MeasurementInvalid
+from profiler.transports.base import Transport
+from profiler.transports.deadline import Deadline
+
+_CPUFREQ = "/sys/devices/system/cpu/cpufreq"
+_COMMAND_TIMEOUT_S = 30.0
+_POLL_S = 0.1
+_HELD = "held"
+
+# $1 the directory of the policies, $2 the governor or nothing, $3 the frequency in kHz or nothing.
+# Runs in the session's directory. A frequency is held by moving both limits to it, in an order that
+# never lets the lower one pass the upper. All writes of one kind are one command, so that root has
+# to be asked for once.
+_GUARD = r"""
+root=$1 governor=$2 khz=$3 session=$PWD undo=
+as_root() { sh -c "$1" 2>/dev/null || sudo -n sh -c "$1" >/dev/null 2>&1; }
+limits() {
+  echo "echo $(cat "$1/cpuinfo_min_freq") >$1/scaling_min_freq"
+  echo "echo $3 >$1/scaling_max_freq"
+  echo "echo $2 >$1/scaling_min_freq"
+}
+restore() {
+  trap "" TERM INT HUP
+  as_root "$undo"
+  exit "$1"
+}
+give_up() { echo "$1" >&2; restore 1; }
+trap 'restore 0' TERM INT HUP
+set -- "$root"/policy*
+[ -d "$1" ] || give_up "the kernel offers no frequency scaling below $root"
+do=
+for policy in "$@"; do
+  least=$(cat "$policy/scaling_min_freq") most=$(cat "$policy/scaling_max_freq")
+  undo="$undo
+$(limits "$policy" "$least" "$most")
+echo $(cat "$policy/scaling_governor") >$policy/scaling_governor"
+  [ -z "$governor" ] || do="$do
+echo $governor >$policy/scaling_governor"
+  [ -z "$khz" ] || do="$do
+$(limits "$policy" "$khz" "$khz")"
+done
+as_root "set -e $do"
+for policy in "$@"; do
+  now=$(cat "$policy/scaling_governor")
+  [ -z "$governor" ] || [ "$now" = "$governor" ] ||
+    give_up "$policy: the governor stays $now (there are: $(
+      cat "$policy/scaling_available_governors"))"
+  now="$(cat "$policy/scaling_min_freq") $(cat "$policy/scaling_max_freq")"
+  [ -z "$khz" ] || [ "$now" = "$khz $khz" ] ||
+    give_up "$policy: the frequency cannot be held at $khz kHz (there are $(
+      cat "$policy/cpuinfo_min_freq") to $(cat "$policy/cpuinfo_max_freq"))"
+done
+echo held
+while [ "$(find "$session/.joulewright/seen" -mmin -10 2>/dev/null)" ]; do
+  sleep 5 &
+  wait $!
+done
+restore 0
+"""
+
+
+def pin(transport: Transport, conditions: Conditions) -> None:
+    """Hold governor and frequency, if they are described, until the transport is closed.
+
+    Raises :class:`~profiler.errors.MeasurementInvalid` if the board does not obey; everything is
+    then as it was.
+    """
+    if conditions.governor is None and conditions.frequency_hz is None:
+        return
+    khz = "" if conditions.frequency_hz is None else str(round(conditions.frequency_hz / 1e3))
+    guard = transport.start(
+        ["sh", "-c", _GUARD, "sh", _CPUFREQ, conditions.governor or "", khz],
+        timeout_s=_COMMAND_TIMEOUT_S,
+    )
+    deadline = Deadline(_COMMAND_TIMEOUT_S)
+    while not deadline.expired:
+        status = guard.poll(timeout_s=_COMMAND_TIMEOUT_S)
+        said, errors = guard.output(timeout_s=_COMMAND_TIMEOUT_S)
+        if said.strip() == _HELD:
+            return
+        if status.exit_code is not None:
+            raise MeasurementInvalid(
+                f"{transport.name}: {errors.strip() or 'governor and frequency cannot be set'}."
+                " Setting them takes root, or sudo without a password; or leave `conditions` out of"
+                " the description"
+            )
+        time.sleep(_POLL_S)
+    guard.stop(timeout_s=_COMMAND_TIMEOUT_S)
+    raise BoardCommandFailed(f"{transport.name}: governor and frequency are not set in time")
