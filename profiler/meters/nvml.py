@@ -1,0 +1,262 @@
+"""NVIDIA GPUs of this computer, through NVML (NVML API reference; package nvidia-ml-py).
+
+What a GPU offers, the best first:
+
+- ``nvmlDeviceGetTotalEnergyConsumption`` (Volta and newer): millijoules since the driver was
+  loaded. The counter moves in steps, tens of milliseconds apart, so it is read when it moves.
+- the field ``NVML_FI_DEV_POWER_INSTANT``: power now.
+- ``nvmlDeviceGetPowerUsage``: power now before Ampere and on GA100, the average of the last second
+  on all others.
+
+Some boards measure only a quarter of the time (Yang, Adamek and Armour, "Part-time power
+measurements", 2023), so that work with a period of its own can be off in ways nothing here can see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from devices.description import Transport
+from devices.meters import NvmlMeter
+from devices.profile import EnergySource, MeterRecord
+from profiler.errors import BoardUnreachable, MeasurementInvalid
+from profiler.meters import base
+from profiler.meters.base import Block, PowerTrace, Void
+from profiler.meters.polled import Poller, Reading
+from profiler.meters.trace import EnergyCounter, SampledPower
+
+_T = TypeVar("_T")
+
+_COUNTER_RANGE_J = 2.0**64 * 1e-3
+_STANDSTILL_S = 2.0
+AVERAGE_S = 1.0
+"""Over which ``nvmlDeviceGetPowerUsage`` averages, where it does."""
+# Products with GA100, an Ampere that does not average.
+_GA100 = re.compile(r"\bA(30|100|800)\b")
+
+
+@dataclass(frozen=True)
+class AveragedPower:
+    """Every sample is the average of the second before it. What is left of a window behind its
+    first second tells its power, which is taken to be steady: a window repeats one operation."""
+
+    power: SampledPower
+
+    def energy_j(self, start_ns: int, end_ns: int) -> base.Reading:
+        settled_ns = start_ns + round(AVERAGE_S * 1e9)
+        if end_ns < settled_ns + (settled_ns - start_ns):
+            return Void(
+                f"this GPU only tells power averaged over {AVERAGE_S:g} s:"
+                f" windows of {2 * AVERAGE_S:g} s are needed"
+            )
+        settled = self.power.energy_j(settled_ns, end_ns)
+        if isinstance(settled, Void):
+            return settled
+        return settled * (end_ns - start_ns) / (end_ns - settled_ns)
+
+
+class _Gpu:
+    """One GPU, by NVML's functions, with their errors in sentences."""
+
+    def __init__(self, nvml: Any, gpu: int | str) -> None:
+        self.nvml: Final = nvml
+        self.name = f"GPU {gpu}"
+        try:
+            self._handle = self._find(gpu)
+            self._model = nvml.nvmlDeviceGetName(self._handle)
+            uuid = nvml.nvmlDeviceGetUUID(self._handle)
+            self.detail = f"{self._model} ({uuid}), driver {nvml.nvmlSystemGetDriverVersion()}"
+        except nvml.NVMLError as error:
+            raise MeasurementInvalid(
+                f"{self.name} of this computer cannot be asked for its name ({error}); see whether"
+                " nvidia-smi can"
+            ) from error
+
+    def _find(self, gpu: int | str) -> Any:
+        nvml = self.nvml
+        try:
+            if isinstance(gpu, int):
+                return nvml.nvmlDeviceGetHandleByIndex(gpu)
+            return nvml.nvmlDeviceGetHandleByUUID(gpu)
+        except nvml.NVMLError as error:
+            handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+            found = (
+                f"{index}: {nvml.nvmlDeviceGetName(handle)} ({nvml.nvmlDeviceGetUUID(handle)})"
+                for index, handle in enumerate(handles)
+            )
+            raise MeasurementInvalid(
+                f"{self.name} is not in this computer ({error}); found:"
+                f" {', '.join(found) or 'none'}. Correct meter.gpu in the description"
+            ) from error
+
+    def energy_j(self) -> float:
+        return float(self._ask(self.nvml.nvmlDeviceGetTotalEnergyConsumption)) * 1e-3
+
+    def power_w(self) -> float:
+        return float(self._ask(self.nvml.nvmlDeviceGetPowerUsage)) * 1e-3
+
+    def instant_power_w(self) -> float:
+        nvml = self.nvml
+        field = nvml.nvmlDeviceGetFieldValues(self._handle, [nvml.NVML_FI_DEV_POWER_INSTANT])[0]
+        if field.nvmlReturn != nvml.NVML_SUCCESS:
+            raise nvml.NVMLError(field.nvmlReturn)
+        return float(field.value.uiVal) * 1e-3
+
+    def is_averaged(self) -> bool:
+        """Whether ``power_w`` is."""
+        architecture = self._ask(self.nvml.nvmlDeviceGetArchitecture)
+        is_young = architecture >= self.nvml.NVML_DEVICE_ARCH_AMPERE
+        return is_young and _GA100.search(self._model) is None
+
+    def offers(self, quantity: Callable[[], float]) -> bool:
+        try:
+            quantity()
+        except (
+            self.nvml.NVMLError_NotSupported,
+            self.nvml.NVMLError_InvalidArgument,
+            self.nvml.NVMLError_FunctionNotFound,
+        ):
+            return False
+        return True
+
+    def _ask(self, function: Callable[[Any], Any]) -> Any:
+        return function(self._handle)
+
+
+class NvmlGpu:
+    """A GPU as a meter. Its readings carry this computer's monotonic clock, which is the harness's
+    clock too, so nothing has to be synchronised."""
+
+    energy_source: EnergySource = "measured"
+    sampler = None
+    marker = None
+
+    def __init__(self, gpu: _Gpu, rate_hz: float) -> None:
+        self._gpu = gpu
+        self._rate_hz = rate_hz
+        self._time_error_s: float | None = None
+        self._seen_s, self._seen_j = 0.0, 0.0
+        self._is_averaged = False
+        if gpu.offers(gpu.energy_j):
+            self._quantity, what, read = gpu.energy_j, "energy counter", self._next_step
+        elif gpu.offers(gpu.instant_power_w):
+            self._quantity, what, read = gpu.instant_power_w, "power", self._power
+        elif gpu.offers(gpu.power_w):
+            self._quantity, what, read = gpu.power_w, "power", self._power
+            self._is_averaged = gpu.is_averaged()
+            if self._is_averaged:
+                what = f"power averaged over {AVERAGE_S:g} s"
+        else:
+            raise MeasurementInvalid(
+                f"{gpu.name} ({gpu.detail}) tells neither energy nor power; leave the meter out of"
+                " the description"
+            )
+        self._detail = f"{gpu.detail}; {what}; the GPU's board only, not the computer around it"
+        self._is_counter = read == self._next_step
+        self._read = self._guarded(read)
+        self._poller = Poller(self._read, 1.0 / rate_hz)
+
+    @property
+    def record(self) -> MeterRecord:
+        return MeterRecord(
+            kind="nvml",
+            detail=self._detail,
+            rate_hz=self._rate_hz,
+            sync="read on the computer that is measured, by its own clock",
+            sync_uncertainty_s=self._time_error_s,
+        )
+
+    def begin(self) -> None:
+        self._guarded(self._look)()
+        self._poller.start()
+
+    def finish(self, _block: Block, /) -> PowerTrace:
+        # The counter's last step may have been before the block's end, though seen after it; the
+        # one that follows was not.
+        readings = [*self._poller.stop(), self._read()]
+        self._time_error_s = float(np.quantile([r.time_error_s for r in readings], 0.95))
+        times_ns = np.array([round(r.time_s * 1e9) for r in readings], dtype=np.int64)
+        values = np.array([r.value for r in readings], dtype=np.float64)
+        if self._is_counter:
+            period_s = max(self._poller.period_s, float(np.median(np.diff(times_ns))) * 1e-9)
+            return EnergyCounter(times_ns, values, _COUNTER_RANGE_J, period_s)
+        never = np.zeros(len(values), dtype=np.bool_)
+        power = SampledPower(times_ns, values, never, self._poller.period_s)
+        return AveragedPower(power) if self._is_averaged else power
+
+    def close(self) -> None:
+        self._poller.close()
+        with contextlib.suppress(self._gpu.nvml.NVMLError):
+            self._gpu.nvml.nvmlShutdown()
+
+    def _power(self) -> Reading:
+        asked_s = time.monotonic()
+        power_w = self._quantity()
+        half_s = (time.monotonic() - asked_s) / 2
+        return Reading(asked_s + half_s, half_s, power_w)
+
+    def _look(self) -> Reading | None:
+        """At the counter: its step, between the last look and this one, if there was one."""
+        energy_j, now_s = self._quantity(), time.monotonic()
+        has_moved, half_s = energy_j != self._seen_j, (now_s - self._seen_s) / 2
+        self._seen_s, self._seen_j = now_s, energy_j
+        return Reading(now_s - half_s, half_s, energy_j) if has_moved else None
+
+    def _next_step(self) -> Reading:
+        give_up_s = time.monotonic() + _STANDSTILL_S
+        while (step := self._look()) is None:
+            if self._seen_s > give_up_s:
+                raise MeasurementInvalid(
+                    f"{self._gpu.name}: its energy counter has stood still for"
+                    f" {_STANDSTILL_S:g} s; see whether nvidia-smi shows a power"
+                )
+            time.sleep(self._poller.period_s)
+        return step
+
+    def _guarded(self, read: Callable[[], _T]) -> Callable[[], _T]:
+        def guarded() -> _T:
+            try:
+                return read()
+            except self._gpu.nvml.NVMLError as error:
+                raise BoardUnreachable(
+                    f"{self._gpu.name}: it does not tell its power any more ({error}); see what"
+                    " nvidia-smi says, then start again: what was measured is kept"
+                ) from error
+
+        return guarded
+
+
+def open_nvml(meter: NvmlMeter, transport: Transport) -> NvmlGpu:
+    """Raises :class:`~profiler.errors.MeasurementInvalid` without GPU, driver or package, and where
+    the board is not this computer."""
+    if transport.kind != "local":
+        raise MeasurementInvalid(
+            "meter nvml measures a GPU of this computer, and the board is reached by"
+            f" {transport.kind}: run the profiler where the GPU is, with transport local"
+        )
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError as error:
+        raise MeasurementInvalid(
+            "meter nvml needs NVIDIA's package: python -m pip install nvidia-ml-py"
+        ) from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise MeasurementInvalid(
+            f"this computer has no NVIDIA driver that answers ({error}); install it, or leave the"
+            " meter out of the description"
+        ) from error
+    try:
+        return NvmlGpu(_Gpu(nvml, meter.gpu), meter.rate_hz)
+    except BaseException:
+        nvml.nvmlShutdown()
+        raise
