@@ -66,11 +66,14 @@ Flasher: TypeAlias = Annotated[
 
 class Firmware(StrictModel):
     """``board`` names the board support, a file of ``profiler/firmware/boards``. The addresses are
-    where flash begins for the program and where RAM begins; ``stack_bytes`` lies at RAM's end."""
+    where flash begins for the program (``flash_bytes`` count from there) and where RAM begins. What
+    the firmware needs for itself lies in that RAM too, ``stack_bytes`` at its end; or at
+    ``data_address``, where the memory's ``reserved_bytes`` lie apart from the rest."""
 
     board: Name
     flash_address: Address
     ram_address: Address = 0x20000000
+    data_address: Address | None = None
     stack_bytes: Count = 2048
     flasher: Flasher | None = None
 

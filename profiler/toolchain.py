@@ -12,7 +12,7 @@ import re
 import shlex
 import tarfile
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -67,7 +67,7 @@ def build(
 ) -> BuiltHarness:
     """Compile, and leave the program in the board's private directory. ``progress`` is told each
     step. Raises :class:`~profiler.errors.BuildFailed`, and what the transport raises."""
-    sources = _Sources(_read(kernels), _read(harness))
+    sources = _Sources(read_sources(kernels), read_sources(harness))
     deadline = Deadline(timeout_s)
     tell = progress or (lambda _step: None)
     match toolchain:
@@ -91,14 +91,6 @@ class _Sources:
     kernels: Files
     harness: Files
 
-    def hash(self, flags: tuple[str, ...]) -> str:
-        """Of everything that shapes the kernels' object code, except the compiler."""
-        digest = hashlib.sha256()
-        for name, content in self.kernels.items():
-            digest.update(f"{name}\0{len(content)}\0".encode() + content)
-        digest.update("\0".join(flags).encode())
-        return digest.hexdigest()
-
     def write_archive(self, path: Path) -> None:
         """A plain tar: boards without gzip unpack it too."""
         with tarfile.open(path, "w") as archive:
@@ -109,7 +101,18 @@ class _Sources:
                     archive.addfile(entry, io.BytesIO(content))
 
 
-def _read(directory: Path) -> Files:
+def sources_hash(files: Files, flags: Sequence[str]) -> str:
+    """Of everything that shapes the object code of these sources, except the compiler. Of the
+    kernels, it is what a profile is told by."""
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    digest.update("\0".join(flags).encode())
+    return digest.hexdigest()
+
+
+def read_sources(directory: Path) -> Files:
+    """The C sources and headers of a directory, by name."""
     return {
         path.name: path.read_bytes()
         for path in sorted(directory.iterdir())
@@ -175,7 +178,7 @@ class _Machine:
         result = self._compiler(*self.toolchain.flags, *objects, "-o", PROGRAM, *link)
         self._require(result, "link the harness")
         return Build(
-            kernels_sha256=sources.hash(flags),
+            kernels_sha256=sources_hash(sources.kernels, flags),
             compiler=version,
             flags=flags,
             matmul="cblas" if blas else "in-tree",
@@ -217,7 +220,7 @@ class _Machine:
                 )
             if result.exit_code == 0:
                 return blas, result.stdout.strip()
-            said = _first_errors(result)
+            said = first_errors(result.stderr)
         if self.toolchain.matmul == "cblas":
             raise BuildFailed(
                 f"{self.transport.name}: cblas is asked for, but no OpenBLAS can be used there"
@@ -268,7 +271,7 @@ class _Machine:
             hint = "; the C library's headers are missing: sudo apt install libc6-dev"
         raise BuildFailed(
             f"{self.transport.name}: {self.toolchain.compiler} cannot {what}:"
-            f" {_first_errors(result)}{hint}"
+            f" {first_errors(result.stderr)}{hint}"
         )
 
     def _left_s(self) -> float:
@@ -280,7 +283,8 @@ class _Machine:
         return self.deadline.remaining_s
 
 
-def _first_errors(result: CommandResult) -> str:
-    lines = result.stderr.strip().splitlines()
+def first_errors(said: str) -> str:
+    """What matters of a compiler's output."""
+    lines = said.strip().splitlines()
     errors = [line for line in lines if re.search(r"error|undefined|No space", line)]
     return "\n".join((errors or lines[-_SHOWN_ERRORS:])[:_SHOWN_ERRORS])

@@ -46,6 +46,8 @@ void jw_uart_interrupt(void);
 
 /* --- the counter behind the clock: systick.h, or one of the chip's ---------------------------- */
 
+extern const char board_counter_name[];
+
 void board_counter_init(void);
 
 uint32_t board_counter_hz(void);

@@ -1,0 +1,74 @@
+#include "clock.h"
+
+#include <stdint.h>
+
+#include "board.h"
+#include "platform.h"
+
+#define NS_PER_S 1000000000u
+
+/* A tick is numerator / denominator nanoseconds, without a rest: the clock does not drift. */
+static uint32_t numerator, denominator;
+static bool moves;
+
+static uint32_t greatest_common_divisor(uint32_t a, uint32_t b) {
+    while (b) {
+        const uint32_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+void jw_clock_init(void) {
+    board_counter_init();
+    const uint32_t hz = board_counter_hz();
+    const uint32_t common = greatest_common_divisor(NS_PER_S, hz);
+    numerator = NS_PER_S / common;
+    denominator = hz / common;
+    const uint64_t first = board_counter();
+    for (uint32_t tries = 0; tries < 100000 && !moves; tries++) {
+        moves = board_counter() != first;
+    }
+}
+
+bool jw_clock_moves(void) {
+    return moves;
+}
+
+/* Divisions take hundreds of instructions on an M0; most clocks need none. */
+uint64_t jw_clock_ns(void) {
+    const uint64_t ticks = board_counter();
+    if (denominator == 1) {
+        return ticks * numerator;
+    }
+    if ((denominator & (denominator - 1)) == 0) {
+        const uint32_t shift = (uint32_t)__builtin_ctz(denominator);
+        return (ticks >> shift) * numerator + ((ticks & (denominator - 1)) * numerator >> shift);
+    }
+    const uint64_t whole = ticks / denominator, rest = ticks - whole * denominator;
+    return whole * numerator + rest * numerator / denominator;
+}
+
+/* Nothing pre-empts the program but its own interrupts. */
+uint64_t jw_running_ns(void) {
+    return jw_clock_ns();
+}
+
+uint64_t jw_frequency_khz(void) {
+    return board_clock_hz() / 1000;
+}
+
+long jw_temperature_mc(void) {
+    return board_temperature_mc();
+}
+
+/* The first tick at which the clock has come so far. */
+void jw_sleep_until(uint64_t clock_ns) {
+    const uint64_t whole = clock_ns / numerator, rest = clock_ns - whole * numerator;
+    board_counter_sleep(whole * denominator + (rest * denominator + numerator - 1) / numerator);
+}
+
+void jw_sync_line(bool high) {
+    board_sync_line(high);
+}

@@ -1,0 +1,12 @@
+/* The clock behind platform.h, from the board's counter. */
+#ifndef JW_CLOCK_H
+#define JW_CLOCK_H
+
+#include <stdbool.h>
+
+void jw_clock_init(void);
+
+/* Whether the board's counter was seen to move. Without, nothing can be measured. */
+bool jw_clock_moves(void);
+
+#endif

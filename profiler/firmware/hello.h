@@ -1,0 +1,9 @@
+/* What the board says about itself when a session begins. */
+#ifndef JW_HELLO_H
+#define JW_HELLO_H
+
+#include "writer.h"
+
+void jw_hello(jw_writer *writer);
+
+#endif

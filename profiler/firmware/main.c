@@ -1,0 +1,16 @@
+/* Joulewright's harness on a Cortex-M: it waits for what this project's other half says over the
+ * UART, measures, and answers. */
+#include "board.h"
+#include "clock.h"
+#include "link.h"
+#include "session.h"
+#include "start.h"
+
+#include "core.h"
+
+int main(void) {
+    board_init();
+    jw_clock_init();
+    jw_link_init();
+    jw_session_serve();
+}

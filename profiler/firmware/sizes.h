@@ -1,0 +1,18 @@
+/* How much the serial link takes of the RAM (JW_RAM_BYTES, from the board's description). */
+#ifndef JW_SIZES_H
+#define JW_SIZES_H
+
+#define JW_WINDOW 4 /* requests under way at once */
+
+#if JW_RAM_BYTES < 65536
+#define JW_FRAME_BYTES 128
+#define JW_LINE_BYTES 512
+#else
+#define JW_FRAME_BYTES 1024
+#define JW_LINE_BYTES 2048
+#endif
+
+/* Of an answer in words: hello is the longest. */
+#define JW_TEXT_BYTES 1024
+
+#endif
