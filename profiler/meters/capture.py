@@ -38,7 +38,8 @@ class Capture:
     board directly.
 
     ``power_w``: float32 or float64 [samples]. ``flaws``: uint8 [samples], of :class:`Flaw`.
-    ``inputs``: uint8 [samples], bit *k* the level of logic input *k*; None if there are none.
+    ``inputs``: uint8 [samples], bit *k* the level of logic input *k*, for a lost sample that of the
+    one before; None if there are none.
     """
 
     start_s: float
@@ -75,8 +76,11 @@ class Capture:
         first = min(max(first, 0), len(self))
         return slice(first, max(first, min(last + 1, len(self))))
 
-    def has(self, flaw: Flaw, part: slice) -> bool:
-        return bool((self.flaws[part] & flaw).any())
+    def flawed(self, flaw: Flaw, part: slice) -> NDArray[np.bool_]:
+        """Which of these samples have the flaw."""
+        # As a byte: an enumeration would make eight bytes of every sample.
+        flawed: NDArray[np.bool_] = (self.flaws[part] & np.uint8(flaw)) != 0
+        return flawed
 
 
 class Instrument(Protocol):

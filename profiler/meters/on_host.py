@@ -1,0 +1,161 @@
+"""An instrument on this computer as a meter of the board."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.profile import EnergySource, MeterRecord
+from profiler.meters.base import (
+    MAX_GAP_PERIODS,
+    MIN_SAMPLES,
+    Block,
+    MarkerPattern,
+    PowerTrace,
+    Reading,
+    Void,
+)
+from profiler.meters.capture import Capture, Flaw, Instrument
+from profiler.meters.sync import ClockMap, Synchroniser, SyncLost
+
+MOST_SETTLING_SHARE = 0.01
+"""Of a window's samples that may have been taken while the instrument changed its range. What it
+reports for them is an estimate, whose error is of the order of the change itself."""
+
+MOST_UNCERTAIN_SHARE = 0.01
+"""Of a window's length by which either of its ends may be wrong."""
+
+
+class HostMeter:
+    """Starts the instrument in front of a block, stops it behind, and ties its clock to the
+    board's. ``energy_source`` is ``emulated`` where the board is."""
+
+    sampler: Final = None
+
+    def __init__(
+        self, instrument: Instrument, sync: Synchroniser, energy_source: EnergySource
+    ) -> None:
+        self.energy_source: Final = energy_source
+        self._instrument: Final = instrument
+        self._sync: Final = sync
+        self._uncertainty_s: float | None = None
+
+    @property
+    def marker(self) -> MarkerPattern | None:
+        return self._sync.marker
+
+    @property
+    def record(self) -> MeterRecord:
+        """``sync_uncertainty_s`` is the worst of all blocks so far."""
+        return MeterRecord(
+            kind=self._instrument.kind,
+            detail=self._instrument.detail,
+            rate_hz=self._instrument.rate_hz,
+            sync=self._sync.name,
+            sync_uncertainty_s=self._uncertainty_s,
+        )
+
+    def begin(self) -> None:
+        self._instrument.start()
+
+    def finish(self, block: Block, /) -> PowerTrace:
+        capture = self._instrument.stop()
+        if not block.windows_ns:
+            return UnknownPower("the block was cut short")
+        try:
+            clock = self._sync.clock(capture, block)
+        except SyncLost as lost:
+            return UnknownPower(str(lost))
+        self._uncertainty_s = max(self._uncertainty_s or 0.0, clock.uncertainty_s)
+        return RecordedPower(
+            capture=capture,
+            clock=clock,
+            guard_s=self._sync.guard_s,
+            windows_ns=frozenset(block.windows_ns),
+        )
+
+    def close(self) -> None:
+        self._instrument.close()
+
+
+@dataclass(frozen=True)
+class UnknownPower:
+    """The reason holds for every window of the block."""
+
+    reason: str
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        del start_ns, end_ns
+        return Void(self.reason)
+
+
+@dataclass(frozen=True)
+class RecordedPower:
+    """A capture on the board's clock. ``windows_ns``: those between which nothing else is known to
+    be steady, if there is a guard."""
+
+    capture: Capture
+    clock: ClockMap
+    guard_s: float
+    windows_ns: frozenset[tuple[int, int]]
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        start_s, end_s = self.clock.at(start_ns), self.clock.at(end_ns)
+        if self.guard_s == 0.0:
+            if self.clock.uncertainty_s > MOST_UNCERTAIN_SHARE * (end_s - start_s):
+                return Void(
+                    f"its ends are known to {self.clock.uncertainty_s * 1e3:.3g} ms only, too"
+                    f" little for a window of {(end_s - start_s) * 1e3:.3g} ms"
+                )
+            return self._integral_j(start_s, end_s)
+        if (start_ns, end_ns) not in self.windows_ns:
+            return Void("without gpio or marker sync there is no energy of a tail that settles")
+        middle_s = end_s - start_s - 2 * self.guard_s
+        if middle_s <= 0:
+            return Void(f"shorter than the {self.guard_s:g} s left out at either end")
+        reading = self._integral_j(start_s + self.guard_s, end_s - self.guard_s)
+        if isinstance(reading, Void):
+            return reading
+        return reading * (end_s - start_s) / middle_s
+
+    def _integral_j(self, start_s: float, end_s: float) -> Reading:
+        """Power is taken as linear between samples."""
+        capture = self.capture
+        if len(capture) == 0 or start_s < capture.start_s or end_s > capture.end_s:
+            return Void("the samples do not reach over the whole window")
+        part = capture.around(start_s, end_s)
+        times_s = capture.time_s(np.arange(part.start, part.stop))
+        inside = (times_s > start_s) & (times_s < end_s)
+        count = int(np.count_nonzero(inside))
+        if count < MIN_SAMPLES:
+            return Void(f"{count} samples in the window, {MIN_SAMPLES} are needed")
+        void = _flaws(capture, part) or _gap(times_s, capture.period_s)
+        if void is not None:
+            return void
+        power_w = capture.power_w[part]
+        knots_s = np.concatenate([[start_s], times_s[inside], [end_s]])
+        edges_w = np.interp([start_s, end_s], times_s, power_w)
+        knots_w = np.concatenate([edges_w[:1], power_w[inside], edges_w[1:]])
+        return float(np.trapezoid(knots_w, knots_s - start_s))
+
+
+def _flaws(capture: Capture, part: slice) -> Void | None:
+    lost = int(np.count_nonzero(capture.flawed(Flaw.LOST, part)))
+    if lost:
+        return Void(f"{lost} samples were lost")
+    if capture.flawed(Flaw.SATURATED, part).any():
+        return Void("the instrument's range was exceeded")
+    settling = float(capture.flawed(Flaw.RANGE_SWITCH, part).mean())
+    if settling > MOST_SETTLING_SHARE:
+        return Void(f"the instrument was changing its range for {settling:.1%} of the window")
+    return None
+
+
+def _gap(times_s: NDArray[np.float64], period_s: float) -> Void | None:
+    gap_s = float(np.diff(times_s).max())
+    if gap_s > MAX_GAP_PERIODS * period_s:
+        return Void(f"no sample for {gap_s * 1e3:.0f} ms, one every {period_s * 1e3:.0f} ms is due")
+    return None
