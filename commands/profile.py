@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si, size
 
 if TYPE_CHECKING:
-    from devices.profile import DeviceProfile
-    from profiler.preview import ProfilePlan
+    from devices.profile import DeviceProfile, StorageCosts
+    from profiler.preview import ProfilePlan, StoragePlan
 
 CAMPAIGNS = Path("results") / "campaigns"
 
@@ -33,11 +34,12 @@ def profile(arguments: Namespace, console: Console) -> int:
         seed=arguments.seed,
         storage=not arguments.no_storage,
         storage_budget_bytes=arguments.storage_budget_mib << 20,
+        overwrite_raw_flash=arguments.overwrite_raw_flash,
     )
     preview = plan_profile(description, specs, plan, options)
     _announce(console, description.name, preview)
     if arguments.dry_run:
-        console.document({"device": description.name, "plan": vars(preview)})
+        console.document({"device": description.name, "plan": asdict(preview)})
         return 0
     out = arguments.out or Path("results") / "profiles" / f"{description.name}.yaml"
     trials = choose_run_directory(CAMPAIGNS, description, specs, plan, options)
@@ -56,10 +58,20 @@ def _announce(console: Console, device: str, plan: ProfilePlan) -> None:
         f"{device}: {plan.operations} distinct operations, {plan.blocks} blocks of"
         f" {plan.windows_per_block} windows, about {plan.estimated_s / 60:.1f} min"
     )
-    if plan.storage_path is not None:
+    if plan.storage is not None:
+        _announce_storage(console, plan.storage)
+
+
+def _announce_storage(console: Console, plan: StoragePlan) -> None:
+    console.say(
+        f"storage: {plan.place}, at most {size(plan.budget_bytes)} written"
+        f" (about {size(plan.written_bytes)})"
+    )
+    if plan.erased_blocks:
+        endurance = "unknown" if plan.endurance_cycles is None else str(plan.endurance_cycles)
         console.say(
-            f"storage: a scratch file in {plan.storage_path}, at most"
-            f" {size(plan.storage_budget_bytes)} written (about {size(plan.written_bytes)})"
+            f"storage: up to {plan.erased_blocks} erase blocks are erased, none more than"
+            f" {plan.cycles} times (endurance: {endurance} cycles)"
         )
 
 
@@ -83,13 +95,23 @@ def _summarise(console: Console, result: DeviceProfile) -> None:
             f" {result.cost_basis} costs are used"
         )
     if result.storage is not None:
-        for name, page in (("read", result.storage.read), ("write", result.storage.write)):
-            console.result(
-                f"storage {name}: {si(page.fixed_s, 's')} + {si(page.per_page_s, 's')} per"
-                f" {result.storage.page_bytes}-byte page, fit error {100 * page.fit_error:.0f} %"
-            )
+        _summarise_storage(console, result.storage)
     for note in result.notes:
         console.result(f"note: {note}")
+
+
+def _summarise_storage(console: Console, storage: StorageCosts) -> None:
+    page, block = (f"{storage.page_bytes}-byte page", f"{storage.erase_block_bytes}-byte block")
+    for name, cost, unit in (
+        ("read", storage.read, page),
+        ("write", storage.write, page),
+        ("erase", storage.erase, block),
+    ):
+        if cost is not None:
+            console.result(
+                f"storage {name}: {si(cost.fixed_s, 's')} + {si(cost.per_page_s, 's')} per {unit},"
+                f" fit error {100 * cost.fit_error:.0f} %"
+            )
 
 
 def _short(key: str) -> str:

@@ -96,9 +96,15 @@ class PageCost(StrictModel):
 
 
 class StorageCosts(StrictModel):
-    """Of moving one tensor between RAM and the board's storage. ``erase`` is per erase block, for
-    storage that must be erased before it is written. ``dma`` repeats what the board's description
-    says: transfers can run beside computing."""
+    """Of moving one tensor between RAM and the board's storage. ``dma`` repeats what the board's
+    description says: transfers can run beside computing.
+
+    Where storage must be erased before it is written, ``write`` is programming alone and ``erase``
+    is per erase block. Tensors are taken to be written one behind the other, over block borders,
+    each block being erased when the writing reaches it: a page then costs its share of erasing one
+    block, however small the tensor is, and nothing is erased twice. This holds for what lives no
+    longer than one time round the storage, as activations do and parameters that every step
+    updates."""
 
     medium: str
     path: str | None = None
@@ -113,18 +119,25 @@ class StorageCosts(StrictModel):
     def pages(self, size_bytes: int) -> int:
         return math.ceil(size_bytes / self.page_bytes)
 
+    def erased_blocks(self, size_bytes: int) -> float:
+        """That writing a tensor uses up; 0 where nothing is erased."""
+        if self.erase is None or self.erase_block_bytes is None:
+            return 0.0
+        return self.pages(size_bytes) * self.page_bytes / self.erase_block_bytes
+
     def read_cost(self, size_bytes: int) -> tuple[float, float | None]:
         """Seconds and joules (None if not known) of paging a tensor in."""
         return _affine(self.read, self.pages(size_bytes))
 
     def write_cost(self, size_bytes: int) -> tuple[float, float | None]:
-        """Seconds and joules (None if not known) of paging a tensor out, erasing included."""
+        """Seconds and joules (None if not known) of paging a tensor out, its share of erasing
+        included."""
         time_s, energy_j = _affine(self.write, self.pages(size_bytes))
         if self.erase is not None and self.erase_block_bytes is not None:
-            blocks = math.ceil(size_bytes / self.erase_block_bytes)
-            erase_s, erase_j = _affine(self.erase, blocks)
-            time_s += erase_s
-            energy_j = None if energy_j is None or erase_j is None else energy_j + erase_j
+            blocks = self.erased_blocks(size_bytes)
+            erase_s, erase_j = _affine(self.erase, 1)
+            time_s += blocks * erase_s
+            energy_j = None if energy_j is None or erase_j is None else energy_j + blocks * erase_j
         return time_s, energy_j
 
 

@@ -20,18 +20,16 @@ from devices.profile import (
     EnergySource,
     MeterRecord,
     OperationCost,
-    StorageCosts,
-    SweepPoint,
 )
 from profiler.boards.base import BoardFacts
 from profiler.errors import MeasurementInvalid
 from profiler.meters.nominal import is_instrument
 from profiler.plan_file import COLD_CACHES, Memory, cold_copies, operand_bytes
 from profiler.statistics import median_interval
-from profiler.storage_fit import fit_page_cost
+from profiler.storage_costs import storage_costs
 from profiler.table import TrialTable
 from profiler.trials import Trial
-from profiler.windows import CACHE_STATES, BlockContent, OpWindow, StepWindow, TransferMethod
+from profiler.windows import CACHE_STATES, BlockContent, OpWindow, StepWindow
 
 FEWEST_TRIALS = 3
 """Valid ones that an operation needs for a median (of fewer blocks: all)."""
@@ -82,7 +80,9 @@ def assemble(run: RunResult) -> DeviceProfile:
         ),
         cost_basis=_cost_basis(additivity),
         operations=operations,
-        storage=_storage(run),
+        storage=storage_costs(
+            run.description.storage, run.storage_place, run.content, run.table, run.seed
+        ),
         additivity=additivity,
         notes=tuple(_notes(run)),
     )
@@ -126,23 +126,13 @@ def _operation(run: RunResult, spec: OpSpec) -> OperationCost:
 
 def _cost(run: RunResult, label: str) -> Cost:
     times = run.table.values(label, lambda trial: trial.time_s)
-    energies = run.table.values(label, energy_of_execution_j)
+    energies = run.table.values(label, Trial.execution_energy_j)
     return Cost(
         time_s=median_interval(times, run.seed),
         energy_j=median_interval(energies, run.seed) if energies else None,
         trials=len(times),
         void_trials=len(run.table.void(label)),
     )
-
-
-def energy_of_execution_j(trial: Trial, idle_power_w: float = 0.0) -> float | None:
-    """Of one execution, None if it is not known. While a medium settles the board does nothing
-    else, so that of the tail only what is above idle belongs to the transfer; and pre-emption is
-    left out, as it is of the time."""
-    if trial.energy_j is None:
-        return None
-    energy_j = max(0.0, trial.energy_j - idle_power_w * trial.tail_s)
-    return energy_j * (1.0 - trial.preempted_share) / trial.executions
 
 
 def _additivity(
@@ -170,54 +160,6 @@ def _cost_basis(additivity: Additivity | None) -> CacheState:
         return "cold"
     warm, cold = (abs(math.log(additivity.ratio(state))) for state in CACHE_STATES)
     return "warm" if warm < cold else "cold"
-
-
-def _storage(run: RunResult) -> StorageCosts | None:
-    storage = run.description.storage
-    reads, writes = _sweep(run, "read"), _sweep(run, "write")
-    if storage is None or len(reads) < 2 or len(writes) < 2:
-        return None
-    if _is_direct(run):
-        method = "O_DIRECT reads; O_DIRECT and O_DSYNC writes over a file that is already there"
-    else:
-        method = "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
-    return StorageCosts(
-        medium=storage.medium,
-        path=None if run.storage_place is None else run.storage_place.removeprefix("directory="),
-        dma=storage.dma,
-        page_bytes=storage.page_bytes,
-        method=method,
-        read=fit_page_cost(reads, storage.page_bytes),
-        write=fit_page_cost(writes, storage.page_bytes),
-    )
-
-
-def _is_direct(run: RunResult) -> bool:
-    return all(sitting.header.is_direct is not False for sitting in run.table.sittings)
-
-
-def _sweep(run: RunResult, method: TransferMethod) -> list[SweepPoint]:
-    idle_w = run.table.idle_power_w()
-    points = []
-    for window in run.content.transfers:
-        valid = run.table.valid(window.label)
-        if window.method != method or not valid:
-            continue
-        energies = [
-            energy_of_execution_j(trial, idle_w.get(block, 0.0))
-            for block, trial in sorted(valid.items())
-            if block in idle_w or trial.tail_s == 0.0
-        ]
-        known = [energy for energy in energies if energy is not None]
-        times = run.table.values(window.label, lambda trial: trial.time_s)
-        points.append(
-            SweepPoint(
-                bytes=window.bytes,
-                time_s=median_interval(times, run.seed),
-                energy_j=median_interval(known, run.seed) if known else None,
-            )
-        )
-    return points
 
 
 def _frequency_hz(run: RunResult) -> float | None:

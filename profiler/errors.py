@@ -20,5 +20,14 @@ class BuildFailed(ProfilerError):
     """The compiler is missing or refused the kernels."""
 
 
+class FirmwareMismatch(ProfilerError):
+    """The firmware on a board is not the one that its description asks for."""
+
+
 class MeasurementInvalid(ProfilerError):
     """Measured, but not usable: windows void for good, no meter where one is described, …"""
+
+
+class RequestRefused(ProfilerError):
+    """Not to be done to this board, or not without a word more on the command line. Nothing was
+    touched."""

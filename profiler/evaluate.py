@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import PowerTrace, Void
-from profiler.records import WindowRecord
+from profiler.records import Health, WindowRecord
+from profiler.transfers import TransferWindow
 from profiler.trials import Trial
-from profiler.windows import OpWindow, StepWindow, TransferWindow, Window
+from profiler.windows import OpWindow, StepWindow, Window
 
 FREQUENCY_TOLERANCE = 0.02
 
@@ -26,6 +27,8 @@ _THROTTLE_BITS = {
 }
 _SINCE_BOOT = 16
 
+_UNKNOWN = -1
+
 
 def evaluate(
     records: Sequence[WindowRecord],
@@ -33,14 +36,21 @@ def evaluate(
     trace: PowerTrace | None,
     *,
     is_measured: bool,
+    start: Health | None,
     throttled: tuple[int, int] | None,
 ) -> tuple[Trial, ...]:
     """``trace`` is what the meter saw during the sitting, ``is_measured`` whether it really
-    measures; ``throttled`` holds the Raspberry Pi's bits before and after."""
-    hindrance = _throttling(throttled)
-    return tuple(
-        _trial(record, windows[record.id], trace, is_measured, hindrance) for record in records
-    )
+    measures; ``start`` is how the board was when it began. ``throttled`` holds the Raspberry Pi's
+    bits before and after, for boards that do not tell them window by window."""
+    before = start.throttled if start is not None else _UNKNOWN
+    cooling = start.cooling if start is not None else _UNKNOWN
+    trials = []
+    for record in records:
+        bits = throttled if record.throttled == _UNKNOWN else (before, record.throttled)
+        hindrances = [*_throttling(bits), *_cooling(cooling, record.cooling)]
+        trials.append(_trial(record, windows[record.id], trace, is_measured, hindrances))
+        before, cooling = record.throttled, record.cooling
+    return tuple(trials)
 
 
 def _trial(
@@ -48,7 +58,7 @@ def _trial(
     window: Window,
     trace: PowerTrace | None,
     is_measured: bool,
-    hindrance: str | None,
+    hindrances: Sequence[str],
 ) -> Trial:
     if record.executions < 1 or record.end_ns <= record.start_ns:
         raise MeasurementInvalid(f"{window.label}: the record of its window makes no sense")
@@ -63,9 +73,11 @@ def _trial(
         frequency_after_khz=record.frequency_after_khz,
         temperature_mc=record.temperature_mc,
         tries=record.tries,
+        throttled=None if record.throttled == _UNKNOWN else record.throttled,
+        cooling=None if record.cooling == _UNKNOWN else record.cooling,
     )
     reading = trace.energy_j(record.start_ns, record.tail_end_ns) if trace is not None else None
-    reasons = [*_disturbances(trial, hindrance)]
+    reasons = [*hindrances, *_disturbances(trial)]
     if is_measured and isinstance(window, OpWindow | StepWindow):
         reasons.extend(_preemption(trial))
     # A transfer may be too short for the meter and still have its time measured.
@@ -79,9 +91,7 @@ def _trial(
     )
 
 
-def _disturbances(trial: Trial, hindrance: str | None) -> Iterator[str]:
-    if hindrance is not None:
-        yield hindrance
+def _disturbances(trial: Trial) -> Iterator[str]:
     before, after = trial.frequency_before_khz, trial.frequency_after_khz
     if abs(after - before) > FREQUENCY_TOLERANCE * before:
         yield f"the frequency went from {before} to {after} kHz"
@@ -92,12 +102,18 @@ def _preemption(trial: Trial) -> Iterator[str]:
         yield f"other programs had the processor for {trial.preempted_share:.0%} of the window"
 
 
-def _throttling(bits: tuple[int, int] | None) -> str | None:
+def _throttling(bits: tuple[int, int] | None) -> Iterator[str]:
     """What was the case at either end, or has been the case for the first time in between."""
     if bits is None:
-        return None
-    before, after = bits
+        return
+    before, after = (max(word, 0) for word in bits)
     new_since_boot = (after & ~before) >> _SINCE_BOOT
     seen = before | after | new_since_boot
     names = [name for bit, name in _THROTTLE_BITS.items() if seen >> bit & 1]
-    return f"the board reports {', '.join(names)}" if names else None
+    if names:
+        yield f"the board reports {', '.join(names)}"
+
+
+def _cooling(before: int, after: int) -> Iterator[str]:
+    if max(before, after) > 0:
+        yield "the processor was slowed down to cool it"

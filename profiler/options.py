@@ -11,13 +11,15 @@ from profiler.errors import ProfilerError
 class ProfileOptions:
     """``min_window_s`` is prolonged where a meter needs more for its samples. ``step_windows`` is
     how often a block runs the whole training step. Nothing is written to storage beyond
-    ``storage_budget_bytes``; without ``storage`` nothing at all."""
+    ``storage_budget_bytes``; without ``storage`` nothing at all, and nothing to a raw flash
+    partition without ``overwrite_raw_flash``."""
 
     blocks: int = 5
     min_window_s: float = 0.02
     seed: int = 0
     storage: bool = True
     storage_budget_bytes: int = 256 << 20
+    overwrite_raw_flash: bool = False
     settle_s: float = 0.05
     step_windows: int = 3
     idle_s: float = 0.1

@@ -14,21 +14,16 @@ from devices.operation import Operand, OpSpec
 from devices.plan import ExecutionPlan
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import MarkerPattern, SamplerSpec
-from profiler.windows import (
-    SCRATCH_BYTES,
-    WRITE_METHODS,
-    IdleWindow,
-    OpWindow,
-    StepWindow,
-    TransferWindow,
-    Window,
-)
+from profiler.transfers import TransferWindow
+from profiler.windows import IdleWindow, OpWindow, StepWindow, Window
 
 MARKER_IDS = (900_000_000, 900_000_001)
 """Of the records of the markers in front of and behind a block: beyond those of all windows."""
 
 _FIRST_LINE = "joulewright-plan 1"
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Of whatever lies in the harness's arena, in bytes."""
+
 _NS_PER_S = 1e9
 
 COLD_CACHES = 2
@@ -73,8 +68,9 @@ class SyncLine:
 @dataclass(frozen=True)
 class Settings:
     """``first_executions`` holds, by label, how often earlier blocks had to execute an operation
-    for its window; ``tail_s`` is how long a medium settles after writes; ``storage_place`` is what
-    the board calls the stretch of storage that may be written."""
+    for its window; ``tail_s`` is how long a medium settles after it was written or erased;
+    ``storage_place`` is what the board calls the stretch of storage that may be overwritten, and
+    ``scratch_bytes`` how long that is."""
 
     min_window_s: float
     idle_s: float
@@ -82,6 +78,7 @@ class Settings:
     first_executions: Mapping[str, int]
     sampler: SamplerSpec | None
     storage_place: str | None
+    scratch_bytes: int = 0
     marker: MarkerPattern | None = None
     sync_line: SyncLine | None = None
 
@@ -101,7 +98,7 @@ def write_plan(
     board's memory."""
     writer = _Writer(step, memory, settings)
     body = [line for id_, window in enumerate(windows) for line in writer.lines(id_, window)]
-    arena_bytes = max((writer.arena_bytes(window) for window in windows), default=_ALIGNMENT)
+    arena_bytes = max((writer.arena_bytes(window) for window in windows), default=ALIGNMENT)
     head = [_FIRST_LINE, f"arena bytes={arena_bytes}", f"tries count={_WINDOW_TRIES}"]
     if settings.sampler is not None:
         head.append(f"sampler period_ns={round(_NS_PER_S / settings.sampler.rate_hz)}")
@@ -109,7 +106,7 @@ def write_plan(
     if settings.sync_line is not None:
         head.append(f"sync chip={settings.sync_line.chip} line={settings.sync_line.line}")
     if any(isinstance(window, TransferWindow) for window in windows):
-        head.append(f"scratch bytes={SCRATCH_BYTES} {settings.storage_place}")
+        head.append(f"scratch bytes={settings.scratch_bytes} {settings.storage_place}")
     if settings.marker is not None:
         before, after = (_marker(id_, settings.marker) for id_ in MARKER_IDS)
         body = [before, *body, after]
@@ -164,10 +161,10 @@ class _Writer:
             case StepWindow():
                 needed = self._step_bytes()
                 what = f"a whole step of {self._known_step.name}, every tensor in memory,"
-            case TransferWindow(bytes=size):
+            case TransferWindow(method="read" | "write" | "write-buffered", bytes=size):
                 needed, what = _aligned(size), window.label
             case _:
-                return _ALIGNMENT
+                return ALIGNMENT
         if needed > self.memory.arena_limit_bytes:
             raise MeasurementInvalid(
                 f"{what} needs {needed} bytes; {self.memory.arena_limit_bytes} bytes of the"
@@ -230,7 +227,7 @@ class _Writer:
         )
 
     def _transfer(self, id_: int, window: TransferWindow) -> str:
-        tail_ns = _ns(self.settings.tail_s) if window.method in WRITE_METHODS else 0
+        tail_ns = 0 if window.method == "read" else _ns(self.settings.tail_s)
         return (
             f"transfer id={id_} method={window.method} bytes={window.bytes} most={window.most}"
             f" min_ns={_ns(self.settings.min_window_s)} tail_ns={tail_ns}"
@@ -295,7 +292,7 @@ def _numbers(values: Sequence[int]) -> str:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def _ns(seconds: float) -> int:

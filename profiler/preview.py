@@ -11,16 +11,16 @@ from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from profiler.meters.least_window import least_window_s
 from profiler.options import ProfileOptions
+from profiler.plan_file import ALIGNMENT
+from profiler.raw_flash import require_overwritable, scratch_place
+from profiler.transfers import LARGEST_TRANSFER_BYTES, Scratch, TransferWindow, plan_transfers
 from profiler.windows import (
     CACHE_STATES,
     BlockContent,
     IdleWindow,
     OpWindow,
     StepWindow,
-    TransferWindow,
     Window,
-    plan_transfers,
-    written_bytes,
 )
 
 # Guesses, for the time before there are measurements: about a third of what one core's vector unit
@@ -39,19 +39,34 @@ _BYTES_PER_S = 3e9
 _OVERHEAD_S = 0.02
 _BUILD_S = 10.0
 
+# Of the memory that is described; the rest is for what else the board does.
+_ARENA_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """What is overwritten, and the most that an undisturbed profile does to it; with windows
+    repeated it stays within ``budget_bytes`` and the share of ``endurance_cycles`` that a profile
+    may use. Of flash that is erased, ``written_bytes`` are those of all erased blocks, and
+    ``cycles`` of the block that is erased most often."""
+
+    place: str
+    written_bytes: int
+    budget_bytes: int
+    erased_blocks: int
+    cycles: int
+    endurance_cycles: int | None
+
 
 @dataclass(frozen=True)
 class ProfilePlan:
-    """``written_bytes`` is the most that an undisturbed profile writes to storage; with windows
-    repeated it stays within ``storage_budget_bytes`` (0: storage is not measured)."""
+    """``storage`` is None where storage is left alone."""
 
     operations: int
     blocks: int
     windows_per_block: int
     estimated_s: float
-    storage_path: str | None
-    written_bytes: int
-    storage_budget_bytes: int
+    storage: StoragePlan | None
 
 
 def plan_profile(
@@ -60,20 +75,17 @@ def plan_profile(
     step: ExecutionPlan | None,
     options: ProfileOptions,
 ) -> ProfilePlan:
-    """Reaches no board. Raises :class:`~profiler.errors.ProfilerError` for a byte budget that is
-    too small."""
+    """Reaches no board. Raises :class:`~profiler.errors.RequestRefused` as
+    :func:`block_content` does."""
     content = block_content(description, specs, step, options)
     windows = content.ordered(options.seed, 0)
     per_block_s = sum(guess_s(window, step, description, options) for window in windows)
-    storage = description.storage
     return ProfilePlan(
         operations=len(content.specs),
         blocks=options.blocks,
         windows_per_block=len(windows),
         estimated_s=_BUILD_S + options.blocks * per_block_s,
-        storage_path=storage.path if storage is not None and content.transfers else None,
-        written_bytes=options.blocks * written_bytes(windows),
-        storage_budget_bytes=options.storage_budget_bytes if content.transfers else 0,
+        storage=_storage_plan(description, content, options),
     )
 
 
@@ -82,20 +94,59 @@ def block_content(
     specs: Sequence[OpSpec],
     step: ExecutionPlan | None,
     options: ProfileOptions,
+    arena_bytes: int | None = None,
 ) -> BlockContent:
-    """Every distinct operation once, those of the step among them."""
+    """Every distinct operation once, those of the step among them, and transfers of what fits into
+    the memory that is described and (once it is known) the board's ``arena_bytes``.
+
+    Raises :class:`~profiler.errors.RequestRefused` for raw flash that the options do not allow to
+    be overwritten, for a budget or an endurance that is too small, and where too few sizes fit.
+    """
     of_step = () if step is None else tuple(op.spec for op in step.ops)
     storage = description.storage
     transfers: tuple[TransferWindow, ...] = ()
-    if options.storage and storage is not None and storage.path is not None:
+    scratch: Scratch | None = None
+    if options.storage and storage is not None:
+        require_overwritable(description.name, storage, options.overwrite_raw_flash)
+        scratch = Scratch.of(storage, options.storage_budget_bytes)
         transfers = plan_transfers(
-            storage, budget_bytes=options.storage_budget_bytes, blocks=options.blocks
+            scratch,
+            blocks=options.blocks,
+            memory_bytes=_transfer_memory_bytes(description, arena_bytes),
         )
     return BlockContent(
         specs=tuple(dict.fromkeys((*specs, *of_step))),
         step_windows=0 if step is None else options.step_windows,
         transfers=transfers,
         states=("warm",) if _has_no_cache(description) else CACHE_STATES,
+        scratch=scratch,
+    )
+
+
+def _transfer_memory_bytes(description: DeviceDescription, arena_bytes: int | None) -> int:
+    """What one transfer may take, in whole lines of the arena."""
+    limits = [LARGEST_TRANSFER_BYTES]
+    if description.memory is not None:
+        limits.append(int(_ARENA_SHARE * description.memory.usable_bytes))
+    if arena_bytes is not None:
+        limits.append(arena_bytes)
+    return min(limits) // ALIGNMENT * ALIGNMENT
+
+
+def _storage_plan(
+    description: DeviceDescription, content: BlockContent, options: ProfileOptions
+) -> StoragePlan | None:
+    storage, scratch = description.storage, content.scratch
+    if storage is None or scratch is None:
+        return None
+    wear = scratch.wear(content.transfers).times(options.blocks)
+    return StoragePlan(
+        place=scratch_place(storage, scratch.bytes),
+        written_bytes=wear.written_bytes,
+        budget_bytes=scratch.budget_bytes,
+        erased_blocks=wear.erased_blocks,
+        cycles=wear.cycles,
+        endurance_cycles=scratch.endurance_cycles,
     )
 
 

@@ -26,6 +26,8 @@ from profiler.plan_file import MARKER_IDS, Memory, PlanFile, Settings, SyncLine,
 from profiler.preview import block_content, guess_s, idle_s, tail_s, window_s
 from profiler.records import Results, parse_results, parse_samples
 from profiler.table import TrialTable
+from profiler.transfers import TransferWindow, Wear
+from profiler.transports.deadline import Deadline
 from profiler.trials import (
     RunDirectory,
     RunMetadata,
@@ -33,11 +35,12 @@ from profiler.trials import (
     SittingHeader,
     next_run_directory,
 )
-from profiler.windows import TransferWindow, Window, written_bytes
+from profiler.windows import BlockContent, Window
 
 _SITTINGS_PER_BLOCK = 3
 _MOST_REBOOTS = 2
 _MARGIN = 1.1
+_COOLING_POLL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,10 @@ def profile_device(
 
     with open_board(description, options.poll_interval_s, building) as board:
         board.prepare(building)
-        content = block_content(description, specs, step, options)
+        content = block_content(
+            description, specs, step, options, arena_bytes=board.facts.available_bytes
+        )
+        storage_place = board.storage_place if content.transfers else None
         directory.claim(
             RunMetadata(
                 description=description.model_dump(mode="json", by_alias=True, exclude_none=True),
@@ -123,6 +129,8 @@ def profile_device(
                 options=options,
                 step=step,
                 memory=memory,
+                content=content,
+                storage_place=storage_place,
                 board=board,
                 meter=meter,
                 directory=directory,
@@ -148,7 +156,7 @@ def profile_device(
             seed=options.seed,
             energy_source=source,
             meter=record,
-            storage_place=board.storage_place,
+            storage_place=storage_place,
         )
     )
     directory.finish(profile)
@@ -164,6 +172,8 @@ class _Run:
     options: ProfileOptions
     step: ExecutionPlan | None
     memory: Memory
+    content: BlockContent
+    storage_place: str | None
     board: Board
     meter: Meter | None
     directory: RunDirectory
@@ -183,9 +193,9 @@ class _Run:
         self.on_progress(ProgressEvent("measured", 1.0, 0.0))
 
     def _within_budget(self, windows: Sequence[Window]) -> tuple[Window, ...]:
-        """Without transfers once they could write more than the budget allows."""
-        planned = written_bytes(windows)
-        if self.table.written_bytes() + planned <= self.options.storage_budget_bytes:
+        """Without transfers once they could wear the medium more than is allowed."""
+        scratch = self.content.scratch
+        if scratch is None or scratch.allows(self.table.wear() + scratch.wear(windows)):
             return tuple(windows)
         return tuple(window for window in windows if not isinstance(window, TransferWindow))
 
@@ -193,6 +203,7 @@ class _Run:
         """One run of the harness. What it finished is on disk before anything else happens, also
         when it was cut short."""
         plan = write_plan(windows, self.step, self.memory, self._settings())
+        cooled_s = self._cool_down(block, plan)
         started, clock_s = datetime.now(UTC), time.monotonic()
         throttled_before = self.board.throttled()
         clock = self._clock()
@@ -215,8 +226,11 @@ class _Run:
             windows,
             trace,
             is_measured=self.meter is not None and is_instrument(self.meter.record),
+            start=results.start,
             throttled=throttled,
         )
+        scratch = self.content.scratch
+        wear = Wear() if scratch is None else scratch.wear(windows)
         header = SittingHeader(
             block=block,
             sitting=self.table.next_sitting(block),
@@ -225,8 +239,11 @@ class _Run:
             boot_id=self.board.facts.boot_id,
             steal_share=_steal_share(results),
             throttled=throttled,
+            cooled_s=cooled_s,
+            temperature_mc=_temperatures(results),
             is_direct=results.is_direct,
-            written_bytes=written_bytes(windows),
+            written_bytes=wear.written_bytes,
+            erase_cycles=wear.cycles,
             interrupted=results.end is None,
         )
         sitting = Sitting(header=header, trials=trials)
@@ -239,6 +256,23 @@ class _Run:
             raise outcome.cut
         if results.end is None:
             raise MeasurementInvalid(f"{self.board.name}: the harness left incomplete records")
+
+    def _cool_down(self, block: int, plan: PlanFile) -> float:
+        """Seconds that it took, or that were given to it in vain: the windows tell whether the
+        board was slowed down, and the profile that it was hot."""
+        conditions = self.description.conditions
+        cooldown = None if conditions is None else conditions.cooldown
+        if cooldown is None:
+            return 0.0
+        deadline = Deadline(cooldown.limit_s)
+        while not deadline.expired:
+            temperature_c = self.board.temperature_c()
+            if temperature_c is None or temperature_c <= cooldown.below_c:
+                break
+            what = f"cooling down: {temperature_c:.0f} °C, until {cooldown.below_c:.0f} °C"
+            self._report(block, plan, 0.0, what)
+            time.sleep(min(_COOLING_POLL_S, deadline.remaining_s))
+        return cooldown.limit_s - deadline.remaining_s
 
     def _run_plan(self, block: int, plan: PlanFile) -> Outcome:
         expected_s = self._expected_s(plan.windows)
@@ -287,7 +321,8 @@ class _Run:
             sampler=None if self.meter is None else self.meter.sampler,
             marker=None if self.meter is None else self.meter.marker,
             sync_line=_sync_line(self.description),
-            storage_place=self.board.storage_place,
+            storage_place=self.storage_place,
+            scratch_bytes=0 if self.content.scratch is None else self.content.scratch.bytes,
         )
 
     def _first_executions(self) -> Mapping[str, int]:
@@ -318,6 +353,12 @@ class _Run:
         activity = what or f"measuring block {block + 1} of {len(self.blocks)}"
         self.fraction = max(self.fraction, (done + under_way) / total)
         self.on_progress(ProgressEvent(activity, self.fraction, left_s))
+
+
+def _temperatures(results: Results) -> tuple[int, int] | None:
+    if results.start is None or results.end is None or not results.start.temperature_mc:
+        return None
+    return results.start.temperature_mc, results.end.temperature_mc
 
 
 def _sync_line(description: DeviceDescription) -> SyncLine | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from profiler.transfers import Wear
 from profiler.trials import Sitting, Trial
 from profiler.windows import IdleWindow, Window
 
@@ -54,8 +55,13 @@ class TrialTable:
     def next_sitting(self, block: int) -> int:
         return sum(sitting.header.block == block for sitting in self.sittings)
 
-    def written_bytes(self) -> int:
-        return sum(sitting.header.written_bytes for sitting in self.sittings)
+    def wear(self) -> Wear:
+        """What the sittings can have done to storage so far."""
+        headers = [sitting.header for sitting in self.sittings]
+        return Wear(
+            written_bytes=sum(header.written_bytes for header in headers),
+            cycles=sum(header.erase_cycles for header in headers),
+        )
 
     def seconds_per_window(self) -> float | None:
         """Measured so far, all that comes with a window included."""

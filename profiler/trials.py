@@ -41,7 +41,8 @@ _NS_PER_S = 1e9
 class Trial(StrictModel):
     """One window as measured. ``energy_j`` is all that the meter saw from ``start_ns`` to
     ``tail_end_ns``; absent without a meter or where the meter's samples say too little. ``void``
-    is the reason why the trial must not be used."""
+    is the reason why the trial must not be used. ``temperature_mc``, ``throttled`` and ``cooling``
+    are as the board told them when the window was over."""
 
     window: str
     executions: Annotated[int, Field(ge=1)]
@@ -52,6 +53,8 @@ class Trial(StrictModel):
     frequency_before_khz: Count = 0
     frequency_after_khz: Count = 0
     temperature_mc: int = 0
+    throttled: int | None = None
+    cooling: int | None = None
     tries: Annotated[int, Field(ge=1)] = 1
     energy_j: float | None = None
     void: str | None = None
@@ -70,6 +73,15 @@ class Trial(StrictModel):
     def tail_s(self) -> float:
         return (self.tail_end_ns - self.end_ns) / _NS_PER_S
 
+    def execution_energy_j(self, idle_power_w: float = 0.0) -> float | None:
+        """Of one execution, None if it is not known. While a medium settles the board does nothing
+        else, so that of the tail only what is above idle belongs to the transfer; and pre-emption
+        is left out, as it is of the time."""
+        if self.energy_j is None:
+            return None
+        energy_j = max(0.0, self.energy_j - idle_power_w * self.tail_s)
+        return energy_j * (1.0 - self.preempted_share) / self.executions
+
     @property
     def preempted_share(self) -> float:
         length_ns = self.end_ns - self.start_ns
@@ -78,8 +90,10 @@ class Trial(StrictModel):
 
 class SittingHeader(StrictModel):
     """``throttled`` are Raspberry Pi's bits before and after; ``is_direct`` whether transfers went
-    past the page cache; ``written_bytes`` the most that can have been written to storage;
-    ``interrupted`` says that windows are missing at the end."""
+    past the page cache; ``written_bytes`` the most that can have been written to storage, and
+    ``erase_cycles`` the most that any block of it can have been erased;
+    ``cooled_s`` is how long the board was given to cool down before; ``temperature_mc`` is how hot it
+    was then and in the end; ``interrupted`` says that windows are missing at the end."""
 
     schema_: Annotated[Literal["trials/1"], Field(alias="schema")] = "trials/1"
     block: Count
@@ -89,8 +103,11 @@ class SittingHeader(StrictModel):
     boot_id: str
     steal_share: Annotated[float, Field(ge=0)] = 0.0
     throttled: tuple[int, int] | None = None
+    cooled_s: Annotated[float, Field(ge=0)] = 0.0
+    temperature_mc: tuple[int, int] | None = None
     is_direct: bool | None = None
     written_bytes: Count = 0
+    erase_cycles: Count = 0
     interrupted: bool = False
 
 

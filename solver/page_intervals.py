@@ -39,16 +39,17 @@ def page_in_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
 
 
 def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
-    """Erasing included, the errors of both being of one sign. The median is
+    """The share of erasing included, the errors of both being of one sign. The median is
     :meth:`StorageCosts.write_cost`."""
     write = _intervals(storage.write, storage.page_bytes, size_bytes)
     if storage.erase is None or storage.erase_block_bytes is None:
         return write
-    erase = _intervals(storage.erase, storage.erase_block_bytes, size_bytes)
+    block = _intervals(storage.erase, storage.erase_block_bytes, storage.erase_block_bytes)
+    blocks = storage.erased_blocks(size_bytes)
     energy_j = None
-    if write.energy_j is not None and erase.energy_j is not None:
-        energy_j = _sum(write.energy_j, erase.energy_j)
-    return PageIntervals(_sum(write.time_s, erase.time_s), energy_j)
+    if write.energy_j is not None and block.energy_j is not None:
+        energy_j = _sum(write.energy_j, block.energy_j.scaled(blocks))
+    return PageIntervals(_sum(write.time_s, block.time_s.scaled(blocks)), energy_j)
 
 
 def _intervals(cost: PageCost, page_bytes: int, size_bytes: int) -> PageIntervals:

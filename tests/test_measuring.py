@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devices.description import Storage
 from devices.document import DocumentError
 from devices.profile import Board, Build, Interval, SweepPoint
-from profiler.assembly import energy_of_execution_j
 from profiler.errors import MeasurementInvalid, ProfilerError
 from profiler.evaluate import evaluate
 from profiler.meters.base import PowerTrace, Reading, Void
@@ -23,18 +21,9 @@ from profiler.preview import plan_profile
 from profiler.records import WindowRecord, parse_results, parse_samples
 from profiler.statistics import median_interval
 from profiler.storage_fit import fit_affine, fit_page_cost
+from profiler.transfers import TransferWindow
 from profiler.trials import RunDirectory, RunMetadata, Sitting, SittingHeader, Trial
-from profiler.windows import (
-    SCRATCH_BYTES,
-    WRITE_METHODS,
-    BlockContent,
-    IdleWindow,
-    OpWindow,
-    StepWindow,
-    TransferWindow,
-    Window,
-    plan_transfers,
-)
+from profiler.windows import BlockContent, IdleWindow, OpWindow, StepWindow, Window
 from tests.measuring_support import LARGE, SMALL, UPDATE, describe, tiny_step
 
 MIB = 1 << 20
@@ -118,25 +107,6 @@ def test_the_energy_of_a_page_is_fitted_from_the_sizes_that_have_one() -> None:
     assert fit.fixed_j == pytest.approx(2.5e-3)
     assert fit.per_page_j == pytest.approx(2.5e-4)
     assert fit_page_cost(sweep(1e-3, 1e-4), 4096).fixed_j is None
-
-
-@given(
-    budget=st.integers(64 * MIB, 4096 * MIB),
-    blocks=st.integers(1, 12),
-    page=st.sampled_from([512, 4096, 16384]),
-)
-def test_a_sweep_stays_within_the_byte_budget(budget: int, blocks: int, page: int) -> None:
-    storage = Storage(medium="sd", path="/x", page_bytes=page)
-    try:
-        windows = plan_transfers(storage, budget_bytes=budget, blocks=blocks)
-    except ProfilerError as refused:
-        needed = int(str(refused).split("at least ")[1].split(",")[0])
-        plan_transfers(storage, budget_bytes=needed, blocks=blocks)
-        return
-    written = SCRATCH_BYTES + sum(window.written_bytes for window in windows)
-    assert written * blocks <= budget
-    assert len({window.bytes for window in windows if window.method in WRITE_METHODS}) >= 3
-    assert all(window.bytes % page == 0 for window in windows)
 
 
 # --- what is void -----------------------------------------------------------------------------
@@ -230,7 +200,7 @@ def test_preemption_is_left_out_of_the_time_and_voids_what_a_meter_saw() -> None
 def test_of_the_settling_of_a_medium_only_what_exceeds_idle_is_the_transfers() -> None:
     window = TransferWindow("write", 4096, 10)
     settled = trial(window, trace=Trace(0.03), tail_end_ns=12_000_000)
-    assert energy_of_execution_j(settled, idle_power_w=2.0) == pytest.approx(0.001)
+    assert settled.execution_energy_j(idle_power_w=2.0) == pytest.approx(0.001)
 
 
 # --- records and raw trials -------------------------------------------------------------------
@@ -412,10 +382,12 @@ def test_what_does_not_fit_into_the_board_is_an_error_that_names_it() -> None:
 def test_a_dry_run_says_what_would_be_measured_and_written() -> None:
     board = describe(storage={"medium": "sd", "path": "/data"})
     plan = plan_profile(board, [SMALL, LARGE, SMALL], tiny_step(), ProfileOptions(blocks=3))
-    assert (plan.operations, plan.blocks, plan.storage_path) == (6, 3, "/data")
-    assert 0 < plan.written_bytes <= plan.storage_budget_bytes
+    assert (plan.operations, plan.blocks) == (6, 3)
+    assert plan.storage is not None
+    assert plan.storage.place == "a scratch file in /data"
+    assert 0 < plan.storage.written_bytes <= plan.storage.budget_bytes
     assert plan.estimated_s > 3 * plan.windows_per_block * 0.02
     untouched = plan_profile(board, [SMALL], None, ProfileOptions(storage=False))
-    assert (untouched.storage_path, untouched.written_bytes) == (None, 0)
+    assert untouched.storage is None
     with pytest.raises(ProfilerError, match="are too few for 5 blocks of writes"):
         plan_profile(board, [SMALL], None, ProfileOptions(storage_budget_bytes=MIB))

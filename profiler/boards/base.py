@@ -56,12 +56,16 @@ class Board(Protocol):
 
     facts: BoardFacts
     build: Build
-    storage_place: str | None
-    """What a plan's ``scratch`` line ends with: which stretch of which storage is written."""
 
     @property
     def name(self) -> str:
         """How messages call the board."""
+        ...
+
+    @property
+    def storage_place(self) -> str | None:
+        """What a plan's ``scratch`` line ends with: which stretch of which storage is overwritten.
+        Raises :class:`~profiler.errors.RequestRefused` where that must not be."""
         ...
 
     def prepare(self, progress: Callable[[str], None]) -> None:
@@ -75,6 +79,10 @@ class Board(Protocol):
 
     def throttled(self) -> int | None:
         """Raspberry Pi's bits; None on other boards."""
+        ...
+
+    def temperature_c(self) -> float | None:
+        """Of the hottest part; None where the board tells none."""
         ...
 
     def clock(self) -> ClockReading:

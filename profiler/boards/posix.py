@@ -16,6 +16,7 @@ from devices.operation import OpSpec
 from devices.profile import Board as Identity
 from devices.profile import Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
+from profiler.boards.pinning import pin
 from profiler.errors import (
     BoardCommandFailed,
     BoardUnreachable,
@@ -23,6 +24,7 @@ from profiler.errors import (
 )
 from profiler.meters.base import ClockReading
 from profiler.plan_file import workspace_query
+from profiler.raw_flash import find_partition
 from profiler.toolchain import BuiltHarness, build
 from profiler.transports.base import DetachedCommand, Transport
 
@@ -55,11 +57,10 @@ _ASSUMED_CACHE_BYTES = 8 << 20
 
 class PosixBoard:
     """Implements :class:`~profiler.boards.base.Board`. ``transport`` is connected between entering
-    and leaving; ``storage_place`` names a directory."""
+    and leaving."""
 
     facts: BoardFacts
     build: Build
-    storage_place: str | None
 
     def __init__(
         self, description: DeviceDescription, transport: Transport, poll_interval_s: float
@@ -74,6 +75,15 @@ class PosixBoard:
     def name(self) -> str:
         return self.transport.name
 
+    @property
+    def storage_place(self) -> str | None:
+        """A partition of raw flash is looked for when it is asked for: nobody asks where storage is
+        not measured."""
+        storage = self._description.storage
+        if storage is not None and storage.mtd_partition is not None:
+            return find_partition(self.transport, storage, timeout_s=_COMMAND_TIMEOUT_S)
+        return None if self._storage_directory is None else f"directory={self._storage_directory}"
+
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Build the harness and ask it. After a reboot the private directory is a new one."""
         toolchain = self._description.toolchain
@@ -82,9 +92,8 @@ class PosixBoard:
         )
         self.build = self._harness.record
         self._storage_directory = self._make_storage_directory()
-        self.storage_place = (
-            None if self._storage_directory is None else f"directory={self._storage_directory}"
-        )
+        if self._description.conditions is not None:
+            pin(self.transport, self._description.conditions)
         self.facts = self._ask()
 
     def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
@@ -98,6 +107,10 @@ class PosixBoard:
             return None
         answer = self.transport.run([command, "get_throttled"], timeout_s=_COMMAND_TIMEOUT_S)
         return int(answer.stdout.strip().partition("=")[2], 16)
+
+    def temperature_c(self) -> float | None:
+        temperature_mc = int(self._run_harness("temperature"))
+        return temperature_mc / 1e3 if temperature_mc else None
 
     def clock(self) -> ClockReading:
         asked_s = time.monotonic()

@@ -1,0 +1,118 @@
+"""Raw flash of a Linux board: which partition may be overwritten, and where it is.
+
+Numbers of partitions move with kernels and device trees, so that a description names the partition
+and the board is asked for its number. The harness compares the name once more before it erases.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from devices.description import Storage
+from profiler.errors import BoardCommandFailed, RequestRefused
+from profiler.transports.base import Transport
+
+FLAG = "--overwrite-raw-flash"
+
+# "mtd0: 00800000 00020000 "scratch"": size and erase block, hexadecimal.
+_PARTITION = re.compile(r'mtd(\d+): ([0-9a-f]+) ([0-9a-f]+) "(.*)"')
+_UBI = "cat /sys/class/ubi/ubi*/mtd_num 2>/dev/null || true"
+
+
+@dataclass(frozen=True)
+class _Partition:
+    number: int
+    bytes: int
+    erase_block_bytes: int
+    name: str
+
+
+def require_overwritable(device: str, storage: Storage, is_allowed: bool) -> None:
+    """Raises :class:`~profiler.errors.RequestRefused` for raw flash that the user has not said may
+    be overwritten."""
+    if storage.mtd_partition is None or is_allowed or storage.scratch_bytes is None:
+        return
+    raise RequestRefused(
+        f"{device}: measuring storage overwrites {scratch_place(storage, storage.scratch_bytes)};"
+        f" what it holds is lost. Say {FLAG} to allow it, or --no-storage to leave it out"
+    )
+
+
+def scratch_place(storage: Storage, scratch_bytes: int) -> str:
+    """For people: what is overwritten."""
+    if storage.path is not None:
+        return f"a scratch file in {storage.path}"
+    first = storage.scratch_offset_bytes
+    stretch = f"bytes {first} to {first + scratch_bytes - 1} of"
+    if storage.mtd_partition is not None:
+        return f"{stretch} the raw flash partition {storage.mtd_partition!r}"
+    return f"{stretch} the {storage.medium} (driver {storage.driver})"
+
+
+def find_partition(transport: Transport, storage: Storage, *, timeout_s: float) -> str:
+    """What a plan's ``scratch`` line ends with, for the description's ``mtd_partition``.
+
+    Raises :class:`~profiler.errors.RequestRefused` if the board has no partition of this name or
+    more than one, if it is not as described, or in use.
+    """
+    name = storage.mtd_partition
+    try:
+        table = transport.run(["cat", "/proc/mtd"], timeout_s=timeout_s).stdout
+    except BoardCommandFailed as error:
+        raise RequestRefused(
+            f"{transport.name}: storage.mtd_partition is {name!r}, but the board tells of no raw"
+            f" flash: {error}"
+        ) from error
+    partitions = _parse(table)
+    found = [partition for partition in partitions if partition.name == name]
+    if len(found) != 1:
+        there = ", ".join(repr(partition.name) for partition in partitions) or "none"
+        raise RequestRefused(
+            f"{transport.name}: {len(found)} raw flash partitions are named {name!r}, one is"
+            f" needed; the board has: {there}"
+        )
+    (partition,) = found
+    _require_described(transport.name, storage, partition)
+    _require_unused(transport, partition, timeout_s)
+    return (
+        f"offset={storage.scratch_offset_bytes} page_bytes={storage.page_bytes}"
+        f" erase_block_bytes={partition.erase_block_bytes} mtd=/dev/mtd{partition.number}"
+        f" name={name}"
+    )
+
+
+def _parse(table: str) -> list[_Partition]:
+    return [
+        _Partition(int(number), int(size, 16), int(erase_block, 16), name)
+        for number, size, erase_block, name in _PARTITION.findall(table)
+    ]
+
+
+def _require_described(board: str, storage: Storage, partition: _Partition) -> None:
+    if partition.erase_block_bytes != storage.erase_block_bytes:
+        raise RequestRefused(
+            f"{board}: partition {partition.name!r} has erase blocks of"
+            f" {partition.erase_block_bytes} bytes; correct erase_block_bytes"
+            f" {storage.erase_block_bytes} of the description"
+        )
+    end = storage.scratch_offset_bytes + (storage.scratch_bytes or 0)
+    if end > partition.bytes:
+        raise RequestRefused(
+            f"{board}: partition {partition.name!r} has {partition.bytes} bytes; the description's"
+            f" scratch ends at {end}"
+        )
+
+
+def _require_unused(transport: Transport, partition: _Partition, timeout_s: float) -> None:
+    number, name = partition.number, partition.name
+    mounts = transport.run(["cat", "/proc/mounts"], timeout_s=timeout_s).stdout
+    sources = {line.split(" ")[0].replace("\\040", " ") for line in mounts.splitlines()}
+    of_partition = {f"mtd{number}", f"mtd:{name}", f"/dev/mtd{number}", f"/dev/mtdblock{number}"}
+    attached = transport.run(["sh", "-c", _UBI], timeout_s=timeout_s).stdout.split()
+    use = "is mounted" if sources & of_partition else "belongs to UBI"
+    if sources & of_partition or str(number) in attached:
+        raise RequestRefused(
+            f"{transport.name}: partition {name!r} (/dev/mtd{number}) {use}; nothing was written."
+            " Name one that is not in use"
+        )
