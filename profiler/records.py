@@ -10,14 +10,16 @@ import numpy as np
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples
 
-_FIRST_LINE = "joulewright-results 1"
+FIRST_LINE = "joulewright-results 1"
 
 
 @dataclass(frozen=True)
 class WindowRecord:
     """One window. ``tail_end_ns`` is when the settling of the medium was over (``end_ns`` if there
     was none); ``running_ns`` leaves out the time for which the thread was pre-empted; frequencies
-    and temperature are 0 where the board tells none."""
+    and temperature are 0 where the board tells none. ``throttled`` (Raspberry Pi's bits) and
+    ``cooling`` (states of the cooling devices that slow processors down, added up) are as they were
+    when it was over, -1 where the board tells nothing."""
 
     id: int
     executions: int
@@ -29,15 +31,21 @@ class WindowRecord:
     frequency_after_khz: int
     temperature_mc: int
     tries: int
+    throttled: int = -1
+    cooling: int = -1
 
 
 @dataclass(frozen=True)
 class Health:
-    """At one end of a block. ``steal_ms``: what a hypervisor has taken since boot."""
+    """At one end of a block. ``steal_ms``: what a hypervisor has taken since boot; the rest as in
+    :class:`WindowRecord`."""
 
     boot_id: str
     clock_ns: int
     steal_ms: int
+    temperature_mc: int = 0
+    throttled: int = -1
+    cooling: int = -1
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,8 @@ def parse_results(text: str) -> Results:
     lines = text[: text.rfind("\n") + 1].splitlines()
     if not lines:
         return Results(None, (), None, None)
-    if lines[0] != _FIRST_LINE:
-        raise MeasurementInvalid(f"records begin with {lines[0]!r} instead of {_FIRST_LINE!r}")
+    if lines[0] != FIRST_LINE:
+        raise MeasurementInvalid(f"records begin with {lines[0]!r} instead of {FIRST_LINE!r}")
     start: Health | None = None
     end: Health | None = None
     windows: list[WindowRecord] = []
@@ -84,7 +92,8 @@ def parse_results(text: str) -> Results:
 
 
 def _health(fields: Mapping[str, str]) -> Health:
-    return Health(fields["boot_id"], int(fields["clock_ns"]), int(fields["steal_ms"]))
+    boot_id = fields["boot_id"]
+    return Health(boot_id, **{k: int(v) for k, v in fields.items() if k != "boot_id"})
 
 
 def parse_samples(text: str, files: int) -> BoardSamples:

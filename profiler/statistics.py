@@ -35,7 +35,7 @@ def median_interval(values: Sequence[float], seed: int) -> Interval:
         method="percentile",
         rng=np.random.default_rng(seed),
     )
-    interval = result.confidence_interval
-    return Interval(
-        median=median, low=min(float(interval.low), median), high=max(float(interval.high), median)
-    )
+    # Interpolated percentiles can round to beyond the sample, and past the median.
+    low = max(float(result.confidence_interval.low), float(sample.min()))
+    high = min(float(result.confidence_interval.high), float(sample.max()))
+    return Interval(median=median, low=min(low, median), high=max(high, median))

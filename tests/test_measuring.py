@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from devices.document import DocumentError
@@ -51,6 +51,7 @@ def test_more_blocks_make_a_narrower_interval() -> None:
 
 @given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=9), st.integers(0, 5))
 @settings(max_examples=25)
+@example([1.0, 640.0119542127753], 0)
 def test_an_interval_is_within_what_was_seen_and_repeats(values: list[float], seed: int) -> None:
     interval = median_interval(values, seed)
     assert min(values) <= interval.low <= interval.median <= interval.high <= max(values)
@@ -150,6 +151,7 @@ def trial(
         [window],
         trace,
         is_measured=trace is not None,
+        start=None,
         throttled=throttled,
     )
     return found

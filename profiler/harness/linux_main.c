@@ -2,12 +2,13 @@
  *
  *   joulewright-harness describe [--sysfs DIR] [--storage DIR]
  *   joulewright-harness workspace KERNELS
- *   joulewright-harness clock
+ *   joulewright-harness clock | temperature
  *   joulewright-harness run PLAN RESULTS SAMPLES [--sysfs DIR]
  *
- * `clock` prints the nanoseconds that records count in. `workspace` prints the bytes that the kernels on the lines `kernel kind=... attributes=...` of a
- * file need for themselves, one number a line. The file begins and ends like a plan. Besides the
- * lines of runner.h a plan has
+ * `clock` prints the nanoseconds that records count in, `temperature` millidegrees Celsius, 0 where
+ * the board tells none. `workspace` prints the bytes that the kernels on the lines
+ * `kernel kind=... attributes=...` of a file need for themselves, one number a line. The file begins
+ * and ends like a plan. Besides the lines of runner.h a plan has
  *
  *   joulewright-plan 1                                 first, then `arena`
  *   sampler period_ns=10000000                         with one `sample file=...` for each file
@@ -110,15 +111,21 @@ static void record(harness *h, const jw_record *measured) {
         flush(h);
     }
     jw_record_text(line, measured);
-    fprintf(h->results, "%s\n", line);
+    const jw_throttling throttling = jw_read_throttling();
+    fprintf(h->results, "%s throttled=%ld cooling=%ld\n", line, throttling.bits,
+            throttling.cooling);
     flush(h);
 }
 
 static void record_health(harness *h, const char *word) {
     char boot[64];
     jw_read_line(boot, sizeof boot, "/proc/sys/kernel/random/boot_id");
-    fprintf(h->results, "%s boot_id=%s clock_ns=%" PRIu64 " steal_ms=%" PRIu64 "\n", word,
-            *boot ? boot : "-", jw_clock_ns(), jw_steal_ms());
+    const jw_throttling throttling = jw_read_throttling();
+    fprintf(h->results,
+            "%s boot_id=%s clock_ns=%" PRIu64 " steal_ms=%" PRIu64
+            " temperature_mc=%ld throttled=%ld cooling=%ld\n",
+            word, *boot ? boot : "-", jw_clock_ns(), jw_steal_ms(), jw_temperature_mc(),
+            throttling.bits, throttling.cooling);
     flush(h);
 }
 
@@ -299,6 +306,10 @@ int main(int argc, char **argv) {
         printf("%" PRIu64 "\n", jw_clock_ns());
         return 0;
     }
+    if (argc == 2 && strcmp(argv[1], "temperature") == 0) {
+        printf("%ld\n", jw_temperature_mc());
+        return 0;
+    }
     if (argc == 3 && strcmp(argv[1], "workspace") == 0 && !storage) {
         h.plan_path = argv[2];
         print_workspaces(&h);
@@ -310,5 +321,5 @@ int main(int argc, char **argv) {
         return 0;
     }
     jw_fail(JW_EXIT_PLAN, "usage: describe [--sysfs DIR] [--storage DIR]"
-                          " | workspace KERNELS | clock | run PLAN RESULTS SAMPLES [--sysfs DIR]");
+                          " | workspace KERNELS | clock | temperature | run PLAN RESULTS SAMPLES [--sysfs DIR]");
 }

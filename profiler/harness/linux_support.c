@@ -136,6 +136,28 @@ long jw_temperature_mc(void) {
     return hottest;
 }
 
+jw_throttling jw_read_throttling(void) {
+    char line[64];
+    jw_throttling found = {-1, -1};
+    jw_read_sysfs(line, sizeof line, "devices/platform/soc/soc:firmware/get_throttled");
+    if (*line) {
+        found.bits = strtol(line, NULL, 16);
+    }
+    for (int device = 0; device < 64; device++) {
+        jw_read_sysfs(line, sizeof line, "class/thermal/cooling_device%d/type", device);
+        if (!*line) {
+            break;
+        }
+        /* cpufreq-cpu0 (from Linux 5.9), thermal-cpufreq-0 (before), Processor (ACPI) */
+        if (!strstr(line, "cpufreq") && strcmp(line, "Processor") != 0) {
+            continue;
+        }
+        jw_read_sysfs(line, sizeof line, "class/thermal/cooling_device%d/cur_state", device);
+        found.cooling = (found.cooling < 0 ? 0 : found.cooling) + strtol(line, NULL, 10);
+    }
+    return found;
+}
+
 uint64_t jw_steal_ms(void) {
     char line[256];
     unsigned long long steal = 0;

@@ -35,6 +35,16 @@ int jw_pin_processor(void);
  * jw_pin_processor. */
 int jw_spare_processor(void);
 
+/* What holds the processor back. `bits` are Raspberry Pi's (documentation of `vcgencmd get_throttled`:
+ * 0 to 3 now, 16 to 19 since boot); `cooling` is the sum of the states of all cooling devices that
+ * slow processors down. Each is -1 where the board tells nothing. */
+typedef struct {
+    long bits;
+    long cooling;
+} jw_throttling;
+
+jw_throttling jw_read_throttling(void);
+
 /* Time that a hypervisor gave to others, since boot, over all processors. */
 uint64_t jw_steal_ms(void);
 
