@@ -26,6 +26,7 @@ SCRATCH_FILE_BYTES = 2 * LARGEST_TRANSFER_BYTES
 ENDURANCE_SHARE = 0.01
 """Of the cycles that a block of flash endures, what one profile may use of any block."""
 
+_SECTOR_BYTES = 512
 _MOST_ERASED_AT_ONCE = 16  # blocks
 _MOST_WRITES = 64
 _MOST_READS = 4096
@@ -122,6 +123,11 @@ class Scratch:
     @classmethod
     def _file(cls, storage: Storage, budget_bytes: int) -> Scratch:
         """What is below the file system sees to even wear."""
+        if storage.page_bytes % _SECTOR_BYTES:
+            raise RequestRefused(
+                f"storage: page_bytes {storage.page_bytes} must be a multiple of {_SECTOR_BYTES}:"
+                " files are read and written past the page cache in whole sectors"
+            )
         return cls(
             bytes=SCRATCH_FILE_BYTES,
             filled_bytes=SCRATCH_FILE_BYTES,
