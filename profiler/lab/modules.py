@@ -1,0 +1,248 @@
+"""The kernel of the emulated Linux board, with modules that Debian's arm64 kernel comes without.
+
+The raw flash simulator, the emulated I²C bus and the INA2xx driver are in the kernel's own sources,
+but switched off in Debian's configuration. They are built against Debian's headers for exactly the
+kernel that was downloaded; what a later Debian kernel brings itself is taken from there.
+"""
+
+from __future__ import annotations
+
+import lzma
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TypeAlias
+
+from profiler.errors import BuildFailed
+from profiler.lab.packages import package_members, unpack
+
+CROSS_PREFIX = "aarch64-linux-gnu-"
+
+Progress: TypeAlias = Callable[[str], None]
+
+# What the guest loads, in modprobe's names; what these depend on comes along.
+_WANTED = (
+    "virtio_pci",
+    "virtio_net",
+    "sdhci_pci",
+    "ext4",
+    "crc32c_generic",  # asked for by ext4 while it runs, not as a dependency
+    "mtd",
+    "cmdlinepart",
+    "nandsim",
+    "i2c_dev",
+    "i2c_stub",
+    "ina2xx",
+)
+
+# Where the kernel's sources have those that Debian leaves out.
+_SOURCES = {
+    "nand": "drivers/mtd/nand/raw",
+    "nandsim": "drivers/mtd/nand/raw/nandsim.c",
+    "cmdlinepart": "drivers/mtd/parsers/cmdlinepart.c",
+    "i2c_stub": "drivers/i2c/i2c-stub.c",
+    "ina2xx": "drivers/hwmon/ina2xx.c",
+}
+_NAND_HEADER = "drivers/mtd/nand/raw/internals.h"
+
+_BUILD_TIMEOUT_S = 900.0
+_IMAGE_MAGIC = b"ARM\x64"  # at byte 56: Documentation/arm64/booting.rst
+_IMAGE_MAGIC_OFFSET = 56
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``image`` is uncompressed. ``modules`` are loadable files by modprobe's name, with all that
+    they depend on."""
+
+    release: str
+    image: Path
+    modules: Mapping[str, Path]
+
+    @classmethod
+    def load(cls, directory: Path) -> Kernel:
+        """What :func:`build_kernel` left."""
+        return cls(
+            release=(directory / "release").read_text(encoding="utf-8"),
+            image=directory / "Image",
+            modules={_module_name(path.name): path for path in directory.glob("*.ko")},
+        )
+
+    def modules_dep(self) -> str:
+        """The file in which modprobe looks up what a module needs, in order of use."""
+        lines = []
+        for name, path in sorted(self.modules.items()):
+            needed = [self.modules[other].name for other in dependencies(name, self.modules)]
+            lines.append(f"{path.name}: {' '.join(reversed(needed))}".rstrip())
+        return "\n".join(lines) + "\n"
+
+
+def build_kernel(packages: Path, directory: Path, progress: Progress) -> None:
+    """From the downloaded packages in ``packages`` into an empty directory.
+
+    Raises :class:`~profiler.errors.BuildFailed`, also when compiler or make are missing.
+    """
+    _require_tools()
+    scratch = directory / "scratch"
+    scratch.mkdir()
+    progress("unpacking the kernel")
+    (image_package,) = packages.glob("linux-image-*.deb")
+    unpack(image_package, scratch / "image")
+    (boot,) = (scratch / "image" / "boot").glob("vmlinuz-*")
+    release = boot.name.removeprefix("vmlinuz-")
+    (directory / "release").write_text(release, encoding="utf-8")
+    _check_image(boot, release)
+    shutil.move(boot, directory / "Image")
+    modules = {_module_name(path.name): path for path in (scratch / "image").rglob("*.ko*")}
+    missing = [name for name in _SOURCES if name not in modules]
+    if missing:
+        progress(f"building kernel modules: {', '.join(missing)}")
+        modules |= _build_missing(packages, scratch, missing)
+    for name in {*_WANTED, *(n for wanted in _WANTED for n in dependencies(wanted, modules))}:
+        target = directory / f"{name}.ko"
+        target.write_bytes(_module_bytes(modules[name]))
+    shutil.rmtree(scratch)
+
+
+def dependencies(name: str, modules: Mapping[str, Path]) -> list[str]:
+    """What must be loaded before a module, in that order; what is built into the kernel is no
+    module and needs no loading."""
+    found: list[str] = []
+
+    def visit(module: str) -> None:
+        for needed in _depends_field(_module_bytes(modules[module])):
+            if needed in modules and needed not in found:
+                visit(needed)
+                found.append(needed)
+
+    if name not in modules:
+        raise BuildFailed(f"the kernel of the emulated board has no module {name}")
+    visit(name)
+    return found
+
+
+def _build_missing(packages: Path, scratch: Path, missing: list[str]) -> dict[str, Path]:
+    headers = _unpack_headers(packages, scratch / "headers")
+    sources = scratch / "modules"
+    sources.mkdir()
+    (source_package,) = packages.glob("linux-source-*.deb")
+    nand_makefile = _unpack_sources(source_package, sources, missing)
+    (sources / "Kbuild").write_text(_kbuild(missing, nand_makefile), encoding="utf-8")
+    _make(
+        "make",
+        f"-j{os.cpu_count()}",
+        "-C",
+        str(headers),
+        f"M={sources}",
+        "ARCH=arm64",
+        f"CROSS_COMPILE={CROSS_PREFIX}",
+        f"CC={CROSS_PREFIX}gcc",
+        "modules",
+    )
+    built = {_module_name(path.name): path for path in sources.glob("*.ko")}
+    for path in built.values():
+        _make(f"{CROSS_PREFIX}strip", "--strip-debug", str(path))
+    return built
+
+
+def _unpack_headers(packages: Path, root: Path) -> Path:
+    for pattern in ("linux-headers-*.deb", "linux-kbuild-*.deb"):
+        for package in packages.glob(pattern):
+            unpack(package, root)
+    (headers,) = (
+        path for path in (root / "usr" / "src").glob("linux-headers-*") if "common" not in path.name
+    )
+    makefile = headers / "Makefile"  # one line, which includes the common one by absolute path
+    text = makefile.read_text(encoding="utf-8")
+    makefile.write_text(text.replace("include /usr", f"include {root}/usr"), encoding="utf-8")
+    return headers
+
+
+def _unpack_sources(package: Path, directory: Path, missing: list[str]) -> str:
+    """The few files that are needed of 80,000; returns the Makefile that says which of them make
+    up the raw flash core."""
+    nand_makefile = ""
+    wanted = {_SOURCES[name] for name in missing} | {_NAND_HEADER}
+    with package_members(package) as members:
+        archive = next(member for member in members if member.name.endswith(".tar.xz"))
+        with tarfile.open(fileobj=members.extractfile(archive), mode="r|xz") as kernel:
+            for member in kernel:
+                path = PurePosixPath(*PurePosixPath(member.name).parts[1:])
+                if not {str(path), str(path.parent)} & wanted or not member.isfile():
+                    continue
+                stream = kernel.extractfile(member)
+                content = b"" if stream is None else stream.read()
+                if path == PurePosixPath(_SOURCES["nand"]) / "Makefile":
+                    nand_makefile = content.decode()
+                elif path.suffix in {".c", ".h"}:
+                    (directory / path.name).write_bytes(content)
+    return nand_makefile
+
+
+def _kbuild(missing: list[str], nand_makefile: str) -> str:
+    objects = [Path(_SOURCES[name]).stem for name in missing if name != "nand"]
+    if "nand" in missing:
+        objects.append("nand")
+    lines = re.findall(r"^nand-objs\s*[:+]=.*$", nand_makefile, re.MULTILINE)
+    return "\n".join([f"obj-m += {name}.o" for name in objects] + lines) + "\n"
+
+
+def _make(*command: str) -> None:
+    try:
+        result = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BUILD_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise BuildFailed(
+            f"building kernel modules took more than {_BUILD_TIMEOUT_S:g} s"
+        ) from None
+    if result.returncode != 0:
+        errors = [line for line in result.stderr.splitlines() if "rror" in line]
+        said = "\n".join((errors or result.stderr.splitlines())[:5])
+        raise BuildFailed(f"building kernel modules: {shlex.join(command[:1])} failed: {said}")
+
+
+def _require_tools() -> None:
+    for program, package in (
+        ("make", "make"),
+        (f"{CROSS_PREFIX}gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
+    ):
+        if shutil.which(program) is None:
+            raise BuildFailed(
+                f"the emulated Linux board's kernel modules need {program}; install it with:"
+                f" sudo apt install {package}"
+            )
+
+
+def _check_image(image: Path, release: str) -> None:
+    with image.open("rb") as stream:
+        head = stream.read(_IMAGE_MAGIC_OFFSET + len(_IMAGE_MAGIC))
+    if head[_IMAGE_MAGIC_OFFSET:] != _IMAGE_MAGIC:
+        raise BuildFailed(f"the kernel {release} is not an uncompressed arm64 image")
+
+
+def _module_name(file_name: str) -> str:
+    """modprobe makes no difference between dash and underscore."""
+    return file_name.partition(".ko")[0].replace("-", "_")
+
+
+def _module_bytes(path: Path) -> bytes:
+    data = path.read_bytes()
+    return lzma.decompress(data) if path.suffix == ".xz" else data
+
+
+def _depends_field(module: bytes) -> list[str]:
+    """From the section of NUL-terminated ``key=value`` texts that every module has."""
+    found = re.search(rb"\0depends=([^\0]*)\0", module)
+    names = found[1].decode().split(",") if found else []
+    return [name.replace("-", "_") for name in names if name]
