@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Joulewright's command line: ``cli.py profile``, ``solve``, ``sweep``, ``plot``, ``lab``,
-``devices``, ``models``.
+"""Joulewright's command line: ``cli.py profile``, ``solve``, ``sweep``, ``plot``, ``flash``,
+``lab``, ``devices``, ``models``.
 
 Only what a command needs is imported, and only when it runs.
 """
@@ -69,6 +69,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
             from commands.diff import diff
 
             return diff
+        case "flash":
+            from commands.flash import flash
+
+            return flash
         case "lab":
             from commands.lab import lab
 
@@ -138,6 +142,9 @@ def _parser() -> argparse.ArgumentParser:
     difference.add_argument("first", metavar="A", help="a profile, by name or path")
     difference.add_argument("second", metavar="B", help="the other one")
     commands.add_parser("devices", parents=[common], help="list the boards of the catalogue")
+    _add_flash(
+        commands.add_parser("flash", parents=[common], help="put firmware on a microcontroller")
+    )
     _add_lab(commands.add_parser("lab", help="keep emulated boards running"), common)
     models = commands.add_parser("models", parents=[common], help="list the networks")
     models.add_argument("--batch", type=_count, default=1)
@@ -299,6 +306,15 @@ def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--schedule", type=Path, help="memory and stages of a schedule")
     parser.add_argument("--graph", type=Path, help="its costed graph, if it does not lie beside it")
     parser.add_argument("--directory", type=Path, default=Path("results"), help="for the pictures")
+
+
+def _add_flash(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--device", required=True, help="a board of the catalogue, or a description's path"
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="build, and say what would be done; touch no board"
+    )
 
 
 def _add_lab(parser: argparse.ArgumentParser, common: argparse.ArgumentParser) -> None:
