@@ -1,0 +1,332 @@
+"""A microcontroller with the firmware on it, on a serial line.
+
+The plan lives on this computer and goes to the board line by line, each answered with its record;
+so what was finished is here already when the board, or this program, is cut off.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from devices.description import DeviceDescription, SerialTransport
+from devices.operation import OpSpec
+from devices.profile import Board as Identity
+from devices.profile import Build
+from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
+from profiler.errors import BoardCommandFailed, FirmwareMismatch, MeasurementInvalid, ProfilerError
+from profiler.firmware_image import FirmwareIdentity, firmware_identity
+from profiler.meters.base import ClockReading
+from profiler.plan_file import workspace_query
+from profiler.records import FIRST_LINE
+from profiler.toolchain import KERNEL_FLAGS
+from profiler.transports.serial.exchange import Silence, StrangerError
+from profiler.transports.serial.line import Line
+from profiler.transports.serial.session import PROTOCOL, SerialSession
+
+_PULSE_S = 0.5
+_SHOWN_HASH = 8
+
+# Beyond what its line says, a window may last as long as its longest single execution. Asking early
+# only costs a byte that nobody hears; a board is not given up before ten times the expectation.
+_QUIET_EXPECTATIONS = 1.5
+_QUIET_S = 0.25
+_LIMIT_EXPECTATIONS = 10.0
+
+# For the board to leave a window that nobody waits for any more.
+_RESTART_LIMIT_S = 3.0
+
+# Part numbers in the CPUID register (Arm, Cortex-M technical reference manuals).
+_PARTS = {
+    0xC20: "Cortex-M0",
+    0xC60: "Cortex-M0+",
+    0xC21: "Cortex-M1",
+    0xC23: "Cortex-M3",
+    0xC24: "Cortex-M4",
+    0xC27: "Cortex-M7",
+    0xD20: "Cortex-M23",
+    0xD21: "Cortex-M33",
+    0xD22: "Cortex-M55",
+    0xD23: "Cortex-M85",
+}
+
+
+class SerialBoard:
+    """Implements :class:`~profiler.boards.base.Board`. ``expected`` is the firmware that has to be
+    on the board: that of the description, unless given."""
+
+    facts: BoardFacts
+    build: Build
+
+    def __init__(
+        self, description: DeviceDescription, expected: FirmwareIdentity | None = None
+    ) -> None:
+        reached = description.transport
+        if not isinstance(reached, SerialTransport) or reached.port is None:
+            raise ValueError(f"{description.name} is not on a serial line, or its port not known")
+        self._description = description
+        self._deadline_s = reached.deadline_s
+        self._expected = firmware_identity(description) if expected is None else expected
+        self._name = f"{description.name} at {reached.port}"
+        self._session = SerialSession(
+            Line(reached.port, reached.baud), self._name, reached.deadline_s
+        )
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def storage_place(self) -> str | None:
+        """Where the stretch of ``storage.scratch_bytes`` begins, which the description gives up."""
+        storage = self._description.storage
+        return None if storage is None else f"offset={storage.scratch_offset_bytes}"
+
+    def prepare(self, progress: Callable[[str], None]) -> None:
+        """Ask the board what it is. Raises :class:`~profiler.errors.FirmwareMismatch` if its
+        firmware is not that of the description."""
+        progress(f"asking {self._name} what it is")
+        said = self._session.hello()
+        self._check(said)
+        self.build = Build(
+            kernels_sha256=said["kernels"],
+            compiler=said["compiler"],
+            flags=(*KERNEL_FLAGS, *self._description.toolchain.flags),
+            matmul=said["matmul"],
+            threads=1,
+        )
+        self.facts = self._facts(said)
+
+    def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
+        """What the kernels of these operations need for themselves."""
+        lines = _body(workspace_query(specs))
+        with self._same_start():
+            return {
+                spec: int(self._session.line(line)) for spec, line in zip(specs, lines, strict=True)
+            }
+
+    def throttled(self) -> None:
+        """No microcontroller throttles."""
+
+    def temperature_c(self) -> float | None:
+        temperature_mc = self._health()["temperature_mc"]
+        return temperature_mc / 1e3 if temperature_mc else None
+
+    def clock(self) -> ClockReading:
+        asked_s = time.monotonic()
+        board_ns = self._health()["clock_ns"]
+        return ClockReading(board_ns, asked_s, time.monotonic())
+
+    def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
+        """As :meth:`profiler.boards.base.Board.run_plan`."""
+        lines = _body(plan)
+        expected = _Expectation(lines, expected_s)
+        records = [FIRST_LINE]
+        self._session.on_wait(_Pulse(wait))
+        try:
+            with self._same_start():
+                records.append(self._health_record("start"))
+                for line in lines:
+                    answer = self._session.line(line, self._silence(expected.window_s(line)))
+                    records.extend(_records(line, answer))
+                records.append(self._health_record("end"))
+        except RebootError:
+            raise
+        except (ProfilerError, KeyboardInterrupt) as cut:
+            return Outcome(_text(records), "", cut)
+        finally:
+            self._session.on_wait(lambda: None)
+        return Outcome(_text(records), "")
+
+    def close(self) -> None:
+        """A board that is in a window still starts anew, if it hears that before it is too long."""
+        try:
+            if self._session.in_window:
+                with suppress(ProfilerError):
+                    self._session.hello(deadline_s=_RESTART_LIMIT_S)
+                    self._session.restart()
+        finally:
+            self._session.close()
+
+    def __enter__(self) -> Self:
+        self._session.open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _check(self, said: Mapping[str, str]) -> None:
+        description, expected = self._description, self._expected
+        memory, processor = description.memory, description.processor
+        assert memory is not None
+        assert processor is not None
+        wanted = {
+            "protocol": PROTOCOL,
+            "board": expected.board,
+            "firmware": expected.firmware_sha256,
+            "kernels": expected.kernels_sha256,
+            "clock_hz": str(round(processor.clock_hz)),
+            "ram_bytes": str(memory.ram_bytes),
+            "flash_bytes": str(memory.flash_bytes),
+        }
+        if "protocol" in said and said["protocol"] != PROTOCOL:
+            wanted = {"protocol": PROTOCOL}  # the rest may mean something else
+        wrong = [
+            f"{key} is {_short(said.get(key, 'missing'))} instead of {_short(value)}"
+            for key, value in wanted.items()
+            if said.get(key) != value
+        ]
+        if wrong:
+            raise FirmwareMismatch(
+                f"{self._name}: its firmware is not that of the description: {'; '.join(wrong)}."
+                f" Put the right one on it with: python cli.py flash --device {description.name}"
+            )
+        if said.get("counter") == "none":
+            raise MeasurementInvalid(
+                f"{self._name}: no counter of the board moves, so that it cannot measure time; the"
+                f" board support {expected.board} has to name another one"
+            )
+
+    def _facts(self, said: Mapping[str, str]) -> BoardFacts:
+        processor = self._description.processor
+        assert processor is not None
+        cache_bytes = processor.data_cache_bytes or 0
+        return BoardFacts(
+            identity=Identity(
+                model=self._description.model,
+                memory_bytes=int(said["ram_bytes"]),
+                serial=said.get("serial"),
+                kernel=f"firmware {said['firmware'][:_SHOWN_HASH]}",
+                cpu=_processor(said["cpuid"]),
+                cores=processor.cores,
+                cpu_frequency_hz=float(said["clock_hz"]),
+                last_level_cache_bytes=cache_bytes,
+                storage_card=self._storage_card(),
+            ),
+            boot_id=f"{self._session.number:04x}",
+            last_level_cache_bytes=cache_bytes,
+            is_cache_known=True,
+            available_bytes=int(said["arena_bytes"]),
+        )
+
+    def _storage_card(self) -> str | None:
+        """A board without its card can be measured in all but its storage, whose own lines say then
+        what is the matter."""
+        if self._description.storage is None:
+            return None
+        try:
+            return _pairs(self._session.line("storage")).get("card")
+        except BoardCommandFailed:
+            return None
+
+    def _health(self) -> dict[str, int]:
+        with self._same_start():
+            said = self._session.line("health")
+        return {key: int(value) for key, value in _pairs(said).items()}
+
+    def _health_record(self, word: str) -> str:
+        clock_ns = self._health()["clock_ns"]
+        return f"{word} boot_id={self.facts.boot_id} clock_ns={clock_ns} steal_ms=0"
+
+    def _silence(self, window_s: float) -> Silence:
+        return Silence(
+            quiet_s=_QUIET_S + _QUIET_EXPECTATIONS * window_s,
+            limit_s=self._deadline_s + _LIMIT_EXPECTATIONS * window_s,
+        )
+
+    @contextmanager
+    def _same_start(self) -> Iterator[None]:
+        """Raises :class:`~profiler.boards.base.RebootError` when the board has started anew, with
+        what brought its firmware down, if something did."""
+        try:
+            yield
+        except StrangerError as error:
+            fault = "none"
+            with suppress(ProfilerError):
+                fault = self._session.hello().get("fault", fault)
+            reason = "check its power supply" if fault == "none" else f"its firmware says: {fault}"
+            raise RebootError(
+                f"{self._name}: the board started anew while it was measuring; {reason}"
+            ) from error
+
+
+class _Expectation:
+    """How long the window of a line lasts: what the line allows, or the share that it has of what
+    the caller expects of all, if that is more."""
+
+    def __init__(self, lines: Sequence[str], expected_s: float) -> None:
+        windows = sum(" id=" in line for line in lines)
+        self._share_s = expected_s / max(1, windows)
+        self._tries = 1.0
+        self._allowed_s = 0.0
+
+    def window_s(self, line: str) -> float:
+        """Lines have to come in their order: the window of a step opens behind its last call."""
+        values = _pairs(line)
+        if line.startswith("tries "):
+            self._tries = float(values["count"])
+        if "id" in values:
+            longest_ns = float(values.get("max_ns", values.get("min_ns", 0.0)))
+            once_ns = float(values.get("duration_ns", 0.0)) + float(values.get("tail_ns", 0.0))
+            once_ns += float(values.get("bit_ns", 0.0)) * len(values.get("bits", ""))
+            self._allowed_s = (self._tries * longest_ns + once_ns) / 1e9
+        return max(self._allowed_s, self._share_s)
+
+
+@dataclass
+class _Pulse:
+    """Tells ``wait`` about twice a second, however often it is called."""
+
+    wait: Wait
+
+    def __post_init__(self) -> None:
+        self._started = self._told = time.monotonic()
+
+    def __call__(self) -> None:
+        now = time.monotonic()
+        if now - self._told >= _PULSE_S:
+            self._told = now
+            self.wait(now - self._started)
+
+
+def _pairs(line: str) -> dict[str, str]:
+    """Of its words, those that are ``key=value``."""
+    return dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
+
+
+def _body(plan: str) -> list[str]:
+    """Without the first and the last line, which make it a file."""
+    return plan.splitlines()[1:-1]
+
+
+def _records(line: str, answer: str) -> Iterator[str]:
+    if answer.startswith("window "):
+        yield answer
+    elif line.startswith("scratch "):
+        yield "scratch direct=1"  # there is no cache in between
+
+
+def _text(records: Sequence[str]) -> str:
+    return "".join(f"{record}\n" for record in records)
+
+
+def _processor(cpuid: str) -> str:
+    value = int(cpuid, 16)
+    part = _PARTS.get(value >> 4 & 0xFFF)
+    if part is None:
+        return f"CPUID {value:08x}"
+    return f"{part} r{value >> 20 & 0xF}p{value & 0xF}"
+
+
+def _short(value: str) -> str:
+    return value[:_SHOWN_HASH] if re.fullmatch(r"[0-9a-f]{64}", value) else value

@@ -1,0 +1,155 @@
+"""A serial port that may go away and come back: a device node, a pseudo-terminal or a socket."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import grp
+import os
+import re
+import select
+import termios
+from pathlib import Path
+from urllib.parse import quote
+
+import serial
+from serial.tools import list_ports
+
+from profiler.errors import BoardUnreachable
+
+_ERRORS = (OSError, termios.error, ValueError)  # of pyserial too: its SerialException is an OSError
+_CHUNK_BYTES = 4096
+_IN_USE = {errno.EBUSY, errno.EAGAIN, errno.EWOULDBLOCK}
+
+
+class LineDownError(ConnectionError):
+    """The port failed while it was used: a cable was pulled, an emulator was ended."""
+
+
+class Line:
+    """Bytes to and from a port, which no other program of this computer that asks for it may have
+    at the same time."""
+
+    def __init__(self, port: str, baud: int) -> None:
+        self.port = port
+        self.baud = baud
+        self._serial: serial.SerialBase | None = None
+        self._outgoing = bytearray()
+        self._claim: int | None = None
+
+    def open(self) -> None:
+        """Once; bytes that wait there since before are dropped.
+
+        Raises :class:`~profiler.errors.BoardUnreachable` with the remedy.
+        """
+        self._disconnect()
+        if self._is_socket and self._claim is None:
+            self._claim = _claim(self.port)
+        try:
+            self._serial = serial.serial_for_url(
+                self.port, self.baud, timeout=0, write_timeout=0, exclusive=True
+            )
+        except _ERRORS as error:
+            raise BoardUnreachable(f"{self.port}: {_explain(self.port, error)}") from error
+
+    def send(self, data: bytes) -> None:
+        """Hand over; what the port cannot take now goes while :meth:`receive` waits."""
+        self._outgoing += data
+        self._pump(0.0)
+
+    def receive(self, timeout_s: float) -> bytes:
+        """What has come, as soon as something has; nothing after ``timeout_s``. Raises
+        :class:`LineDownError`."""
+        return self._pump(timeout_s, wants_input=True)
+
+    def close(self) -> None:
+        """Never raises; may be called twice."""
+        self._disconnect()
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
+
+    @property
+    def remedy(self) -> str:
+        """Where nothing sensible comes from the board."""
+        if self._is_socket:
+            return "Is its firmware on it, and is no other program connected to that socket?"
+        return f"Is it powered, is its firmware on it, and is {self.baud} its baud rate?"
+
+    @property
+    def _is_socket(self) -> bool:
+        return "://" in self.port
+
+    def _disconnect(self) -> None:
+        self._outgoing.clear()
+        if self._serial is not None:
+            with contextlib.suppress(*_ERRORS):
+                self._serial.close()
+            self._serial = None
+
+    def _pump(self, timeout_s: float, *, wants_input: bool = False) -> bytes:
+        """Both ways at once: a board that is busy answering takes nothing until it is heard."""
+        port = self._serial
+        if port is None:
+            raise LineDownError(f"{self.port} is not open")
+        try:
+            handle = port.fileno()
+            readers = [handle] if wants_input else []
+            writers = [handle] if self._outgoing else []
+            readable, writable, _ = select.select(readers, writers, [], timeout_s)
+            if writable:
+                del self._outgoing[: port.write(bytes(self._outgoing[:_CHUNK_BYTES]))]
+            return bytes(port.read(_CHUNK_BYTES)) if readable else b""
+        except _ERRORS as error:
+            self._disconnect()
+            raise LineDownError(str(error)) from error
+
+
+def _claim(port: str) -> int:
+    """A socket has no lock of its own as a device node has."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    directory = (Path(cache) if cache else Path.home() / ".cache") / "joulewright" / "ports"
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    handle = os.open(directory / quote(port, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise BoardUnreachable(f"{port}: {_explain(port, error)}") from error
+    return handle
+
+
+def _explain(port: str, error: Exception) -> str:
+    number = error.errno if isinstance(error, OSError) else None
+    if number in _IN_USE:
+        return (
+            "another program uses this port, perhaps another profiler or a terminal;"
+            f" end it first{'' if '://' in port else f' (fuser {port} names it)'}"
+        )
+    if number == errno.ENOENT:
+        return (
+            f"there is no such port; {_ports_there_are()}. Is the board plugged in, and is it the"
+            " port of its description?"
+        )
+    if number in {errno.EACCES, errno.EPERM}:
+        return (
+            "this user may not open the port; join the group that may, and log in again:"
+            f" sudo usermod -aG {_group(port)} $USER"
+        )
+    if "://" in port:
+        reason = re.sub(r"^.*?: (?=\[|\w)", "", str(error), count=1)
+        return f"nothing can be reached there ({reason}); is the emulator or the server running?"
+    return f"the port cannot be opened: {error}"
+
+
+def _ports_there_are() -> str:
+    found = sorted(port.device for port in list_ports.comports())
+    return f"there are {', '.join(found)}" if found else "this computer has none"
+
+
+def _group(port: str) -> str:
+    try:
+        return grp.getgrgid(Path(port).stat().st_gid).gr_name
+    except (OSError, KeyError):
+        return "dialout"

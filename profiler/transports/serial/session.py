@@ -1,0 +1,178 @@
+"""What a microcontroller with the firmware can be asked (``docs/serial-protocol.md``)."""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from profiler.errors import BoardCommandFailed, BoardUnreachable
+from profiler.transports.deadline import Deadline
+from profiler.transports.serial.exchange import Exchange, Piece, Silence, StrangerError
+from profiler.transports.serial.frames import Frame, Kind
+from profiler.transports.serial.line import Line
+from profiler.transports.serial.wire import Wire
+
+PROTOCOL = "1"
+
+_LENGTH = struct.Struct("<H")
+_OFFSET = struct.Struct("<H")
+_ADDRESS = struct.Struct("<I")
+_STRETCH = struct.Struct("<IH")
+_LONGEST_READ = 0xFFFF
+_FIRST_LINE_BYTES = 256  # until the board says what it can
+
+
+class SerialSession:
+    """A board on a line. Everything else comes after ``hello``.
+
+    All methods raise :class:`~profiler.errors.BoardUnreachable` when the board has not answered
+    for the deadline, :class:`~profiler.transports.serial.exchange.StrangerError` when it has
+    started anew, and :class:`~profiler.errors.BoardCommandFailed` when it refuses.
+    """
+
+    def __init__(self, line: Line, board: str, deadline_s: float) -> None:
+        self._line = line
+        self._wire = Wire(line, board, deadline_s)
+        self._exchange = Exchange(self._wire, board, deadline_s)
+        self._board = board
+        self._deadline_s = deadline_s
+        self._line_bytes = _FIRST_LINE_BYTES
+
+    @property
+    def number(self) -> int:
+        """Of the session that the last hello began."""
+        return self._wire.session
+
+    @property
+    def in_window(self) -> bool:
+        """Whether a window was opened, and its end not heard of."""
+        return self._exchange.in_window
+
+    def on_wait(self, call: Callable[[], None]) -> None:
+        """``call`` comes several times a second while an answer is awaited."""
+        self._wire.on_wait = call
+
+    def open(self) -> None:
+        self._line.open()
+
+    def close(self) -> None:
+        """Never raises; may be called twice."""
+        self._line.close()
+
+    def hello(self, deadline_s: float | None = None) -> Mapping[str, str]:
+        """Begin a new session; what the board says about itself. With a ``protocol`` other than
+        :data:`PROTOCOL` nothing else can be asked. ``deadline_s`` is for the first answer, in place
+        of the line's."""
+        deadline = Deadline(self._deadline_s if deadline_s is None else deadline_s)
+        answer = self._exchange.greet(1 + secrets.randbelow(0xFFFF), deadline)
+        said = dict(line.partition("=")[::2] for line in self._whole(answer).splitlines())
+        if said.get("protocol") == PROTOCOL:
+            try:
+                self._exchange.agree(int(said["frame_bytes"]), int(said["window"]))
+                self._line_bytes = int(said["line_bytes"])
+            except (KeyError, ValueError) as error:
+                raise BoardCommandFailed(
+                    f"{self._board}: the firmware's hello lacks {error} or makes no sense"
+                ) from None
+        return said
+
+    def line(self, text: str, silence: Silence | None = None) -> str:
+        """Have a line of a plan executed; its answer. ``silence`` is for lines that measure."""
+        encoded = text.encode("ascii")
+        if len(encoded) > self._line_bytes:
+            raise BoardCommandFailed(
+                f"{self._board}: a line of the plan has {len(encoded)} bytes; the firmware takes"
+                f" {self._line_bytes}: {text}"
+            )
+        answer = self._exchange.transact(_LineRequest(encoded), silence)
+        said = self._whole(answer)
+        if answer.kind is Kind.REFUSED:
+            raise BoardCommandFailed(f"{self._board}: the firmware refuses {text!r}: {said}")
+        return said
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Into the arena."""
+        if data:
+            self._accepted(self._exchange.transact(_WriteRequest(offset, data)), "write")
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Out of the arena."""
+        data = b""
+        while len(data) < length:
+            stretch = min(length - len(data), _LONGEST_READ)
+            request = _Single(Kind.READ, _STRETCH.pack(offset + len(data), stretch))
+            answer = self._accepted(self._exchange.transact(request), "read")
+            data += self._some(answer.payload[_LENGTH.size :])
+        return data
+
+    def restart(self) -> None:
+        """The board starts anew; the next thing that it must hear is a hello."""
+        try:
+            self._exchange.transact(_Single(Kind.RESTART, b""))
+        except StrangerError:
+            return  # it has done so already, and its answer was lost
+
+    def _whole(self, answer: Frame) -> str:
+        """The text of an answer, with the rest that did not come at once."""
+        (length,) = _LENGTH.unpack_from(answer.payload)
+        text = answer.payload[_LENGTH.size :]
+        while len(text) < length:
+            rest = self._exchange.transact(_Single(Kind.REST, _OFFSET.pack(len(text))))
+            text += self._some(self._accepted(rest, "tell the rest").payload[_LENGTH.size :])
+        return text.decode("ascii", errors="replace")
+
+    def _accepted(self, answer: Frame, what: str) -> Frame:
+        if answer.kind is Kind.REFUSED:
+            reason = answer.payload[_LENGTH.size :].decode("ascii", errors="replace")
+            raise BoardCommandFailed(f"{self._board}: the firmware does not {what}: {reason}")
+        return answer
+
+    def _some(self, data: bytes) -> bytes:
+        if not data:
+            raise BoardUnreachable(f"{self._board}: the firmware's answer breaks off")
+        return data
+
+
+@dataclass(frozen=True)
+class _Single:
+    """A request of one piece, which is repeated as it is."""
+
+    kind: Kind
+    payload: bytes
+
+    def piece(self, _start: int, _size: int, /) -> Piece:
+        return Piece(self.kind, self.payload, self.payload)
+
+
+_MORE, _LAST = b"\0", b"\1"
+
+
+@dataclass(frozen=True)
+class _LineRequest:
+    """Of a line that has arrived, no text needs to be repeated."""
+
+    text: bytes
+
+    def piece(self, start: int, size: int, /) -> Piece:
+        end = start + size - len(_LAST)
+        if end < len(self.text):
+            return Piece(Kind.LINE, _MORE + self.text[start:end], _MORE, end)
+        return Piece(Kind.LINE, _LAST + self.text[start:], _LAST)
+
+
+@dataclass(frozen=True)
+class _WriteRequest:
+    offset: int
+    data: bytes
+
+    def piece(self, start: int, size: int, /) -> Piece:
+        end = start + size - _ADDRESS.size
+        address = _ADDRESS.pack(self.offset + start)
+        return Piece(
+            Kind.WRITE,
+            address + self.data[start:end],
+            address,
+            end if end < len(self.data) else None,
+        )
