@@ -177,13 +177,14 @@ class ToolFlashing:
 def _end(process: subprocess.Popen[str]) -> None:
     """With all its children; asked first, since a probe left in the middle may have to be
     replugged."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        if process.poll() is not None:
-            return
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_END_LIMIT_S)
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_LIMIT_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 _ERROR_LINE = re.compile(r"(?:error\b:?|\d+ [CE] )\s*(?P<words>.*?)(?: \[\w+\])?$", re.IGNORECASE)
