@@ -172,7 +172,8 @@ class JoulescopeMeter(StrictModel):
 
 
 class OtiiMeter(StrictModel):
-    """Qoitech Otii Arc or Ace through Otii's TCP server."""
+    """Qoitech Otii Arc or Ace through Otii's TCP server. ``logic_v`` is the voltage of the board's
+    logic, with which the Otii's inputs compare."""
 
     kind: Literal["otii"]
     host: Name = "127.0.0.1"
@@ -180,6 +181,7 @@ class OtiiMeter(StrictModel):
     device: Name | None = None
     voltage_v: Positive
     max_current_a: Positive
+    logic_v: Annotated[float, Field(ge=1.2, le=5.0)] = 3.3
     rate_hz: Positive = 4000.0
     sync: Sync
 
