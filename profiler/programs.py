@@ -12,9 +12,15 @@ from profiler.errors import BuildFailed
 
 _SYSTEM_DIRECTORIES = ("/usr/sbin", "/sbin")
 
+_FOR_LINUX = ("apt-get", "dpkg-deb", "make", "aarch64-linux-gnu-gcc", "mke2fs")
+"""What the image of an emulated Linux board, and its card, are made with."""
+
 _PACKAGES = {
     "cc": "gcc",
+    "aarch64-linux-gnu-gcc": "gcc-aarch64-linux-gnu libc6-dev-arm64-cross",
+    "apt-get": "apt",
     "arm-none-eabi-gcc": "gcc-arm-none-eabi libnewlib-arm-none-eabi",
+    "dpkg-deb": "dpkg",
     "mke2fs": "e2fsprogs",
     "qemu-system-aarch64": "qemu-system-arm",
     "setpriv": "util-linux",
@@ -58,12 +64,11 @@ def _needed(description: DeviceDescription) -> list[str]:
     needed = []
     if isinstance(description.toolchain, CrossToolchain):
         needed.append(shlex.split(description.toolchain.compiler)[0])
-    emulator = description.emulator
-    if emulator is not None:
-        needed += [emulator.program, "setpriv"]
-        if emulator.card is not None and description.firmware is None:
-            needed.append("mke2fs")
-    return needed
+    if description.emulator is not None:
+        needed += [description.emulator.program, "setpriv"]
+        if description.firmware is None:
+            needed += _FOR_LINUX
+    return list(dict.fromkeys(needed))
 
 
 def _listed(names: list[str]) -> str:

@@ -125,13 +125,13 @@ class Launch:
                 setsid=True,
                 setsigdef=[signal.SIGINT, signal.SIGPIPE],
             )
+            self.process = Process.of(pid)
         except BaseException:
             os.close(self._order)
             raise
         finally:
             os.close(order)
             os.close(log)
-        self.process = Process.of(pid)
 
     def go(self) -> None:
         with suppress(BrokenPipeError):  # it has ended already

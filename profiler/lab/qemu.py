@@ -29,6 +29,10 @@ HOST = "127.0.0.1"
 _CARD = "card.img"
 _CONSOLE = "console"
 _KNOWN_HOSTS = "known_hosts"
+
+# Else the board's kernel would go on preparing a new file system while measurements run.
+_NOT_LATER = "lazy_itable_init=0,lazy_journal_init=0"
+
 _GUEST_ADDRESS = "10.0.2.15"  # of a lone guest in QEMU's user network
 _BANNER_LIMIT_S = 1.0
 
@@ -93,8 +97,8 @@ class Guest(ABC):
         return digest.hexdigest()
 
     def last_words(self, directory: Path) -> str | None:
-        """The last line on its console."""
-        return last_line(directory / _CONSOLE)
+        """The last line on its console, rather not one of the kernel's, which has a time first."""
+        return last_line(directory / _CONSOLE, r"(?!\[ *\d+\.\d+\])")
 
 
 @dataclass(frozen=True)
@@ -222,17 +226,18 @@ def make_guest(description: DeviceDescription, progress: Progress) -> Guest:
         return Microcontroller(description, emulator, build_firmware(description, progress))
     from profiler.lab.image import build_image, kernel_words
 
-    image = build_image(emulator, progress)
+    image = build_image(progress)
     return LinuxBoard(description, emulator, image, tuple(kernel_words(emulator)))
 
 
-def last_line(path: Path) -> str | None:
-    """That is not blank."""
+def last_line(path: Path, wanted: str) -> str | None:
+    """The last one that begins with the pattern ``wanted``, or else the last that is not blank."""
     try:
-        lines = path.read_text(errors="replace").split("\n")
+        lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
     except FileNotFoundError:
         return None
-    return next((line.strip() for line in reversed(lines) if line.strip()), None)
+    said = [line for line in reversed(lines) if line]
+    return next((line for line in said if re.match(wanted, line)), said[0] if said else None)
 
 
 def _drive(card: EmulatedCard) -> str:
@@ -255,7 +260,7 @@ def _make_file_system(card: Path) -> None:
     assert program is not None, "require_programs() comes first"
     try:
         subprocess.run(
-            [program, "-q", "-F", "-t", "ext4", "-m", "0", card],
+            [program, "-q", "-F", "-t", "ext4", "-m", "0", "-b", "4096", "-E", _NOT_LATER, card],
             check=True,
             capture_output=True,
             text=True,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from types import TracebackType
@@ -141,8 +142,8 @@ def reached(guest: Guest, directory: Path, port: int) -> DeviceDescription:
 def _failed(guest: Guest, process: Process, directory: Path) -> BoardUnreachable:
     name, program = guest.description.name, guest.emulator.program
     said = guest.last_words(directory)
-    on_console = f"; the last line on its console: {said}" if said else ""
+    on_console = f"; on its console: {said}" if said else ""
     if process.is_alive:
         return BoardUnreachable(f"{name}: it did not come up in {program}{on_console}")
-    reason = last_line(directory / OUTPUT) or f"it said nothing{on_console}"
-    return BoardUnreachable(f"{name}: {program} has ended while starting: {reason}")
+    reason = last_line(directory / OUTPUT, re.escape(program)) or "it said nothing"
+    return BoardUnreachable(f"{name}: {program} has ended while starting: {reason}{on_console}")
