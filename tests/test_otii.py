@@ -294,7 +294,7 @@ def test_something_else_listens() -> None:
     "command", ["otii_get_licenses", "otii_get_devices", "arc_get_main", "arc_set_main"]
 )
 def test_a_refusal_is_told_and_the_connection_is_closed(command: str) -> None:
-    server = stand_in(fails={command: "Command failure"})
+    server = stand_in(fails={command: "Command failure"}, licences=[free_licence()])
     with served(server) as port:
         with pytest.raises(MeasurementInvalid, match="it refused to"):
             open_otii(described(port))
@@ -302,6 +302,7 @@ def test_a_refusal_is_told_and_the_connection_is_closed(command: str) -> None:
         while server.connections:
             assert time.monotonic() < deadline_s
             time.sleep(0.005)
+    assert server.licences[0]["reserved_to"] == ""
 
 
 @pytest.mark.parametrize("command", ["project_stop_recording", "recording_get_channel_data"])
