@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,7 +19,7 @@ from devices.firmware import Emulator
 from profiler.errors import BuildFailed
 from profiler.lab import cpio
 from profiler.lab.cache import BuildCache, digest
-from profiler.lab.modules import CROSS_PREFIX, Kernel, build_kernel
+from profiler.lab.modules import CROSS_PREFIX, Kernel, build_kernel, require_tools
 from profiler.lab.packages import (
     ARCHITECTURE,
     kernel_packages,
@@ -124,8 +125,7 @@ def kernel_words(emulator: Emulator) -> list[str]:
 
 
 def _fetch(directory: Path, progress: Progress) -> None:
-    import tempfile
-
+    require_tools()
     progress("asking apt for Debian's arm64 packages")
     with tempfile.TemporaryDirectory(prefix="joulewright-apt-") as state:
         apt = open_apt(Path(state))

@@ -38,6 +38,7 @@ Dir::State::lists "{state}/lists";
 Dir::State::status "{state}/status";
 Dir::Cache "{state}/cache";
 Acquire::Languages "none";
+APT::Update::Error-Mode "any";
 APT::Sandbox::User "root";
 """
 
@@ -93,11 +94,11 @@ def kernel_packages(apt: Apt) -> list[str]:
     """The newest kernel, and what building modules for it takes, all of one version."""
     meta = apt.fields(f"{_KERNEL}:{ARCHITECTURE}")
     version = meta["Version"]
-    image = _depends(meta, r"linux-image-\S+")
+    image = _depends(meta, r"linux-image-[^ ,]+")
     headers = image.replace("image", "headers", 1)
     own = apt.fields(f"{headers}:{ARCHITECTURE}")
-    common = _depends(own, r"linux-headers-\S+-common\S*")
-    tools = _depends(own, r"linux-kbuild-\S+")
+    common = _depends(own, r"linux-headers-[^ ,]+-common[^ ,]*")
+    tools = _depends(own, r"linux-kbuild-[^ ,]+")
     major, minor = version.split(".")[:2]
     return [
         f"{image}:{ARCHITECTURE}={version}",
@@ -157,7 +158,7 @@ def package_members(package: Path) -> Iterator[tarfile.TarFile]:
 
 def _depends(fields: Mapping[str, str], pattern: str) -> str:
     """The one package of this form that another depends on."""
-    found = re.search(rf"(?:^|, )({pattern}?)(?: \(|,|$)", fields.get("Depends", ""))
+    found = re.search(rf"(?:^|, )({pattern})(?= |,|$)", fields.get("Depends", ""))
     if found is None:
         raise BuildFailed(
             f"Debian's package {fields.get('Package')} depends on no {pattern}; its kernel"
