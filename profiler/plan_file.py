@@ -101,8 +101,9 @@ def write_plan(
     arena_bytes = max((writer.arena_bytes(window) for window in windows), default=ALIGNMENT)
     head = [_FIRST_LINE, f"arena bytes={arena_bytes}", f"tries count={_WINDOW_TRIES}"]
     if settings.sampler is not None:
+        head.extend(f"register {setting}" for setting in settings.sampler.setup)
         head.append(f"sampler period_ns={round(_NS_PER_S / settings.sampler.rate_hz)}")
-        head.extend(f"sample file={file}" for file in settings.sampler.files)
+        head.extend(f"sample {source}" for source in settings.sampler.sources)
     if settings.sync_line is not None:
         head.append(f"sync chip={settings.sync_line.chip} line={settings.sync_line.line}")
     if any(isinstance(window, TransferWindow) for window in windows):

@@ -301,13 +301,13 @@ class _Run:
         outcome: Outcome,
         clock: tuple[ClockReading, ...],
     ) -> PowerTrace:
-        files = 0 if meter.sampler is None else len(meter.sampler.files)
+        sources = 0 if meter.sampler is None else len(meter.sampler.sources)
         block = Block(
             windows_ns=tuple((record.start_ns, record.end_ns) for record in results.windows),
             markers_ns=tuple(
                 record.start_ns for record in results.windows if record.id in MARKER_IDS
             ),
-            samples=parse_samples(outcome.samples, files),
+            samples=parse_samples(outcome.samples, sources),
             clock=clock,
         )
         return meter.finish(block)

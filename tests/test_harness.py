@@ -161,7 +161,7 @@ def test_a_step_executes_its_calls_in_order_on_its_buffers(tmp_path: Path) -> No
         (HEAD + RELU.replace("64", "288230376151711740") + "end\n", "do not fit into the arena"),
         (HEAD + SGD.replace("=00000000", "=-") + "end\n", "scalars are not as many"),
         (HEAD + "dance id=1\nend\n", "line 3: dance is no line that is known"),
-        (HEAD + "sample file=/x\nend\n", "a sampled file belongs behind `sampler`"),
+        (HEAD + "sample file=/x\nend\n", "`sample` belongs behind `sampler`"),
         (
             HEAD + "transfer id=1 method=read bytes=4096 most=1 min_ns=1 tail_ns=0\nend\n",
             "a transfer needs a `scratch` line",

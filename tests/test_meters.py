@@ -73,7 +73,7 @@ def test_an_ina226_is_found_by_driver_whatever_its_number(tmp_path: Path) -> Non
         root = ina226_tree(tmp_path / str(number), number=number)
         meter = opened(kind="hwmon", driver="ina226", channel=1, root=root)
         assert meter.sampler is not None
-        assert meter.sampler.files[0] == f"{root}/hwmon{number}/power1_input"
+        assert meter.sampler.sources[0] == f"file={root}/hwmon{number}/power1_input"
         assert meter.energy_source == "measured"
         trace = meter.finish(steadily(2_500_000, 500))
         assert trace.energy_j(100 * MS, 300 * MS) == pytest.approx(2.5 * 0.2)
@@ -83,7 +83,10 @@ def test_an_ina3221_rail_is_found_by_label_and_is_voltage_times_current(tmp_path
     root = ina3221_tree(tmp_path)
     meter = opened(kind="hwmon", driver="ina3221", label="VDD_SOC", root=root)
     assert meter.sampler is not None
-    assert meter.sampler.files == (f"{root}/hwmon1/in3_input", f"{root}/hwmon1/curr3_input")
+    assert meter.sampler.sources == (
+        f"file={root}/hwmon1/in3_input",
+        f"file={root}/hwmon1/curr3_input",
+    )
     trace = meter.finish(steadily(19056, 80))
     assert trace.energy_j(100 * MS, 300 * MS) == pytest.approx(19.056 * 0.080 * 0.2)
 
@@ -96,7 +99,7 @@ def test_a_power_reading_with_a_label_of_its_own_is_found(tmp_path: Path) -> Non
     }
     meter = opened(kind="hwmon", driver="isl28022", label="core", root=write_tree(tmp_path, files))
     assert meter.sampler is not None
-    assert meter.sampler.files == (f"{tmp_path}/hwmon0/power2_input",)
+    assert meter.sampler.sources == (f"file={tmp_path}/hwmon0/power2_input",)
 
 
 def test_of_two_chips_with_one_driver_the_label_decides(tmp_path: Path) -> None:
@@ -112,7 +115,7 @@ def test_of_two_chips_with_one_driver_the_label_decides(tmp_path: Path) -> None:
     )
     meter = opened(kind="hwmon", driver="ina3221", label="VDD_DDR", root=tmp_path)
     assert meter.sampler is not None
-    assert "hwmon9" in meter.sampler.files[0]
+    assert "hwmon9" in meter.sampler.sources[0]
     assert "2 sensors have the driver ina3221" in refusal(
         kind="hwmon", driver="ina3221", channel=1, root=tmp_path
     )
@@ -179,7 +182,7 @@ def rapl_tree(root: Path, **changes: str | int) -> Path:
 def test_a_powercap_zone_is_found_by_name(tmp_path: Path) -> None:
     meter = opened(kind="rapl", domain="core", root=rapl_tree(tmp_path))
     assert meter.sampler is not None
-    assert meter.sampler.files == (f"{tmp_path}/intel-rapl:0:0/energy_uj",)
+    assert meter.sampler.sources == (f"file={tmp_path}/intel-rapl:0:0/energy_uj",)
     assert "not the whole board" in meter.record.detail
 
 
@@ -339,14 +342,14 @@ def test_the_energy_of_a_window_is_what_the_sensor_was_told(
     root = tree(tmp_path / "class")
     found = opened(kind="hwmon", root=root, rate_hz=100, **meter)
     assert found.sampler is not None
-    files = "".join(f"sample file={file}\n" for file in found.sampler.files)
+    sources = "".join(f"sample {source}\n" for source in found.sampler.sources)
     idle = "".join(f"idle id={number} duration_ns=500000000\n" for number in range(4))
-    plan = f"joulewright-plan 1\narena bytes=4096\nsampler period_ns=10000000\n{files}{idle}end\n"
+    plan = f"joulewright-plan 1\narena bytes=4096\nsampler period_ns=10000000\n{sources}{idle}end\n"
     with Signal(root / moved, values, hold_s=0.1) as signal:
         code, text, errors = run_harness(compiled[0], tmp_path, plan)
     assert (code, errors) == (0, "")
     trace = found.finish(
-        block(parse_samples((tmp_path / "samples").read_text(), len(found.sampler.files)))
+        block(parse_samples((tmp_path / "samples").read_text(), len(found.sampler.sources)))
     )
     readings = [
         (trace.energy_j(window.start_ns, window.end_ns), window)

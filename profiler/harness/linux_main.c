@@ -11,7 +11,8 @@
  * and ends like a plan. Besides the lines of runner.h a plan has
  *
  *   joulewright-plan 1                                 first, then `arena`
- *   sampler period_ns=10000000                         with one `sample file=...` for each file
+ *   register i2c=/dev/i2c-1 address=64 register=0 value=16679      sets a sensor up
+ *   sampler period_ns=10000000                         then a `sample` (linux_source.h) for each number
  *   sync chip=/dev/gpiochip0 line=17                   the line that is high in a window
  *   scratch bytes=8388608 directory=/var/tmp           before any transfer; see linux_storage.h
  *   end                                                last
@@ -47,8 +48,8 @@ typedef struct {
     FILE *results, *samples;
     int spare_processor;
     jw_runner runner;
-    const char *sampled_files[JW_MAX_SAMPLED_FILES];
-    int sampled_count;
+    jw_source *sources[JW_MAX_SOURCES];
+    int source_count;
     uint64_t sample_period_ns;
     jw_sampler *sampler;
 } harness;
@@ -150,13 +151,13 @@ static void map_memory(harness *h) {
     h->runner.memory = (jw_arena){memory, bytes, 0};
 }
 
-static void read_sampled_file(harness *h, jw_text *text) {
-    const char *file = jw_text_remainder(text, "file");
-    expect(h, jw_text_end(text), text);
-    if (h->sampled_count == JW_MAX_SAMPLED_FILES || !h->sample_period_ns || h->sampler) {
-        refuse(h, "", "a sampled file belongs behind `sampler`; there are too many or none now");
+static void open_source(harness *h, jw_text *text) {
+    if (h->source_count == JW_MAX_SOURCES || !h->sample_period_ns || h->sampler) {
+        refuse(h, "", "`sample` belongs behind `sampler`; there are too many or none now");
     }
-    h->sampled_files[h->sampled_count++] = file;
+    jw_source *source = jw_source_open(text);
+    expect(h, source != NULL, text);
+    h->sources[h->source_count++] = source;
 }
 
 static void open_scratch(harness *h, jw_text *text) {
@@ -178,8 +179,8 @@ static void open_sync_line(harness *h, jw_text *text) {
 }
 
 static void start_sampler(harness *h) {
-    if (h->sampled_count && !h->sampler) {
-        h->sampler = jw_sampler_start(h->sampled_files, h->sampled_count, h->sample_period_ns,
+    if (h->source_count && !h->sampler) {
+        h->sampler = jw_sampler_start(h->sources, h->source_count, h->sample_period_ns,
                                       h->spare_processor);
     }
 }
@@ -196,7 +197,11 @@ static bool run_line(harness *h) {
         return false;
     }
     if (strcmp(word, "sample") == 0) {
-        read_sampled_file(h, &text);
+        open_source(h, &text);
+        return true;
+    }
+    if (strcmp(word, "register") == 0) {
+        expect(h, jw_write_register(&text), &text);
         return true;
     }
     if (strcmp(word, "sampler") == 0) {

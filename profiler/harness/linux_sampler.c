@@ -1,15 +1,12 @@
 #define _GNU_SOURCE
 #include "linux_sampler.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "linux_support.h"
 #include "platform.h"
@@ -18,11 +15,11 @@
 
 typedef struct {
     uint64_t clock_ns;
-    int64_t values[JW_MAX_SAMPLED_FILES];
+    int64_t values[JW_MAX_SOURCES];
 } sample;
 
 struct jw_sampler {
-    int descriptors[JW_MAX_SAMPLED_FILES];
+    jw_source *sources[JW_MAX_SOURCES];
     int count;
     uint64_t period_ns;
     int processor;
@@ -33,25 +30,12 @@ struct jw_sampler {
     sample ring[RING_SAMPLES];
 };
 
-static bool read_value(int descriptor, int64_t *value) {
-    char text[32];
-    char *end;
-    const ssize_t length = pread(descriptor, text, sizeof text - 1, 0);
-    if (length <= 0) {
-        return false;
-    }
-    text[length] = '\0';
-    errno = 0;
-    *value = strtoll(text, &end, 10);
-    return end != text && errno == 0;
-}
-
-/* The files are read one after the other over the sensor's bus; the middle of that is the time of
+/* The sources are read one after the other over the sensor's bus; the middle of that is the time of
  * the sample. */
 static bool take_sample(const jw_sampler *sampler, sample *taken) {
     const uint64_t before_ns = jw_clock_ns();
     for (int i = 0; i < sampler->count; i++) {
-        if (!read_value(sampler->descriptors[i], &taken->values[i])) {
+        if (!jw_source_read(sampler->sources[i], &taken->values[i])) {
             return false;
         }
     }
@@ -86,7 +70,7 @@ static void *run(void *context) {
     return NULL;
 }
 
-jw_sampler *jw_sampler_start(const char *const *files, int count, uint64_t period_ns,
+jw_sampler *jw_sampler_start(jw_source *const *sources, int count, uint64_t period_ns,
                              int processor) {
     jw_sampler *sampler = calloc(1, sizeof *sampler);
     if (!sampler) {
@@ -95,16 +79,7 @@ jw_sampler *jw_sampler_start(const char *const *files, int count, uint64_t perio
     sampler->count = count;
     sampler->period_ns = period_ns;
     sampler->processor = processor;
-    for (int i = 0; i < count; i++) {
-        int64_t value;
-        sampler->descriptors[i] = open(files[i], O_RDONLY | O_CLOEXEC);
-        if (sampler->descriptors[i] < 0) {
-            jw_fail(JW_EXIT_METER, "meter: %s: %s", files[i], strerror(errno));
-        }
-        if (!read_value(sampler->descriptors[i], &value)) {
-            jw_fail(JW_EXIT_METER, "meter: %s: holds no whole number", files[i]);
-        }
-    }
+    memcpy(sampler->sources, sources, (size_t)count * sizeof *sources);
     pthread_mutex_init(&sampler->lock, NULL);
     const int error = pthread_create(&sampler->thread, NULL, run, sampler);
     if (error) {
@@ -142,7 +117,7 @@ void jw_sampler_stop(jw_sampler *sampler, FILE *output) {
     pthread_join(sampler->thread, NULL);
     jw_sampler_drain(sampler, output);
     for (int i = 0; i < sampler->count; i++) {
-        close(sampler->descriptors[i]);
+        jw_source_close(sampler->sources[i]);
     }
     pthread_mutex_destroy(&sampler->lock);
     free(sampler);

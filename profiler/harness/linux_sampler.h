@@ -1,16 +1,18 @@
-/* Reads the files of a meter at a fixed rate, in a thread of its own on another processor. */
+/* Reads the sources of a meter at a fixed rate, in a thread of its own on another processor. */
 #ifndef JW_LINUX_SAMPLER_H
 #define JW_LINUX_SAMPLER_H
 
 #include <stdint.h>
 #include <stdio.h>
 
-#define JW_MAX_SAMPLED_FILES 8
+#include "linux_source.h"
+
+#define JW_MAX_SOURCES 8
 
 typedef struct jw_sampler jw_sampler;
 
-/* Opens the files; each holds one whole number. Exits with JW_EXIT_METER if one cannot be read. */
-jw_sampler *jw_sampler_start(const char *const *files, int count, uint64_t period_ns,
+/* Takes the sources over. */
+jw_sampler *jw_sampler_start(jw_source *const *sources, int count, uint64_t period_ns,
                              int processor);
 
 /* Writes what has been sampled so far, one `clock_ns value value ...` a line. A sample that could

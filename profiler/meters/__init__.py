@@ -38,6 +38,16 @@ def open_meter(description: DeviceDescription, board: Board) -> Meter | None:
             from profiler.meters.rapl import open_rapl
 
             return open_rapl(meter, _transport(board, meter.kind), source)
+        case described.InaMeter():
+            from profiler.meters.ina import open_ina
+
+            _transport(board, meter.kind)
+            return open_ina(meter, board.name, source)
+        case described.PmicMeter():
+            from profiler.meters.pmic import open_pmic
+
+            _transport(board, meter.kind)
+            return open_pmic(meter, source)
         case _:
             raise MeasurementInvalid(f"{board.name}: no meter of kind {meter.kind}")
 

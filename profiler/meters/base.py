@@ -29,16 +29,18 @@ MAX_GAP_PERIODS = 3.0
 
 @dataclass(frozen=True)
 class SamplerSpec:
-    """Files on the board, each holding a whole number, to be read ``rate_hz`` times a second."""
+    """Whole numbers to be read on the board ``rate_hz`` times a second. ``sources`` are written as
+    in ``harness/linux_source.h``; ``setup`` are the registers to be written before."""
 
-    files: tuple[str, ...]
+    sources: tuple[str, ...]
     rate_hz: float
+    setup: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class BoardSamples:
     """What the harness sampled during a block. ``times_ns``: [samples], on the board's monotonic
-    clock; ``values``: [samples, files], as they stood in the files."""
+    clock; ``values``: [samples, sources], as they were read."""
 
     times_ns: NDArray[np.int64]
     values: NDArray[np.int64]

@@ -79,7 +79,7 @@ def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) ->
             rate_hz=rate_hz,
             sync="sampled on the board, by its own clock",
         ),
-        sampler=SamplerSpec(rail.files, rate_hz),
+        sampler=SamplerSpec(tuple(f"file={file}" for file in rail.files), rate_hz),
         to_trace=lambda samples: rail.trace(samples, rate_hz),
         energy_source=source,
     )

@@ -52,7 +52,7 @@ def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> O
             rate_hz=rate_hz,
             sync="sampled on the board, by its own clock",
         ),
-        sampler=SamplerSpec((zone.path("energy_uj"),), rate_hz),
+        sampler=SamplerSpec((f"file={zone.path('energy_uj')}",), rate_hz),
         to_trace=to_trace,
         energy_source=source,
     )

@@ -1,0 +1,15 @@
+/* 16-bit registers of chips on an I2C bus, most significant byte first. */
+#ifndef JW_LINUX_I2C_H
+#define JW_LINUX_I2C_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Exits with JW_EXIT_METER if there is no such bus, or a kernel driver has the chip. */
+int jw_i2c_open(const char *bus, uint8_t address);
+
+/* False leaves errno. */
+bool jw_i2c_read(int descriptor, uint8_t chip_register, uint16_t *value);
+bool jw_i2c_write(int descriptor, uint8_t chip_register, uint16_t value);
+
+#endif
