@@ -1,0 +1,111 @@
+"""A stand-in for a PPK2 on a pseudo-terminal, in a process of its own, so that it shares no
+interpreter with the client that it is to keep up with::
+
+    with Ppk2StandIn(Scenario(steps=(Step(0.1, 0.005), Step(0.2, 0.020, inputs=1)))) as stand_in:
+        open_ppk2(Ppk2Meter(kind="ppk2", port=stand_in.port, …))
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Self
+
+
+@dataclass(frozen=True)
+class Step:
+    """So long, the board draws this current and its lines have these levels."""
+
+    length_s: float
+    current_a: float
+    inputs: int = 0
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Of ``bytes`` in the stream, from byte ``offset`` of the word of a sample on."""
+
+    sample: int
+    bytes: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """``steps`` begin with the start command, and are repeated. ``clock_error``: the rate of
+    samples is higher by this share. ``settling`` samples behind a change of range are wrong.
+    ``still_streaming``: an earlier client has left it so. ``mute``: it answers nothing."""
+
+    steps: tuple[Step, ...] = (Step(1.0, 0.010),)
+    losses: tuple[Loss, ...] = ()
+    clock_error: float = 0.0
+    settling: int = 0
+    still_streaming: bool = False
+    mute: bool = False
+
+
+@dataclass(frozen=True)
+class Status:
+    """What happened to it. ``overflowed``: samples that it threw away because nobody read;
+    ``latest_s``: the most it was behind its own clock, which a busy computer causes."""
+
+    samples: int
+    overflowed: int
+    latest_s: float
+    streaming: bool
+    powered: bool
+    mode: int
+    millivolts: int
+    commands: tuple[str, ...] = field(default=())
+
+
+class Ppk2StandIn:
+    """Leaving ends the process; so does the end of this one."""
+
+    port: str
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "profiler.meters.stand_ins.ppk2_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.port = self._ask(json.dumps(asdict(self._scenario)))
+        return self
+
+    def status(self) -> Status:
+        answer = json.loads(self._ask("status"))
+        return Status(**{**answer, "commands": tuple(answer["commands"])})
+
+    def vanish(self) -> None:
+        """As if its cable were pulled."""
+        self._process.kill()
+        self._process.wait()
+
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().rstrip("\n")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._process as process:  # closes its input, at which it ends
+            if process.stdin is not None:
+                process.stdin.close()
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
