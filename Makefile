@@ -41,9 +41,12 @@ $(VENV)/.locked-dev: requirements-dev.lock | $(VENV)/.locked
 		-r requirements-dev.lock
 	@touch $@
 
-# The tests reach a real SSH server on loopback: no PyPI package provides one.
+# The tests reach a real SSH server on loopback and boot emulated boards: no PyPI package provides
+# those.
 system-packages:
-	@tools/system-packages openssh-server openssh-client gcc libc6-dev
+	@tools/system-packages openssh-server openssh-client gcc libc6-dev qemu-system-arm \
+		gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-aarch64-linux-gnu libc6-dev-arm64-cross \
+		e2fsprogs bc xz-utils
 
 lock:
 	$(PYTHON) -m uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
