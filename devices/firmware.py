@@ -74,7 +74,7 @@ class Firmware(StrictModel):
     flash_address: Address
     ram_address: Address = 0x20000000
     data_address: Address | None = None
-    stack_bytes: Count = 2048
+    stack_bytes: Count = 4096
     flasher: Flasher | None = None
 
 

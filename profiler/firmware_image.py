@@ -263,6 +263,12 @@ class _Compiler:
     def compile(self, *arguments: str, directory: Path, what: str) -> None:
         self._run([self.program, *arguments], what, directory)
 
+    def symbols(self, program: Path) -> dict[str, int]:
+        """Addresses by name."""
+        said = self._run([self.program.removesuffix("gcc") + "nm", str(program)], "list symbols")
+        rows = (row.split() for row in said.splitlines())
+        return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
+
     def copy(self, target: str, source: Path, made: Path) -> None:
         objcopy = self.program.removesuffix("gcc") + "objcopy"
         self._run([objcopy, "-O", target, str(source), str(made)], f"write {made.name}")
@@ -315,6 +321,7 @@ def _build(plan: _Plan, compiler: _Compiler, place: Path, tell: Progress) -> Non
             *plan.link_flags, *script, *objects, "-o", str(elf), *LIBRARIES,
             directory=work, what="link the firmware",
         )  # fmt: skip
+        _require_arena(plan, compiler.symbols(elf))
         compiler.copy("binary", elf, made / "firmware.bin")
         compiler.copy("ihex", elf, made / "firmware.hex")
         (made / "identity.json").write_text(json.dumps(vars(plan.identity)))
@@ -324,6 +331,19 @@ def _build(plan: _Plan, compiler: _Compiler, place: Path, tell: Progress) -> Non
             if not place.is_dir():  # another process has built the same meanwhile
                 raise
             shutil.rmtree(made)
+
+
+def _require_arena(plan: _Plan, addresses: dict[str, int]) -> None:
+    """What the description leaves for training must be there."""
+    memory = plan.memory
+    arena_bytes = addresses["jw_arena_end"] - addresses["jw_arena_begin"]
+    if arena_bytes < memory.usable_bytes:
+        taken_bytes = memory.ram_bytes - arena_bytes
+        raise BuildFailed(
+            f"{plan.name}: the firmware takes {taken_bytes} bytes of RAM for its data and its"
+            f" stack of {plan.firmware.stack_bytes}, but memory.reserved_bytes is only"
+            f" {memory.reserved_bytes}; write {taken_bytes} there, or more"
+        )
 
 
 def _compile_all(plan: _Plan, compiler: _Compiler, work: Path, tell: Progress) -> list[str]:

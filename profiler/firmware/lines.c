@@ -6,8 +6,11 @@
 #include "plan.h"
 #include "platform.h"
 #include "runner.h"
+#include "sizes.h"
 #include "start.h"
 #include "storage.h"
+
+_Static_assert(JW_TEXT_BYTES >= JW_RECORD_BYTES, "a record is said in one answer");
 
 static jw_runner runner;
 static jw_medium medium;
@@ -118,7 +121,6 @@ static bool run_foreign(jw_writer *writer) {
 
 static bool run(jw_writer *writer) {
     jw_record record;
-    char record_text[JW_RECORD_BYTES];
     if (jw_runner_measures(&runner, word) && !jw_clock_moves()) {
         return !refused("no counter of this board moves: it cannot measure time");
     }
@@ -128,8 +130,7 @@ static bool run(jw_writer *writer) {
     case JW_LINE_READ:
         return true;
     case JW_LINE_RECORDED:
-        jw_record_text(record_text, &record);
-        jw_write_text(writer, record_text);
+        jw_record_text(writer->text, &record);
         return true;
     default:
         return false;

@@ -4,9 +4,12 @@
 
 #define JW_WINDOW 4 /* requests under way at once */
 
-#if JW_RAM_BYTES < 65536
+#if JW_RAM_BYTES <= 32768
 #define JW_FRAME_BYTES 128
 #define JW_LINE_BYTES 512
+#elif JW_RAM_BYTES <= 131072
+#define JW_FRAME_BYTES 512
+#define JW_LINE_BYTES 1024
 #else
 #define JW_FRAME_BYTES 1024
 #define JW_LINE_BYTES 2048

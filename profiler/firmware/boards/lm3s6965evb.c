@@ -1,0 +1,188 @@
+/* Texas Instruments Stellaris LM3S6965 Evaluation Board: Cortex-M3 without floating-point unit, here
+ * at 12.5 MHz from its PLL. Ran in QEMU (lm3s6965evb); has never run on hardware here.
+ *
+ * UART0 goes to the debugger on the board, and from there over USB. The card slot shares its SPI
+ * port with the display. Sources: LM3S6965 data sheet; LM3S6965 Evaluation Board user's manual; Arm
+ * PrimeCell PL011 and PL022 TRM.
+ */
+#include "../board.h"
+#include "../cpu.h"
+#include "../systick.h"
+
+#define CLOCK_HZ 12500000u
+
+#define SYSCTL_RIS REG32(0x400FE050)
+#define SYSCTL_RCC REG32(0x400FE060)
+#define RIS_PLL_LOCKED (1u << 6)
+#define RCC_MAIN_OSCILLATOR_OFF (1u << 0)
+#define RCC_SOURCE_MASK (3u << 4)
+#define RCC_CRYSTAL_MASK (15u << 6)
+#define RCC_CRYSTAL_8_MHZ (14u << 6)
+#define RCC_BYPASS (1u << 11)
+#define RCC_PLL_OFF (1u << 13)
+#define RCC_DIVIDE (1u << 22)
+#define RCC_DIVISOR_MASK (15u << 23)
+#define RCC_DIVISOR_16 (15u << 23)
+#define SYSCTL_RCGC1 REG32(0x400FE104)
+#define RCGC1_UART0_SSI0 (1u << 0 | 1u << 4)
+#define SYSCTL_RCGC2 REG32(0x400FE108)
+#define RCGC2_GPIO_A_C_D (1u << 0 | 1u << 2 | 1u << 3)
+
+#define GPIO_A 0x40004000u
+#define GPIO_C 0x40006000u
+#define GPIO_D 0x40007000u
+#define GPIO_DATA(port, pins) REG32((port) + ((pins) << 2))
+#define GPIO_DIR(port) REG32((port) + 0x400)
+#define GPIO_AFSEL(port) REG32((port) + 0x420)
+#define GPIO_DEN(port) REG32((port) + 0x51C)
+
+#define UART0_DATA REG32(0x4000C000)
+#define UART0_FLAGS REG32(0x4000C018)
+#define FLAGS_BUSY (1u << 3)
+#define FLAGS_RECEIVE_EMPTY (1u << 4)
+#define FLAGS_SEND_FULL (1u << 5)
+#define UART0_DIVISOR REG32(0x4000C024)
+#define UART0_DIVISOR_64TH REG32(0x4000C028)
+#define UART0_LINE REG32(0x4000C02C)
+#define LINE_8_BITS_FIFO (3u << 5 | 1u << 4)
+#define UART0_CONTROL REG32(0x4000C030)
+#define CONTROL_ENABLE_SEND_RECEIVE (1u << 0 | 1u << 8 | 1u << 9)
+#define UART0_LEVELS REG32(0x4000C034)
+#define UART0_MASK REG32(0x4000C038)
+#define UART0_CLEAR REG32(0x4000C044)
+#define INTERRUPT_RECEIVE_AND_TIMEOUT (1u << 4 | 1u << 6)
+
+#define SSI0_CONTROL0 REG32(0x40008000)
+#define CONTROL0_8_BITS 7u
+#define SSI0_CONTROL1 REG32(0x40008004)
+#define CONTROL1_ENABLE 2u
+#define SSI0_DATA REG32(0x40008008)
+#define SSI0_STATUS REG32(0x4000800C)
+#define STATUS_RECEIVED 4u
+#define SSI0_PRESCALE REG32(0x40008010)
+#define PRESCALE_391_KHZ 32u
+#define PRESCALE_6250_KHZ 2u
+
+#define CARD_SELECT 1u         /* of port D */
+#define DISPLAY_DESELECT 0x80u /* of port C: D/C of the display, which shares the SPI port */
+#define UART_PINS 3u           /* of port A */
+#define SSI_PINS (1u << 2 | 1u << 4 | 1u << 5)
+
+enum { UART0_INTERRUPT = 5 };
+
+BOARD_VECTORS = {[UART0_INTERRUPT] = jw_uart_interrupt};
+
+/* 8 MHz crystal, PLL at 200 MHz, divided by 16. */
+void board_init(void) {
+    uint32_t clock = (SYSCTL_RCC | RCC_BYPASS) & ~RCC_DIVIDE;
+    SYSCTL_RCC = clock;
+    clock &= ~(RCC_MAIN_OSCILLATOR_OFF | RCC_SOURCE_MASK | RCC_CRYSTAL_MASK | RCC_PLL_OFF);
+    clock |= RCC_CRYSTAL_8_MHZ;
+    SYSCTL_RCC = clock;
+    clock = (clock & ~RCC_DIVISOR_MASK) | RCC_DIVISOR_16 | RCC_DIVIDE;
+    SYSCTL_RCC = clock;
+    while (!(SYSCTL_RIS & RIS_PLL_LOCKED)) {
+    }
+    SYSCTL_RCC = clock & ~RCC_BYPASS;
+    SYSCTL_RCGC1 |= RCGC1_UART0_SSI0;
+    SYSCTL_RCGC2 |= RCGC2_GPIO_A_C_D;
+    (void)SYSCTL_RCGC2; /* three cycles pass before the ports may be touched */
+    GPIO_AFSEL(GPIO_A) |= UART_PINS;
+    GPIO_DEN(GPIO_A) |= UART_PINS;
+}
+
+uint32_t board_clock_hz(void) {
+    return CLOCK_HZ;
+}
+
+/* --- UART0: a PL011 --------------------------------------------------------------------------- */
+
+const uint8_t board_uart_interrupt_number = UART0_INTERRUPT;
+
+void board_uart_init(uint32_t baud) {
+    const uint32_t divisor = (4 * CLOCK_HZ + baud / 2) / baud; /* in 64ths of 16 cycles */
+    UART0_CONTROL = 0;
+    UART0_DIVISOR = divisor / 64;
+    UART0_DIVISOR_64TH = divisor % 64;
+    UART0_LINE = LINE_8_BITS_FIFO;
+    UART0_LEVELS = 0; /* from two bytes of sixteen on, or when no more come */
+    UART0_MASK = INTERRUPT_RECEIVE_AND_TIMEOUT;
+    UART0_CONTROL = CONTROL_ENABLE_SEND_RECEIVE;
+}
+
+bool board_uart_receive(uint8_t *byte) {
+    if (UART0_FLAGS & FLAGS_RECEIVE_EMPTY) {
+        UART0_CLEAR = INTERRUPT_RECEIVE_AND_TIMEOUT;
+        /* A byte that came in between would have no interrupt any more. */
+        if (UART0_FLAGS & FLAGS_RECEIVE_EMPTY) {
+            return false;
+        }
+    }
+    *byte = (uint8_t)UART0_DATA;
+    return true;
+}
+
+void board_uart_send(uint8_t byte) {
+    while (UART0_FLAGS & FLAGS_SEND_FULL) {
+    }
+    UART0_DATA = byte;
+}
+
+void board_uart_flush(void) {
+    while (UART0_FLAGS & FLAGS_BUSY) {
+    }
+}
+
+/* --- counter ---------------------------------------------------------------------------------- */
+
+const char board_counter_name[] = "systick";
+
+void board_counter_init(void) {
+    systick_init(CLOCK_HZ);
+}
+
+uint32_t board_counter_hz(void) {
+    return CLOCK_HZ;
+}
+
+uint64_t board_counter(void) {
+    return systick_counter();
+}
+
+void board_counter_sleep(uint64_t until) {
+    systick_sleep(until);
+}
+
+/* --- SSI0: a PL022 ---------------------------------------------------------------------------- */
+
+void board_spi_init(void) {
+    GPIO_DIR(GPIO_C) |= DISPLAY_DESELECT;
+    GPIO_DEN(GPIO_C) |= DISPLAY_DESELECT;
+    GPIO_DATA(GPIO_C, DISPLAY_DESELECT) = DISPLAY_DESELECT;
+    GPIO_DIR(GPIO_D) |= CARD_SELECT;
+    GPIO_DEN(GPIO_D) |= CARD_SELECT;
+    board_spi_select(false);
+    GPIO_AFSEL(GPIO_A) |= SSI_PINS;
+    GPIO_DEN(GPIO_A) |= SSI_PINS;
+    SSI0_CONTROL1 = 0;
+    SSI0_CONTROL0 = CONTROL0_8_BITS;
+    SSI0_PRESCALE = PRESCALE_391_KHZ;
+    SSI0_CONTROL1 = CONTROL1_ENABLE;
+}
+
+uint8_t board_spi_exchange(uint8_t byte) {
+    SSI0_DATA = byte;
+    while (!(SSI0_STATUS & STATUS_RECEIVED)) {
+    }
+    return (uint8_t)SSI0_DATA;
+}
+
+void board_spi_select(bool selected) {
+    GPIO_DATA(GPIO_D, CARD_SELECT) = selected ? 0 : CARD_SELECT;
+}
+
+void board_spi_fast(bool fast) {
+    SSI0_CONTROL1 = 0;
+    SSI0_PRESCALE = fast ? PRESCALE_6250_KHZ : PRESCALE_391_KHZ;
+    SSI0_CONTROL1 = CONTROL1_ENABLE;
+}

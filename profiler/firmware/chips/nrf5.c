@@ -1,0 +1,160 @@
+/* Sources: nRF51 Series Reference Manual 3.0; nRF52840 Product Specification 1.7 (UART, TIMER,
+ * CLOCK and GPIO have the same registers there).
+ *
+ * The counter is TIMER0 with 32 bits at 16 MHz: SysTick is missing from the nRF51, and stops on the
+ * nRF52 while the core sleeps.
+ */
+#include "nrf5.h"
+
+#include "../cpu.h"
+#include "../writer.h"
+
+#define CLOCK_HFCLKSTART REG32(0x40000000)
+#define CLOCK_HFCLKSTARTED REG32(0x40000100)
+
+#define UART_STARTRX REG32(0x40002000)
+#define UART_STARTTX REG32(0x40002008)
+#define UART_RXDRDY REG32(0x40002108)
+#define UART_TXDRDY REG32(0x4000211C)
+#define UART_INTENSET REG32(0x40002304)
+#define UART_INTEN_RXDRDY 4u
+#define UART_ENABLE REG32(0x40002500)
+#define UART_ENABLED 4u
+#define UART_PSELTXD REG32(0x4000250C)
+#define UART_PSELRXD REG32(0x40002514)
+#define UART_RXD REG32(0x40002518)
+#define UART_TXD REG32(0x4000251C)
+#define UART_BAUDRATE REG32(0x40002524)
+
+#define TIMER_START REG32(0x40008000)
+#define TIMER_CAPTURE0 REG32(0x40008040)
+#define TIMER_COMPARE(n) REG32(0x40008140 + 4 * (n))
+#define TIMER_INTENSET REG32(0x40008304)
+#define TIMER_MODE REG32(0x40008504)
+#define TIMER_BITMODE REG32(0x40008508)
+#define TIMER_32_BITS 3u
+#define TIMER_PRESCALER REG32(0x40008510)
+#define TIMER_CC(n) REG32(0x40008540 + 4 * (n))
+
+#define FICR_DEVICEID(n) REG32(0x10000060 + 4 * (n))
+
+#define GPIO_OUTSET(port) REG32(0x50000508 + 0x300 * (port))
+#define GPIO_OUTCLR(port) REG32(0x5000050C + 0x300 * (port))
+#define GPIO_DIRSET(port) REG32(0x50000518 + 0x300 * (port))
+
+void nrf5_start_crystal(void) {
+    CLOCK_HFCLKSTARTED = 0;
+    CLOCK_HFCLKSTART = 1;
+    while (!CLOCK_HFCLKSTARTED) {
+    }
+}
+
+/* --- GPIO ------------------------------------------------------------------------------------- */
+
+void nrf5_output(unsigned pin) {
+    GPIO_DIRSET(pin / 32) = 1u << pin % 32;
+}
+
+void nrf5_set(unsigned pin, bool high) {
+    if (high) {
+        GPIO_OUTSET(pin / 32) = 1u << pin % 32;
+    } else {
+        GPIO_OUTCLR(pin / 32) = 1u << pin % 32;
+    }
+}
+
+/* --- UART ------------------------------------------------------------------------------------- */
+
+void nrf5_uart_init(unsigned send_pin, unsigned receive_pin, uint32_t baud) {
+    nrf5_set(send_pin, true);
+    nrf5_output(send_pin);
+    UART_PSELTXD = send_pin;
+    UART_PSELRXD = receive_pin;
+    /* 2^32 for 16 Mbaud, of which the upper 20 bits count. */
+    UART_BAUDRATE = (uint32_t)((((uint64_t)baud << 32) / 16000000u + 0x800) & 0xFFFFF000u);
+    UART_ENABLE = UART_ENABLED;
+    UART_RXDRDY = 0;
+    UART_STARTRX = 1;
+    UART_STARTTX = 1;
+    UART_INTENSET = UART_INTEN_RXDRDY;
+}
+
+/* The event is cleared first: reading brings up the next byte of the FIFO, with an event of its
+ * own. */
+bool nrf5_uart_receive(uint8_t *byte) {
+    if (!UART_RXDRDY) {
+        return false;
+    }
+    UART_RXDRDY = 0;
+    (void)UART_RXDRDY; /* the write has arrived before the interrupt is left */
+    *byte = (uint8_t)UART_RXD;
+    return true;
+}
+
+/* Until it has left: there is no other sign that the transmitter is free. */
+void nrf5_uart_send(uint8_t byte) {
+    UART_TXDRDY = 0;
+    UART_TXD = byte;
+    while (!UART_TXDRDY) {
+    }
+}
+
+/* --- counter ---------------------------------------------------------------------------------- */
+
+/* Compare registers: 0 is for reading, 1 and 2 see every half of the timer's range pass, 3 ends
+ * sleep. */
+static uint64_t counted;
+
+void nrf5_timer_init(void) {
+    TIMER_MODE = 0;
+    TIMER_BITMODE = TIMER_32_BITS;
+    TIMER_PRESCALER = 0;
+    TIMER_CC(1) = 0;
+    TIMER_CC(2) = 0x80000000u;
+    TIMER_CC(3) = 0;
+    TIMER_INTENSET = 7u << 17; /* compare 1 to 3 */
+    TIMER_START = 1;
+    cpu_interrupt_enable(NRF5_TIMER0_INTERRUPT);
+}
+
+/* What passed since it was read last is less than the timer's range: the interrupt sees to it. */
+uint64_t nrf5_timer_counter(void) {
+    const uint32_t masked = cpu_mask();
+    TIMER_CAPTURE0 = 1;
+    counted += TIMER_CC(0) - (uint32_t)counted;
+    const uint64_t now = counted;
+    cpu_restore(masked);
+    return now;
+}
+
+void nrf5_timer_interrupt(void) {
+    for (unsigned n = 1; n <= 3; n++) {
+        TIMER_COMPARE(n) = 0;
+    }
+    (void)TIMER_COMPARE(3);
+    nrf5_timer_counter();
+}
+
+void nrf5_timer_sleep(uint64_t until) {
+    enum { AHEAD = 32 }; /* ticks that setting the comparison may take */
+    TIMER_CC(3) = (uint32_t)until;
+    for (bool waiting = true; waiting;) {
+        const uint32_t masked = cpu_mask();
+        waiting = nrf5_timer_counter() + AHEAD < until;
+        if (waiting) {
+            cpu_sleep();
+        }
+        cpu_restore(masked);
+    }
+    while (nrf5_timer_counter() < until) {
+    }
+}
+
+/* --- identity --------------------------------------------------------------------------------- */
+
+void nrf5_serial(char serial[BOARD_SERIAL_BYTES]) {
+    jw_writer writer;
+    jw_writer_begin(&writer, serial, BOARD_SERIAL_BYTES);
+    jw_write_hex(&writer, FICR_DEVICEID(1));
+    jw_write_hex(&writer, FICR_DEVICEID(0));
+}
