@@ -1,6 +1,6 @@
-"""An SD card as the specification describes it (Physical Layer Simplified Specification, chapter 7),
-written apart from the driver, with the faults of real ones. No card of plastic is here, and QEMU's
-never refuses a block."""
+"""An SD card as the specification describes it (Physical Layer Simplified Specification, chapter
+7), written apart from the driver, with the faults of real ones. No card of plastic is here, and
+QEMU's never refuses a block."""
 
 from __future__ import annotations
 

@@ -1,14 +1,17 @@
-"""The firmware's storage drivers, in front of stand-ins for hardware and on emulated boards."""
+"""The firmware's storage drivers, in front of stand-ins for hardware that is not here."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.flash_stand_ins import Flash, Nrf51, Qspi, Stm32f4
 from tests.sd_card_stand_in import BLOCK, Faults, Kind, SdCard
 from tests.storage_support import Driver, Refused, build_driver
 
@@ -67,9 +70,6 @@ def test_what_was_written_is_read_and_nothing_else_changes(
     assert driver.read(first * BLOCK, len(content)) == content
     begin = SCRATCH + first * BLOCK
     assert card.blocks == before[:begin] + content + before[begin + len(content) :]
-
-
-WORN, BAD = 70, 73
 
 
 @pytest.mark.parametrize("blocks", [1, 8])
@@ -162,3 +162,149 @@ def test_scratch_that_the_card_has_not_is_refused(
 ) -> None:
     with pytest.raises(Refused, match=sentence):
         opened(sdhc()).open(offset, size)
+
+
+# --- flash ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chip:
+    """``begin`` is where the stretch begins in the medium, ``address`` where the chip has that."""
+
+    driver: str
+    flash: type[Flash]
+    card: str
+    capacity: int
+    page: int
+    erase: int
+    begin: int
+    address: int
+
+
+PROGRAM_END = {"nrf51-flash": 0x12345, "stm32f4-flash": 0x08045678, "mx25r6435f": 0x12345}
+CHIPS = [
+    Chip("nrf51-flash", Nrf51, "nrf-flash-0123456789abcdef", 256 << 10, 4, 1024, 0x20000, 0x20000),
+    Chip(
+        *("stm32f4-flash", Stm32f4, "stm32f4-flash-1fff7a101fff7a141fff7a18"),
+        *(MIB, 4, 128 << 10, 512 << 10, 0x08080000),
+    ),
+    Chip("mx25r6435f", Qspi, "mx25r6435f", 8 * MIB, 256, 4096, 0x5000, 0x5000),
+]
+
+
+@pytest.fixture(scope="module", params=CHIPS, ids=lambda chip: chip.driver)
+def chip(request: pytest.FixtureRequest) -> Chip:
+    chosen: Chip = request.param
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def flash_library(chip: Chip, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp(chip.driver)
+    return build_driver(chip.driver, directory, PROGRAM_END[chip.driver])
+
+
+@pytest.fixture
+def flash(chip: Chip) -> Flash:
+    return chip.flash()
+
+
+@pytest.fixture
+def ready(flash_library: Path, chip: Chip, flash: Flash) -> Driver:
+    """With four blocks that may be overwritten."""
+    driver = Driver(flash_library, flash)
+    driver.init()
+    driver.open(chip.begin, 4 * chip.erase)
+    return driver
+
+
+def noise(size_bytes: int) -> bytes:
+    return random.Random(1).randbytes(size_bytes)
+
+
+def test_flash_says_what_it_is(flash_library: Path, chip: Chip, flash: Flash) -> None:
+    facts = Driver(flash_library, flash).init()
+    assert facts.card == chip.card
+    assert facts.capacity_bytes == chip.capacity
+    assert (facts.page_bytes, facts.erase_block_bytes) == (chip.page, chip.erase)
+
+
+def test_flash_is_erased_then_written_and_nothing_else_changes(
+    ready: Driver, chip: Chip, flash: Flash
+) -> None:
+    flash.flash[:] = bytes(byte % 251 for byte in range(len(flash.flash)))
+    before = bytes(flash.flash)
+    content = noise(chip.page * 3)
+    ready.erase(chip.erase, chip.erase * 2)
+    ready.write(chip.erase * 2, content)
+    assert ready.read(chip.erase * 2, len(content)) == content
+    begin = chip.begin + chip.erase
+    written = (b"\xff" * chip.erase) + content + b"\xff" * (chip.erase - len(content))
+    assert flash.flash == before[:begin] + written + before[begin + len(written) :]
+
+
+def test_a_worn_block_is_named(ready: Driver, chip: Chip, flash: Flash) -> None:
+    flash.worn = {chip.address + chip.erase + chip.page}
+    ready.erase(0, 4 * chip.erase)
+    ready.write(0, bytes(2 * chip.page))
+    place = f"{chip.address + chip.erase + chip.page:x}"
+    with pytest.raises(Refused, match=f"block at 0x{place} fails to program: "):
+        ready.write(chip.erase, bytes(2 * chip.page))
+
+
+def test_a_block_that_does_not_erase_is_named(ready: Driver, chip: Chip, flash: Flash) -> None:
+    flash.stuck = {chip.address + chip.erase}
+    with pytest.raises(Refused, match=f"0x{chip.address + chip.erase:x} fails to erase: "):
+        ready.erase(0, 2 * chip.erase)
+
+
+def test_scratch_has_to_be_of_whole_blocks_of_the_flash(ready: Driver, chip: Chip) -> None:
+    for offset, size in ((chip.begin + chip.page, chip.erase), (chip.begin, chip.page), (0, 0)):
+        with pytest.raises(Refused, match=f"must begin at and be a multiple of {chip.erase} bytes"):
+            ready.open(offset, size)
+    with pytest.raises(Refused, match=f"beyond the medium, which has {chip.capacity >> 10} KiB"):
+        ready.open(chip.capacity - chip.erase, 2 * chip.erase)
+
+
+def test_scratch_in_the_program_is_refused(ready: Driver, chip: Chip) -> None:
+    if chip.driver == "mx25r6435f":
+        ready.open(0, chip.erase)  # the program is elsewhere
+        return
+    end = PROGRAM_END[chip.driver] - (chip.address - chip.begin)
+    overlapping, behind = end // chip.erase * chip.erase, -(-end // chip.erase) * chip.erase
+    with pytest.raises(Refused, match=f"the program, which ends at 0x{PROGRAM_END[chip.driver]:x}"):
+        ready.open(overlapping, chip.erase)
+    ready.open(behind, chip.erase)
+
+
+@pytest.mark.parametrize("chip", CHIPS[:1], indirect=True, ids=["nrf51-flash"])
+def test_the_nrf51s_flash_is_left_read_only(ready: Driver, flash: Nrf51) -> None:
+    flash.worn = {0x20000}
+    ready.erase(0, 1024)
+    with pytest.raises(Refused):
+        ready.write(0, bytes(1024))
+    assert flash.config == Nrf51.READ
+
+
+@pytest.mark.parametrize("chip", CHIPS[1:2], indirect=True, ids=["stm32f4-flash"])
+def test_the_stm32s_flash_is_left_locked_and_its_cache_empty(
+    ready: Driver, chip: Chip, flash: Stm32f4
+) -> None:
+    access = flash.access
+    ready.erase(0, chip.erase)
+    assert (flash.is_locked, flash.cache_resets, flash.access) == (True, 1, access)
+    flash.protected = {8}
+    with pytest.raises(Refused, match="0x8080000 fails to program: it is write-protected"):
+        ready.write(0, bytes(64))
+    assert flash.is_locked
+    flash.protected = set()
+    ready.write(0, bytes(64))  # the error of before is cleared
+    with pytest.raises(Refused, match="behind the small sectors, which are the first 131072 bytes"):
+        ready.open(0, chip.erase)
+
+
+@pytest.mark.parametrize("chip", CHIPS[2:], indirect=True, ids=["mx25r6435f"])
+def test_a_flash_of_another_kind_is_refused(flash_library: Path, flash: Qspi) -> None:
+    flash.identity = bytes.fromhex("c22815")
+    with pytest.raises(Refused, match="no MX25R6435F answers on QSPI: its identity reads 0x1528c2"):
+        Driver(flash_library, flash).init()

@@ -33,9 +33,16 @@ const char jw_storage_driver[] = "nrf51-flash";
 static jw_storage_facts flash;
 static uint32_t stretch_address;
 
+static bool is_ready(void) {
+    return jw_register(NVMC_READY) & 1;
+}
+
 static const char *wait_until_ready(uint32_t address, uint64_t limit_ns) {
+    if (is_ready()) {
+        return NULL; /* as a rule: looking at the clock would cost more than the rest */
+    }
     const uint64_t deadline_ns = jw_clock_ns() + limit_ns;
-    while (!(jw_register(NVMC_READY) & 1)) {
+    while (!is_ready()) {
         if (jw_clock_ns() > deadline_ns) {
             return jw_sentence("the flash controller is not ready %u ms after it was told about"
                                " 0x%x",

@@ -53,12 +53,18 @@ const char jw_storage_driver[] = "stm32f4-flash";
 static jw_storage_facts flash;
 static uint32_t stretch_address;
 
+static bool is_busy(void) {
+    return (jw_register(FLASH_SR) & SR_BSY) != 0;
+}
+
 static const char *finish(uint32_t address, uint64_t limit_ns, const char *what) {
-    const uint64_t deadline_ns = jw_clock_ns() + limit_ns;
-    while (jw_register(FLASH_SR) & SR_BSY) {
-        if (jw_clock_ns() > deadline_ns) {
-            return jw_sentence("the flash controller is busy with 0x%x for more than %u ms",
-                               address, (uint32_t)(limit_ns / 1000000));
+    if (is_busy()) {
+        const uint64_t deadline_ns = jw_clock_ns() + limit_ns;
+        while (is_busy()) {
+            if (jw_clock_ns() > deadline_ns) {
+                return jw_sentence("the flash controller is busy with 0x%x for more than %u ms",
+                                   address, (uint32_t)(limit_ns / 1000000));
+            }
         }
     }
     const uint32_t errors = jw_register(FLASH_SR) & SR_ERRORS;
