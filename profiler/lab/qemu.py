@@ -178,12 +178,13 @@ class LinuxBoard(Guest):
         ]
         if self.description.memory is not None:
             words += ["-m", f"{self.description.memory.ram_bytes}B"]
-        shift = self.emulator.icount_shift
+        shift, processor = self.emulator.icount_shift, self.description.processor
         if shift is None:
-            words += ["-smp", "2", "-accel", "tcg,thread=multi"]
-        else:
-            words += ["-smp", "1", "-accel", "tcg,thread=single"]
-            words += ["-icount", f"shift={shift},sleep=on"]
+            words += ["-smp", str(processor.cores if processor else 2)]
+            words += ["-accel", "tcg,thread=multi"]
+        else:  # instructions are counted in one thread
+            words += ["-smp", str(processor.cores if processor else 1)]
+            words += ["-accel", "tcg,thread=single", "-icount", f"shift={shift},sleep=on"]
         if self.emulator.card is not None:
             words += ["-drive", f"if=none,id=card,{_drive(self.emulator.card)}"]
             words += ["-device", "sdhci-pci", "-device", "sd-card,drive=card"]
