@@ -29,8 +29,11 @@ _EXPECTED = struct.Struct("<H")
 
 _FIRST_MOST = 256  # until the board says what it can
 _OVERHEAD_BYTES = 15  # of a frame on the line
+# Nobody else is on the line, who would have to be let through as on a network; with a factor of 2,
+# time would grow without bound where more than half of all frames are lost.
+_PATIENCE = 1.5
 _SLOWEST_RETRY_S = 1.0
-_SLOWEST_QUIET_RETRY_S = 30.0
+_SLOWEST_RETRY_IN_WINDOW_S = 30.0
 
 
 class StrangerError(ProfilerError):
@@ -97,7 +100,7 @@ class Exchange:
                     self.sequence = 1
                     return frame
             self.answers.shrink()
-            wait_s = min(2 * wait_s, _SLOWEST_RETRY_S)
+            wait_s = min(_PATIENCE * wait_s, _SLOWEST_RETRY_S)
         heard = self.wire.decoder.noise_bytes > noise_bytes
         raise BoardUnreachable(
             f"{self.board}: the firmware did not answer within {deadline.seconds:g} s"
@@ -187,14 +190,14 @@ class _Transaction:
         return sum(sent.on_line_bytes for sent in self._sent)
 
     def _rearm(self) -> None:
-        """Until this the next answer should have come."""
+        """The next answer should come soon; with every try in vain it is given more time."""
         exchange = self._exchange
         on_line_bytes = self._under_way_bytes() + exchange.answers.bytes
-        self._wait(exchange.round_trip.limit_s(on_line_bytes), _SLOWEST_RETRY_S)
+        first_s = exchange.round_trip.limit_s(on_line_bytes)
+        slowest_s = _SLOWEST_RETRY_IN_WINDOW_S if exchange.in_window else _SLOWEST_RETRY_S
+        self._wait(min(first_s * _PATIENCE ** min(self._tries, 64), max(first_s, slowest_s)))
 
-    def _wait(self, first_s: float, slowest_s: float) -> None:
-        """Twice as long with every try in vain."""
-        wait_s = min(first_s * 2.0 ** min(self._tries, 10), max(first_s, slowest_s))
+    def _wait(self, wait_s: float) -> None:
         self._until = time.monotonic() + min(wait_s, self._deadline.remaining_s)
 
     # --- what the board says ---------------------------------------------------------------------
@@ -247,7 +250,7 @@ class _Transaction:
             self._probe = None
             self._tries = 0
             self._deadline = Deadline(self._silence.limit_s)
-            self._wait(self._silence.quiet_s, _SLOWEST_QUIET_RETRY_S)
+            self._wait(self._silence.quiet_s)
 
     def _settle(self, count: int) -> None:
         for _ in range(count):
@@ -284,8 +287,6 @@ class _Transaction:
 
     def _ask_again(self) -> None:
         self._tries += 1
-        for sent in self._sent:
-            sent.once = False
         if self._only_answer_missing:
             self._exchange.answers.shrink()
             self._repeat()
@@ -294,10 +295,9 @@ class _Transaction:
             self._rearm()
 
     def _repeat(self) -> None:
+        """In a window, nobody hears it; behind one, the answer was lost."""
         self._sent[0].once = False
         self._send(0, self._sent[0].piece.repeat)
-        if self._exchange.in_window:
-            self._wait(self._silence.quiet_s, _SLOWEST_QUIET_RETRY_S)
 
     def _lost(self) -> str:
         board, limit_s = self._exchange.board, self._deadline.seconds

@@ -12,7 +12,7 @@ _BITS_PER_BYTE = 10  # with start and stop bit
 # Of the time-out that RFC 6298 sets for TCP: gains, and how many deviations count.
 _GAIN, _DEVIATION_GAIN, _DEVIATIONS = 1 / 8, 1 / 4, 4
 _UNMEASURED_S = 0.25
-_SHORTEST_S = 0.02  # this computer's scheduling, and the buffer of a USB adapter
+_SHORTEST_S = 0.005  # within this computer's scheduling
 
 
 @dataclass
