@@ -3,6 +3,7 @@ passed on. The tools are stand-ins on PATH: no probe and no board is here."""
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -14,6 +15,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +27,16 @@ from hypothesis import strategies as st
 import cli
 from commands import exit_codes
 from devices.description import DeviceDescription, load_description
-from devices.document import DocumentError
+from devices.document import DocumentError, dump_yaml
 from devices.firmware import Firmware
+from profiler import flashing
 from profiler.errors import BoardUnreachable, BuildFailed
 from profiler.firmware_image import FirmwareImage, build_firmware
 from profiler.flashing import BossacFlashing, CopyFlashing, ToolFlashing, flashing_of
+from profiler.lab import kept_boards, take_down
 from profiler.uf2 import uf2_file
 from tests import processes
+from tests.serial_support import Cable, StandInBoard
 
 ROOT = Path(cli.__file__).parent
 
@@ -41,8 +46,16 @@ def emulated() -> DeviceDescription:
     return load_description("emulated-m4f")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For the firmware, which is built once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="module")
-def image(emulated: DeviceDescription) -> FirmwareImage:
+def image(_cache: None, emulated: DeviceDescription) -> FirmwareImage:
     return build_firmware(emulated)
 
 
@@ -119,8 +132,8 @@ def test_a_tool_gets_the_words_that_it_understands(
 ) -> None:
     options, expected = words(image)[kind]
     said = tool(kind)
-    flashing = flashing_of(described(kind=kind, **options), image)
-    flashing.carry_out(ignore)
+    way = flashing_of(described(kind=kind, **options), image)
+    way.carry_out(ignore)
     assert said.read_text().splitlines() == expected
 
 
@@ -151,18 +164,18 @@ def test_what_a_tool_complains_of_is_passed_on(
 ) -> None:
     (tmp_path / "output").write_text(output)
     tool("openocd", f"cat '{tmp_path / 'output'}' >&2; exit 3")
-    flashing = flashing_of(described(kind="openocd", config=["x.cfg"]), image)
+    way = flashing_of(described(kind="openocd", config=["x.cfg"]), image)
     with pytest.raises(BoardUnreachable, match=sentence):
-        flashing.carry_out(ignore)
+        way.carry_out(ignore)
 
 
 def test_a_tool_that_is_missing_is_named_with_its_package(
     described: Described, image: FirmwareImage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    flashing = flashing_of(described(kind="openocd", config=["x.cfg"]), image)
+    way = flashing_of(described(kind="openocd", config=["x.cfg"]), image)
     with pytest.raises(BuildFailed, match=r"cannot run openocd .*sudo apt install openocd"):
-        flashing.carry_out(ignore)
+        way.carry_out(ignore)
 
 
 def test_a_tool_that_hangs_is_ended_with_its_children(
@@ -171,9 +184,9 @@ def test_a_tool_that_hangs_is_ended_with_its_children(
     mark = processes.new_mark()
     monkeypatch.setenv(processes.VARIABLE, mark)
     tool("hangs", "trap '' TERM\nsleep 600 &\nwait; sleep 600")
-    flashing = ToolFlashing("board", ("hangs",), "nowhere", limit_s=0.3)
+    way = ToolFlashing("board", ("hangs",), "nowhere", limit_s=0.3)
     with pytest.raises(BoardUnreachable, match=r"hangs did not finish within 0.3 s"):
-        flashing.carry_out(ignore)
+        way.carry_out(ignore)
     processes.wait_until(lambda: not processes.marked(mark))
 
 
@@ -256,8 +269,8 @@ def test_bossac_writes_after_the_touch_behind_the_boot_loader(
 ) -> None:
     port = touch_port(True)
     said = tool("bossac")
-    flashing = flashing_of(described(kind="bossac", port=str(port.name), offset=0x2000), image)
-    flashing.carry_out(ignore)
+    way = flashing_of(described(kind="bossac", port=str(port.name), offset=0x2000), image)
+    way.carry_out(ignore)
     assert port.touched.is_set()
     assert said.read_text().splitlines() == [
         *(f"--port={port.name}", "--offset=0x2000"),
@@ -271,16 +284,16 @@ def test_a_boot_loader_that_does_not_come_is_missed(
 ) -> None:
     port = touch_port(False)
     said = tool("bossac")
-    flashing = BossacFlashing("board", str(port.name), 0x2000, image.bin, port_limit_s=1.0)
+    way = BossacFlashing("board", str(port.name), 0x2000, image.bin, port_limit_s=1.0)
     with pytest.raises(BoardUnreachable, match="no port appeared within 1 s"):
-        flashing.carry_out(ignore)
+        way.carry_out(ignore)
     assert not said.exists()
 
 
 def test_a_port_that_is_not_there_is_named(image: FirmwareImage, tmp_path: Path) -> None:
-    flashing = BossacFlashing("board", str(tmp_path / "nothing"), 0x2000, image.bin)
+    way = BossacFlashing("board", str(tmp_path / "nothing"), 0x2000, image.bin)
     with pytest.raises(BoardUnreachable, match=r"cannot open .*nothing"):
-        flashing.carry_out(ignore)
+        way.carry_out(ignore)
 
 
 @pytest.mark.parametrize("kind", ["bin", "hex", "uf2"])
@@ -310,25 +323,25 @@ def test_a_disk_is_waited_for(tmp_path: Path) -> None:
         told.append(what)
         (tmp_path / "INFO.TXT").touch()
 
-    flashing = CopyFlashing("board", tmp_path, "firmware.bin", b"program")
-    flashing.carry_out(appear)
+    way = CopyFlashing("board", tmp_path, "firmware.bin", b"program")
+    way.carry_out(appear)
     assert told[0].startswith("waiting for the disk")
     assert (tmp_path / "firmware.bin").read_bytes() == b"program"
 
 
 def test_a_disk_that_does_not_appear_is_given_up(tmp_path: Path) -> None:
-    flashing = CopyFlashing("board", tmp_path, "firmware.bin", b"program", limit_s=0.2)
+    way = CopyFlashing("board", tmp_path, "firmware.bin", b"program", limit_s=0.2)
     with pytest.raises(BoardUnreachable, match=r"no disk appeared at .* within 0.2 s"):
-        flashing.carry_out(ignore)
+        way.carry_out(ignore)
     assert not list(tmp_path.iterdir())
     with pytest.raises(BoardUnreachable, match="no disk appeared"):
-        replace(flashing, directory=tmp_path / "nothing").carry_out(ignore)
+        replace(way, directory=tmp_path / "nothing").carry_out(ignore)
 
 
 def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    flashing = CopyFlashing("board", Path("/dev"), "full", b"program" * 1000)
+    way = CopyFlashing("board", Path("/dev"), "full", b"program" * 1000)
     with pytest.raises(BoardUnreachable, match="cannot write full to /dev: No space left"):
-        flashing.carry_out(ignore)
+        way.carry_out(ignore)
 
 
 @given(
@@ -368,3 +381,85 @@ def test_a_board_whose_description_names_no_way_is_refused(
 def test_a_linux_board_is_not_flashed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["flash", "--device", "pi4"]) == exit_codes.USAGE
     assert "pi4 has no firmware to be flashed: it is reached by ssh" in capsys.readouterr().err
+
+
+@pytest.fixture
+def reached(
+    described: Described, image: FirmwareImage, tmp_path: Path
+) -> Iterator[Callable[..., Path]]:
+    """The description of a board that is flashed with OpenOCD and answers on a serial port; the
+    board is a stand-in, whose hello says what is given."""
+    with ExitStack() as stack:
+
+        def reach(**hello: str) -> Path:
+            said = {
+                "firmware": image.identity.firmware_sha256,
+                "kernels": image.identity.kernels_sha256,
+                "storage": "none",
+            }
+            board = StandInBoard(hello=said | hello)
+            stack.callback(board.close)
+            cable = Cable(board.far_end, tmp_path)
+            stack.callback(cable.close)
+            description = described(kind="openocd", config=["x.cfg"])
+            transport = description.transport.model_copy(update={"port": cable.port})
+            path = tmp_path / "board.yaml"
+            dumped = dump_yaml(description.model_copy(update={"transport": transport}))
+            path.write_text(dumped)
+            return path
+
+        yield reach
+
+
+def test_what_is_flashed_is_asked_for_its_name(
+    reached: Callable[..., Path],
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = tool("openocd")
+    assert cli.main(["flash", "--device", str(reached()), "--json"]) == exit_codes.DONE
+    assert f"program {{{image.elf}}} verify reset exit" in said.read_text()
+    document = json.loads(capsys.readouterr().out)
+    assert document["firmware_sha256"] == image.firmware_sha256
+    assert document["program_bytes"] == image.bin.stat().st_size
+    assert document["board"]["serial"] == "0123abcd"
+
+
+def test_another_program_that_answers_is_an_error(
+    reached: Callable[..., Path],
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flashing, "_START_LIMIT_S", 0.0)
+    tool("openocd")
+    code = cli.main(["flash", "--device", str(reached(firmware="0" * 64))])
+    assert code == exit_codes.MEASUREMENT_INVALID
+    assert "the program was written, but another one answers: " in capsys.readouterr().err
+
+
+def test_a_dry_run_touches_nothing(
+    reached: Callable[..., Path],
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = tool("openocd")
+    assert cli.main(["flash", "--device", str(reached()), "--dry-run"]) == exit_codes.DONE
+    expected = f"openocd -f x.cfg -c 'program {{{image.elf}}} verify reset exit'"
+    assert capsys.readouterr().out.strip() == expected
+    assert not said.exists()
+
+
+def test_an_emulated_board_is_started_with_it_and_kept_running(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    try:
+        assert cli.main(["flash", "--device", "emulated-m4f"]) == exit_codes.DONE
+        assert [board.state for board in kept_boards()] == ["up"]
+    finally:
+        take_down(["emulated-m4f"])
+    output = capsys.readouterr()
+    assert "emulated-m4f runs firmware " in output.out
+    assert "lab up --device emulated-m4f" in output.err
