@@ -1,0 +1,155 @@
+"""What a Joulescope's driver publishes while it samples, and the capture that it adds up to.
+
+Every message of a stream carries ``sample_id``, which counts ``sample_rate`` a second and is common
+to all streams of a device, ``decimate_factor`` (ids between two of its samples) and ``data``:
+float32, NaN where the device missed a sample, or for a logic input 8 levels a byte, the lowest bit
+first (joulescope_driver, ``include/jsdrv.h``). A gap between messages is seen in the ids.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler.meters.capture import Capture, Flaw
+
+# Taps to the centre of the driver's filters that halve and fifth a rate (src/downsample.c).
+_CENTRE_TAPS = {2: 19, 5: 44}
+# Between the last sample of a message and its arrival here: USB and two threads.
+_LATENCY_S = 5e-3
+# Between the device's clock and this computer's: crystals.
+_DRIFT = 50e-6
+
+
+def filter_lag_s(from_hz: float, to_hz: float) -> float:
+    """By how much samples come behind what they measure once the driver has brought them to a
+    lower rate: by 2 as often as that goes, then by 5."""
+    lag_s, factor = 0.0, round(from_hz / to_hz)
+    while factor > 1:
+        by = 2 if factor % 2 == 0 else 5
+        lag_s += _CENTRE_TAPS[by] / from_hz
+        from_hz, factor = from_hz / by, factor // by
+    return lag_s
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Of a stream, one message. ``end_id`` is that of the sample behind its last."""
+
+    start_id: int
+    end_id: int
+    values: NDArray[Any]
+
+
+class Stream:
+    """Collects one stream of a device; ``keep`` is told the data and says what is kept of it.
+    Messages come in a thread of the driver."""
+
+    def __init__(self, keep: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+        self.parts: list[_Part] = []
+        self.ids_per_s = 0
+        self.ids_per_sample = 0
+        self.zero_s = math.inf
+        """When id 0 was, on this computer's clock: no message comes before its last sample."""
+        self.is_broken = False
+        self._keep: Final = keep
+        self._changed = threading.Condition()
+
+    def on_message(self, _topic: str, message: Mapping[str, Any]) -> None:
+        arrived_s = time.monotonic()
+        data = message["data"]
+        count = len(data) * (8 if data.dtype == np.uint8 else 1)
+        start_id, step = int(message["sample_id"]), int(message["decimate_factor"])
+        part = _Part(start_id, start_id + count * step, self._keep(data))
+        with self._changed:
+            self.ids_per_s, self.ids_per_sample = int(message["sample_rate"]), step
+            self.zero_s = min(self.zero_s, arrived_s - part.end_id / self.ids_per_s)
+            self.is_broken |= bool(self.parts) and start_id < self.parts[-1].end_id
+            self.parts.append(part)
+            self._changed.notify_all()
+
+    def clear(self) -> None:
+        with self._changed:
+            self.parts, self.zero_s, self.is_broken = [], math.inf, False
+
+    def wait_for(self, sample_id: int, timeout_s: float) -> bool:
+        """For a message that reaches to this id."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: bool(self.parts) and self.parts[-1].end_id >= sample_id, timeout_s
+            )
+
+    def id_at(self, time_s: float) -> int:
+        """The id at an instant of this computer's clock, less what a message takes to get here."""
+        return math.ceil((time_s - self.zero_s) * self.ids_per_s)
+
+
+def all_values(data: NDArray[Any]) -> NDArray[Any]:
+    """Keeps everything."""
+    return data
+
+
+def limited_to(limit: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Keeps which samples are at or beyond a limit, by their places in the message."""
+    return lambda data: np.flatnonzero(np.abs(data) >= limit)
+
+
+def level_changes(data: NDArray[Any]) -> NDArray[Any]:
+    """Keeps the places at which a logic input's level is another than before, the first among
+    them if it is high there."""
+    levels = np.unpackbits(data, bitorder="little")
+    return np.flatnonzero(np.diff(levels, prepend=np.uint8(0)))
+
+
+def to_capture(
+    power: Stream, limits: list[Stream], inputs: Mapping[int, Stream], lag_s: float
+) -> Capture:
+    """``power`` keeps :func:`all_values`, ``limits`` keep what :func:`limited_to` says, ``inputs``,
+    by number, :func:`level_changes`. ``lag_s``: of power behind the inputs."""
+    step, ids_per_s = power.ids_per_sample, power.ids_per_s
+    first_id = power.parts[0].start_id
+    count = (power.parts[-1].end_id - first_id) // step
+    power_w = np.full(count, np.nan, dtype=np.float32)
+    for part in power.parts:
+        at = (part.start_id - first_id) // step
+        power_w[at : at + len(part.values)] = part.values
+    flaws = np.where(np.isnan(power_w), np.uint8(Flaw.LOST), np.uint8(0))
+    for limit in limits:
+        for part in limit.parts:
+            beyond = (part.start_id - first_id) // step + part.values
+            flaws[beyond[(beyond >= 0) & (beyond < count)]] |= np.uint8(Flaw.SATURATED)
+    ids = first_id + step * np.arange(count, dtype=np.int64) - round(lag_s * ids_per_s)
+    bits = np.zeros(count, dtype=np.uint8)
+    for number, stream in inputs.items():
+        levels, are_known = _levels(stream, ids)
+        bits |= levels.astype(np.uint8) << np.uint8(number)
+        flaws[~are_known] |= np.uint8(Flaw.LOST)
+    return Capture(
+        start_s=power.zero_s + first_id / ids_per_s - lag_s,
+        period_s=step / ids_per_s,
+        power_w=power_w,
+        flaws=flaws,
+        inputs=bits if inputs else None,
+        time_error_s=_LATENCY_S + _DRIFT * count * step / ids_per_s,
+    )
+
+
+def _levels(stream: Stream, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Of a logic input at these ids, and whether a message holds them."""
+    starts = np.array([part.start_id for part in stream.parts], dtype=np.int64)
+    ends = np.array([part.end_id for part in stream.parts], dtype=np.int64)
+    # Every message begins low, before its changes.
+    changed = np.concatenate(
+        [part.start_id + stream.ids_per_sample * part.values for part in stream.parts]
+    )
+    behind = np.searchsorted(changed, ids, side="right")
+    message = np.searchsorted(starts, ids, side="right") - 1
+    before = np.searchsorted(changed, starts, side="left")[message]
+    return (behind - before) % 2 == 1, (message >= 0) & (ids < ends[message])
