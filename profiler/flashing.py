@@ -234,7 +234,8 @@ class BossacFlashing:
                 port.dtr = False
         except serial.SerialException as error:
             raise BoardUnreachable(
-                f"{self.board}: cannot open {self.port} ({error}); is the board plugged in, and"
+                f"{self.board}: cannot open {self.port} ({error}); is the board plugged in, with a"
+                " program that has a USB port (else press reset twice, for the boot loader's), and"
                 " may you use the port (group dialout)?"
             ) from error
 

@@ -5,7 +5,8 @@
  * The medium is the whole flash, from address 0 on. The processor stands still while flash is
  * written or erased.
  *
- * Ran in QEMU's micro:bit (nRF51), whose flash wants no time and does not wear; never on a chip.
+ * Ran in QEMU's micro:bit (nRF51), whose flash wants no time and does not wear, and against a
+ * stand-in for the controller that wears; never on a chip.
  */
 #include <string.h>
 
