@@ -29,7 +29,7 @@ from profiler.meters.joulescope_streams import (
     level_changes,
     to_capture,
 )
-from tests.joulescope_support import IDS_PER_S, MESSAGE_SAMPLES, DriverStandIn, constant
+from profiler.meters.stand_ins.joulescope import IDS_PER_S, MESSAGE_SAMPLES, DriverStandIn, constant
 
 GPIO = {"kind": "gpio", "input": 0}
 STEADY = {"kind": "steady"}

@@ -20,8 +20,8 @@ from profiler.errors import BoardUnreachable, MeasurementInvalid
 from profiler.meters import nvml
 from profiler.meters.base import Block, BoardSamples, PowerTrace, Void
 from profiler.meters.nvml import AVERAGE_S, AveragedPower, NvmlGpu, open_nvml
+from profiler.meters.stand_ins.nvml import UUID, GpuStandIn
 from profiler.meters.trace import EnergyCounter, SampledPower
-from tests.nvml_support import UUID, GpuStandIn
 
 LOCAL = LocalTransport(kind="local")
 NO_SAMPLES = BoardSamples(np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
@@ -30,7 +30,8 @@ NO_SAMPLES = BoardSamples(np.zeros(0, np.int64), np.zeros((0, 0), np.int64))
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuStandIn]:
     stand_in = GpuStandIn()
-    stand_in.install(monkeypatch)
+    for name, function in stand_in.functions().items():
+        monkeypatch.setattr(pynvml, name, function)
     yield stand_in
     assert stand_in.initialised == 0
     assert not [thread for thread in threading.enumerate() if thread.name == "meter poller"]

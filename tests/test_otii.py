@@ -18,7 +18,7 @@ from profiler.errors import BoardUnreachable, MeasurementInvalid, ProfilerError
 from profiler.meters import otii, otii_server
 from profiler.meters.capture import Flaw
 from profiler.meters.otii import OtiiInstrument, open_otii
-from tests.otii_support import DEVICE_ID, OtiiStandIn, served
+from profiler.meters.stand_ins.otii import DEVICE_ID, OtiiStandIn, served
 
 GPIO = {"kind": "gpio", "input": 0}
 STEADY = {"kind": "steady"}

@@ -20,7 +20,7 @@ from profiler.meters import scpi
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.polled import Poller, Reading
 from profiler.meters.scpi import ScpiInstrument, open_scpi
-from tests.scpi_support import IDENTITY, ScpiStandIn, over_serial, over_tcp
+from profiler.meters.stand_ins.scpi import IDENTITY, ScpiStandIn, over_serial, over_tcp
 
 MEASURED = {"MEAS:VOLT?": "+5.00000E+00", "MEAS:CURR?": "+2.50000E-01"}
 

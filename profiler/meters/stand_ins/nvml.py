@@ -3,11 +3,13 @@ real package."""
 
 from __future__ import annotations
 
+import importlib
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final
 
-import pynvml
-import pytest
+pynvml: Final[Any] = importlib.import_module("pynvml")
 
 UUID = "GPU-5f0e7e0c-0000-0000-0000-000000000000"
 
@@ -21,7 +23,7 @@ class GpuStandIn:
     power_w: float = 200.0
     step_s: float = 0.02
     offers: tuple[str, ...] = ("energy", "instant", "power")
-    architecture: int = pynvml.NVML_DEVICE_ARCH_HOPPER
+    architecture: int = 9  # Hopper
     fails: int | None = None
     initialised: int = 0
 
@@ -34,7 +36,7 @@ class GpuStandIn:
         self._check("power")
         return round(self.power_w * 1e3)
 
-    def fields(self, _handle: object, wanted: list[int]) -> list[pynvml.c_nvmlFieldValue_t]:
+    def fields(self, _handle: object, wanted: list[int]) -> list[Any]:
         assert wanted == [pynvml.NVML_FI_DEV_POWER_INSTANT]
         value = pynvml.c_nvmlFieldValue_t()
         value.nvmlReturn = (
@@ -54,8 +56,9 @@ class GpuStandIn:
     def shut_down(self) -> None:
         self.initialised -= 1
 
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        functions = {
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """By the names that they have in the package."""
+        return {
             "nvmlInit": self.start,
             "nvmlShutdown": self.shut_down,
             "nvmlSystemGetDriverVersion": lambda: "999.9",
@@ -69,8 +72,6 @@ class GpuStandIn:
             "nvmlDeviceGetPowerUsage": self.power_mw,
             "nvmlDeviceGetFieldValues": self.fields,
         }
-        for name, function in functions.items():
-            monkeypatch.setattr(pynvml, name, function)
 
     def _check(self, what: str) -> None:
         if self.fails is not None:
