@@ -43,7 +43,7 @@ enum { PIN_SCK = 19, PIN_CSN = 17, PIN_IO0 = 20, PIN_IO1 = 21, PIN_IO2 = 22, PIN
 
 #define READOC_READ4IO (UINT32_C(4) << 0)
 #define WRITEOC_PP4IO (UINT32_C(3) << 3)
-#define SCKDELAY_62_NS 1u             /* between two selections */
+#define SCKDELAY_62_NS 1u                 /* between two selections */
 #define SCKFREQ_8_MHZ (UINT32_C(3) << 28) /* 32 MHz / (3 + 1) */
 #define INSTRUCTION_LENGTH(bytes) ((uint32_t)(bytes) << 8)
 #define INSTRUCTION_IO2_IO3_HIGH (UINT32_C(3) << 12) /* no hold, no write protection */
@@ -56,10 +56,10 @@ enum { SR_WIP = 0x01, SR_QE = 0x40, SCUR_P_FAIL = 0x20, SCUR_E_FAIL = 0x40 };
 enum { PAGE_BYTES = 256, SECTOR_BYTES = 4096, CAPACITY_BYTES = 8 << 20 };
 
 #define MS UINT64_C(1000000)
-#define READY_NS (100 * MS)   /* of the peripheral: the longest transfer on one line is 65 ms */
-#define PROGRAM_NS (10 * MS)  /* tPP in low-power mode, of a page */
-#define STATUS_NS (30 * MS)   /* tW */
-#define ERASE_NS (240 * MS)   /* tSE */
+#define READY_NS (100 * MS)     /* 256 KiB, all of the chip's RAM, take 66 ms */
+#define PROGRAM_NS (10 * MS)    /* tPP in low-power mode, of a page */
+#define STATUS_NS (30 * MS)     /* tW */
+#define ERASE_NS (240 * MS)     /* tSE */
 #define WAKE_NS UINT64_C(45000) /* tRES1, tRES2 */
 
 const char jw_storage_driver[] = "mx25r6435f";

@@ -6,8 +6,8 @@
  * stands still while flash is written or erased. A word is written at once, which takes a supply of
  * 2.7 V or more.
  *
- * Ran against a stand-in for the controller's registers alone: QEMU's STM32 boards have none, and no
- * chip was here.
+ * Ran against a stand-in for the controller's registers alone: QEMU's STM32 boards have none, and
+ * no chip was here.
  */
 #include <string.h>
 

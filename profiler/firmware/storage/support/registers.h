@@ -1,4 +1,4 @@
-/* A chip's registers and flash by their addresses. Tests put a file of the same name in front of it. */
+/* A chip's registers and flash by their addresses. Tests replace this file. */
 #ifndef JW_REGISTERS_H
 #define JW_REGISTERS_H
 

@@ -10,7 +10,7 @@
 const char *jw_stretch_open(jw_medium *medium, const jw_storage_facts *facts, uint64_t offset,
                             uint64_t bytes);
 
-/* `name` and the chip's unique number in hexadecimal, for a flash that has no identity of its own. */
+/* `name` and the chip's unique number in hexadecimal, for flash that has no identity of its own. */
 void jw_flash_identity(jw_storage_facts *facts, const char *name, const uint32_t *unique,
                        size_t words);
 
