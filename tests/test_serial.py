@@ -91,7 +91,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where sockets are locked
     with ExitStack() as stack:
         yield Bench(stack, tmp_path)
 
@@ -223,8 +224,7 @@ def test_who_waits_is_told_about_twice_a_second(bench: Bench) -> None:
 
 
 # --- what is lost on the way ---------------------------------------------------------------------
-@pytest.mark.parametrize("tcp", [False, True])
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(("tcp", "seed"), [(False, 1), (True, 2)])
 def test_one_percent_of_all_bytes_may_be_flipped_dropped_or_doubled(
     bench: Bench, tcp: bool, seed: int
 ) -> None:
@@ -235,13 +235,12 @@ def test_one_percent_of_all_bytes_may_be_flipped_dropped_or_doubled(
     assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_data_survives_noise_both_ways(bench: Bench, seed: int) -> None:
+def test_data_survives_noise_both_ways(bench: Bench) -> None:
     bench.connect()
-    bench.cable.disturb(Noise(0.01, seed), Noise(0.01, seed + 100))
+    bench.cable.disturb(Noise(0.01, 1), Noise(0.01, 101))
     session = bench.session()
     session.hello()
-    data = random.Random(seed).randbytes(1500)
+    data = random.Random(1).randbytes(1000)
     session.write(64, data)
     assert bench.board.arena[64 : 64 + len(data)] == data
     assert session.read(64, len(data)) == data
@@ -256,7 +255,7 @@ def test_any_frame_may_be_lost_and_no_line_is_executed_twice(bench: Bench, kind:
     assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_third_of_all_frames_may_be_lost(bench: Bench, seed: int) -> None:
     bench.connect()
     bench.cable.disturb(Lossy(at_random(0.33, seed)), Lossy(at_random(0.33, seed + 100)))
@@ -498,7 +497,10 @@ def test_a_port_that_may_not_be_opened_names_the_group_that_may(
         ("/dev/null", "the port cannot be opened"),
     ],
 )
-def test_what_is_no_port_is_told_in_one_sentence(port: str, said: str) -> None:
+def test_what_is_no_port_is_told_in_one_sentence(
+    port: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(BoardUnreachable, match=said):
         Line(port, 115_200).open()
 

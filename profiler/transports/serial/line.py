@@ -58,6 +58,11 @@ class Line:
         self._outgoing += data
         self._pump(0.0)
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether some of what was handed over is still here."""
+        return bool(self._outgoing)
+
     def receive(self, timeout_s: float) -> bytes:
         """What has come, as soon as something has; nothing after ``timeout_s``. Raises
         :class:`LineDownError`."""
@@ -83,10 +88,15 @@ class Line:
 
     def _disconnect(self) -> None:
         self._outgoing.clear()
-        if self._serial is not None:
-            with contextlib.suppress(*_ERRORS):
-                self._serial.close()
-            self._serial = None
+        port, self._serial = self._serial, None
+        if port is None:
+            return
+        # pyserial 3.5 leaves the socket of a connection open that the other side has closed.
+        left = getattr(port, "_socket", None)
+        with contextlib.suppress(*_ERRORS):
+            port.close()
+        if left is not None:
+            left.close()
 
     def _pump(self, timeout_s: float, *, wants_input: bool = False) -> bytes:
         """Both ways at once: a board that is busy answering takes nothing until it is heard."""
