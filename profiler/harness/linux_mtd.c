@@ -122,13 +122,13 @@ static const char *erase_blocks(jw_medium *medium, uint64_t offset, void *memory
 /* --- opening ---------------------------------------------------------------------------------- */
 
 /* That the node leads to the partition of this name, whoever made it, and how large that is. */
-static uint64_t partition_bytes(const jw_mtd_stretch *stretch, int descriptor) {
+static uint64_t partition_bytes(const jw_mtd_stretch *stretch) {
     struct stat node;
     char said[256], number[32];
     uint64_t bytes;
     const char *slash = strrchr(stretch->device, '/');
     const char *entry = slash ? slash + 1 : stretch->device;
-    if (fstat(descriptor, &node) != 0 || !S_ISCHR(node.st_mode)) {
+    if (stat(stretch->device, &node) != 0 || !S_ISCHR(node.st_mode)) {
         refuse(stretch->device, stretch->name, "is no character device");
     }
     snprintf(number, sizeof number, "%u:%u", major(node.st_rdev), minor(node.st_rdev));
@@ -148,9 +148,8 @@ static uint64_t partition_bytes(const jw_mtd_stretch *stretch, int descriptor) {
     return bytes;
 }
 
-static void check_geometry(const jw_mtd_stretch *stretch, int descriptor) {
+static void check_geometry(const jw_mtd_stretch *stretch, int descriptor, uint64_t bytes) {
     struct mtd_info_user info;
-    const uint64_t bytes = partition_bytes(stretch, descriptor);
     if (ioctl(descriptor, MEMGETINFO, &info) != 0) {
         refuse(stretch->device, stretch->name, strerror(errno));
     }
@@ -230,11 +229,12 @@ jw_medium *jw_mtd_open(const jw_mtd_stretch *stretch) {
     f->name = stretch->name;
     f->block_bytes = stretch->erase_block_bytes;
     f->page_bytes = stretch->page_bytes;
+    const uint64_t bytes = partition_bytes(stretch);
     f->descriptor = open(stretch->device, O_RDWR | O_CLOEXEC);
     if (f->descriptor < 0) {
         refuse(stretch->device, stretch->name, strerror(errno));
     }
-    check_geometry(stretch, f->descriptor);
+    check_geometry(stretch, f->descriptor, bytes);
     find_good_blocks(f, stretch);
     fill_data(f);
     f->medium = (jw_medium){.transfer = {[JW_READ] = read_pages,
