@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from devices.profile import EnergySource
     from profiler.boards.base import Board
     from profiler.meters.base import Meter
+    from profiler.meters.capture import Instrument
     from profiler.transports.base import Transport
 
 
@@ -48,8 +49,40 @@ def open_meter(description: DeviceDescription, board: Board) -> Meter | None:
 
             _transport(board, meter.kind)
             return open_pmic(meter, source)
+        case described.NvmlMeter():
+            from profiler.meters.nvml import open_nvml
+
+            return open_nvml(meter, description.transport)
         case _:
-            raise MeasurementInvalid(f"{board.name}: no meter of kind {meter.kind}")
+            from profiler.meters.on_host import HostMeter
+            from profiler.meters.sync import open_synchroniser
+
+            return HostMeter(_open_instrument(meter), open_synchroniser(meter.sync), source)
+
+
+def _open_instrument(
+    meter: described.Ppk2Meter
+    | described.ScpiMeter
+    | described.JoulescopeMeter
+    | described.OtiiMeter,
+) -> Instrument:
+    match meter:
+        case described.Ppk2Meter():
+            from profiler.meters.ppk2 import open_ppk2
+
+            return open_ppk2(meter)
+        case described.ScpiMeter():
+            from profiler.meters.scpi import open_scpi
+
+            return open_scpi(meter)
+        case described.JoulescopeMeter():
+            from profiler.meters.joulescope import open_joulescope
+
+            return open_joulescope(meter)
+        case described.OtiiMeter():
+            from profiler.meters.otii import open_otii
+
+            return open_otii(meter)
 
 
 def _transport(board: Board, kind: str) -> Transport:
