@@ -105,7 +105,7 @@ def erase_counts(
             continue
         stretches = [window.bytes] * window.most
         if window.method == "write" and block is not None:
-            stretches = [window.bytes * min(window.most, scratch.free_bytes // window.bytes)]
+            stretches = [window.bytes * window.most]
         for stretch in stretches:
             assert stretch <= scratch.free_bytes or block is None
             written += 0 if window.method == "erase" else stretch
