@@ -115,9 +115,10 @@ static int power(const char *path, int64_t period_ns, char **stretches) {
     if (descriptor < 0 || pthread_create(&worker, &ordinary, work, NULL) != 0) {
         fail(path);
     }
-    int64_t next_ns = clock_ns(), end_ns = next_ns;
     for (; *stretches; stretches++) {
-        for (end_ns += (int64_t)(atof(*stretches) * 1e9); next_ns < end_ns; next_ns += period_ns) {
+        int64_t next_ns = clock_ns();
+        const int64_t end_ns = next_ns + (int64_t)(atof(*stretches) * 1e9);
+        for (; next_ns < end_ns; next_ns += period_ns) {
             char text[32] = "";
             const struct timespec until = {next_ns / 1000000000, next_ns % 1000000000};
             clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);

@@ -72,6 +72,7 @@ def complaint(tmp_path: Path, text: str) -> str:
 
 def test_the_catalogue_holds_the_promised_boards() -> None:
     assert catalog_names() == [
+        "emulated-a72",
         "emulated-m0-flash",
         "emulated-m3-sd",
         "emulated-m4f",

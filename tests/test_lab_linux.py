@@ -293,10 +293,11 @@ def test_its_sensor_tells_what_it_was_told(board: Transport, probe: str, sensor:
     times_ns, power_w = samples.times_ns, samples.power_w
     told_ns, told_w = told(board)
     # A value that came while the sensor was being read is in the log a moment later.
-    moment_ns = 50_000
-    before = told_w[np.searchsorted(told_ns, times_ns - moment_ns, side="right") - 1]
-    after = told_w[np.searchsorted(told_ns, times_ns + moment_ns, side="right") - 1]
-    assert ((power_w == before) | (power_w == after)).all()
+    moment_ns = 1_000_000
+    first = np.searchsorted(told_ns, times_ns - moment_ns, side="right") - 1
+    last = np.searchsorted(told_ns, times_ns + moment_ns, side="right")
+    for power, *possible in zip(power_w, first, last, strict=True):
+        assert power in told_w[slice(*possible)]
     assert len(set(power_w)) > 2
 
     inside = told_ns[(told_ns > times_ns[0]) & (told_ns < times_ns[-1])]
@@ -330,7 +331,7 @@ def test_its_sensor_averages_over_the_interval_that_it_is_set_to(
         told_ns, _ = told(board)
     finally:
         shell(board, f"echo {usual_ms} >{sensor}/update_interval")
-    between_s = np.diff(told_ns[told_ns > samples.times_ns[0]]) * 1e-9
-    assert len(between_s) > 3
+    span_ns = samples.times_ns[-1] - samples.times_ns[0]
+    values = np.count_nonzero(told_ns > samples.times_ns[0])
     averages, conversions_s = 16, 2.2e-3
-    assert between_s.min() > 0.9 * averages * conversions_s
+    assert 3 <= values <= span_ns * 1e-9 / (averages * conversions_s) + 2

@@ -77,33 +77,36 @@ class LinuxImage:
 
 
 def build_image(progress: Progress) -> LinuxImage:
-    """From Debian's packages, unless it was done before.
+    """From Debian's packages, unless it was done before; these are not needed any more then.
 
     Raises :class:`~profiler.errors.BuildFailed`.
     """
-    with BuildCache(progress) as cache:
-        packages = cache.directory(
-            "packages",
-            digest(sources_text(), *_USER_LAND, _source("packages.py")),
-            lambda directory: _fetch(directory, progress),
+    packages_key = digest(sources_text(), *_USER_LAND, _source("packages.py"))
+    kernel_key = digest(packages_key, _source("modules.py"))
+    guest = [path.read_bytes() for path in sorted(GUEST.iterdir())]
+    root_key = digest(kernel_key, _source("image.py"), _source("cpio.py"), *guest)
+
+    def packages() -> Path:
+        return cache.directory(
+            "packages", packages_key, lambda directory: _fetch(directory, progress)
         )
-        kernel = cache.directory(
-            "kernel",
-            digest(packages.name, _source("modules.py")),
-            lambda directory: build_kernel(packages, directory, progress),
+
+    def kernel() -> Path:
+        return cache.directory(
+            "kernel", kernel_key, lambda directory: build_kernel(packages(), directory, progress)
         )
-        image = cache.directory(
+
+    def root() -> Path:
+        return cache.directory(
             "root",
-            digest(
-                kernel.name,
-                _source("image.py"),
-                _source("cpio.py"),
-                *(path.read_bytes() for path in sorted(GUEST.iterdir())),
-            ),
-            lambda directory: _build_root(packages, Kernel.load(kernel), directory, progress),
+            root_key,
+            lambda directory: _build_root(packages(), Kernel.load(kernel()), directory, progress),
         )
+
+    with BuildCache(progress) as cache:
+        image, boot = root(), kernel()
     return LinuxImage(
-        kernel=Kernel.load(kernel).image,
+        kernel=Kernel.load(boot).image,
         initramfs=image / "initramfs",
         private_key=image / "login_key",
         host_key_line=(image / "host_key.pub").read_text(encoding="ascii"),
