@@ -28,6 +28,7 @@ ENDURANCE_SHARE = 0.01
 
 _SECTOR_BYTES = 512
 _MOST_ERASED_AT_ONCE = 16  # blocks
+_MOST_ERASES = 16
 _MOST_WRITES = 64
 _MOST_READS = 4096
 _FEWEST_SIZES = 3
@@ -252,7 +253,8 @@ def _most(scratch: Scratch, method: TransferMethod, size: int, share_bytes: int)
     if method == "read":
         return _MOST_READS
     least = scratch.overwritten_bytes(TransferWindow(method, size, 1))
-    stretch = max(least, min(least + share_bytes, _MOST_WRITES * size))
+    count = _MOST_ERASES if method == "erase" else _MOST_WRITES
+    stretch = max(least, min(least + share_bytes, count * size))
     if method == "write" and scratch.erase_block_bytes is not None:
         stretch = min(stretch, scratch.free_bytes)
         stretch -= stretch % scratch.erase_block_bytes
