@@ -23,15 +23,13 @@ import numpy as np
 
 from devices.meters import Ppk2Meter
 from profiler.errors import MeasurementInvalid
-from profiler.meters.capture import Capture, Flaw
-from profiler.meters.ppk2_current import AmpereDecoder, Metadata, MetadataError
-from profiler.meters.ppk2_losses import JUDGED_S, Arrivals, Timeline, timeline
-from profiler.meters.ppk2_words import find_runs, logic_of, words_of
+from profiler.meters.capture import Capture
+from profiler.meters.ppk2_capture import RATE_HZ, decode
+from profiler.meters.ppk2_current import Metadata, MetadataError
+from profiler.meters.ppk2_losses import JUDGED_S, Arrivals
 
 if TYPE_CHECKING:
     from serial import Serial
-
-RATE_HZ = 100_000.0
 
 _START, _STOP = b"\x06", b"\x07"
 _POWER_ON = b"\x0c\x01"
@@ -39,16 +37,14 @@ _SET_MODE = {"ampere": b"\x11\x01", "source": b"\x11\x02"}
 _SET_VOLTAGE = 0x0D
 _GET_METADATA = b"\x19"
 
-_ATTEMPTS = 3
-_ANSWER_S = 2.0
+_ATTEMPTS = 2
+_ANSWER_S = 1.5
 _QUIET_S = 0.1
 _POLL_S = 0.002
 
 MOST_CAPTURE_S = 1800.0
 """Of a capture, whose words take 400 kB a second. What comes later is not kept, and windows in it
 are void."""
-
-_DECODED_WORDS = 1 << 20
 
 
 def open_ppk2(described: Ppk2Meter) -> Ppk2:
@@ -145,8 +141,7 @@ class _Reader:
         so_far, most = 0, int(4 * RATE_HZ * MOST_CAPTURE_S)
         try:
             while time.monotonic() < self._deadline_s:
-                piece = self._port.read(max(1, self._port.in_waiting))
-                arrived_s = time.monotonic()
+                piece, arrived_s = self._next()
                 if not piece and self._deadline_s < float("inf"):
                     return
                 if piece and so_far < most:
@@ -157,6 +152,16 @@ class _Reader:
                     time.sleep(_POLL_S)
         except OSError as error:  # SerialException is one: raised again by whoever asked
             self.error = error
+
+    def _next(self) -> tuple[bytes, float]:
+        """All that there is, and when that was. If this thread was interrupted while it read, more
+        has come, and the instant would be too late for what was read."""
+        piece = self._port.read(max(1, self._port.in_waiting))
+        arrived_s = time.monotonic()
+        while waiting := self._port.in_waiting:
+            piece += self._port.read(waiting)
+            arrived_s = time.monotonic()
+        return piece, arrived_s
 
 
 class Ppk2:
@@ -200,13 +205,13 @@ class Ppk2:
             raise self._gone(error) from error
         stream = b"".join(reader.pieces)
         arrivals = Arrivals(np.array(reader.bytes_so_far), np.array(reader.times_s))
-        runs = find_runs(stream)
-        if not runs:
+        capture = decode(stream, arrivals, self._metadata, self._described.voltage_v)
+        if capture is None:
             raise MeasurementInvalid(
                 f"PPK2 on {self._port.name}: {len(stream)} bytes in a block and no samples among"
                 " them: switch it off and on"
             )
-        return self._capture(stream, timeline(runs, arrivals, 1 / RATE_HZ))
+        return capture
 
     def close(self) -> None:
         self._end_reading()
@@ -228,42 +233,3 @@ class Ppk2:
         return MeasurementInvalid(
             f"PPK2 on {self._port.name}: lost during a block ({error}); check its cable"
         )
-
-    def _capture(self, stream: bytes, line: Timeline) -> Capture:
-        power_w = np.full(len(line), np.nan, dtype=np.float32)
-        flaws = np.full(len(line), np.uint8(Flaw.LOST))
-        inputs = np.zeros(len(line), dtype=np.uint8)
-        decoder = AmpereDecoder(self._metadata, self._described.voltage_v)
-        ended = 0
-        for run in line.runs:
-            if ended:
-                inputs[ended : run.index] = inputs[ended - 1]
-            for done in range(0, run.words, _DECODED_WORDS):
-                words = words_of(
-                    stream, run.first_byte + 4 * done, min(_DECODED_WORDS, run.words - done)
-                )
-                decoded = decoder.decode(words)
-                part = slice(run.index + done, run.index + done + len(words))
-                power_w[part] = decoded.current_a * self._described.voltage_v
-                flaws[part] = decoded.settling * np.uint8(Flaw.RANGE_SWITCH)
-                flaws[part] |= decoded.saturated * np.uint8(Flaw.SATURATED)
-                inputs[part] = logic_of(words)
-            ended = run.end_index
-        for first, last in _untrusted(line):
-            power_w[first:last], flaws[first:last] = np.nan, Flaw.LOST
-        return Capture(
-            start_s=line.start_s,
-            period_s=1 / RATE_HZ,
-            power_w=power_w,
-            flaws=flaws,
-            inputs=inputs,
-            time_error_s=line.error_s,
-        )
-
-
-def _untrusted(line: Timeline) -> list[tuple[int, int]]:
-    """Samples that arrived and still cannot be used: those next to a gap may have been put
-    together from the bytes of two."""
-    ends = [(run.end_index - 1, run.end_index) for run in line.runs[:-1]]
-    starts = [(run.index, run.index + 1) for run in line.runs[1:]]
-    return [*line.doubtful, *ends, *starts]

@@ -22,8 +22,12 @@ JUDGED_S = 0.5
 
 _WINDOW_S = 2.0
 _BIN_S = 0.02
+# A sample's way through the instrument's buffers and USB, whose frames are 1 ms apart.
+_LATENCY_S = 2e-3
 # In samples. Two crystals that are 100 ppm apart come to 20 in two seconds.
 _LEAST_STEP = 40
+# So many arrivals that are as early as any behind a loss are not all late ones from before it.
+_SETTLED = 3
 
 
 @dataclass(frozen=True)
@@ -50,25 +54,22 @@ class Timeline:
         return self.runs[-1].end_index
 
 
-# A sample's way through the instrument's buffers and USB, whose frames are 1 ms apart.
-_LATENCY_S = 2e-3
-
-
 def timeline(runs: list[Run], arrivals: Arrivals, period_s: float) -> Timeline:
     """``runs`` as the counter has them, at least one."""
-    samples, times_s, pieces_bytes = _samples_by_arrival(runs, arrivals)
+    samples, times_s, ended = _samples_by_arrival(runs, arrivals)
     late = times_s / period_s - samples
     late -= late.min()
     doubtful: list[tuple[int, int]] = []
-    after = 0.0
+    after = -1
     while (step := _first_step(times_s, late, after)) is not None:
-        after, low, size = step
-        missing = COUNTER_STEPS * max(1, round(size / COUNTER_STEPS))
-        first, last = int(samples[low]), int(samples[low + 1])
-        runs = _insert(runs, int(pieces_bytes[low]), int(pieces_bytes[low + 1]), missing)
-        doubtful.append((first, last + missing))
-        samples[low + 1 :] += missing
-        late[low + 1 :] -= missing
+        missing = COUNTER_STEPS * max(1, round(step.samples / COUNTER_STEPS))
+        runs = _insert(runs, int(ended[step.low]), int(ended[step.high]), missing)
+        doubtful.append((int(samples[step.low]), int(samples[step.high]) + missing))
+        samples[step.high :] += missing
+        late[step.high :] -= missing
+        kept = np.r_[: step.low + 1, step.high : len(late)]
+        times_s, late, samples, ended = times_s[kept], late[kept], samples[kept], ended[kept]
+        after = step.bin
     start_s, error_s = _start(times_s, samples, period_s)
     return Timeline(runs, doubtful, start_s, error_s)
 
@@ -76,46 +77,75 @@ def timeline(runs: list[Run], arrivals: Arrivals, period_s: float) -> Timeline:
 def _samples_by_arrival(
     runs: list[Run], arrivals: Arrivals
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Samples taken before each piece had arrived, lost ones counted, and when that was; only
-    pieces that end in a run."""
+    """Samples taken before each piece had arrived, lost ones counted; when that was; and where in
+    the stream the piece ended. Pieces with no sample among them are left out."""
     first = np.array([run.first_byte for run in runs])
-    end = np.array([run.end_byte for run in runs])
+    words = np.array([run.words for run in runs])
     index = np.array([run.index for run in runs])
-    bytes_so_far = arrivals.bytes_so_far
-    run = np.searchsorted(first, bytes_so_far, side="left") - 1
-    inside = (run >= 0) & (bytes_so_far - end[run] < WORD_BYTES)
-    inside &= bytes_so_far - first[run] >= WORD_BYTES
-    kept = np.flatnonzero(inside)
-    run, ended = run[kept], bytes_so_far[kept]
-    samples = index[run] + (ended - first[run]) // WORD_BYTES
-    return samples.astype(np.int64), arrivals.times_s[kept], ended
+    run = np.searchsorted(first, arrivals.bytes_so_far, side="left") - 1
+    kept = np.flatnonzero(run >= 0)
+    run, ended = run[kept], arrivals.bytes_so_far[kept]
+    samples = index[run] + np.minimum((ended - first[run]) // WORD_BYTES, words[run])
+    more = np.flatnonzero(np.diff(samples, prepend=-1) > 0)
+    return samples[more], arrivals.times_s[kept][more], ended[more]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """All arrivals behind a bin are later than before, by so many ``samples``. Losses lie between
+    the arrivals ``low`` and ``high``: the last that was as early as before, and one by which
+    several were as early as any behind."""
+
+    bin: int
+    samples: float
+    low: int
+    high: int
 
 
 def _first_step(
-    times_s: NDArray[np.float64], late: NDArray[np.float64], after_s: float
-) -> tuple[float, int, float] | None:
-    """The first instant behind ``after_s`` from which on nothing is as early as it was; the last
-    arrival that was; and by how many samples later all are."""
+    times_s: NDArray[np.float64], late: NDArray[np.float64], after: int
+) -> _Step | None:
+    """The first behind bin ``after``."""
     if len(times_s) < 2 or times_s[-1] - times_s[0] < 2 * JUDGED_S:
         return None
-    bins = ((times_s - times_s[0]) / _BIN_S).astype(np.int64)
-    least = np.full(int(bins[-1]) + 1, np.inf)
+    # Bins in which nothing arrived do not count: the reader may have been held up for seconds.
+    numbers, bins = np.unique(
+        ((times_s - times_s[0]) / _BIN_S).astype(np.int64), return_inverse=True
+    )
+    least = np.full(len(numbers), np.inf)
     np.minimum.at(least, bins, late)
     reach = round(_WINDOW_S / _BIN_S)
     padded = np.concatenate([np.full(reach, np.inf), least, np.full(reach, np.inf)])
     least_ahead = np.lib.stride_tricks.sliding_window_view(padded, reach).min(axis=1)
-    # For the boundary in front of bin b: the least of the bins before it, and of those from it on.
+    # At the boundary in front of a bin: the least of the bins before it, and of those from it on.
     before, behind = least_ahead[: len(least)], least_ahead[reach : reach + len(least)]
-    with np.errstate(invalid="ignore"):
-        size = behind - before
-    judged = round(JUDGED_S / _BIN_S)
-    first = max(judged, int((after_s - times_s[0]) / _BIN_S) + 1)
-    steps = np.flatnonzero(size[first : len(least) - judged] >= _LEAST_STEP)
+    judged = round(JUDGED_S / _BIN_S) // 2
+    first = max(judged, int(np.searchsorted(numbers, after, side="right")))
+    last = len(least) - judged
+    if first >= last:
+        return None
+    steps = np.flatnonzero(behind[first:last] - before[first:last] >= _LEAST_STEP)
     if len(steps) == 0:
         return None
     boundary = first + int(steps[0])
-    earlier = np.flatnonzero((bins < boundary) & (late < before[boundary] + _LEAST_STEP / 2))
-    return float(times_s[0] + boundary * _BIN_S), int(earlier[-1]), float(size[boundary])
+    # Losses in quick succession, and one that is being drained, are taken together.
+    settled = min(boundary + judged, len(least) - 1)
+    level = behind[settled]
+    low = _last(late < before[boundary] + _LEAST_STEP / 2, bins, boundary)
+    lower = _last(late < level - _LEAST_STEP / 2, bins, settled)
+    high = np.flatnonzero(late < level + _LEAST_STEP / 2)
+    high = high[high > max(low, lower)]
+    return _Step(
+        bin=int(numbers[settled]),
+        samples=float(level - before[boundary]),
+        low=low,
+        high=int(high[min(_SETTLED, len(high)) - 1]),
+    )
+
+
+def _last(chosen: NDArray[np.bool_], bins: NDArray[np.int64], boundary: int) -> int:
+    """Arrival in front of a boundary, -1 if there is none."""
+    return int(np.flatnonzero(np.append(True, chosen & (bins < boundary)))[-1]) - 1
 
 
 def _insert(runs: list[Run], low_byte: int, high_byte: int, missing: int) -> list[Run]:

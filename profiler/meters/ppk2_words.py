@@ -99,7 +99,9 @@ def _lock(stream: bytes | bytearray, at: int) -> int | None:
             if lengths[first] >= _LOCK_WORDS:
                 found.append((-int(lengths[first]), byte + WORD_BYTES * (int(stops[first]) + 1)))
         if found:
-            return min(found)[1]
+            # Two that are true are further apart than the shortest that counts as one.
+            earliest = min(start for _, start in found)
+            return min(f for f in found if f[1] < earliest + WORD_BYTES * _LOCK_WORDS)[1]
         at += WORD_BYTES * (_LOOK_WORDS - _LOCK_WORDS)
     return None
 

@@ -69,9 +69,11 @@ class GpioSynchroniser:
 
     def clock(self, capture: Capture, block: Block) -> ClockMap:
         pulses = _pulses(capture, self.input)
+        if len(pulses) == 0 and capture.flawed(Flaw.LOST, slice(None)).any():
+            raise SyncLost("the sync line's edges were among the samples that were lost")
         if len(pulses) == 0:
             raise MeasurementInvalid(
-                f"logic input {self.input} of the instrument stayed as it was during a whole block:"
+                f"logic input {self.input} of the instrument saw no window during a whole block:"
                 " check the wire from the board's sync line, the instrument's logic supply (on a"
                 " PPK2: VCC of the logic port), and sync.input in the description"
             )

@@ -50,11 +50,12 @@ class Scenario:
 @dataclass(frozen=True)
 class Status:
     """What happened to it. ``overflowed``: samples that it threw away because nobody read;
-    ``latest_s``: the most it was behind its own clock, which a busy computer causes."""
+    ``floor_s``: by how much it was behind its own clock at the best moment of the worst half
+    second, which a busy computer causes and an instrument is never."""
 
     samples: int
     overflowed: int
-    latest_s: float
+    floor_s: float
     streaming: bool
     powered: bool
     mode: int

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 _RATE_HZ = 100_000.0
 _PERIOD_S = 0.001
+_FLOOR_S = 0.5
 # Nordic's nominal shunts; the calibration is made up, and nowhere neutral but in GS of the lower
 # ranges.
 _R_OHM = np.array([1031.64, 101.65, 10.15, 0.94, 0.043])
@@ -66,8 +67,7 @@ class _Device:
         self.buffer = bytearray()
         self.powered, self.mode, self.millivolts = False, 0, 3000
         self.streaming, self.started_s, self.sent = False, 0.0, 0
-        self.stream_byte = 0
-        self.overflowed, self.latest_s = 0, 0.0
+        self.overflowed, self.floors_s = 0, [np.inf]
         if scenario["still_streaming"]:
             self._start()
 
@@ -76,7 +76,7 @@ class _Device:
             {
                 "samples": self.sent,
                 "overflowed": self.overflowed,
-                "latest_s": self.latest_s,
+                "floor_s": max(self.floors_s[:-1], default=self.floors_s[-1]),
                 "streaming": self.streaming,
                 "powered": self.powered,
                 "mode": self.mode,
@@ -115,7 +115,7 @@ class _Device:
 
     def _start(self) -> None:
         self.streaming, self.started_s, self.sent = True, time.monotonic(), 0
-        self.overflowed, self.latest_s, self.stream_byte = 0, 0.0, 0
+        self.overflowed, self.floors_s = 0, [np.inf]
 
     def _metadata(self) -> bytes:
         values = {"R": _R_OHM, "GS": _GS, "GI": _GI, "O": _O, "S": _S, "I": _I, "UG": _UG}
@@ -127,7 +127,6 @@ class _Device:
     def stream(self) -> None:
         """All samples that are due."""
         late_s = time.monotonic() - self.started_s - self.sent / self.rate_hz
-        self.latest_s = max(self.latest_s, late_s)
         due = self.sent + int(late_s * self.rate_hz)
         if due <= self.sent:
             return
@@ -168,7 +167,15 @@ class _Device:
             while self.buffer:
                 del self.buffer[: os.write(self.master, self.buffer)]
         except BlockingIOError:
-            pass
+            return
+        if self.streaming:
+            self._note_lateness()
+
+    def _note_lateness(self) -> None:
+        """The least in every stretch of so long."""
+        now_s = time.monotonic() - self.started_s
+        self.floors_s += [np.inf] * (1 + int(now_s / _FLOOR_S) - len(self.floors_s))
+        self.floors_s[-1] = min(self.floors_s[-1], now_s - self.sent / self.rate_hz)
 
 
 def main() -> None:
@@ -176,12 +183,11 @@ def main() -> None:
     print(device.port, flush=True)  # noqa: T201 - how its parent learns where it is
     while True:
         readable, _, _ = select.select([device.master, sys.stdin.fileno()], [], [], _PERIOD_S)
+        device.hear()
         if sys.stdin.fileno() in readable:
             if not sys.stdin.readline():
                 return
             print(device.status(), flush=True)  # noqa: T201
-        if device.master in readable:
-            device.hear()
         if device.streaming:
             device.stream()
         device.send()
