@@ -196,6 +196,21 @@ def test_the_arena_is_written_and_read_at_any_place(bench: Bench) -> None:
         session.read(131_072, 1)
 
 
+def test_most_of_what_an_upload_puts_on_the_line_is_data(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+    sent: list[int] = []
+
+    def count(data: bytes) -> bytes:
+        sent.append(len(data))
+        return data
+
+    bench.cable.disturb(count, undisturbed)
+    session.write(0, random.Random(1).randbytes(65_536))
+    assert 65_536 / sum(sent) > 0.8
+
+
 def test_nothing_is_sent_while_a_window_is_open(bench: Bench) -> None:
     bench.connect(window_s=0.3)
     session = bench.session()
@@ -253,6 +268,21 @@ def test_any_frame_may_be_lost_and_no_line_is_executed_twice(bench: Bench, kind:
     board = bench.prepared()
     assert run(board) == WINDOWS
     assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
+
+
+def test_pieces_that_arrived_unheard_are_not_sent_again_in_smaller_ones(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+    pieces: list[Frame] = []
+
+    def second_piece(frame: Frame) -> bool:
+        pieces.append(frame)
+        return len(pieces) == 2
+
+    bench.cable.disturb(Lossy(second_piece), Lossy(once(Kind.OK)))
+    session.line(LONG_LINE, Silence(0.05, 10.0))
+    assert bench.board.executed == [LONG_LINE]
 
 
 @pytest.mark.parametrize("seed", range(2))
