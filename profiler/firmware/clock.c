@@ -9,6 +9,12 @@
 
 /* A tick is numerator / denominator nanoseconds, without a rest: the clock does not drift. */
 static uint32_t numerator, denominator;
+
+/* Divisions take hundreds of instructions on an M0, and most clocks need none: the denominator is a
+ * power of two, and the product has room for years. */
+static bool is_simple;
+static uint32_t shift;
+
 static bool moves;
 
 static uint32_t greatest_common_divisor(uint32_t a, uint32_t b) {
@@ -26,8 +32,10 @@ void jw_clock_init(void) {
     const uint32_t common = greatest_common_divisor(NS_PER_S, hz);
     numerator = NS_PER_S / common;
     denominator = hz / common;
+    shift = (uint32_t)__builtin_ctz(denominator);
+    is_simple = denominator == 1u << shift && numerator < 1024;
     const uint64_t first = board_counter();
-    for (uint32_t tries = 0; tries < 100000 && !moves; tries++) {
+    for (uint32_t tries = 0; tries < 1000000 && !moves; tries++) {
         moves = board_counter() != first;
     }
 }
@@ -36,15 +44,10 @@ bool jw_clock_moves(void) {
     return moves;
 }
 
-/* Divisions take hundreds of instructions on an M0; most clocks need none. */
 uint64_t jw_clock_ns(void) {
     const uint64_t ticks = board_counter();
-    if (denominator == 1) {
-        return ticks * numerator;
-    }
-    if ((denominator & (denominator - 1)) == 0) {
-        const uint32_t shift = (uint32_t)__builtin_ctz(denominator);
-        return (ticks >> shift) * numerator + ((ticks & (denominator - 1)) * numerator >> shift);
+    if (is_simple) {
+        return ticks * numerator >> shift;
     }
     const uint64_t whole = ticks / denominator, rest = ticks - whole * denominator;
     return whole * numerator + rest * numerator / denominator;

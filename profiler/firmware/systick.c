@@ -35,7 +35,8 @@ void systick_init(uint32_t hz) {
     RELOAD = usual - 1;
     VALUE = 0;
     CONTROL = ENABLE_WITH_INTERRUPT_FROM_CORE_CLOCK;
-    for (uint32_t tries = 0; tries < 10000 && !moves; tries++) {
+    /* A tick is enough on a chip; an emulator on a busy computer may take some milliseconds. */
+    for (uint32_t tries = 0; tries < 5000000 && !moves; tries++) {
         moves = VALUE != 0;
     }
 }

@@ -101,18 +101,15 @@ void nrf5_uart_send(uint8_t byte) {
 
 /* --- counter ---------------------------------------------------------------------------------- */
 
-/* Compare registers: 0 is for reading, 1 and 2 see every half of the timer's range pass, 3 ends
- * sleep. */
+/* Compare registers: 0 is for reading, 1 has the timer looked at every second, 2 ends sleep. */
 static uint64_t counted;
 
 void nrf5_timer_init(void) {
     TIMER_MODE = 0;
     TIMER_BITMODE = TIMER_32_BITS;
     TIMER_PRESCALER = 0;
-    TIMER_CC(1) = 0;
-    TIMER_CC(2) = 0x80000000u;
-    TIMER_CC(3) = 0;
-    TIMER_INTENSET = 7u << 17; /* compare 1 to 3 */
+    TIMER_CC(1) = NRF5_TIMER_HZ;
+    TIMER_INTENSET = 3u << 17; /* compare 1 and 2 */
     TIMER_START = 1;
     cpu_interrupt_enable(NRF5_TIMER0_INTERRUPT);
 }
@@ -128,16 +125,14 @@ uint64_t nrf5_timer_counter(void) {
 }
 
 void nrf5_timer_interrupt(void) {
-    for (unsigned n = 1; n <= 3; n++) {
-        TIMER_COMPARE(n) = 0;
-    }
-    (void)TIMER_COMPARE(3);
-    nrf5_timer_counter();
+    TIMER_COMPARE(1) = 0;
+    TIMER_COMPARE(2) = 0;
+    TIMER_CC(1) = (uint32_t)nrf5_timer_counter() + NRF5_TIMER_HZ;
 }
 
 void nrf5_timer_sleep(uint64_t until) {
     enum { AHEAD = 32 }; /* ticks that setting the comparison may take */
-    TIMER_CC(3) = (uint32_t)until;
+    TIMER_CC(2) = (uint32_t)until;
     for (bool waiting = true; waiting;) {
         const uint32_t masked = cpu_mask();
         waiting = nrf5_timer_counter() + AHEAD < until;
