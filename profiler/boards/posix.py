@@ -188,6 +188,10 @@ class PosixBoard:
         described = self._description.memory
         if described is not None:
             available = min(available, described.usable_bytes)
+        processor = self._description.processor
+        cache_bytes = numbers.get("last_level_cache_bytes")
+        if processor is not None and processor.data_cache_bytes is not None:
+            cache_bytes = processor.data_cache_bytes
         return BoardFacts(
             identity=Identity(
                 model=said.get("model", self._description.model),
@@ -198,12 +202,12 @@ class PosixBoard:
                 cores=numbers.get("cores"),
                 governor=said.get("governor"),
                 cpu_frequency_hz=numbers.get("frequency_hz"),
-                last_level_cache_bytes=numbers.get("last_level_cache_bytes"),
+                last_level_cache_bytes=cache_bytes,
                 storage_card=said.get("storage_card"),
             ),
             boot_id=said.get("boot_id", ""),
-            last_level_cache_bytes=numbers.get("last_level_cache_bytes", _ASSUMED_CACHE_BYTES),
-            is_cache_known="last_level_cache_bytes" in numbers,
+            last_level_cache_bytes=_ASSUMED_CACHE_BYTES if cache_bytes is None else cache_bytes,
+            is_cache_known=cache_bytes is not None,
             available_bytes=int(available * _ARENA_SHARE),
             throttle_command=said.get("vcgencmd"),
         )
