@@ -3,9 +3,9 @@
 ``python -m benchmarks.serial_upload [--repetitions N]``. What the line allows is measured in the
 same run, on the same port, with the same firmware: as many bytes in one frame that never becomes
 valid, which the firmware reads and drops, and a hello behind it, whose answer says that all of them
-were read (less the time of a hello by itself). Once as fast as the emulator takes them, and once through a cable that is held to what
-115200 baud carry (11,520 bytes a second, 1 ms of latency either way, as behind a USB adapter).
-Repetitions are interleaved; medians and quartiles are shown.
+were read (less the time of a hello by itself). Once as fast as the emulator takes them, and once
+through a cable that is held to what 115200 baud carry (11,520 bytes a second, 1 ms of latency
+either way, as behind a USB adapter). Repetitions are interleaved; medians and quartiles are shown.
 """
 
 from __future__ import annotations
