@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -137,7 +137,8 @@ LENGTHS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
+@example(place=507_969, length=5360, seed=74)  # a piece that ends inside a word behind the gap
 @given(place=PLACES, length=LENGTHS, seed=st.integers(0, 2**31))
 def test_a_loss_is_always_found(place: int, length: int, seed: int) -> None:
     sent = Sent.of([(place, length)], SAMPLES, seed)
@@ -148,6 +149,7 @@ def test_a_loss_is_always_found(place: int, length: int, seed: int) -> None:
 
 
 @settings(max_examples=40, deadline=None)
+@example(losses=[(280_000, 9472)], seed=190)  # pieces without a sample while it is lost
 @given(
     losses=st.lists(st.tuples(PLACES, LENGTHS), min_size=2, max_size=5), seed=st.integers(0, 2**31)
 )

@@ -11,7 +11,7 @@ from profiler.meters.ppk2_words import WORD_BYTES, find_runs, logic_of, words_of
 
 RATE_HZ = 100_000.0
 
-_DECODED_WORDS = 1 << 20
+_DECODED_WORDS = 1 << 17
 _UNSURE = 4
 
 

@@ -82,7 +82,8 @@ def _samples_by_arrival(
     first = np.array([run.first_byte for run in runs])
     words = np.array([run.words for run in runs])
     index = np.array([run.index for run in runs])
-    run = np.searchsorted(first, arrivals.bytes_so_far, side="left") - 1
+    # The run whose first word, at least, was there.
+    run = np.searchsorted(first + WORD_BYTES, arrivals.bytes_so_far, side="right") - 1
     kept = np.flatnonzero(run >= 0)
     run, ended = run[kept], arrivals.bytes_so_far[kept]
     samples = index[run] + np.minimum((ended - first[run]) // WORD_BYTES, words[run])
