@@ -20,6 +20,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from benchmarks.machine import machine_line
 from devices.description import SerialTransport, load_description
 from profiler import lab
@@ -47,7 +49,7 @@ class Case:
     def row(self) -> str:
         raw, upload = (WEIGHTS_BYTES / statistics.median(s) for s in (self.raw_s, self.upload_s))
         ratios = [a / b for a, b in zip(self.raw_s, self.upload_s, strict=True)]
-        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+        low, middle, high = np.percentile(ratios, [25, 50, 75])
         return (
             f"{self.name:<28} raw {raw:9,.0f} B/s   upload {upload:9,.0f} B/s"
             f"   {middle:6.1%} (quartiles {low:.1%} to {high:.1%})"
