@@ -4,7 +4,6 @@ compiled on this computer and kept for the next time."""
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -120,6 +119,7 @@ def build_firmware(
             _build(plan, compiler, place, progress or (lambda _step: None))
         except OSError as error:
             raise BuildFailed(f"{description.name}: the firmware cannot be kept: {error}") from None
+    _require_arena(plan, compiler.symbols(place / "firmware.elf"))
     files = {suffix: place / f"firmware.{suffix}" for suffix in ("elf", "bin", "hex")}
     return FirmwareImage(files["elf"], files["bin"], files["hex"], plan.identity, record)
 
@@ -302,6 +302,8 @@ class _Compiler:
         hint = ""
         if re.search(r"nano\.specs|(math|string|stdint|inttypes)\.h: No such file", said):
             hint = f"; the C library is missing: sudo apt install {package_of('arm-none-eabi-gcc')}"
+        if "undefined reference to `board_" in said:
+            hint = "; the board's support lacks what docs/porting-a-board.md says about it"
         return f"{self.board}: {program} cannot {what}: {first_errors(said)}{hint}"
 
 
@@ -321,10 +323,8 @@ def _build(plan: _Plan, compiler: _Compiler, place: Path, tell: Progress) -> Non
             *plan.link_flags, *script, *objects, "-o", str(elf), *LIBRARIES,
             directory=work, what="link the firmware",
         )  # fmt: skip
-        _require_arena(plan, compiler.symbols(elf))
         compiler.copy("binary", elf, made / "firmware.bin")
         compiler.copy("ihex", elf, made / "firmware.hex")
-        (made / "identity.json").write_text(json.dumps(vars(plan.identity)))
         try:
             made.rename(place)
         except OSError:
