@@ -3,8 +3,10 @@ medium; and what they say about storage afterwards."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cli
 from devices.description import Storage
+from devices.document import dump_yaml
 from devices.profile import PageCost, StorageCosts
 from profiler.errors import RequestRefused
 from profiler.options import ProfileOptions
@@ -279,6 +283,21 @@ def test_a_small_board_gets_transfers_that_fit_into_its_memory() -> None:
     )
     plan = plan_profile(board, [SMALL], None, ProfileOptions(blocks=1)).storage
     assert plan is not None
+
+
+def test_the_command_asks_for_the_flag_and_then_tells_the_wear(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "board.yaml"
+    file.write_text(dump_yaml(describe(storage=nand().model_dump(exclude_none=True))))
+    command = ["profile", "--device", str(file), "--model", "dscnn", "--dry-run"]
+    assert cli.main(command) == 2
+    assert "Say --overwrite-raw-flash to allow it" in capsys.readouterr().err
+    assert cli.main([*command, "--overwrite-raw-flash"]) == 0
+    said = capsys.readouterr().err
+    assert "bytes 0 to 8388607 of the raw flash partition 'scratch'" in said
+    assert re.search(r"up to \d+ erase blocks are erased, none more than \d+ times", said)
+    assert "(endurance: 100000 cycles)" in said
 
 
 # --- what comes out ---------------------------------------------------------------------------
