@@ -176,6 +176,11 @@ def _frequency_hz(run: RunResult) -> float | None:
 def _notes(run: RunResult) -> Iterator[str]:
     if run.energy_source is None:
         yield "No energy: the board has neither a meter nor a nominal power."
+    if run.step is not None and not run.content.step_windows:
+        yield (
+            f"A whole step of {run.step.name} with every tensor in memory does not fit into the"
+            " board: there is no additivity check."
+        )
     if run.blocks < _BLOCKS_FOR_AN_INTERVAL:
         yield f"{run.blocks} blocks are too few for intervals of 95 % confidence."
     if not run.facts.is_cache_known:

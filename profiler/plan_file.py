@@ -135,6 +135,15 @@ def operand_bytes(spec: OpSpec) -> int:
     return sum(_aligned(operand.bytes) for operand in (*spec.reads, *written))
 
 
+def step_bytes(step: ExecutionPlan, memory: Memory) -> int:
+    """What running a whole step takes, every tensor in memory."""
+    return (
+        sum(_aligned(size) + _BYTES_PER_BUFFER for size in step.buffer_bytes.values())
+        + len(step.ops) * _BYTES_PER_CALL
+        + max(_aligned(memory.workspace_bytes[op.spec]) for op in step.ops)
+    )
+
+
 @dataclass(frozen=True)
 class _Writer:
     step: ExecutionPlan | None
@@ -160,8 +169,8 @@ class _Writer:
                 needed += operand_bytes(spec) * self._copies(window)
                 what = spec.key
             case StepWindow():
-                needed = self._step_bytes()
-                what = f"a whole step of {self._known_step.name}, every tensor in memory,"
+                needed = step_bytes(self._known_step, self.memory)
+                what = f"a whole step of {self._known_step.name}"
             case TransferWindow(method="read" | "write" | "write-buffered", bytes=size):
                 needed, what = _aligned(size), window.label
             case _:
@@ -218,14 +227,6 @@ class _Writer:
                 f" reads={_numbers([index[name] for name in op.reads])}"
                 f" writes={_numbers([index[name] for name in op.writes])}"
             )
-
-    def _step_bytes(self) -> int:
-        step = self._known_step
-        return (
-            sum(_aligned(size) + _BYTES_PER_BUFFER for size in step.buffer_bytes.values())
-            + len(step.ops) * _BYTES_PER_CALL
-            + max(_aligned(self.memory.workspace_bytes[op.spec]) for op in step.ops)
-        )
 
     def _transfer(self, id_: int, window: TransferWindow) -> str:
         tail_ns = 0 if window.method == "read" else _ns(self.settings.tail_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -22,7 +22,15 @@ from profiler.meters import open_meter
 from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
 from profiler.meters.nominal import is_instrument
 from profiler.options import ProfileOptions
-from profiler.plan_file import MARKER_IDS, Memory, PlanFile, Settings, SyncLine, write_plan
+from profiler.plan_file import (
+    MARKER_IDS,
+    Memory,
+    PlanFile,
+    Settings,
+    SyncLine,
+    step_bytes,
+    write_plan,
+)
 from profiler.preview import block_content, guess_s, idle_s, tail_s, window_s
 from profiler.records import Results, parse_results, parse_samples
 from profiler.table import TrialTable
@@ -103,6 +111,14 @@ def profile_device(
         content = block_content(
             description, specs, step, options, arena_bytes=board.facts.available_bytes
         )
+        memory = Memory(
+            arena_limit_bytes=board.facts.available_bytes,
+            last_level_cache_bytes=board.facts.last_level_cache_bytes,
+            workspace_bytes=board.workspace_bytes(content.specs),
+        )
+        if step is not None and step_bytes(step, memory) > memory.arena_limit_bytes:
+            # Which is what boards are that schedules are for. The profile says so.
+            content = replace(content, step_windows=0)
         storage_place = board.storage_place if content.transfers else None
         directory.claim(
             RunMetadata(
@@ -115,11 +131,6 @@ def profile_device(
                 min_window_s=options.min_window_s,
                 seed=options.seed,
             )
-        )
-        memory = Memory(
-            arena_limit_bytes=board.facts.available_bytes,
-            last_level_cache_bytes=board.facts.last_level_cache_bytes,
-            workspace_bytes=board.workspace_bytes(content.specs),
         )
         table = TrialTable.of(directory.sittings())
         meter = open_meter(description, board)

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from devices.description import DeviceDescription, SerialTransport
+from devices.meters import GpioSync
 from devices.operation import OpSpec
 from devices.profile import Board as Identity
 from devices.profile import Build
@@ -195,6 +196,13 @@ class SerialBoard:
             raise MeasurementInvalid(
                 f"{self._name}: no counter of the board moves, so that it cannot measure time; the"
                 f" board support {expected.board} has to name another one"
+            )
+
+        sync = getattr(description.meter, "sync", None)
+        if isinstance(sync, GpioSync) and said.get("sync") == "none":
+            raise MeasurementInvalid(
+                f"{self._name}: board support {expected.board} drives no sync line; name a pin"
+                " there, or describe meter.sync as marker or steady"
             )
 
     def _facts(self, said: Mapping[str, str]) -> BoardFacts:
