@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import shutil
-import string
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -16,55 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from devices.description import DeviceDescription, Memory, SerialTransport
-from devices.firmware import Firmware
+from devices.description import DeviceDescription
 from devices.profile import Build
 from profiler.errors import BuildFailed
+from profiler.firmware_sources import FirmwareIdentity, FirmwareSources
 from profiler.programs import package_of, program_path
-from profiler.toolchain import (
-    HARNESS,
-    HARNESS_FLAGS,
-    KERNEL_FLAGS,
-    KERNELS,
-    Files,
-    first_errors,
-    read_sources,
-    sources_hash,
-)
+from profiler.toolchain import first_errors
 
-FIRMWARE = Path(__file__).parent / "firmware"
+__all__ = ["FirmwareIdentity", "FirmwareImage", "build_firmware", "firmware_identity"]
 
-FIRMWARE_FLAGS = (
-    *HARNESS_FLAGS,
-    "-Wall",
-    "-Wextra",
-    "-Werror",
-    "-ffunction-sections",
-    "-fdata-sections",
-)
-LINK_FLAGS = ("-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections", "-Wl,--fatal-warnings")
 LIBRARIES = ("-lm",)
-
-PORTABLE = ("core", "plan", "text", "runner", "medium")
-"""What firmware takes of the harness."""
-
-ALIGNMENT_BYTES = 64
-"""Of the arena: JW_ALIGNMENT of the harness."""
 
 _JOBS = 2
 _COMPILER_LIMIT_S = 300.0
 
 Progress: TypeAlias = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class FirmwareIdentity:
-    """What a board must say in its hello for its firmware to be of these sources and for this
-    description."""
-
-    board: str
-    firmware_sha256: str
-    kernels_sha256: str
 
 
 @dataclass(frozen=True)
@@ -82,15 +47,10 @@ class FirmwareImage:
         return self.identity.firmware_sha256
 
 
-def firmware_boards() -> list[str]:
-    """The boards that there is support for."""
-    return sorted(path.stem for path in (FIRMWARE / "boards").glob("*.c"))
-
-
 def firmware_identity(description: DeviceDescription) -> FirmwareIdentity:
     """Without building. Raises :class:`~profiler.errors.BuildFailed` as the build does where there
     is no support for a board."""
-    return _Plan(description).identity
+    return FirmwareSources(description).identity
 
 
 def build_firmware(
@@ -102,141 +62,31 @@ def build_firmware(
     Raises :class:`~profiler.errors.BuildFailed`: no compiler, no support for the board, or a
     program that does not fit into its flash or RAM.
     """
-    plan = _Plan(description)
+    sources = FirmwareSources(description)
     compiler = _Compiler(description)
     version = compiler.version()
-    key = hashlib.sha256(f"{plan.identity.firmware_sha256}\0{version}".encode()).hexdigest()
+    key = hashlib.sha256(f"{sources.identity.firmware_sha256}\0{version}".encode()).hexdigest()
     place = _cache() / key[:32]
     record = Build(
-        kernels_sha256=plan.identity.kernels_sha256,
+        kernels_sha256=sources.identity.kernels_sha256,
         compiler=version,
-        flags=plan.kernel_flags,
+        flags=sources.kernel_flags,
         matmul="in-tree",
         threads=1,
     )
     if not place.is_dir():
         try:
-            _build(plan, compiler, place, progress or (lambda _step: None))
+            _build(sources, compiler, version, place, progress or (lambda _step: None))
         except OSError as error:
             raise BuildFailed(f"{description.name}: the firmware cannot be kept: {error}") from None
-    _require_arena(plan, compiler.symbols(place / "firmware.elf"))
+    _require_arena(sources, compiler.symbols(place / "firmware.elf"))
     files = {suffix: place / f"firmware.{suffix}" for suffix in ("elf", "bin", "hex")}
-    return FirmwareImage(files["elf"], files["bin"], files["hex"], plan.identity, record)
+    return FirmwareImage(files["elf"], files["bin"], files["hex"], sources.identity, record)
 
 
 def _cache() -> Path:
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return caches / "joulewright" / "firmware"
-
-
-class _Plan:
-    """All that goes into an image, and its hash."""
-
-    def __init__(self, description: DeviceDescription) -> None:
-        firmware, memory, transport = _microcontroller(description)
-        self.name = description.name
-        self.firmware = firmware
-        self.memory = memory
-        self.kernels = read_sources(KERNELS)
-        self.harness = {
-            name: content
-            for name, content in read_sources(HARNESS).items()
-            if Path(name).stem in {*PORTABLE, "platform"}
-        }
-        self.files = _firmware_files(description)
-        self.linker_script = _linker_script(firmware, memory)
-        flags = description.toolchain.flags
-        self.kernel_flags = (*KERNEL_FLAGS, *flags)
-        self.firmware_flags = (*FIRMWARE_FLAGS, *flags)
-        self.link_flags = (*flags, *LINK_FLAGS)
-        defines = {
-            "JW_BOARD": f'"{firmware.board}"',
-            "JW_RAM_BYTES": str(memory.ram_bytes),
-            "JW_FLASH_BYTES": str(memory.flash_bytes),
-            "JW_BAUD": str(transport.baud),
-            "JW_KERNELS_SHA256": f'"{sources_hash(self.kernels, self.kernel_flags)}"',
-        }
-        self.defines = tuple(f"-D{name}={value}" for name, value in defines.items())
-        everything = {**self.kernels, **self.harness, **self.files}
-        flags_of_all = (*self.firmware_flags, *self.link_flags, *self.defines, self.linker_script)
-        self.identity = FirmwareIdentity(
-            board=firmware.board,
-            firmware_sha256=sources_hash(everything, (*self.kernel_flags, *flags_of_all)),
-            kernels_sha256=sources_hash(self.kernels, self.kernel_flags),
-        )
-
-    def write(self, directory: Path) -> None:
-        for folder, files in (
-            ("kernels", self.kernels),
-            ("harness", self.harness),
-            ("firmware", self.files),
-        ):
-            for name, content in files.items():
-                path = directory / folder / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-        (directory / "firmware.ld").write_text(self.linker_script)
-
-
-def _microcontroller(
-    description: DeviceDescription,
-) -> tuple[Firmware, Memory, SerialTransport]:
-    """The parts that the description of every serial board has."""
-    firmware, memory, transport = description.firmware, description.memory, description.transport
-    if firmware is None or memory is None or not isinstance(transport, SerialTransport):
-        raise BuildFailed(f"{description.name} is no board with firmware of this project")
-    return firmware, memory, transport
-
-
-def _firmware_files(description: DeviceDescription) -> Files:
-    """By path below the firmware's directory: what all boards share, the board, and the driver of
-    its storage."""
-    firmware, _, _ = _microcontroller(description)
-    if firmware.board not in firmware_boards():
-        raise BuildFailed(
-            f"{description.name}: there is no support for the board {firmware.board!r}; there is"
-            f" for: {', '.join(firmware_boards())} (docs/porting-a-board.md says how to add one)"
-        )
-    files = dict(read_sources(FIRMWARE))
-    for name, content in read_sources(FIRMWARE / "chips").items():
-        files[f"chips/{name}"] = content
-    files[f"boards/{firmware.board}.c"] = (FIRMWARE / "boards" / f"{firmware.board}.c").read_bytes()
-    if description.storage is None:
-        return files
-    assert description.storage.driver is not None  # the description has seen to it
-    driver = f"{description.storage.driver.replace('-', '_')}.c"
-    drivers = read_sources(FIRMWARE / "storage")
-    if driver not in drivers:
-        known = ", ".join(Path(name).stem.replace("_", "-") for name in drivers)
-        raise BuildFailed(
-            f"{description.name}: there is no storage driver {description.storage.driver!r};"
-            f" there is: {known}"
-        )
-    del files["storage_none.c"]
-    files[f"storage/{driver}"] = drivers[driver]
-    for name, content in read_sources(FIRMWARE / "storage" / "support").items():
-        files[f"storage/support/{name}"] = content
-    return files
-
-
-def _linker_script(firmware: Firmware, memory: Memory) -> str:
-    """Firmware's own data lies in front of the arena, and the stack at RAM's end, unless the
-    reserved memory is a place of its own."""
-    apart = firmware.data_address is not None
-    template = string.Template((FIRMWARE / "firmware.ld.in").read_text())
-    return template.substitute(
-        flash_address=f"{firmware.flash_address:#010x}",
-        flash_bytes=memory.flash_bytes,
-        ram_address=f"{firmware.ram_address:#010x}",
-        ram_bytes=memory.usable_bytes if apart else memory.ram_bytes,
-        data_memory=f"DATA (rwx) : ORIGIN = {firmware.data_address:#010x},"
-        f" LENGTH = {memory.reserved_bytes}"
-        if apart
-        else "",
-        data_alias="" if apart else 'REGION_ALIAS("DATA", RAM);',
-        stack_bytes=firmware.stack_bytes,
-        alignment=ALIGNMENT_BYTES,
-    )
 
 
 class _Compiler:
@@ -307,20 +157,22 @@ class _Compiler:
         return f"{self.board}: {program} cannot {what}: {first_errors(said)}{hint}"
 
 
-def _build(plan: _Plan, compiler: _Compiler, place: Path, tell: Progress) -> None:
+def _build(
+    sources: FirmwareSources, compiler: _Compiler, version: str, place: Path, tell: Progress
+) -> None:
     """In a directory beside its place, which it takes when everything is there."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
         work, made = Path(scratch) / "work", Path(scratch) / "made"
         work.mkdir()
         made.mkdir()
-        plan.write(work)
-        objects = _compile_all(plan, compiler, work, tell)
+        sources.write(work)
+        objects = _compile_all(sources, compiler, version, work, tell)
         tell("linking the firmware")
         elf = made / "firmware.elf"
         script = ("-T", "firmware.ld")
         compiler.compile(
-            *plan.link_flags, *script, *objects, "-o", str(elf), *LIBRARIES,
+            *sources.link_flags, *script, *objects, "-o", str(elf), *LIBRARIES,
             directory=work, what="link the firmware",
         )  # fmt: skip
         compiler.copy("binary", elf, made / "firmware.bin")
@@ -333,32 +185,35 @@ def _build(plan: _Plan, compiler: _Compiler, place: Path, tell: Progress) -> Non
             shutil.rmtree(made)
 
 
-def _require_arena(plan: _Plan, addresses: dict[str, int]) -> None:
+def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
     """What the description leaves for training must be there."""
-    memory = plan.memory
+    memory = sources.memory
     arena_bytes = addresses["jw_arena_end"] - addresses["jw_arena_begin"]
     if arena_bytes < memory.usable_bytes:
         taken_bytes = memory.ram_bytes - arena_bytes
         raise BuildFailed(
-            f"{plan.name}: the firmware takes {taken_bytes} bytes of RAM for its data and its"
-            f" stack of {plan.firmware.stack_bytes}, but memory.reserved_bytes is only"
+            f"{sources.name}: the firmware takes {taken_bytes} bytes of RAM for its data and its"
+            f" stack of {sources.firmware.stack_bytes}, but memory.reserved_bytes is only"
             f" {memory.reserved_bytes}; write {taken_bytes} there, or more"
         )
 
 
-def _compile_all(plan: _Plan, compiler: _Compiler, work: Path, tell: Progress) -> list[str]:
+def _compile_all(
+    sources: FirmwareSources, compiler: _Compiler, version: str, work: Path, tell: Progress
+) -> list[str]:
     include = ("-I", "firmware", "-I", "harness", "-I", "kernels")
-    hashed = f'-DJW_FIRMWARE_SHA256="{plan.identity.firmware_sha256}"'
-    own = (*plan.firmware_flags, *plan.defines, hashed, *include)
-    sources = [
-        *((f"kernels/{name}", (*plan.kernel_flags, *include)) for name in plan.kernels),
-        *((f"harness/{name}", own) for name in plan.harness),
-        *((f"firmware/{name}", own) for name in plan.files),
+    hashed = f'-DJW_FIRMWARE_SHA256="{sources.identity.firmware_sha256}"'
+    compiled = f'-DJW_COMPILER="{version}"'
+    own = (*sources.firmware_flags, *sources.defines, hashed, compiled, *include)
+    units = [
+        *((f"kernels/{name}", (*sources.kernel_flags, *include)) for name in sources.kernels),
+        *((f"harness/{name}", own) for name in sources.harness),
+        *((f"firmware/{name}", own) for name in sources.files),
     ]
-    sources = [(path, flags) for path, flags in sources if path.endswith(".c")]
+    units = [(path, flags) for path, flags in units if path.endswith(".c")]
 
-    def compile_one(source: tuple[str, tuple[str, ...]]) -> str:
-        path, flags = source
+    def compile_one(unit: tuple[str, tuple[str, ...]]) -> str:
+        path, flags = unit
         compiler.compile(
             *flags, "-c", path, "-o", f"{path}.o", directory=work, what=f"compile {path}"
         )
@@ -367,8 +222,8 @@ def _compile_all(plan: _Plan, compiler: _Compiler, work: Path, tell: Progress) -
     objects = []
     with ThreadPoolExecutor(_JOBS) as pool:
         try:
-            for count, made in enumerate(pool.map(compile_one, sources), 1):
-                tell(f"compiling the firmware ({count} of {len(sources)})")
+            for count, made in enumerate(pool.map(compile_one, units), 1):
+                tell(f"compiling the firmware ({count} of {len(units)})")
                 objects.append(made)
         except BaseException:
             pool.shutdown(cancel_futures=True)

@@ -221,6 +221,7 @@ def test_hello_says_what_was_built_for_which_board(board: Peer) -> None:
     assert said["board"] == expected.board
     assert said["firmware"] == expected.firmware_sha256
     assert said["kernels"] == expected.kernels_sha256
+    assert said["compiler"] == build_firmware(description).record.compiler
     assert said["counter"] != "none"
     assert said["fault"] == "none"
     assert said["matmul"] == "in-tree"

@@ -12,11 +12,8 @@ import pytest
 
 from devices.description import DeviceDescription, load_description
 from profiler.errors import BuildFailed
-from profiler.firmware_image import (
-    build_firmware,
-    firmware_boards,
-    firmware_identity,
-)
+from profiler.firmware_image import build_firmware, firmware_identity
+from profiler.firmware_sources import firmware_boards
 from profiler.toolchain import KERNEL_FLAGS
 
 QUICK = "-O1"  # where it is enough that everything compiles

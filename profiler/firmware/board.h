@@ -21,7 +21,7 @@ typedef void board_vector(void);
 /* Clocks, and the pins that need no more than being set up once. */
 void board_init(void);
 
-/* Of the processor, as board_init has left it. */
+/* Of the processor, as board_init has left it and the description says it. */
 uint32_t board_clock_hz(void);
 
 /* --- the UART, 8N1 ---------------------------------------------------------------------------- */

@@ -32,6 +32,7 @@ void jw_hello(jw_writer *writer) {
     jw_write_pair(writer, '\n', "firmware", JW_FIRMWARE_SHA256);
     jw_write_pair(writer, '\n', "kernels", JW_KERNELS_SHA256);
     jw_write_pair(writer, '\n', "compiler", "GCC " __VERSION__);
+    jw_write_pair(writer, '\n', "compiler", JW_COMPILER);
     jw_write_pair(writer, '\n', "board", JW_BOARD);
     jw_write_pair(writer, '\n', "cpuid", "");
     jw_write_hex(writer, SCB_CPUID);

@@ -4,9 +4,6 @@
 #include "clock.h"
 #include "link.h"
 #include "session.h"
-#include "start.h"
-
-#include "core.h"
 
 int main(void) {
     board_init();

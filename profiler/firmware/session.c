@@ -3,8 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "cpu.h"
 #include "board.h"
+#include "cpu.h"
 #include "hello.h"
 #include "lines.h"
 #include "link.h"
