@@ -221,7 +221,7 @@ class DeviceDescription(StrictModel):
             raise ValueError("a serial board needs firmware, processor and memory")
         if self.memory.flash_bytes is None:
             raise ValueError("memory: a serial board needs flash_bytes")
-        if not isinstance(self.toolchain, CrossToolchain):
+        if self.toolchain.kind != "cross":
             raise ValueError("toolchain: a serial board needs one of kind cross")
         if self.storage is not None and self.storage.driver is None:
             raise ValueError("storage: a serial board reaches it by driver")

@@ -17,6 +17,7 @@ from typing import TypeAlias
 
 from devices.description import DeviceDescription
 from devices.profile import Build
+from devices.user_cache import user_cache
 from profiler.errors import BuildFailed
 from profiler.firmware_sources import FirmwareIdentity, FirmwareSources
 from profiler.programs import package_of, program_path
@@ -85,8 +86,7 @@ def build_firmware(
 
 
 def _cache() -> Path:
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "joulewright" / "firmware"
+    return user_cache() / "firmware"
 
 
 class _Compiler:

@@ -178,7 +178,8 @@ class _Writer:
         if needed > self.memory.arena_limit_bytes:
             raise MeasurementInvalid(
                 f"{what} needs {needed} bytes; {self.memory.arena_limit_bytes} bytes of the"
-                " board's memory are free for measuring. Choose a smaller batch"
+                " board's memory are free for measuring, and all operands of an operation have to"
+                " fit. Choose a smaller batch, or a smaller network"
             )
         return needed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from profiler.boards import open_board
 from profiler.boards.base import Board, Outcome, RebootError
 from profiler.errors import BoardCommandFailed, MeasurementInvalid
 from profiler.evaluate import evaluate
-from profiler.meters import open_meter
+from profiler.meters import open_board_meter, open_host_meter
 from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
 from profiler.meters.nominal import is_instrument
 from profiler.options import ProfileOptions
@@ -106,7 +107,11 @@ def profile_device(
     def building(what: str) -> None:
         on_progress(ProgressEvent(what, 0.0, None))
 
-    with open_board(description, options.poll_interval_s, building) as board:
+    with ExitStack() as stack:
+        meter = open_host_meter(description)
+        if meter is not None:
+            stack.callback(meter.close)
+        board = stack.enter_context(open_board(description, options.poll_interval_s, building))
         board.prepare(building)
         content = block_content(
             description, specs, step, options, arena_bytes=board.facts.available_bytes
@@ -133,27 +138,26 @@ def profile_device(
             )
         )
         table = TrialTable.of(directory.sittings())
-        meter = open_meter(description, board)
-        try:
-            _Run(
-                description=description,
-                options=options,
-                step=step,
-                memory=memory,
-                content=content,
-                storage_place=storage_place,
-                board=board,
-                meter=meter,
-                directory=directory,
-                table=table,
-                on_progress=on_progress,
-                blocks=[content.ordered(options.seed, block) for block in range(options.blocks)],
-            ).measure()
-            source = None if meter is None else meter.energy_source
-            record = None if meter is None else meter.record
-        finally:
+        if meter is None:
+            meter = open_board_meter(description, board)
             if meter is not None:
-                meter.close()
+                stack.callback(meter.close)
+        _Run(
+            description=description,
+            options=options,
+            step=step,
+            memory=memory,
+            content=content,
+            storage_place=storage_place,
+            board=board,
+            meter=meter,
+            directory=directory,
+            table=table,
+            on_progress=on_progress,
+            blocks=[content.ordered(options.seed, block) for block in range(options.blocks)],
+        ).measure()
+        source = None if meter is None else meter.energy_source
+        record = None if meter is None else meter.record
     profile = assemble(
         RunResult(
             description=description,

@@ -91,9 +91,9 @@ class Trial(StrictModel):
 class SittingHeader(StrictModel):
     """``throttled`` are Raspberry Pi's bits before and after; ``is_direct`` whether transfers went
     past the page cache; ``written_bytes`` the most that can have been written to storage, and
-    ``erase_cycles`` the most that any block of it can have been erased;
-    ``cooled_s`` is how long the board was given to cool down before; ``temperature_mc`` is how hot it
-    was then and in the end; ``interrupted`` says that windows are missing at the end."""
+    ``erase_cycles`` the most that any block of it can have been erased; ``cooled_s`` is how long
+    the board was given to cool down before; ``temperature_mc`` is how hot it was then and in the
+    end; ``interrupted`` says that windows are missing at the end."""
 
     schema_: Annotated[Literal["trials/1"], Field(alias="schema")] = "trials/1"
     block: Count

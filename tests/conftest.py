@@ -1,3 +1,3 @@
 """Fixtures that several test modules use."""
 
-pytest_plugins = ["tests.measuring_support", "tests.sshd_support"]
+pytest_plugins = ["tests.emulated_support", "tests.measuring_support", "tests.sshd_support"]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from devices.description import DeviceDescription
 from profiler.boards.posix import PosixBoard
 from profiler.errors import MeasurementInvalid
-from profiler.meters import open_meter
+from profiler.meters import open_board_meter
 from profiler.meters.base import MIN_SAMPLES, Block, BoardSamples, Meter, Void
 from profiler.meters.trace import EnergyCounter, SampledPower
 from profiler.records import parse_results, parse_samples
@@ -39,7 +39,7 @@ def here(description: DeviceDescription) -> PosixBoard:
 def opened(**meter: Any) -> Meter:
     description = describe(meter=meter)
     with here(description) as board:
-        found = open_meter(description, board)
+        found = open_board_meter(description, board)
     assert found is not None
     return found
 
@@ -206,7 +206,7 @@ def test_a_counter_that_only_root_may_read_comes_with_the_remedy(tmp_path: Path)
 
 def test_nominal_power_is_an_estimate_and_says_so() -> None:
     description = describe(nominal_power_w=4.0)
-    meter = open_meter(description, here(description))
+    meter = open_board_meter(description, here(description))
     assert meter is not None
     assert (meter.energy_source, meter.sampler) == ("estimated", None)
     assert "nothing measured" in meter.record.detail
@@ -214,7 +214,7 @@ def test_nominal_power_is_an_estimate_and_says_so() -> None:
 
 
 def test_without_meter_and_nominal_power_there_is_no_energy() -> None:
-    assert open_meter(describe(), here(describe())) is None
+    assert open_board_meter(describe(), here(describe())) is None
 
 
 # --- energy of a window -----------------------------------------------------------------------

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from devices.meters import InaMeter
 from profiler.boards.posix import PosixBoard
 from profiler.errors import MeasurementInvalid
-from profiler.meters import open_meter
+from profiler.meters import open_board_meter
 from profiler.meters.base import Block, BoardSamples, Void
 from profiler.meters.ina import open_ina
 from profiler.records import parse_results, parse_samples
@@ -123,7 +123,7 @@ def test_the_pi_5_tells_the_power_of_all_rails(
     command.write_text(PMIC)
     command.chmod(0o755)
     description = describe(meter={"kind": "pmic", "command": str(command), "rate_hz": 50.0})
-    found = open_meter(description, PosixBoard(description, LocalTransport(), 0.1))
+    found = open_board_meter(description, PosixBoard(description, LocalTransport(), 0.1))
     assert found is not None
     assert found.sampler is not None
     plan = (

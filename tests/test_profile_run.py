@@ -20,7 +20,7 @@ from profiler.errors import (
     MeasurementInvalid,
     ProfilerError,
 )
-from profiler.meters import open_meter
+from profiler.meters import open_board_meter
 from profiler.meters.base import Reading, Void
 from profiler.options import ProfileOptions
 from profiler.run import ProgressEvent, choose_run_directory, profile_device
@@ -346,11 +346,11 @@ def test_a_failure_on_the_board_is_reported_with_its_sentence(
     board = describe(meter=meter)
 
     def open_and_vanish(*arguments: Any) -> Any:
-        found = open_meter(*arguments)
+        found = open_board_meter(*arguments)
         sensor.unlink()
         return found
 
-    monkeypatch.setattr("profiler.run.open_meter", open_and_vanish)
+    monkeypatch.setattr("profiler.run.open_board_meter", open_and_vanish)
     with pytest.raises(
         BoardCommandFailed, match=r"code 4: .*power1_input: No such .*\(while measuring: idle"
     ):
@@ -374,7 +374,7 @@ class Trace:
 def metered(monkeypatch: pytest.MonkeyPatch, *faults: int) -> StandInMeter:
     record = MeterRecord(kind="stand-in", detail="a meter on this computer", sync="none")
     meter = StandInMeter(record, [Trace(count) for count in faults])
-    monkeypatch.setattr("profiler.run.open_meter", lambda *_: meter)
+    monkeypatch.setattr("profiler.run.open_board_meter", lambda *_: meter)
     monkeypatch.setattr("profiler.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
     return meter
 

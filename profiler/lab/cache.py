@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from devices.user_cache import user_cache
 from profiler.errors import BuildFailed
 
 _UNFINISHED = ".part-"
@@ -28,8 +29,7 @@ class BuildCache:
     """
 
     def __init__(self, progress: Callable[[str], None]) -> None:
-        caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        self._root = caches / "joulewright" / "lab"
+        self._root = user_cache() / "lab"
         self._progress = progress
         self._lock: int | None = None
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from devices.user_cache import user_cache
+
 
 def boards_directory() -> Path:
     """Below ``XDG_CACHE_HOME``, or ``~/.cache``. Nobody else may look into it: whoever can write to
     an emulator's monitor can do what its user can."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    directory = caches / "joulewright" / "boards"
+    directory = user_cache() / "boards"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory
 

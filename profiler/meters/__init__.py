@@ -16,20 +16,44 @@ if TYPE_CHECKING:
     from profiler.transports.base import Transport
 
 
-def open_meter(description: DeviceDescription, board: Board) -> Meter | None:
-    """The meter of a board, found on it or on this computer; nominal power in place of one that is
-    not described; None if there is neither. What comes from an emulated board is emulated, whatever
-    the meter. Raises :class:`~profiler.errors.MeasurementInvalid` when a described meter is not
+def open_host_meter(description: DeviceDescription) -> Meter | None:
+    """A described meter that is on this computer; None for any other. It may feed the board, which
+    can be reached only then, and until the meter is closed.
+
+    Raises :class:`~profiler.errors.MeasurementInvalid` when it is not there.
+    """
+    match description.meter:
+        case described.NvmlMeter() as meter:
+            from profiler.meters.nvml import open_nvml
+
+            return open_nvml(meter, description.transport)
+        case (
+            described.Ppk2Meter()
+            | described.ScpiMeter()
+            | described.JoulescopeMeter()
+            | described.OtiiMeter()
+        ) as meter:
+            from profiler.meters.on_host import HostMeter
+            from profiler.meters.sync import open_synchroniser
+
+            source = _source(description)
+            return HostMeter(_open_instrument(meter), open_synchroniser(meter.sync), source)
+    return None
+
+
+def open_board_meter(description: DeviceDescription, board: Board) -> Meter | None:
+    """The meter that is on the board; nominal power where none is described; None if there is
+    neither. Raises :class:`~profiler.errors.MeasurementInvalid` when a described meter is not
     there."""
-    emulated = description.emulator is not None
     meter = description.meter
     if meter is None:
         if description.nominal_power_w is None:
             return None
         from profiler.meters.nominal import NominalMeter
 
+        emulated = description.emulator is not None
         return NominalMeter(description.nominal_power_w, "emulated" if emulated else "estimated")
-    source: EnergySource = "emulated" if emulated else "measured"
+    source = _source(description)
     match meter:
         case described.HwmonMeter():
             from profiler.meters.hwmon import open_hwmon
@@ -49,15 +73,12 @@ def open_meter(description: DeviceDescription, board: Board) -> Meter | None:
 
             _transport(board, meter.kind)
             return open_pmic(meter, source)
-        case described.NvmlMeter():
-            from profiler.meters.nvml import open_nvml
+    raise ValueError(f"a meter of kind {meter.kind} is not on the board")
 
-            return open_nvml(meter, description.transport)
-        case _:
-            from profiler.meters.on_host import HostMeter
-            from profiler.meters.sync import open_synchroniser
 
-            return HostMeter(_open_instrument(meter), open_synchroniser(meter.sync), source)
+def _source(description: DeviceDescription) -> EnergySource:
+    """What comes from an emulated board is emulated, whatever the meter."""
+    return "measured" if description.emulator is None else "emulated"
 
 
 def _open_instrument(

@@ -14,6 +14,10 @@ _PPK2_RATE_HZ = 100_000.0
 # nvmlDeviceGetPowerUsage).
 _NVML_AVERAGE_S = 1.0
 
+# The ends of a window are known to half a sample's period at best, and may be wrong by one per cent
+# of it (on_host.MOST_UNCERTAIN_SHARE) in all.
+_PERIODS_BETWEEN_EDGES = 120.0
+
 # A steady window's guards may take so much of it.
 _MOST_GUARD_SHARE = 0.5
 
@@ -26,4 +30,6 @@ def least_window_s(meter: described.Meter) -> float:
     sync = getattr(meter, "sync", None)
     if isinstance(sync, described.SteadySync):
         return max(least_s / (1 - _MOST_GUARD_SHARE), 2 * sync.guard_s / _MOST_GUARD_SHARE)
+    if sync is not None:
+        return _PERIODS_BETWEEN_EDGES / rate_hz
     return least_s

@@ -9,6 +9,8 @@ import re
 import secrets
 from pathlib import Path
 
+from devices.user_cache import user_cache
+
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
@@ -59,8 +61,7 @@ def is_token(name: str) -> bool:
 
 
 def _directory() -> Path:
-    cache = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache) if cache else Path.home() / ".cache") / "joulewright" / "clients"
+    return user_cache() / "clients"
 
 
 def _lock(path: Path, flags: int) -> int:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+
+from devices.user_cache import user_cache
 
 _SOURCE = Path(__file__).with_name("sequence.c")
 _FLAGS = ("-O3", "-march=native", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-fPIC", "-shared")
@@ -78,8 +79,7 @@ def _compiled() -> Path:
             [_SOURCE.read_bytes(), compiler.encode(), _processor(), *map(str.encode, _FLAGS)]
         )
     ).hexdigest()[:16]
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    path = caches / "joulewright" / f"sequence-{key}.so"
+    path = user_cache() / f"sequence-{key}.so"
     if path.exists():
         return path
     try:

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import serial
 from serial.tools import list_ports
 
+from devices.user_cache import user_cache
 from profiler.errors import BoardUnreachable
 
 _ERRORS = (OSError, termios.error, ValueError)  # of pyserial too: its SerialException is an OSError
@@ -118,8 +119,7 @@ class Line:
 
 def _claim(port: str) -> int:
     """A socket has no lock of its own as a device node has."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    directory = (Path(cache) if cache else Path.home() / ".cache") / "joulewright" / "ports"
+    directory = user_cache() / "ports"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(directory / quote(port, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
