@@ -31,7 +31,6 @@ void jw_hello(jw_writer *writer) {
     jw_write_pair(writer, '\n', "protocol", "1");
     jw_write_pair(writer, '\n', "firmware", JW_FIRMWARE_SHA256);
     jw_write_pair(writer, '\n', "kernels", JW_KERNELS_SHA256);
-    jw_write_pair(writer, '\n', "compiler", "GCC " __VERSION__);
     jw_write_pair(writer, '\n', "compiler", JW_COMPILER);
     jw_write_pair(writer, '\n', "board", JW_BOARD);
     jw_write_pair(writer, '\n', "cpuid", "");
