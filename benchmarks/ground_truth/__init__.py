@@ -1,0 +1,1 @@
+"""How right the profiler is, on emulated boards whose truth is known."""
