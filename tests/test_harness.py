@@ -218,7 +218,7 @@ def test_samples_reach_over_every_window_and_carry_its_clock(program: Path, tmp_
     (window,) = results.windows
     assert samples.values.shape[1] == 2
     assert set(samples.values[:, 0]) == {11, 22, 33}
-    assert samples.times_ns[0] <= window.start_ns + 5_000_000
+    assert samples.times_ns[0] <= window.start_ns
     assert samples.times_ns[-1] >= window.end_ns
     assert (samples.times_ns[1:] > samples.times_ns[:-1]).all()
 

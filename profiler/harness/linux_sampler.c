@@ -24,8 +24,9 @@ struct jw_sampler {
     uint64_t period_ns;
     int processor;
     pthread_t thread;
+    pthread_cond_t has_begun;
     pthread_mutex_t lock; /* guards what follows */
-    bool stop;
+    bool begun, stop;
     uint32_t head, tail; /* free-running; head - tail samples are waiting */
     sample ring[RING_SAMPLES];
 };
@@ -59,6 +60,10 @@ static void *run(void *context) {
             sampler->head++;
         }
         stop = sampler->stop;
+        if (!sampler->begun) {
+            sampler->begun = true;
+            pthread_cond_signal(&sampler->has_begun);
+        }
         pthread_mutex_unlock(&sampler->lock);
         next_ns += sampler->period_ns;
         const uint64_t now_ns = jw_clock_ns();
@@ -81,10 +86,18 @@ jw_sampler *jw_sampler_start(jw_source *const *sources, int count, uint64_t peri
     sampler->processor = processor;
     memcpy(sampler->sources, sources, (size_t)count * sizeof *sources);
     pthread_mutex_init(&sampler->lock, NULL);
+    pthread_cond_init(&sampler->has_begun, NULL);
     const int error = pthread_create(&sampler->thread, NULL, run, sampler);
     if (error) {
         jw_fail(JW_EXIT_METER, "meter: no thread to sample with: %s", strerror(error));
     }
+    /* A window that began now might have no sample in front of it, always where there is a single
+     * processor. */
+    pthread_mutex_lock(&sampler->lock);
+    while (!sampler->begun) {
+        pthread_cond_wait(&sampler->has_begun, &sampler->lock);
+    }
+    pthread_mutex_unlock(&sampler->lock);
     return sampler;
 }
 
@@ -119,6 +132,7 @@ void jw_sampler_stop(jw_sampler *sampler, FILE *output) {
     for (int i = 0; i < sampler->count; i++) {
         jw_source_close(sampler->sources[i]);
     }
+    pthread_cond_destroy(&sampler->has_begun);
     pthread_mutex_destroy(&sampler->lock);
     free(sampler);
 }
