@@ -223,6 +223,8 @@ class PosixBoard:
         """Until the harness has ended well. Raises :class:`BoardCommandFailed` if it ends otherwise
         or hangs."""
         interval_s = min(max(self._poll_interval_s, expected_s / 20), _SLOWEST_POLL_S)
+        if self._description.emulator is not None:
+            interval_s = _SLOWEST_POLL_S  # little of its own time passes in between
         started = time.monotonic()
         next_poll = started + interval_s
         watch = _StallWatch(started)
