@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from profiler.transports.serial.frames import Decoder, Frame, Kind, encode
+from profiler.transports.serial.frames import NOBODY, Decoder, Frame, Kind, encode
 
 FIRMWARE_SHA256 = "f1" * 32
 KERNELS_SHA256 = "ce" * 32
@@ -74,6 +74,7 @@ class StandInBoard:
     def reset(self) -> None:
         """Its button."""
         self._reset_asked = True
+        self._line.sendall(encode(Frame(Kind.STRANGER, NOBODY, 0, 0, b"")))
 
     def close(self) -> None:
         self._line.shutdown(socket.SHUT_RDWR)

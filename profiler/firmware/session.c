@@ -198,8 +198,15 @@ static void handle(const jw_frame *request) {
     }
 }
 
+/* Whoever waits for a window to end learns at once that there will be no end. */
+static void say_started_anew(void) {
+    const jw_frame nobody = {.session = 0};
+    send_bare(&nobody, STRANGER);
+}
+
 _Noreturn void jw_session_serve(void) {
     jw_lines_begin();
+    say_started_anew();
     for (;;) {
         jw_frame request;
         jw_link_receive(&request);

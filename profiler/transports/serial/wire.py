@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from profiler.errors import BoardUnreachable
 from profiler.transports.deadline import Deadline
-from profiler.transports.serial.frames import Decoder, Frame, encode
+from profiler.transports.serial.frames import NOBODY, Decoder, Frame, encode
 from profiler.transports.serial.line import Line, LineDownError
 
 _REOPEN_PAUSE_S = 0.2
@@ -41,12 +41,13 @@ class Wire:
                 return len(encoded)
 
     def receive(self, until: float, deadline: Deadline) -> Frame | None:
-        """The next frame of the session. None at the time ``until`` (of the monotonic clock), and
-        after an interruption, when anything that was under way may be lost. Raises as ``send``."""
+        """The next frame of the session, or of a board that has just started. None at the time
+        ``until`` (of the monotonic clock), and after an interruption, when anything that was under
+        way may be lost. Raises as ``send``."""
         while True:
             while self._frames:
                 frame = self._frames.popleft()
-                if frame.session == self.session:
+                if frame.session in {self.session, NOBODY}:
                     return frame
             self.on_wait()
             wait_s = until - time.monotonic()
