@@ -35,6 +35,7 @@ _MODELS: Mapping[str, Callable[[int], Network]] = {
     "dscnn": tiny.dscnn,
     "mobilenet": tiny.mobilenet,
     "autoencoder": tiny.autoencoder,
+    "digits": tiny.digits,
 }
 
 _OPTIMIZERS: Mapping[str, Optimizer] = {name: name for name in get_args(Optimizer)}

@@ -1,5 +1,6 @@
 """The four networks of MLPerf Tiny (Banbury et al. 2021), as in the reference implementations:
-convolutions have biases and ``same`` padding although batch norm follows them."""
+convolutions have biases and ``same`` padding although batch norm follows them. And a smaller one in
+their manner, for microcontrollers on which no operation of those fits."""
 
 from __future__ import annotations
 
@@ -63,6 +64,16 @@ def autoencoder(batch: int) -> Network:
         x = net.relu(f"linear{number}.relu", x)
     net.mean_squared_error("loss", net.linear("linear10", x, 640), frames)
     return net
+
+
+def digits(batch: int) -> Network:
+    """Handwritten digits of 8 × 8 pixels, 10 classes (the data set of Alpaydin and Kaynak 1998).
+    Every operation of one image fits into 10 KB."""
+    net = Network("digits", batch)
+    x = _conv_norm_relu(net, "stem", net.input("image", batch, 1, 8, 8), 8, kernel=3)
+    x = _separable(net, "block1", x, 16, stride=2)
+    x = _separable(net, "block2", x, 32, stride=1)
+    return _classify(net, x, classes=10)
 
 
 def _classify(net: Network, x: Value, *, classes: int) -> Network:
