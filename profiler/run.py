@@ -17,7 +17,7 @@ from devices.profile import DeviceProfile
 from profiler.assembly import RunResult, assemble
 from profiler.boards import open_board
 from profiler.boards.base import Board, Outcome, RebootError
-from profiler.errors import BoardCommandFailed, MeasurementInvalid
+from profiler.errors import BoardCommandFailed, MeasurementInvalid, ProfilerError
 from profiler.evaluate import evaluate
 from profiler.meters import open_board_meter, open_host_meter
 from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
@@ -200,12 +200,23 @@ class _Run:
 
     def measure(self) -> None:
         for block, windows in enumerate(self.blocks):
-            for _ in range(_SITTINGS_PER_BLOCK):
+            sittings = 0
+            while sittings < _SITTINGS_PER_BLOCK:
                 missing = self._within_budget(self.table.missing(block, windows))
                 if not missing:
                     break
-                self._sit(block, missing)
+                try:
+                    self._sit(block, missing)
+                    sittings += 1
+                except RebootError:
+                    self.reboots += 1
+                    if self.reboots > _MOST_REBOOTS:
+                        raise
+                    self.board.prepare(self._reporter(block, missing))
         self.on_progress(ProgressEvent("measured", 1.0, 0.0))
+
+    def _reporter(self, block: int, windows: Sequence[Window]) -> Callable[[str], None]:
+        return lambda what: self._report(block, windows, 0.0, what)
 
     def _within_budget(self, windows: Sequence[Window]) -> tuple[Window, ...]:
         """Without transfers once they could wear the medium more than is allowed."""
@@ -216,54 +227,52 @@ class _Run:
 
     def _sit(self, block: int, windows: tuple[Window, ...]) -> None:
         """One run of the harness. What it finished is on disk before anything else happens, also
-        when it was cut short."""
+        when it was cut short; what it can have done to storage is on disk whatever happened."""
         plan = write_plan(windows, self.step, self.memory, self._settings())
         cooled_s = self._cool_down(block, plan)
-        started, clock_s = datetime.now(UTC), time.monotonic()
-        throttled_before = self.board.throttled()
-        clock = self._clock()
-        if self.meter is not None:
-            self.meter.begin()
-        outcome = self._run_plan(block, plan)
-        results = parse_results(outcome.results)
-        measured = [record for record in results.windows if record.id < len(windows)]
-        throttled_after = None if outcome.cut else self.board.throttled()
-        throttled = (
-            None
-            if throttled_before is None or throttled_after is None
-            else (throttled_before, throttled_after)
-        )
-        if not outcome.cut:
-            clock += self._clock()
-        trace = None if self.meter is None else self._trace(self.meter, results, outcome, clock)
-        trials = evaluate(
-            measured,
-            windows,
-            trace,
-            is_measured=self.meter is not None and is_instrument(self.meter.record),
-            start=results.start,
-            throttled=throttled,
-        )
+        began_s = time.monotonic()
         scratch = self.content.scratch
         wear = Wear() if scratch is None else scratch.wear(windows)
         header = SittingHeader(
             block=block,
             sitting=self.table.next_sitting(block),
-            started=started.isoformat(timespec="seconds"),
-            duration_s=time.monotonic() - clock_s,
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            duration_s=0.0,
             boot_id=self.board.facts.boot_id,
-            steal_share=_steal_share(results),
-            throttled=throttled,
             cooled_s=cooled_s,
-            temperature_mc=_temperatures(results),
-            is_direct=results.is_direct,
             written_bytes=wear.written_bytes,
             erase_cycles=wear.cycles,
-            interrupted=results.end is None,
+            interrupted=True,
         )
-        sitting = Sitting(header=header, trials=trials)
-        self.directory.add(sitting, outcome.samples)
-        self.table.add(sitting)
+        throttled_before = self.board.throttled()
+        clock = self._clock()
+        if self.meter is not None:
+            self.meter.begin()
+        try:
+            outcome = self._run_plan(block, plan)
+            results = parse_results(outcome.results)
+            throttled, outcome, clock = self._behind_block(throttled_before, outcome, clock)
+            trace = None if self.meter is None else self._trace(self.meter, results, outcome, clock)
+            trials = evaluate(
+                [record for record in results.windows if record.id < len(windows)],
+                windows,
+                trace,
+                is_measured=self.meter is not None and is_instrument(self.meter.record),
+                start=results.start,
+                throttled=throttled,
+            )
+        except BaseException:
+            self._keep(Sitting(header=header, trials=()), "")
+            raise
+        update = {
+            "duration_s": time.monotonic() - began_s,
+            "steal_share": _steal_share(results),
+            "throttled": throttled,
+            "temperature_mc": _temperatures(results),
+            "is_direct": results.is_direct,
+            "interrupted": results.end is None,
+        }
+        self._keep(Sitting(header=header.model_copy(update=update), trials=trials), outcome.samples)
         if isinstance(outcome.cut, BoardCommandFailed) and len(trials) < len(windows):
             unfinished = windows[len(trials)].label
             raise BoardCommandFailed(f"{outcome.cut} (while measuring: {unfinished})")
@@ -271,6 +280,26 @@ class _Run:
             raise outcome.cut
         if results.end is None:
             raise MeasurementInvalid(f"{self.board.name}: the harness left incomplete records")
+
+    def _keep(self, sitting: Sitting, samples: str) -> None:
+        self.directory.add(sitting, samples)
+        self.table.add(sitting)
+
+    def _behind_block(
+        self, throttled: int | None, outcome: Outcome, clock: tuple[ClockReading, ...]
+    ) -> tuple[tuple[int, int] | None, Outcome, tuple[ClockReading, ...]]:
+        """Behind a block, what was asked before it. A board that is lost only now has cut nothing
+        off but this."""
+        if outcome.cut is not None:
+            return None, outcome, clock
+        try:
+            throttled_after = self.board.throttled()
+            clock += self._clock()
+        except ProfilerError as cut:
+            return None, replace(outcome, cut=cut), clock
+        if throttled is None or throttled_after is None:
+            return None, outcome, clock
+        return (throttled, throttled_after), outcome, clock
 
     def _cool_down(self, block: int, plan: PlanFile) -> float:
         """Seconds that it took, or that were given to it in vain: the windows tell whether the
@@ -285,24 +314,17 @@ class _Run:
             if temperature_c is None or temperature_c <= cooldown.below_c:
                 break
             what = f"cooling down: {temperature_c:.0f} °C, until {cooldown.below_c:.0f} °C"
-            self._report(block, plan, 0.0, what)
+            self._report(block, plan.windows, 0.0, what)
             time.sleep(min(_COOLING_POLL_S, deadline.remaining_s))
         return cooldown.limit_s - deadline.remaining_s
 
     def _run_plan(self, block: int, plan: PlanFile) -> Outcome:
         expected_s = self._expected_s(plan.windows)
-        while True:
-            try:
-                return self.board.run_plan(
-                    plan.text,
-                    expected_s=expected_s,
-                    wait=lambda elapsed_s: self._report(block, plan, elapsed_s / expected_s),
-                )
-            except RebootError:
-                self.reboots += 1
-                if self.reboots > _MOST_REBOOTS:
-                    raise
-                self.board.prepare(lambda what: self._report(block, plan, 0.0, what))
+        return self.board.run_plan(
+            plan.text,
+            expected_s=expected_s,
+            wait=lambda elapsed_s: self._report(block, plan.windows, elapsed_s / expected_s),
+        )
 
     def _clock(self) -> tuple[ClockReading, ...]:
         """Asked only where nothing else ties the meter to the board."""
@@ -356,17 +378,20 @@ class _Run:
             return measured_s * len(windows)
         return sum(guess_s(window, self.step, self.description, self.options) for window in windows)
 
-    def _report(self, block: int, plan: PlanFile, share: float, what: str | None = None) -> None:
+    def _report(
+        self, block: int, under_way: Sequence[Window], share: float, what: str | None = None
+    ) -> None:
+        """``share`` of the windows under way is done."""
         done = sum(
             len(windows) - len(self.table.missing(number, windows))
             for number, windows in enumerate(self.blocks)
         )
         total = sum(map(len, self.blocks))
-        under_way = min(share, 1.0) * len(plan.windows)
-        left = max(0.0, total - done - under_way)
-        left_s = self._expected_s(plan.windows) / len(plan.windows) * left
+        done_now = done + min(share, 1.0) * len(under_way)
+        left = max(0.0, total - done_now)
+        left_s = self._expected_s(under_way) / len(under_way) * left
         activity = what or f"measuring block {block + 1} of {len(self.blocks)}"
-        self.fraction = max(self.fraction, (done + under_way) / total)
+        self.fraction = max(self.fraction, done_now / total)
         self.on_progress(ProgressEvent(activity, self.fraction, left_s))
 
 

@@ -14,6 +14,7 @@ from devices.document import DocumentError, dump_yaml, read_yaml
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile, MeterRecord
+from profiler.boards.posix import PosixBoard
 from profiler.errors import (
     BoardCommandFailed,
     BoardUnreachable,
@@ -394,6 +395,78 @@ def test_void_windows_are_measured_again_and_counted(
     assert any("3 void trials: samples were lost" in note for note in found.notes)
     assert meter.begun == mishaps.started == 4
     assert meter.closed
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_meter_begins_anew_with_a_board_that_rebooted(
+    monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
+) -> None:
+    def reboot(plan: int) -> None:
+        if plan == 1:
+            mishaps.boot_id = "another boot"
+            raise BoardCommandFailed("bench: gone without an exit code")
+
+    meter = metered(monkeypatch, 0)
+    mishaps.poll = reboot
+    profile(tmp_path)
+    assert meter.begun == mishaps.started == 4
+
+
+STORED = ProfileOptions(
+    blocks=1, min_window_s=0.002, step_windows=0, idle_s=0.005, poll_interval_s=0.05
+)
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_what_a_block_that_came_to_nothing_wrote_to_storage_counts(
+    mishaps: Mishaps, tmp_path: Path
+) -> None:
+    def reboot(plan: int) -> None:
+        if plan == 0:
+            mishaps.boot_id = "another boot"
+            raise BoardCommandFailed("bench: gone without an exit code")
+
+    mishaps.poll = reboot
+    board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
+    profile(tmp_path / "run", board, STORED, specs=(SMALL,))
+    aborted, whole = sittings(tmp_path / "run")
+    assert (aborted.trials, aborted.header.interrupted) == ((), True)
+    assert aborted.header.written_bytes == whole.header.written_bytes > 0
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_block_of_which_the_meter_was_lost_wrote_to_storage_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def lost(*_: object) -> Trace:
+        raise BoardUnreachable("the instrument is gone")
+
+    meter = metered(monkeypatch, 0)
+    monkeypatch.setattr(meter, "finish", lost)
+    board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
+    with pytest.raises(BoardUnreachable, match="instrument is gone"):
+        profile(tmp_path / "run", board, STORED, specs=(SMALL,))
+    (kept,) = sittings(tmp_path / "run")
+    assert kept.trials == ()
+    assert kept.header.written_bytes > 0
+    assert meter.closed
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_of_a_board_that_is_lost_right_behind_a_block_the_block_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def throttled(board: PosixBoard) -> None:
+        asked.append(board.name)
+        if len(asked) == 2:
+            raise BoardUnreachable("bench: the connection was lost and did not come back")
+
+    monkeypatch.setattr(PosixBoard, "throttled", throttled)
+    with pytest.raises(BoardUnreachable):
+        profile(tmp_path)
+    assert len(finished_windows(tmp_path)) == 2 + 2 * len(SPECS)
 
 
 @pytest.mark.usefixtures("prebuilt")
