@@ -29,6 +29,10 @@ class RefereeError(Exception):
         self.step = step
         self.reason = reason
 
+    def __reduce__(self) -> tuple[type[RefereeError], tuple[int, str]]:
+        """Comes whole from a process that solves a point of a sweep."""
+        return type(self), (self.step, self.reason)
+
 
 class Late(RefereeError):
     """Nothing is wrong with the schedule but that it ends after its deadline."""

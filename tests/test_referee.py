@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from solver.footprint import least_ram_bytes
 from solver.graph import CostedGraph
 from solver.liveness import with_frees
 from solver.problem import Problem
-from solver.referee import RefereeError, Replay, replay, verify
+from solver.referee import Late, RefereeError, Replay, replay, verify
 from solver.schedule import Budget, Compute, Coverage, Free, PageIn, PageOut, Step
 from tests.graph_examples import graph, op, steps, tensor, two_layers
 from tests.graph_strategies import action_lists, small_graphs
@@ -549,3 +551,14 @@ def _actions_around(schedule: list[Step], index: int) -> tuple[int, int]:
     before = max((i for i in actions if i < index), default=-1)
     after = min((i for i in actions if i > index), default=len(schedule))
     return before, after - 1
+
+
+@pytest.mark.parametrize("kind", [RefereeError, Late])
+def test_a_verdict_comes_whole_from_another_process(kind: type[RefereeError]) -> None:
+    copy = pickle.loads(pickle.dumps(kind(3, "it is too late")))
+    assert (type(copy), copy.step, copy.reason, str(copy)) == (
+        kind,
+        3,
+        "it is too late",
+        "step 3: it is too late",
+    )
