@@ -56,7 +56,7 @@ def library() -> ctypes.CDLL:
     ]
     loaded.sequence_restart.restype = ctypes.c_int32
     loaded.sequence_restart.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32]
-    loaded.sequence_anneal.restype = ctypes.c_int64
+    loaded.sequence_anneal.restype = None
     loaded.sequence_anneal.argtypes = [ctypes.c_void_p, *[ctypes.c_double] * 4]
     loaded.sequence_best.restype = ctypes.c_int32
     loaded.sequence_best.argtypes = [

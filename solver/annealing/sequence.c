@@ -553,14 +553,13 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Anneal from one temperature to another in a given time; how many moves were tried. The weights
+/* Anneal from one temperature to another in a given time. The weights
  * follow so that being over the budget, or late, costs about `leeway` temperatures: less, and the
  * search is held up at the border of what fits; more, and it loses touch with it. */
-int64_t sequence_anneal(Search *s, double from, double to, double leeway, double duration_s)
+void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s)
 {
     double began = now_s(), temperature = from, value = penalised(s);
-    int64_t moves = 0;
-    for (;; moves++) {
+    for (int64_t moves = 0;; moves++) {
         if ((moves & 255) == 0) {
             double elapsed = (now_s() - began) / duration_s;
             if (elapsed >= 1)
@@ -585,7 +584,6 @@ int64_t sequence_anneal(Search *s, double from, double to, double leeway, double
         if (s->cost < s->best_cost - 1e-9 && holds(s))
             keep(s);
     }
-    return moves;
 }
 
 /* Begin again from a sequence of events, which has the first and the last one. False if it does not
