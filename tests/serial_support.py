@@ -116,9 +116,10 @@ class StandInBoard:
             self._expected = (request.sequence + 1) % 65536
         kind, data, whole = self._last
         room = max(0, request.most - _WHOLE.size)
-        self._send(kind, request, _WHOLE.pack(whole) + data[:room])
         if request.kind is Kind.RESTART:
             self.restarts += 1
+        self._send(kind, request, _WHOLE.pack(whole) + data[:room])
+        if request.kind is Kind.RESTART:
             self._start()
 
     def _send(self, kind: Kind, request: Frame, payload: bytes = b"") -> None:

@@ -3,9 +3,11 @@ is a stand-in (``serial_support.py``); emulated ones are in ``test_serial_emulat
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -543,3 +545,45 @@ def test_a_restarted_board_knows_the_session_no_more(bench: Bench) -> None:
     with pytest.raises(StrangerError):
         session.line("health")
     assert bench.board.restarts == 1
+
+
+def test_a_socket_that_nobody_served_can_be_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+    line = Line(f"socket://127.0.0.1:{number}", 115_200)
+    with pytest.raises(BoardUnreachable, match="nothing can be reached there"):
+        line.open()
+    with socket.create_server(("127.0.0.1", number)):
+        other = Line(line.port, 115_200)
+        other.open()
+        other.close()
+
+
+def test_a_port_that_hangs_up_whenever_it_is_opened_is_given_up_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    accepted = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    accepted.append(connection)
+                    connection.close()
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        port = f"socket://127.0.0.1:{server.getsockname()[1]}"
+        session = SerialSession(Line(port, 115_200), "board", deadline_s=1.0)
+        session.open()
+        with pytest.raises(BoardUnreachable, match="board: "):
+            session.hello()
+        session.close()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+    assert len(accepted) < 20  # not stormed

@@ -33,11 +33,12 @@ from profiler.transports.serial.session import PROTOCOL, SerialSession
 _PULSE_S = 0.5
 _SHOWN_HASH = 8
 
-# Beyond what its line says, a window may last as long as its longest single execution. Asking early
-# only costs a byte that nobody hears; a board is not given up before ten times the expectation.
+# Beyond what its line allows, a window may last as long as its longest single execution, which
+# before the first block is a guess. Asking early only costs a byte that nobody hears; a board is not
+# given up before ten times that guess.
 _QUIET_EXPECTATIONS = 1.5
 _QUIET_S = 0.25
-_LIMIT_EXPECTATIONS = 10.0
+_MOST_GUESSES = 10.0
 
 # For the board to leave a window that nobody waits for any more.
 _RESTART_LIMIT_S = 3.0
@@ -126,14 +127,14 @@ class SerialBoard:
     def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
         """As :meth:`profiler.boards.base.Board.run_plan`."""
         lines = _body(plan)
-        expected = _Expectation(lines, expected_s)
+        expectation = _Expectation(lines, expected_s, self._deadline_s)
         records = [FIRST_LINE]
         self._session.on_wait(_Pulse(wait))
         try:
             with self._same_start():
                 records.append(self._health_record("start"))
                 for line in lines:
-                    answer = self._session.line(line, self._silence(expected.window_s(line)))
+                    answer = self._session.line(line, expectation.silence(line))
                     records.extend(_records(line, answer))
                 records.append(self._health_record("end"))
         except RebootError:
@@ -246,12 +247,6 @@ class SerialBoard:
         clock_ns = self._health()["clock_ns"]
         return f"{word} boot_id={self.facts.boot_id} clock_ns={clock_ns} steal_ms=0"
 
-    def _silence(self, window_s: float) -> Silence:
-        return Silence(
-            quiet_s=_QUIET_S + _QUIET_EXPECTATIONS * window_s,
-            limit_s=self._deadline_s + _LIMIT_EXPECTATIONS * window_s,
-        )
-
     @contextmanager
     def _same_start(self) -> Iterator[None]:
         """Raises :class:`~profiler.boards.base.RebootError` when the board has started anew, with
@@ -269,16 +264,18 @@ class SerialBoard:
 
 
 class _Expectation:
-    """How long the window of a line lasts: what the line allows, or the share that it has of what
-    the caller expects of all, if that is more."""
+    """How long the window of a line may last: what the line allows, and the share that it has of
+    what the caller expects of all, a whole step as many of them as it has calls."""
 
-    def __init__(self, lines: Sequence[str], expected_s: float) -> None:
+    def __init__(self, lines: Sequence[str], expected_s: float, deadline_s: float) -> None:
         windows = sum(" id=" in line for line in lines)
         self._share_s = expected_s / max(1, windows)
+        self._deadline_s = deadline_s
         self._tries = 1.0
         self._allowed_s = 0.0
+        self._guess_s = self._share_s
 
-    def window_s(self, line: str) -> float:
+    def silence(self, line: str) -> Silence:
         """Lines have to come in their order: the window of a step opens behind its last call."""
         values = _pairs(line)
         if line.startswith("tries "):
@@ -288,7 +285,12 @@ class _Expectation:
             once_ns = float(values.get("duration_ns", 0.0)) + float(values.get("tail_ns", 0.0))
             once_ns += float(values.get("bit_ns", 0.0)) * len(values.get("bits", ""))
             self._allowed_s = (self._tries * longest_ns + once_ns) / 1e9
-        return max(self._allowed_s, self._share_s)
+            self._guess_s = self._share_s * max(1.0, float(values.get("calls", 1.0)))
+        expected_s = max(self._allowed_s, self._guess_s)
+        return Silence(
+            quiet_s=_QUIET_S + _QUIET_EXPECTATIONS * expected_s,
+            limit_s=self._deadline_s + self._allowed_s + _MOST_GUESSES * self._guess_s,
+        )
 
 
 @dataclass

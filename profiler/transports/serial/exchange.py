@@ -17,7 +17,7 @@ from typing import Protocol
 
 from profiler.errors import BoardUnreachable, ProfilerError
 from profiler.transports.deadline import Deadline
-from profiler.transports.serial.frames import NOBODY, SEQUENCES, Frame, Kind
+from profiler.transports.serial.frames import SEQUENCES, Frame, Kind
 from profiler.transports.serial.pace import PieceSize, RoundTrip
 from profiler.transports.serial.wire import Wire
 
@@ -204,8 +204,6 @@ class _Transaction:
 
     def _heard(self, frame: Frame) -> Frame | None:
         """The answer to the last piece, or a refusal."""
-        if frame.session == NOBODY and self._sent and self._sent[0].piece.kind is Kind.HELLO:
-            return None  # it has just started: so much the better
         if frame.kind is Kind.STRANGER:
             raise StrangerError(f"{self._exchange.board}: the board has started anew")
         if frame.kind is Kind.EXPECTED and frame.sequence == self._probe:

@@ -15,10 +15,10 @@ _LONGEST_PAYLOAD = 0xFFFF
 _LONGEST_ON_LINE = cobs.max_encoded_length(_HEADER.size + _LONGEST_PAYLOAD + _CRC.size)
 
 SEQUENCES = 0x10000
+"""Sequence numbers are counted modulo this."""
 
 NOBODY = 0
 """The session in which a board says that it has started; those of this computer are above it."""
-"""Sequence numbers are counted modulo this."""
 
 
 class Kind(IntEnum):

@@ -45,13 +45,16 @@ class Line:
         Raises :class:`~profiler.errors.BoardUnreachable` with the remedy.
         """
         self._disconnect()
-        if self._is_socket and self._claim is None:
+        is_first = self._claim is None
+        if self._is_socket and is_first:
             self._claim = _claim(self.port)
         try:
             self._serial = serial.serial_for_url(
                 self.port, self.baud, timeout=0, write_timeout=0, exclusive=True
             )
         except _ERRORS as error:
+            if is_first:
+                self._let_go()
             raise BoardUnreachable(f"{self.port}: {_explain(self.port, error)}") from error
 
     def send(self, data: bytes) -> None:
@@ -72,9 +75,7 @@ class Line:
     def close(self) -> None:
         """Never raises; may be called twice."""
         self._disconnect()
-        if self._claim is not None:
-            os.close(self._claim)
-            self._claim = None
+        self._let_go()
 
     @property
     def remedy(self) -> str:
@@ -86,6 +87,11 @@ class Line:
     @property
     def _is_socket(self) -> bool:
         return "://" in self.port
+
+    def _let_go(self) -> None:
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def _disconnect(self) -> None:
         self._outgoing.clear()

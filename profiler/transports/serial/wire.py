@@ -35,7 +35,12 @@ class Wire:
         while True:
             try:
                 self.line.send(encoded)
-            except LineDownError:
+            except LineDownError as error:
+                if deadline.expired:
+                    raise BoardUnreachable(
+                        f"{self._board}: the connection is lost again whenever it is back:"
+                        f" {error}. {self.line.remedy}"
+                    ) from error
                 self._reopen(deadline)
             else:
                 return len(encoded)
@@ -61,9 +66,12 @@ class Wire:
             self._frames.extend(self.decoder.feed(received))
 
     def _reopen(self, deadline: Deadline) -> None:
+        """In no haste: a port that opens and fails at once is not to be stormed."""
         self.decoder.forget()
         limit = Deadline(min(self._deadline_s, deadline.remaining_s))
         while True:
+            self.on_wait()
+            time.sleep(min(_REOPEN_PAUSE_S, limit.remaining_s))
             try:
                 self.line.open()
             except BoardUnreachable as error:
@@ -74,5 +82,3 @@ class Wire:
                     ) from error
             else:
                 return
-            self.on_wait()
-            time.sleep(min(_REOPEN_PAUSE_S, limit.remaining_s))
