@@ -3,7 +3,6 @@ is a stand-in (``serial_support.py``); emulated ones are in ``test_serial_emulat
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
@@ -30,7 +29,7 @@ from profiler.firmware_image import FirmwareIdentity
 from profiler.records import parse_results
 from profiler.transports.serial.exchange import Silence, StrangerError
 from profiler.transports.serial.frames import Decoder, Frame, Kind, encode
-from profiler.transports.serial.line import Line
+from profiler.transports.serial.line import Line, LineDownError
 from profiler.transports.serial.session import SerialSession
 from tests.serial_support import FIRMWARE_SHA256, KERNELS_SHA256, Cable, Noise, StandInBoard
 
@@ -562,28 +561,20 @@ def test_a_socket_that_nobody_served_can_be_tried_again_at_once(
         other.close()
 
 
-def test_a_port_that_hangs_up_whenever_it_is_opened_is_given_up_at_the_deadline(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("fails_at", ["send", "receive"])
+def test_a_port_that_opens_and_fails_at_once_is_given_up_at_the_deadline_and_not_stormed(
+    fails_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    accepted = []
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    opened: list[str] = []
 
-        def hang_up() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    connection, _ = server.accept()
-                    accepted.append(connection)
-                    connection.close()
+    def fail(*_: object) -> None:
+        raise LineDownError("[Errno 5] Input/output error")
 
-        thread = threading.Thread(target=hang_up, daemon=True)
-        thread.start()
-        port = f"socket://127.0.0.1:{server.getsockname()[1]}"
-        session = SerialSession(Line(port, 115_200), "board", deadline_s=1.0)
-        session.open()
-        with pytest.raises(BoardUnreachable, match="board: "):
-            session.hello()
-        session.close()
-        server.shutdown(socket.SHUT_RDWR)
-        thread.join()
-    assert len(accepted) < 20  # not stormed
+    monkeypatch.setattr(Line, "open", lambda line: opened.append(line.port))
+    monkeypatch.setattr(Line, "send", lambda *_: None)
+    monkeypatch.setattr(Line, fails_at, fail)
+    session = SerialSession(Line("/dev/ttyUSB0", 115_200), "board", deadline_s=1.0)
+    session.open()
+    with pytest.raises(BoardUnreachable, match="board: "):
+        session.hello()
+    assert 2 < len(opened) < 10
