@@ -20,6 +20,9 @@ from profiler.windows import IdleWindow, OpWindow, StepWindow, Window
 MARKER_IDS = (900_000_000, 900_000_001)
 """Of the records of the markers in front of and behind a block: beyond those of all windows."""
 
+_SETTLING_ID = 900_000_002
+"""Of records that nobody reads."""
+
 _FIRST_LINE = "joulewright-plan 1"
 ALIGNMENT = 64
 """Of whatever lies in the harness's arena, in bytes."""
@@ -68,9 +71,9 @@ class SyncLine:
 @dataclass(frozen=True)
 class Settings:
     """``first_executions`` holds, by label, how often earlier blocks had to execute an operation
-    for its window; ``tail_s`` is how long a medium settles after it was written or erased;
-    ``storage_place`` is what the board calls the stretch of storage that may be overwritten, and
-    ``scratch_bytes`` how long that is."""
+    for its window; ``tail_s`` is how long a medium settles after it was written or erased, and a
+    sensor before an idle slot; ``storage_place`` is what the board calls the stretch of storage
+    that may be overwritten, and ``scratch_bytes`` how long that is."""
 
     min_window_s: float
     idle_s: float
@@ -157,6 +160,9 @@ class _Writer:
             case StepWindow():
                 yield from self._step(id_, window)
             case IdleWindow():
+                if self.settings.tail_s:
+                    # A sensor that averages still has the window before in its readings.
+                    yield f"idle id={_SETTLING_ID} duration_ns={_ns(self.settings.tail_s)}"
                 yield f"idle id={id_} duration_ns={_ns(self.settings.idle_s)}"
             case TransferWindow():
                 yield self._transfer(id_, window)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +334,14 @@ def test_trials_of_other_circumstances_are_not_continued(
 
 
 # --- what is measured -------------------------------------------------------------------------
+
+
+def test_a_sensor_settles_before_an_idle_slot() -> None:
+    metered = replace(SETTINGS, tail_s=0.05)
+    lines = write_plan([IdleWindow("after")], None, memory(1 * MIB), metered).text.splitlines()
+    settling, measured = (line for line in lines if line.startswith("idle "))
+    assert settling.endswith(" duration_ns=50000000")
+    assert measured.startswith("idle id=0 ")
 
 
 def test_every_block_has_everything_once_in_an_order_of_its_own() -> None:
