@@ -43,6 +43,12 @@ class Console:
             self.result("  ".join(cells).rstrip())
 
 
+def time_words(source: str | None, what: str = "time") -> str:
+    """A heading for seconds. They are measured even where joules are estimated, but not on an
+    emulated board."""
+    return f"{what} (emulated)" if source == "emulated" else what
+
+
 def si(value: float, unit: str, digits: int = 4) -> str:
     """``0.000546 J`` as ``546 µJ``."""
     if value == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,7 @@ def diff(arguments: Namespace, console: Console) -> int:
         {
             "first": arguments.first,
             "second": arguments.second,
+            "energy_sources": [first.energy_source, second.energy_source],
             "compared": len(comparison.figures),
             "differences": [_document(difference) for difference in comparison.differences],
             "only_first": comparison.only_first,
@@ -45,9 +47,14 @@ def _document(difference: Difference) -> dict[str, object]:
         "quantity": difference.quantity,
         "first": difference.first.model_dump(),
         "second": difference.second.model_dump(),
-        "ratio": difference.ratio,
-        "least_ratio": difference.least_ratio,
+        "ratio": _finite(difference.ratio),
+        "least_ratio": _finite(difference.least_ratio),
     }
+
+
+def _finite(ratio: float) -> float | None:
+    """JSON has no infinity."""
+    return ratio if math.isfinite(ratio) else None
 
 
 def _show(
@@ -57,13 +64,13 @@ def _show(
     profiles: tuple[DeviceProfile, DeviceProfile],
 ) -> None:
     differences = comparison.differences
+    sources = (profile.energy_source for profile in profiles)
+    named = [f"{name} ({source})" for name, source in zip(("A", "B"), sources, strict=True)]
     console.result(
-        f"{len(comparison.figures)} figures are in both profiles; {len(differences)} differ beyond"
-        " their intervals"
+        f"{len(comparison.figures)} figures are in both profiles, {' and '.join(named)};"
+        f" {len(differences)} differ beyond their intervals"
     )
     if differences:
-        sources = (profile.energy_source for profile in profiles)
-        named = (f"{name} ({source})" for name, source in zip(("A", "B"), sources, strict=True))
         rows = [["", *named, "B over A", "at least"]]
         rows += [_row(difference) for difference in differences[:_SHOWN]]
         console.table(rows, right=(1, 2, 3, 4))

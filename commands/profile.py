@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.console import Console, si, size
+from commands.console import Console, si, size, time_words
 
 if TYPE_CHECKING:
     from devices.profile import DeviceProfile, StorageCosts
@@ -77,7 +77,7 @@ def _announce_storage(console: Console, plan: StoragePlan) -> None:
 
 def _summarise(console: Console, result: DeviceProfile) -> None:
     label = result.energy_source
-    rows = [["operation", "time", "95 % interval", f"energy ({label})"]]
+    rows = [["operation", time_words(label), "95 % interval", f"energy ({label})"]]
     costs = [(operation.op, operation.cost(result.cost_basis)) for operation in result.operations]
     slowest = sorted(costs, key=lambda item: -item[1].time_s.median)[:8]
     for key, cost in slowest:

@@ -8,7 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.console import Console, si, size
+from commands.console import Console, si, size, time_words
 from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
     names = [
         "peak of RAM",
         f"energy a step ({source})",
-        "time a step",
+        time_words(source, "time a step"),
         "ops recomputed",
         "tensors paged out",
         "tensors paged in",

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.console import Console, si, size
+from commands.console import Console, si, size, time_words
 from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
 
 if TYPE_CHECKING:
@@ -140,8 +140,8 @@ def _summarise(
         f"{subject.graph.name}: unconstrained {size(kept.unconstrained_peak_bytes)},"
         f" {si(kept.unconstrained_energy_j, 'J')}, {si(kept.unconstrained_time_s, 's')}"
     )
-    head = ["RAM", "of it", "deadline", "", f"energy ({source})", "more", "proven gap", "time"]
-    rows = [[*head, "best baseline"]]
+    head = ["RAM", "of it", "deadline", "", f"energy ({source})", "more", "proven gap"]
+    rows = [[*head, time_words(source), "best baseline"]]
     rows += [
         [
             size(row.ram_bytes),

@@ -164,9 +164,7 @@ class Processor(StrictModel):
     model: Name
     cores: Count
     clock_hz: Positive
-    architecture: Literal[
-        "x86_64", "aarch64", "armv7", "armv6-m", "armv7-m", "armv7e-m", "armv8-m"
-    ]
+    architecture: Literal["x86_64", "aarch64", "armv7", "armv6-m", "armv7-m", "armv7e-m", "armv8-m"]
     data_cache_bytes: Annotated[int, Field(ge=0)] | None = None
 
 

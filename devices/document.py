@@ -89,7 +89,8 @@ def dump_yaml(document: StrictModel) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write next to ``path``, sync, rename. Raises :class:`OSError`; ``path`` is then untouched."""
+    """Write next to ``path``, sync, rename. Raises :class:`OSError`, which names ``path`` also when
+    the disk is full; ``path`` is then untouched."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -99,6 +100,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(stream.fileno())
         Path(name).chmod(0o644)
         os.replace(name, path)
+    except OSError as error:
+        Path(name).unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
         Path(name).unlink()
         raise

@@ -140,6 +140,8 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
 
 
 def _energy_line(profile: DeviceProfile, has_energy: bool, power_w: float | None) -> str:
+    if profile.energy_source == "emulated":
+        return energy_words(profile.energy_source)
     if not has_energy:
         return "no energy: the board has no meter and its description no nominal power"
     if power_w is not None:

@@ -20,6 +20,7 @@ from devices.profile import (
     EnergySource,
     MeterRecord,
     OperationCost,
+    StorageCosts,
 )
 from profiler.boards.base import BoardFacts
 from profiler.errors import MeasurementInvalid
@@ -66,10 +67,13 @@ def assemble(run: RunResult) -> DeviceProfile:
     operations = tuple(_operation(run, spec) for spec in run.content.specs)
     additivity = _additivity(run, run.step, operations) if run.step is not None else None
     idle_w = list(run.table.idle_power_w().values())
+    storage = storage_costs(
+        run.description.storage, run.storage_place, run.content, run.table, run.seed
+    )
     return DeviceProfile(
         name=run.description.name,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        energy_source=run.energy_source or "estimated",
+        energy_source=_energy_source(run),
         meter=run.meter,
         board=run.facts.identity.model_copy(update={"cpu_frequency_hz": _frequency_hz(run)}),
         build=run.build,
@@ -80,12 +84,18 @@ def assemble(run: RunResult) -> DeviceProfile:
         ),
         cost_basis=_cost_basis(additivity),
         operations=operations,
-        storage=storage_costs(
-            run.description.storage, run.storage_place, run.content, run.table, run.seed
-        ),
+        storage=storage,
         additivity=additivity,
-        notes=tuple(_notes(run)),
+        notes=tuple(_notes(run, storage)),
     )
+
+
+def _energy_source(run: RunResult) -> EnergySource:
+    """Of an emulated board the times are emulated too, so that it is said where there are no
+    energies."""
+    if run.description.emulator is not None:
+        return "emulated"
+    return run.energy_source or "estimated"
 
 
 def _require_valid(run: RunResult) -> None:
@@ -173,9 +183,14 @@ def _frequency_hz(run: RunResult) -> float | None:
     return statistics.median(seen) * 1e3 if seen else run.facts.identity.cpu_frequency_hz
 
 
-def _notes(run: RunResult) -> Iterator[str]:
+def _notes(run: RunResult, storage: StorageCosts | None) -> Iterator[str]:
     if run.energy_source is None:
         yield "No energy: the board has neither a meter nor a nominal power."
+    if run.content.transfers and storage is None:
+        yield (
+            "No costs of storage: transfers of fewer than two sizes are valid, or more would have"
+            " written beyond the budget; measure again with a larger --storage-budget-mib."
+        )
     if run.step is not None and not run.content.step_windows:
         yield (
             f"A whole step of {run.step.name} with every tensor in memory does not fit into the"

@@ -119,7 +119,9 @@ def test_the_command_shows_what_differs_and_under_which_circumstances(
 ) -> None:
     assert cli.main(["diff", *files]) == 0
     shown = capsys.readouterr().out
-    assert "2 figures are in both profiles; 2 differ beyond their intervals" in shown
+    assert (
+        "2 figures are in both profiles, A (estimated) and B (estimated); 2 differ beyond" in shown
+    )
     assert re.search(r"warm relu.forward elements=64 +1 ms ±1 % +2 ms ±0.5 % ", shown)
     assert "+100.00 %" in shown
     assert f"only in {files[1]}: {ADD.key}" in shown
@@ -133,6 +135,19 @@ def test_the_document_has_every_difference(
     document = json.loads(capsys.readouterr().out)
     assert [found["ratio"] for found in document["differences"]] == [pytest.approx(2.0)] * 2
     assert document["only_second"] == [ADD.key]
+
+
+def test_the_document_is_json_also_where_a_figure_was_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, median_s in (("a", 0.0), ("b", 1e-3)):
+        written = profile({RELU: interval(median_s)}, energy_source="emulated")
+        (tmp_path / f"{name}.yaml").write_text(dump_yaml(written))
+    files = (str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    assert cli.main(["diff", *files, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [found["ratio"] for found in document["differences"]] == [None, None]
+    assert document["energy_sources"] == ["emulated", "emulated"]
 
 
 def test_a_profile_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:

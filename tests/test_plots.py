@@ -279,6 +279,11 @@ def test_a_profile_without_joules_says_that_it_has_none(tmp_path: Path) -> None:
     assert "no energy" in said(tmp_path / "o.svg")
 
 
+def test_an_emulated_board_is_called_that_also_without_joules(tmp_path: Path) -> None:
+    operation_costs(made_up_profile(SPECS, "emulated", None), tmp_path / "o.svg")
+    assert "EMULATED board" in said(tmp_path / "o.svg")
+
+
 def test_three_hundred_operations_keep_their_names(tmp_path: Path) -> None:
     specs = [OpSpec.of("relu.forward", elements=elements) for elements in range(100, 400)]
     operation_costs(made_up_profile(specs), tmp_path / "o.svg")

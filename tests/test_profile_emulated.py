@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,11 +53,12 @@ def profile(
     board: str = "emulated-m4f",
     options: ProfileOptions = QUICK,
     on_progress: OnProgress = lambda _event: None,
+    **changes: Any,
 ) -> DeviceProfile:
     description = load_description(board)
     # Nobody brings a killed board back.
     reached = description.transport.model_copy(update={"deadline_s": 3.0})
-    described = description.model_copy(update={"transport": reached})
+    described = description.model_copy(update={"transport": reached, **changes})
     return profile_device(described, SPECS, None, options, directory, on_progress)
 
 
@@ -108,7 +110,9 @@ def test_erasing_is_measured_apart_from_writing(
     options = ProfileOptions(
         blocks=1, min_window_s=0.002, idle_s=0.005, storage_budget_bytes=2 << 20
     )
-    storage = profile(tmp_path, "emulated-m0-flash", options).storage
+    found = profile(tmp_path, "emulated-m0-flash", options, nominal_power_w=None)
+    assert found.energy_source == "emulated"  # its times are, and there are no joules
+    storage = found.storage
     assert storage is not None
     assert storage.erase is not None
     assert storage.erase_block_bytes == 1024

@@ -33,9 +33,9 @@ from profiler.transports.serial.session import PROTOCOL, SerialSession
 _PULSE_S = 0.5
 _SHOWN_HASH = 8
 
-# Beyond what its line allows, a window may last as long as its longest single execution, which before
-# the first block is a guess. Asking early only costs a byte that nobody hears; a board is not given
-# up before ten times that guess.
+# Beyond what its line allows, a window may last as long as its longest single execution: before the
+# first block, a guess. Asking early only costs a byte that nobody hears; a board is not given up
+# before ten times that guess.
 _QUIET_EXPECTATIONS = 1.5
 _QUIET_S = 0.25
 _MOST_GUESSES = 10.0
