@@ -55,7 +55,7 @@ class RaplMeter(StrictModel):
 
 class InaMeter(StrictModel):
     """A Texas Instruments current sensor on an I²C bus of the board, without a kernel driver.
-    ``max_current_a`` sets the range where the chip has a calibration register."""
+    ``max_current_a`` sets the range where the chip has several (INA219); it must be within it."""
 
     kind: Literal["ina"]
     chip: Literal["ina219", "ina226", "ina3221"]

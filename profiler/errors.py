@@ -9,7 +9,8 @@ class ProfilerError(Exception):
 
 
 class BoardUnreachable(ProfilerError):
-    """No connection, or a connection that was lost and did not come back before its deadline."""
+    """No connection to the board or to an instrument, or one that was lost and did not come back
+    before its deadline."""
 
 
 class BoardCommandFailed(ProfilerError):
@@ -25,7 +26,8 @@ class FirmwareMismatch(ProfilerError):
 
 
 class MeasurementInvalid(ProfilerError):
-    """Measured, but not usable: windows void for good, no meter where one is described, …"""
+    """Reached, but what it measures is not usable: windows void for good, a meter that cannot do
+    what is described, …"""
 
 
 class RequestRefused(ProfilerError):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from devices.meters import Ppk2Meter
-from profiler.errors import MeasurementInvalid
+from profiler.errors import BoardUnreachable
 from profiler.meters.base import Block, BoardSamples, Void
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.on_host import HostMeter
@@ -450,7 +450,7 @@ def test_ampere_mode_and_another_voltage() -> None:
 
 
 def refusal(port: str) -> str:
-    with pytest.raises(MeasurementInvalid) as refused:
+    with pytest.raises(BoardUnreachable) as refused:
         open_ppk2(described(port))
     return str(refused.value)
 
@@ -467,5 +467,5 @@ def test_an_instrument_that_vanishes_in_a_block_is_an_error_and_can_be_closed() 
     with connected(Scenario()) as (stand_in, instrument):
         instrument.start()
         stand_in.vanish()
-        with pytest.raises(MeasurementInvalid, match=r"lost during a block .* check its cable"):
+        with pytest.raises(BoardUnreachable, match=r"lost during a block .* check its cable"):
             instrument.stop()

@@ -20,7 +20,8 @@ def open_host_meter(description: DeviceDescription) -> Meter | None:
     """A described meter that is on this computer; None for any other. It may feed the board, which
     can be reached only then, and until the meter is closed.
 
-    Raises :class:`~profiler.errors.MeasurementInvalid` when it is not there.
+    Raises :class:`~profiler.errors.BoardUnreachable` when it does not answer, and
+    :class:`~profiler.errors.MeasurementInvalid` for what it cannot do.
     """
     match description.meter:
         case described.NvmlMeter() as meter:

@@ -136,9 +136,10 @@ class JoulescopeInstrument:
             if self._is_open:
                 self._is_open = False
                 self._driver.close(self._path)
-        if self._driver is not None:
-            self._driver.finalize()
-            self._driver = None
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            with contextlib.suppress(RuntimeError, TimeoutError):
+                driver.finalize()
 
     def _halt(self) -> None:
         if not self._is_recording:

@@ -121,10 +121,10 @@ class OtiiInstrument:
                 device.set_main(True)
 
     def start(self) -> None:
-        if self._started is not None:
-            self._end()
         device = self._device
         with self._server.answering("record"):
+            if self._started is not None:
+                self._end()
             self._levels = tuple(bool(device.get_gpi(pin + 1)) for pin in range(len(self._inputs)))
             asked_s = time.monotonic()
             self._project.start_recording()

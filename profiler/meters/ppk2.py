@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from devices.meters import Ppk2Meter
-from profiler.errors import MeasurementInvalid
+from profiler.errors import BoardUnreachable, MeasurementInvalid
 from profiler.meters.capture import Capture
 from profiler.meters.ppk2_capture import RATE_HZ, decode
 from profiler.meters.ppk2_current import Metadata, MetadataError
@@ -49,7 +49,7 @@ are void."""
 
 def open_ppk2(described: Ppk2Meter) -> Ppk2:
     """The instrument, set up as described and feeding the board. Raises
-    :class:`~profiler.errors.MeasurementInvalid`."""
+    :class:`~profiler.errors.BoardUnreachable` when it is not there or does not answer."""
     port = _open_port(described.port)
     try:
         metadata = _ask_metadata(port)
@@ -58,7 +58,7 @@ def open_ppk2(described: Ppk2Meter) -> Ppk2:
         port.write(_POWER_ON)
     except OSError as error:
         port.close()
-        raise MeasurementInvalid(f"PPK2 on {described.port}: {error}; plug it in anew") from error
+        raise BoardUnreachable(f"PPK2 on {described.port}: {error}; plug it in anew") from error
     except BaseException:
         port.close()
         raise
@@ -81,7 +81,7 @@ def _open_port(name: str) -> Serial:
             )
         else:
             remedy = str(error)
-        raise MeasurementInvalid(f"PPK2 on {name}: {remedy}") from error
+        raise BoardUnreachable(f"PPK2 on {name}: {remedy}") from error
 
 
 def _ask_metadata(port: Serial) -> Metadata:
@@ -99,7 +99,7 @@ def _ask_metadata(port: Serial) -> Metadata:
             return Metadata.parse(bytes(answer))
         except MetadataError as error:
             reason = str(error) if answer else reason
-    raise MeasurementInvalid(
+    raise BoardUnreachable(
         f"PPK2 on {port.name}: {reason}. A PPK2 may show up as two ports: try the other one; or"
         " switch it off and on"
     )
@@ -144,12 +144,14 @@ class _Reader:
                 piece, arrived_s = self._next()
                 if not piece and self._deadline_s < float("inf"):
                     return
-                if piece and so_far < most:
+                if not piece:
+                    continue
+                if so_far < most:
                     so_far += len(piece)
                     self.pieces.append(piece)
                     self.bytes_so_far.append(so_far)
                     self.times_s.append(arrived_s)
-                    time.sleep(_POLL_S)
+                time.sleep(_POLL_S)
         except OSError as error:  # SerialException is one: raised again by whoever asked
             self.error = error
 
@@ -229,7 +231,8 @@ class Ppk2:
         reader.end()
         return reader.error
 
-    def _gone(self, error: OSError) -> MeasurementInvalid:
-        return MeasurementInvalid(
-            f"PPK2 on {self._port.name}: lost during a block ({error}); check its cable"
+    def _gone(self, error: OSError) -> BoardUnreachable:
+        return BoardUnreachable(
+            f"PPK2 on {self._port.name}: lost during a block ({error}); check its cable, then start"
+            " again: what was measured is kept"
         )

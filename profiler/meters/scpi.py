@@ -27,6 +27,7 @@ _TIMEOUT_MS = 2_000
 _TRIAL_READINGS = 3
 _MOST_TIMEOUTS = 3
 _MOST_ERRORS = 32
+_MOST_LATE = 32  # answers that come late
 _OVERLOAD = 9.8e37
 # A reading this near to the full scale counts as beyond it.
 _SATURATED_SHARE = 0.998
@@ -135,9 +136,12 @@ class _Session:
         """Read away answers that come late, or they would be taken for those of later queries."""
         with contextlib.suppress(_NoAnswerError):
             answer = self.ask("*IDN?").strip()
-            while answer != self.identity:
+            for _ in range(_MOST_LATE):
+                if answer == self.identity:
+                    return
                 with self._alive("*IDN?"):
                     answer = self._open_resource().read().strip()
+            raise self.gone("*IDN?", "it talks without being asked")
 
     def close(self) -> None:
         for opened in (self._resource, self._manager):

@@ -98,10 +98,10 @@ class MarkerSynchroniser:
                 " or check that the board draws clearly more when it is busy"
             )
         for front, rear in others:
-            is_elsewhere = max(
-                abs(front.start_s - best[0].start_s), abs(rear.start_s - best[1].start_s)
-            ) > (self.bit_s)
-            if is_elsewhere and _sum(front, rear) > _MOST_SECOND * _sum(best[0], best[1]):
+            apart = (abs(front.start_s - best[0].start_s), abs(rear.start_s - best[1].start_s))
+            if max(apart) > self.bit_s and _sum(front, rear) > _MOST_SECOND * _sum(
+                best[0], best[1]
+            ):
                 raise SyncLost("the marker was recognised in more than one place: raise sync.bit_s")
         return best[0].start_s, best[1].start_s, best[2]
 
