@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 from devices.document import DocumentError, StrictModel, read_yaml
 from devices.explain import choices
 from devices.firmware import Emulator, Firmware
-from devices.meters import Meter
+from devices.meters import GpioSync, Meter
 
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -206,13 +206,25 @@ class DeviceDescription(StrictModel):
 
     @model_validator(mode="after")
     def _belongs_together(self) -> DeviceDescription:
+        sync = getattr(self.meter, "sync", None)
+        gpio = sync if isinstance(sync, GpioSync) else None
         if isinstance(self.transport, SerialTransport):
-            self._require_microcontroller(self.transport)
-        elif self.firmware is not None:
-            raise ValueError("firmware is for boards on a serial transport")
+            self._require_microcontroller(self.transport, gpio)
+        else:
+            self._require_linux(gpio)
         return self
 
-    def _require_microcontroller(self, transport: SerialTransport) -> None:
+    def _require_linux(self, gpio: GpioSync | None) -> None:
+        if self.firmware is not None:
+            raise ValueError("firmware is for boards on a serial transport")
+        if self.storage is not None and self.storage.driver is not None:
+            raise ValueError("storage: a Linux board reaches it by path or mtd_partition")
+        if gpio is not None and gpio.line is None:
+            raise ValueError("meter.sync: a Linux board needs the chip and line that it drives")
+        if self.emulator is not None and isinstance(self.transport, LocalTransport):
+            raise ValueError("emulator: an emulated board is reached by ssh or serial")
+
+    def _require_microcontroller(self, transport: SerialTransport, gpio: GpioSync | None) -> None:
         if transport.port is None and self.emulator is None:
             raise ValueError("transport: a serial board needs its port")
         if self.firmware is None or self.processor is None or self.memory is None:
@@ -223,6 +235,14 @@ class DeviceDescription(StrictModel):
             raise ValueError("toolchain: a serial board needs one of kind cross")
         if self.storage is not None and self.storage.driver is None:
             raise ValueError("storage: a serial board reaches it by driver")
+        if gpio is not None and gpio.line is not None:
+            raise ValueError("meter.sync: the firmware knows its line; leave out chip and line")
+        held = self.conditions
+        if held is not None and (held.governor is not None or held.frequency_hz is not None):
+            raise ValueError("conditions: governor and frequency_hz are a Linux board's")
+        emulator = self.emulator
+        if emulator is not None and (emulator.nand is not None or emulator.sensor is not None):
+            raise ValueError("emulator: nand and sensor are a Linux board's")
 
 
 def catalog_names() -> list[str]:

@@ -79,7 +79,7 @@ class Firmware(StrictModel):
 
 
 class Throttle(StrictModel):
-    """QEMU's limit on a drive, in requests of 512 bytes a second. Has no effect under icount."""
+    """QEMU's limit on a drive, in requests of 512 bytes a second; without icount only."""
 
     read_iops: Count
     write_iops: Count
@@ -119,3 +119,9 @@ class Emulator(StrictModel):
     card: EmulatedCard | None = None
     nand: EmulatedNand | None = None
     sensor: EmulatedSensor | None = None
+
+    @model_validator(mode="after")
+    def _throttle_has_an_effect(self) -> Emulator:
+        if self.icount_shift is not None and self.card is not None and self.card.throttle:
+            raise ValueError("card.throttle has no effect with icount_shift: leave one of them out")
+        return self

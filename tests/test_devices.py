@@ -139,6 +139,57 @@ def test_the_jetsons_name_their_rails_by_label() -> None:
         assert (meter.driver, meter.label) == ("ina3221", "VDD_IN")
 
 
+PPK2_BY_LINE = {"kind": "ppk2", "port": "/dev/ttyACM0", "mode": "source", "voltage_v": 3.3}
+
+
+@pytest.mark.parametrize(
+    ("board", "changes", "said"),
+    [
+        (
+            "pi4",
+            {"storage": {"medium": "sd", "driver": "sd-spi", "scratch_bytes": 4096}},
+            "by path",
+        ),
+        ("pi4", {"meter": {**PPK2_BY_LINE, "sync": {"kind": "gpio", "input": 0}}}, "chip and line"),
+        (
+            "emulated-m4f",
+            {
+                "meter": {
+                    **PPK2_BY_LINE,
+                    "sync": {"kind": "gpio", "input": 0, "chip": "/dev/gpiochip0", "line": 3},
+                }
+            },
+            "firmware knows its line",
+        ),
+        ("emulated-m4f", {"conditions": {"governor": "performance"}}, "a Linux board's"),
+        (
+            "emulated-m4f",
+            {"emulator": {"program": "qemu-system-arm", "machine": "x", "sensor": {}}},
+            "nand and sensor are a Linux board's",
+        ),
+        ("emulated-a72", {"transport": {"kind": "local"}}, "reached by ssh or serial"),
+        (
+            "emulated-m3-sd",
+            {
+                "emulator": {
+                    "program": "qemu-system-arm",
+                    "machine": "x",
+                    "icount_shift": 6,
+                    "card": {"throttle": {"read_iops": 100, "write_iops": 100}},
+                }
+            },
+            "no effect with icount_shift",
+        ),
+    ],
+)
+def test_what_would_be_left_undone_is_refused(
+    board: str, changes: dict[str, object], said: str
+) -> None:
+    described = load_description(board).model_dump(mode="json", by_alias=True, exclude_none=True)
+    with pytest.raises(ValueError, match=said):
+        DeviceDescription.model_validate(described | changes)
+
+
 def test_an_unknown_board_suggests_the_near_one() -> None:
     with pytest.raises(DocumentError, match=r"no device 'pizero2' .* did you mean pizero2w\?"):
         load_description("pizero2")

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cli
-from devices.description import Storage
+from devices.description import Storage, load_description
 from devices.document import dump_yaml
 from devices.profile import PageCost, StorageCosts
 from profiler.errors import RequestRefused
@@ -266,7 +266,7 @@ def test_raw_flash_is_only_overwritten_when_the_user_says_so() -> None:
 
 
 def test_a_dry_run_tells_bytes_erases_and_cycles_against_the_endurance() -> None:
-    board = describe(storage=on_chip().model_dump(exclude_none=True))
+    board = load_description("emulated-m0-flash").model_copy(update={"storage": on_chip()})
     options = ProfileOptions(blocks=2)
     plan = plan_profile(board, [SMALL], None, options).storage
     assert plan is not None
@@ -277,9 +277,8 @@ def test_a_dry_run_tells_bytes_erases_and_cycles_against_the_endurance() -> None
 
 
 def test_a_small_board_gets_transfers_that_fit_into_its_memory() -> None:
-    board = describe(
-        storage=on_chip(page_bytes=1024).model_dump(exclude_none=True),
-        memory={"ram_bytes": 16384, "reserved_bytes": 4096},
+    board = load_description("emulated-m0-flash").model_copy(
+        update={"storage": on_chip(page_bytes=1024)}
     )
     plan = plan_profile(board, [SMALL], None, ProfileOptions(blocks=1)).storage
     assert plan is not None
