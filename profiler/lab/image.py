@@ -19,7 +19,7 @@ from devices.firmware import Emulator
 from profiler.errors import BuildFailed
 from profiler.lab import cpio
 from profiler.lab.cache import BuildCache, digest
-from profiler.lab.modules import CROSS_PREFIX, Kernel, build_kernel, require_tools
+from profiler.lab.modules import CROSS_PREFIX, Kernel, build_kernel
 from profiler.lab.packages import (
     ARCHITECTURE,
     kernel_packages,
@@ -78,6 +78,7 @@ class LinuxImage:
 
 def build_image(progress: Progress) -> LinuxImage:
     """From Debian's packages, unless it was done before; these are not needed any more then.
+    :func:`~profiler.programs.require_programs` comes first.
 
     Raises :class:`~profiler.errors.BuildFailed`.
     """
@@ -130,7 +131,6 @@ def kernel_words(emulator: Emulator) -> list[str]:
 
 
 def _fetch(directory: Path, progress: Progress) -> None:
-    require_tools()
     progress("asking apt for Debian's arm64 packages")
     with tempfile.TemporaryDirectory(prefix="joulewright-apt-") as state:
         apt = open_apt(Path(state))

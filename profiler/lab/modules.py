@@ -83,28 +83,11 @@ class Kernel:
         return "\n".join(lines) + "\n"
 
 
-def require_tools() -> None:
-    """What building for the board takes besides its packages.
-
-    Raises :class:`~profiler.errors.BuildFailed`.
-    """
-    for program, package in (
-        ("make", "make"),
-        (f"{CROSS_PREFIX}gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
-    ):
-        if shutil.which(program) is None:
-            raise BuildFailed(
-                f"the emulated Linux board takes {program} to build; install it with:"
-                f" sudo apt install {package}"
-            )
-
-
 def build_kernel(packages: Path, directory: Path, progress: Progress) -> None:
     """From the downloaded packages in ``packages`` into an empty directory.
 
-    Raises :class:`~profiler.errors.BuildFailed`, also when compiler or make are missing.
+    Raises :class:`~profiler.errors.BuildFailed`.
     """
-    require_tools()
     scratch = directory / "scratch"
     scratch.mkdir()
     progress("unpacking the kernel")
