@@ -68,6 +68,9 @@ void board_sync_line(bool high);
 #define BOARD_SERIAL_BYTES 33
 void board_serial(char serial[BOARD_SERIAL_BYTES]);
 
+/* By default that of systick.h, and nothing more. */
+void board_systick_interrupt(void);
+
 /* In millidegrees Celsius; 0 where the chip has no sensor that is worth reading. */
 long board_temperature_mc(void);
 

@@ -4,7 +4,6 @@
 
 #include "board.h"
 #include "cpu.h"
-#include "systick.h"
 
 #define PAINT 0xA5C35A3Cu
 #define FAULT_MAGIC 0x4A57464Cu
@@ -109,5 +108,5 @@ __attribute__((section(".vectors"), used)) static const vector core_vectors[16] 
     {.handler = fault},
     {.handler = fault},
     {.handler = fault},
-    {.handler = systick_interrupt},
+    {.handler = board_systick_interrupt},
 };

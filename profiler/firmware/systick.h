@@ -1,5 +1,6 @@
 /* The counter of boards that have nothing better: SysTick, which runs at the processor's clock.
- * Not for chips where it stops while the core sleeps (nRF52). */
+ * Not for chips where it stops while the core sleeps (nRF52), nor by itself where the core stands
+ * still for longer than a period, a hundredth of a second (STM32F4, while flash is erased). */
 #ifndef JW_SYSTICK_H
 #define JW_SYSTICK_H
 

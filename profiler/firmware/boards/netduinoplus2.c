@@ -6,7 +6,6 @@
  */
 #include "../board.h"
 #include "../chips/stm32f4.h"
-#include "../systick.h"
 
 enum { SEND_PIN = 9, RECEIVE_PIN = 10, USART_FUNCTION = 7 };
 
@@ -41,20 +40,20 @@ void board_uart_flush(void) {
     stm32f4_usart_flush(STM32F4_USART1);
 }
 
-const char board_counter_name[] = "systick";
+const char board_counter_name[] = "tim2 (systick in QEMU)";
 
 void board_counter_init(void) {
-    systick_init(STM32F4_CLOCK_HZ);
+    stm32f4_counter_init();
 }
 
 uint32_t board_counter_hz(void) {
-    return STM32F4_CLOCK_HZ;
+    return stm32f4_counter_hz();
 }
 
 uint64_t board_counter(void) {
-    return systick_counter();
+    return stm32f4_counter();
 }
 
 void board_counter_sleep(uint64_t until) {
-    systick_sleep(until);
+    stm32f4_counter_sleep(until);
 }

@@ -72,22 +72,22 @@ void board_uart_flush(void) {
 
 /* --- counter ---------------------------------------------------------------------------------- */
 
-const char board_counter_name[] = "systick";
+const char board_counter_name[] = "tim2";
 
 void board_counter_init(void) {
-    systick_init(STM32F4_CLOCK_HZ);
+    stm32f4_counter_init();
 }
 
 uint32_t board_counter_hz(void) {
-    return STM32F4_CLOCK_HZ;
+    return stm32f4_counter_hz();
 }
 
 uint64_t board_counter(void) {
-    return systick_counter();
+    return stm32f4_counter();
 }
 
 void board_counter_sleep(uint64_t until) {
-    systick_sleep(until);
+    stm32f4_counter_sleep(until);
 }
 
 /* --- instruments, identity, thermometer ------------------------------------------------------- */

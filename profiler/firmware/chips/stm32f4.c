@@ -1,7 +1,10 @@
-/* Source: reference manual RM0090, "RCC", "USART", "GPIO", "SPI", "Flash interface". */
+/* Source: reference manual RM0090, "RCC", "General-purpose timers (TIM2 to TIM5)", "USART", "GPIO",
+ * "SPI", "Flash interface". */
 #include "stm32f4.h"
 
+#include "../board.h"
 #include "../cpu.h"
+#include "../systick.h"
 
 #define FLASH_ACR REG32(0x40023C00)
 #define ACR_5_WAIT_STATES_PREFETCH_CACHES (5u | 1u << 8 | 1u << 9 | 1u << 10)
@@ -23,6 +26,13 @@
 #define RCC_AHB1ENR REG32(0x40023830)
 #define RCC_APB1ENR REG32(0x40023840)
 #define RCC_APB2ENR REG32(0x40023844)
+
+#define APB1_TIM2 1u
+
+#define TIM2_CR1 REG32(0x40000000)
+#define TIM2_ENABLE 1u
+#define TIM2_CNT REG32(0x40000024)
+#define CYCLES_OF_TIMER 2u /* of the core */
 
 #define GPIO(port) (0x40020000u + 0x400 * (port))
 #define GPIO_MODER(port) REG32(GPIO(port))
@@ -82,6 +92,57 @@ void stm32f4_enable(uint32_t apb1, uint32_t apb2) {
     RCC_APB1ENR |= apb1;
     RCC_APB2ENR |= apb2;
     (void)RCC_APB2ENR; /* the peripheral may be touched two cycles later */
+}
+
+/* --- counter ---------------------------------------------------------------------------------- */
+
+static bool has_timer;
+static uint64_t counted;
+
+/* SysTick alone where the chip is emulated: under QEMU's `-icount sleep=off` it falls behind other
+ * clocks while the core sleeps. */
+void stm32f4_counter_init(void) {
+    has_timer = !is_emulated();
+    if (has_timer) {
+        stm32f4_enable(APB1_TIM2, 0);
+        TIM2_CR1 = TIM2_ENABLE;
+    }
+    systick_init(STM32F4_CLOCK_HZ);
+}
+
+/* Timers of a bus that is slower than the core run at twice the bus's clock. */
+uint32_t stm32f4_counter_hz(void) {
+    return has_timer ? STM32F4_CLOCK_HZ / CYCLES_OF_TIMER : STM32F4_CLOCK_HZ;
+}
+
+/* What passed since it was read last is less than the timer's range, 51 s: SysTick sees to it. */
+static uint64_t read_timer(void) {
+    const uint32_t masked = cpu_mask();
+    counted += TIM2_CNT - (uint32_t)counted;
+    const uint64_t now = counted;
+    cpu_restore(masked);
+    return now;
+}
+
+uint64_t stm32f4_counter(void) {
+    return has_timer ? read_timer() : systick_counter();
+}
+
+void board_systick_interrupt(void) {
+    systick_interrupt();
+    if (has_timer) {
+        read_timer();
+    }
+}
+
+void stm32f4_counter_sleep(uint64_t until) {
+    const uint64_t now = stm32f4_counter();
+    if (now < until) {
+        const uint32_t cycles = has_timer ? CYCLES_OF_TIMER : 1;
+        systick_sleep(systick_counter() + (until - now) * cycles);
+    }
+    while (stm32f4_counter() < until) {
+    }
 }
 
 /* --- GPIO ------------------------------------------------------------------------------------- */

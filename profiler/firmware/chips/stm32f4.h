@@ -1,4 +1,5 @@
-/* What the boards with an STM32F405 or F407 have in common: clock tree, USART, GPIO, SPI. */
+/* What the boards with an STM32F405 or F407 have in common: clock tree, counter, USART, GPIO and
+ * SPI. */
 #ifndef JW_STM32F4_H
 #define JW_STM32F4_H
 
@@ -26,6 +27,13 @@ enum { STM32F4_USART1_INTERRUPT = 37, STM32F4_USART2_INTERRUPT = 38 };
 
 /* 168 MHz from the crystal, which is of whole megahertz; the flash behind its caches. */
 void stm32f4_start_clock(uint32_t crystal_hz);
+
+/* Behind board.h's counter: a timer of 32 bits, since SysTick would wrap many times in the seconds
+ * for which the processor stands still while flash is erased. SysTick ends sleep. */
+void stm32f4_counter_init(void);
+uint32_t stm32f4_counter_hz(void);
+uint64_t stm32f4_counter(void);
+void stm32f4_counter_sleep(uint64_t until);
 
 void stm32f4_enable(uint32_t apb1, uint32_t apb2);
 
