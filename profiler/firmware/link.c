@@ -13,7 +13,8 @@
 /* As many frames as may be under way, each with its COBS codes and zeros. */
 #define RING_BYTES (JW_WINDOW * (MOST_BYTES + MOST_BYTES / COBS_BLOCK + 3) + 1)
 
-static uint8_t ring[RING_BYTES];
+/* Volatile as its ends are: a byte is read before its place is given back. */
+static volatile uint8_t ring[RING_BYTES];
 static volatile uint32_t ring_head; /* where the interrupt writes */
 static volatile uint32_t ring_tail; /* where the program reads */
 

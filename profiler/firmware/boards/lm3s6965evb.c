@@ -63,9 +63,12 @@
 #define PRESCALE_391_KHZ 32u
 #define PRESCALE_6250_KHZ 2u
 
-#define CARD_SELECT 1u         /* of port D */
-#define DISPLAY_DESELECT 0x80u /* of port C: D/C of the display, which shares the SPI port */
-#define UART_PINS 3u           /* of port A */
+/* The display shares the SPI port. QEMU selects it whenever the card is not selected: what it hears
+ * then is data, no commands. */
+#define CARD_SELECT 1u               /* of port D */
+#define DISPLAY_DESELECT (1u << 3)   /* of port A */
+#define DISPLAY_HEARS_DATA (1u << 7) /* of port C */
+#define UART_PINS 3u                 /* of port A */
 #define SSI_PINS (1u << 2 | 1u << 4 | 1u << 5)
 
 enum { UART0_INTERRUPT = 5 };
@@ -155,13 +158,17 @@ void board_counter_sleep(uint64_t until) {
 
 /* --- SSI0: a PL022 ---------------------------------------------------------------------------- */
 
+/* High from the begin: the pins select what is low. */
+static void set_up_output(uint32_t port, uint32_t pin) {
+    GPIO_DIR(port) |= pin;
+    GPIO_DATA(port, pin) = pin;
+    GPIO_DEN(port) |= pin;
+}
+
 void board_spi_init(void) {
-    GPIO_DIR(GPIO_C) |= DISPLAY_DESELECT;
-    GPIO_DEN(GPIO_C) |= DISPLAY_DESELECT;
-    GPIO_DATA(GPIO_C, DISPLAY_DESELECT) = DISPLAY_DESELECT;
-    GPIO_DIR(GPIO_D) |= CARD_SELECT;
-    GPIO_DEN(GPIO_D) |= CARD_SELECT;
-    board_spi_select(false);
+    set_up_output(GPIO_A, DISPLAY_DESELECT);
+    set_up_output(GPIO_C, DISPLAY_HEARS_DATA);
+    set_up_output(GPIO_D, CARD_SELECT);
     GPIO_AFSEL(GPIO_A) |= SSI_PINS;
     GPIO_DEN(GPIO_A) |= SSI_PINS;
     SSI0_CONTROL1 = 0;

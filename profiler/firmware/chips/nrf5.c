@@ -41,6 +41,8 @@
 #define GPIO_OUTSET(port) REG32(0x50000508 + 0x300 * (port))
 #define GPIO_OUTCLR(port) REG32(0x5000050C + 0x300 * (port))
 #define GPIO_DIRSET(port) REG32(0x50000518 + 0x300 * (port))
+#define GPIO_PIN_CNF(port, pin) REG32(0x50000700 + 0x300 * (port) + 4 * (pin))
+#define PIN_CNF_INPUT_PULLED_UP (3u << 2)
 
 void nrf5_start_crystal(void) {
     CLOCK_HFCLKSTARTED = 0;
@@ -68,6 +70,8 @@ void nrf5_set(unsigned pin, bool high) {
 void nrf5_uart_init(unsigned send_pin, unsigned receive_pin, uint32_t baud) {
     nrf5_set(send_pin, true);
     nrf5_output(send_pin);
+    /* An open line reads as silence. */
+    GPIO_PIN_CNF(receive_pin / 32, receive_pin % 32) = PIN_CNF_INPUT_PULLED_UP;
     UART_PSELTXD = send_pin;
     UART_PSELRXD = receive_pin;
     /* 2^32 for 16 Mbaud, of which the upper 20 bits count. */

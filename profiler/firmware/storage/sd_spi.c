@@ -32,6 +32,14 @@ static uint32_t card_address(uint32_t block) {
     return is_block_addressed ? block : block * JW_SD_BLOCK_BYTES;
 }
 
+static const char *wait_behind(uint32_t block) {
+    if (jw_sd_wait_until_ready()) {
+        return NULL;
+    }
+    return jw_sentence("the card is still busy behind block %u after %u ms", block,
+                       (uint32_t)(JW_SD_BUSY_NS / JW_SD_MS));
+}
+
 static const char *read_blocks(uint8_t *memory, uint32_t block, uint32_t count) {
     const jw_sd_command_number number =
         count > 1 ? JW_SD_READ_MULTIPLE_BLOCK : JW_SD_READ_SINGLE_BLOCK;
@@ -46,9 +54,10 @@ static const char *read_blocks(uint8_t *memory, uint32_t block, uint32_t count) 
     }
     if (number == JW_SD_READ_MULTIPLE_BLOCK) {
         const uint8_t stopped = jw_sd_send(JW_SD_STOP_TRANSMISSION, 0);
-        if (!error && (stopped == JW_SD_R1_NONE || !jw_sd_wait_until_ready())) {
+        if (!error && stopped == JW_SD_R1_NONE) {
             return jw_sd_refused(JW_SD_STOP_TRANSMISSION, stopped);
         }
+        error = error ? error : wait_behind(block + count - 1);
     }
     return error;
 }
@@ -88,9 +97,9 @@ static const char *write_blocks(const uint8_t *memory, uint32_t block, uint32_t 
     if (number == JW_SD_WRITE_MULTIPLE_BLOCK) {
         board_spi_exchange(JW_SD_TOKEN_STOP);
         jw_sd_receive();
-        if (!jw_sd_wait_until_ready()) {
-            return jw_sentence("the card is still busy behind block %u after %u ms",
-                               block + count - 1, (uint32_t)(JW_SD_BUSY_NS / JW_SD_MS));
+        const char *error = wait_behind(block + count - 1);
+        if (error) {
+            return error;
         }
     }
     return check_status(block);

@@ -44,15 +44,14 @@ const char *jw_stretch_spares_program(uint32_t address) {
 const char *jw_flash_compare(uint32_t address, const void *memory, size_t bytes) {
     const unsigned char *flash = jw_mapped(address);
     const unsigned char *wanted = memory;
-    if (memcmp(flash, wanted, bytes) == 0) {
-        return NULL;
+    for (size_t at = 0; at < bytes; at++) {
+        const unsigned char held = flash[at]; /* a worn cell may read otherwise the next time */
+        if (held != wanted[at]) {
+            return jw_sentence("block at 0x%x fails to program: it holds 0x%x instead of 0x%x",
+                               address + (uint32_t)at, held, wanted[at]);
+        }
     }
-    size_t at = 0;
-    while (flash[at] == wanted[at]) {
-        at++;
-    }
-    return jw_sentence("block at 0x%x fails to program: it holds 0x%x instead of 0x%x",
-                       address + (uint32_t)at, flash[at], wanted[at]);
+    return NULL;
 }
 
 const char *jw_flash_compare_erased(uint32_t address, size_t bytes) {
