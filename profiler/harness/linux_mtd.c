@@ -1,4 +1,5 @@
 #define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
 #include "linux_mtd.h"
 
 #include <errno.h>
