@@ -11,7 +11,7 @@ then placed on the board's clock in one of three ways (``sync``):
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
@@ -77,7 +77,10 @@ class PmicMeter(StrictModel):
 
 
 class NvmlMeter(StrictModel):
-    """An NVIDIA GPU of this computer, by index or UUID."""
+    """An NVIDIA GPU of this computer, by index or UUID. Some generations tell power averaged over
+    ``average_s`` only (NVML API reference, nvmlDeviceGetPowerUsage)."""
+
+    average_s: ClassVar[float] = 1.0
 
     kind: Literal["nvml"]
     gpu: Index | Name = 0
@@ -121,6 +124,8 @@ Sync: TypeAlias = Annotated[GpioSync | MarkerSync | SteadySync, Field(discrimina
 class Ppk2Meter(StrictModel):
     """Nordic Power Profiler Kit II. ``source``: it feeds the board with ``voltage_v``; ``ampere``:
     it measures the current of another supply, whose voltage ``voltage_v`` then is."""
+
+    rate_hz: ClassVar[float] = 100_000.0
 
     kind: Literal["ppk2"]
     port: Name

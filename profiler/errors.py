@@ -21,10 +21,6 @@ class BuildFailed(ProfilerError):
     """The compiler is missing or refused the kernels."""
 
 
-class FirmwareMismatch(ProfilerError):
-    """The firmware on a board is not the one that its description asks for."""
-
-
 class MeasurementInvalid(ProfilerError):
     """Reached, but what it measures is not usable: windows void for good, a meter that cannot do
     what is described, …"""
@@ -33,3 +29,7 @@ class MeasurementInvalid(ProfilerError):
 class RequestRefused(ProfilerError):
     """Not to be done to this board, or not without a word more on the command line. Nothing was
     touched."""
+
+
+class FirmwareMismatch(RequestRefused):
+    """The firmware on a board is not the one that its description asks for."""

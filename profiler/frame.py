@@ -13,9 +13,10 @@ def trials_frame(run_directory: Path) -> pd.DataFrame:
     """One row for each window that was measured, void ones included, in the order of measuring.
 
     Columns: ``block``, ``sitting``, ``window``, ``executions``, ``time_s`` of one execution,
-    ``energy_j`` of the whole window as the meter saw it (empty without one), ``start_s`` and
-    ``length_s`` on the board's clock, ``frequency_khz`` (0 where unknown), ``temperature_c``,
-    ``preempted_share``, ``void`` (the reason, empty if valid).
+    ``energy_j`` of the whole window as the meter saw it and what that is worth in
+    ``energy_source`` (both empty without a meter), ``start_s`` and ``length_s`` on the board's
+    clock, ``frequency_khz`` (0 where unknown), ``temperature_c``, ``preempted_share``, ``void``
+    (the reason, empty if valid).
 
     Raises :class:`~devices.document.DocumentError` for a damaged file of trials.
     """
@@ -27,6 +28,7 @@ def trials_frame(run_directory: Path) -> pd.DataFrame:
             "executions": trial.executions,
             "time_s": trial.time_s,
             "energy_j": trial.energy_j,
+            "energy_source": sitting.header.energy_source,
             "start_s": trial.start_ns / 1e9,
             "length_s": trial.length_s,
             "frequency_khz": trial.frequency_after_khz,

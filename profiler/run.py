@@ -242,6 +242,7 @@ class _Run:
             cooled_s=cooled_s,
             written_bytes=wear.written_bytes,
             erase_cycles=wear.cycles,
+            energy_source=None if self.meter is None else self.meter.energy_source,
             interrupted=True,
         )
         throttled_before = self.board.throttled()

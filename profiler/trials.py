@@ -30,7 +30,7 @@ from devices.document import (
     validate,
     write_atomically,
 )
-from devices.profile import Board, Build, DeviceProfile
+from devices.profile import Board, Build, DeviceProfile, EnergySource
 from profiler.errors import ProfilerError
 
 Count: TypeAlias = Annotated[int, Field(ge=0)]
@@ -93,7 +93,8 @@ class SittingHeader(StrictModel):
     past the page cache; ``written_bytes`` the most that can have been written to storage, and
     ``erase_cycles`` the most that any block of it can have been erased; ``cooled_s`` is how long
     the board was given to cool down before; ``temperature_mc`` is how hot it was then and in the
-    end; ``interrupted`` says that windows are missing at the end."""
+    end; ``energy_source`` says what the joules of its trials are worth (absent without any);
+    ``interrupted`` says that windows are missing at the end."""
 
     schema_: Annotated[Literal["trials/1"], Field(alias="schema")] = "trials/1"
     block: Count
@@ -108,6 +109,7 @@ class SittingHeader(StrictModel):
     is_direct: bool | None = None
     written_bytes: Count = 0
     erase_cycles: Count = 0
+    energy_source: EnergySource | None = None
     interrupted: bool = False
 
 

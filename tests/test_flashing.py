@@ -40,22 +40,16 @@ from tests.serial_support import Cable, StandInBoard
 
 ROOT = Path(cli.__file__).parent
 
+pytestmark = pytest.mark.usefixtures("own_boards")
+
 
 @pytest.fixture(scope="module")
 def emulated() -> DeviceDescription:
     return load_description("emulated-m4f")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """For the firmware, which is built once."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
-def image(_cache: None, emulated: DeviceDescription) -> FirmwareImage:
+def image(own_boards: None, emulated: DeviceDescription) -> FirmwareImage:
     return build_firmware(emulated)
 
 
@@ -435,7 +429,7 @@ def test_another_program_that_answers_is_an_error(
     monkeypatch.setattr(flashing, "_START_LIMIT_S", 0.0)
     tool("openocd")
     code = cli.main(["flash", "--device", str(reached(firmware="0" * 64))])
-    assert code == exit_codes.MEASUREMENT_INVALID
+    assert code == exit_codes.USAGE
     assert "the program was written, but another one answers: " in capsys.readouterr().err
 
 

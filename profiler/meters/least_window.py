@@ -8,12 +8,6 @@ from profiler.meters.base import MIN_SAMPLES
 # Some samples more than it must be: a meter's rate is not exact.
 _SAMPLES_PER_WINDOW = 1.3 * MIN_SAMPLES
 
-_PPK2_RATE_HZ = 100_000.0
-
-# Power is averaged over up to a second on some generations (NVML API reference,
-# nvmlDeviceGetPowerUsage).
-_NVML_AVERAGE_S = 1.0
-
 # The ends of a window are known to half a sample's period at best, and may be wrong by one per cent
 # of it (on_host.MOST_UNCERTAIN_SHARE) in all.
 _PERIODS_BETWEEN_EDGES = 120.0
@@ -23,13 +17,12 @@ _MOST_GUARD_SHARE = 0.5
 
 
 def least_window_s(meter: described.Meter) -> float:
-    rate_hz = _PPK2_RATE_HZ if isinstance(meter, described.Ppk2Meter) else meter.rate_hz
-    least_s = _SAMPLES_PER_WINDOW / rate_hz
+    least_s = _SAMPLES_PER_WINDOW / meter.rate_hz
     if isinstance(meter, described.NvmlMeter):
-        return max(least_s, 2 * _NVML_AVERAGE_S)
+        return max(least_s, 2 * meter.average_s)
     sync = getattr(meter, "sync", None)
     if isinstance(sync, described.SteadySync):
         return max(least_s / (1 - _MOST_GUARD_SHARE), 2 * sync.guard_s / _MOST_GUARD_SHARE)
     if sync is not None:
-        return _PERIODS_BETWEEN_EDGES / rate_hz
+        return _PERIODS_BETWEEN_EDGES / meter.rate_hz
     return least_s

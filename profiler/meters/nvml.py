@@ -37,7 +37,7 @@ _T = TypeVar("_T")
 
 _COUNTER_RANGE_J = 2.0**64 * 1e-3
 _STANDSTILL_S = 2.0
-AVERAGE_S = 1.0
+AVERAGE_S = NvmlMeter.average_s
 """Over which ``nvmlDeviceGetPowerUsage`` averages, where it does."""
 # Products with GA100, an Ampere that does not average.
 _GA100 = re.compile(r"\bA(30|100|800)\b")

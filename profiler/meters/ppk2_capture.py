@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from devices.meters import Ppk2Meter
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.ppk2_current import AmpereDecoder, Metadata
 from profiler.meters.ppk2_losses import Arrivals, Timeline, timeline
 from profiler.meters.ppk2_words import WORD_BYTES, find_runs, logic_of, words_of
 
-RATE_HZ = 100_000.0
+RATE_HZ = Ppk2Meter.rate_hz
 
 _DECODED_WORDS = 1 << 17
 _UNSURE = 4

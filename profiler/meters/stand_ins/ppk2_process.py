@@ -17,7 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-_RATE_HZ = 100_000.0
+from devices.meters import Ppk2Meter
+
+_RATE_HZ = Ppk2Meter.rate_hz
 _PERIOD_S = 0.001
 _FLOOR_S = 0.5
 # Nordic's nominal shunts; the calibration is made up, and nowhere neutral but in GS of the lower
