@@ -23,7 +23,7 @@ from profiler.toolchain import KERNELS, PROGRAM, BuiltHarness, build
 from profiler.transports.base import Transport
 from profiler.transports.local import LocalTransport
 from profiler.trials import RunDirectory, Trial
-from profiler.windows import OpWindow
+from profiler.windows import IdleWindow, OpWindow
 
 LINUX = "emulated-a72"
 
@@ -39,6 +39,8 @@ twice, just before and when that is over. Then its record is written."""
 # shared libraries has all of its own.
 _OWN = range(0x10000000, 0x20000000)
 _FIXED = ("-static", "-no-pie", f"-Wl,-Ttext-segment={_OWN.start:#x}")
+
+_IDLE = {IdleWindow(when).label for when in ("before", "after")}
 
 _BUILD_LIMIT_S = 120.0
 _PUT_LIMIT_S = 60.0
@@ -110,9 +112,16 @@ class CountedBoard:
             profile = profile_device(self.running.description, specs, None, options, directory)
         sittings = RunDirectory(directory).sittings()
         trials = tuple(trial for sitting in sittings for trial in sitting.trials)
-        counts = list(_counts(self._log.read_text().splitlines()))[-len(trials) :]
-        windows = () if harness is not None else _paired(trials, counts)
+        windows = () if harness is not None else self._counted(trials)
         return Profiled(profile, trials, windows, self.ns_per_instruction)
+
+    def _counted(self, trials: Sequence[Trial]) -> tuple[CountedWindow, ...]:
+        """The last windows of operations in the log are those of these trials."""
+        looped = [trial for trial in trials if trial.window not in _IDLE]
+        counts = list(_counts(self._log.read_text().splitlines()))[-len(looped) :]
+        return tuple(
+            CountedWindow(trial, *count) for trial, count in zip(looped, counts, strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -122,13 +131,16 @@ class Harness:
     program: Path
     built: BuiltHarness
 
+    def put_on(self, transport: Transport) -> BuiltHarness:
+        transport.put(self.program, PROGRAM, timeout_s=_PUT_LIMIT_S, executable=True)
+        return replace(self.built, path=f"{transport.directory}/{PROGRAM}")
+
     @contextmanager
     def in_use(self) -> Iterator[None]:
         """Profiles find it compiled already."""
 
         def put(transport: Transport, *_: object, **__: object) -> BuiltHarness:
-            transport.put(self.program, PROGRAM, timeout_s=_PUT_LIMIT_S, executable=True)
-            return replace(self.built, path=f"{transport.directory}/{PROGRAM}")
+            return self.put_on(transport)
 
         with patch("profiler.boards.posix.build", put):
             yield
@@ -148,16 +160,17 @@ def build_harness(directory: Path, kernels: Path = KERNELS) -> Harness:
 
 
 @contextmanager
-def counted_board(name: str, directory: Path) -> Iterator[CountedBoard]:
-    """Boots it. The harness of a Linux board is built beforehand: the counter has to know where its
-    functions are."""
+def counted_board(
+    name: str, directory: Path, harness: Harness | None = None
+) -> Iterator[CountedBoard]:
+    """Boots it. The ``harness`` of a Linux board is built beforehand, unless it is given: the
+    counter has to know where its functions are."""
     description = load_description(name)
     guest = make_guest(description, _say_nothing)
-    harness = None
     if isinstance(guest, Microcontroller):
         program = guest.firmware.elf
     else:
-        harness = build_harness(directory)
+        harness = harness or build_harness(directory)
         program = harness.program
     log = directory / "counts"
     words = _plugin_words(_symbols(description, program), _compile_counter(directory), log)
@@ -196,8 +209,8 @@ def _symbols(description: DeviceDescription, program: Path) -> dict[str, int]:
     return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
 
 
-def _counts(lines: Sequence[str]) -> Iterator[tuple[int, int] | None]:
-    """Of the last window before each record; None for a record of something else."""
+def _counts(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Of the last window of an operation before each record."""
     begun: tuple[int, int] | None = None
     window: tuple[int, int] | None = None
     for line in lines:
@@ -208,19 +221,9 @@ def _counts(lines: Sequence[str]) -> Iterator[tuple[int, int] | None]:
         elif name == _END:
             window = None if begun is None else (now[0] - begun[0], now[1] - begun[1])
             begun = None
-        else:
+        elif window is not None:
             yield window
             window = None
-
-
-def _paired(
-    trials: Sequence[Trial], counts: Sequence[tuple[int, int] | None]
-) -> tuple[CountedWindow, ...]:
-    return tuple(
-        CountedWindow(trial, *count)
-        for trial, count in zip(trials, counts, strict=True)
-        if count is not None
-    )
 
 
 def _say_nothing(_text: str) -> None:

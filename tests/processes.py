@@ -9,6 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 VARIABLE = "JOULEWRIGHT_TEST_MARK"
+SESSION_VARIABLE = "JOULEWRIGHT_TEST_SESSION"
+"""For marks of one test, and of all tests of a run."""
+
 _PATIENCE_S = 30.0
 
 
@@ -16,9 +19,9 @@ def new_mark() -> str:
     return uuid.uuid4().hex
 
 
-def marked(mark: str) -> set[int]:
+def marked(mark: str, variable: str = VARIABLE) -> set[int]:
     """Ids of living processes that began with the mark in their environment, or inherited it."""
-    wanted = f"{VARIABLE}={mark}".encode()
+    wanted = f"{variable}={mark}".encode()
     found = set()
     for directory in Path("/proc").iterdir():
         if not directory.name.isdigit():

@@ -30,24 +30,23 @@ from tests.firmware_support import (
 )
 from tests.kernel_support import KernelLibrary, compile_library
 
-
-@pytest.fixture(scope="module", autouse=True)
-def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+pytestmark = pytest.mark.usefixtures("own_boards")
 
 
 @pytest.fixture(scope="module", params=BOARDS)
-def board(request: pytest.FixtureRequest) -> Iterator[Peer]:
-    """Each of the boards in turn."""
+def board(request: pytest.FixtureRequest, own_boards: None) -> Iterator[Peer]:
+    """Each of the boards in turn, and never two: one that waits under icount keeps a whole
+    processor busy."""
     yield from emulated(description_of(request.param))
 
 
-@pytest.fixture(scope="module")
-def m4f() -> Iterator[Peer]:
-    """One board on whose time this computer has no influence."""
-    yield from emulated(description_of("mps2-an386"))
+@pytest.fixture
+def m4f(board: Peer) -> Peer:
+    """Of the boards, the one that :data:`on_m4f` names."""
+    return board
+
+
+on_m4f = pytest.mark.parametrize("board", [BOARDS[0]], indirect=True)
 
 
 def icount_shift(peer: Peer) -> int:
@@ -215,7 +214,7 @@ def compute(peer: Peer, spec: OpSpec) -> Computed:
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibrary]:
     """The kernels on this computer, cut as for a microcontroller's memory: with products rounded
     before they are added, and with both at once."""
-    small = ("-O2", "-DJW_SMALL_MEMORY=1")
+    small = ("-O1", "-DJW_SMALL_MEMORY=1")
     kinds = {"plain": small}
     if " fma " in Path("/proc/cpuinfo").read_text():
         kinds["fused"] = (*small, "-mfma")
@@ -250,6 +249,7 @@ def test_kernels_compute_the_same_bits_as_on_this_computer(
     assert int(health["stack_unused_bytes"]) > 0
 
 
+@on_m4f
 def test_a_step_runs_behind_its_last_call(m4f: Peer) -> None:
     m4f.hello()
     m4f.done(f"step id=9 first=0 min_ns=1000000 max_ns={NS} buffers=2 calls=2")
@@ -263,6 +263,7 @@ def test_a_step_runs_behind_its_last_call(m4f: Peer) -> None:
 # --- frames that are lost, doubled, changed -----------------------------------------------------
 
 
+@on_m4f
 def test_a_request_that_is_repeated_is_answered_again_and_not_carried_out(m4f: Peer) -> None:
     m4f.hello()
     line = f"op id=1 copies=1 first=0 min_ns=1000000 max_ns={NS} {SGD}"
@@ -274,6 +275,7 @@ def test_a_request_that_is_repeated_is_answered_again_and_not_carried_out(m4f: P
         assert again.payload == answer.payload[:most]
 
 
+@on_m4f
 def test_requests_out_of_order_are_told_what_is_expected(m4f: Peer) -> None:
     m4f.hello()
     m4f.write(0, bytes(8))
@@ -285,6 +287,7 @@ def test_requests_out_of_order_are_told_what_is_expected(m4f: Peer) -> None:
     assert m4f.read(0, 8) == bytes(8)
 
 
+@on_m4f
 def test_frames_that_were_changed_on_the_way_are_ignored(m4f: Peer) -> None:
     m4f.hello()
     m4f.write(0, bytes(4))
@@ -314,6 +317,7 @@ def test_several_writes_may_be_under_way(board: Peer) -> None:
     assert board.read(0, len(data)) == data
 
 
+@on_m4f
 def test_long_answers_come_in_pieces(m4f: Peer) -> None:
     said = m4f.hello()
     m4f.session, m4f.sequence = 8, FIRST_SEQUENCE
@@ -330,6 +334,7 @@ def test_long_answers_come_in_pieces(m4f: Peer) -> None:
     assert text == "\n".join(f"{key}={value}" for key, value in said.items())
 
 
+@on_m4f
 def test_requests_that_make_no_sense_are_refused_with_a_sentence(m4f: Peer) -> None:
     arena_bytes = int(m4f.hello()["arena_bytes"])
     for kind, payload, said in (
@@ -362,6 +367,7 @@ def test_a_line_that_is_too_long_is_refused_to_its_end(board: Peer) -> None:
 # --- sessions -----------------------------------------------------------------------------------
 
 
+@on_m4f
 def test_after_a_restart_the_board_knows_no_session(m4f: Peer) -> None:
     m4f.hello()
     assert m4f.ask(Kind.RESTART).kind is Kind.OK
@@ -373,6 +379,7 @@ def test_after_a_restart_the_board_knows_no_session(m4f: Peer) -> None:
     assert m4f.hello()["fault"] == "none"
 
 
+@on_m4f
 def test_another_session_is_a_stranger_until_it_says_hello(m4f: Peer) -> None:
     m4f.hello()
     m4f.done("arena bytes=4096")
@@ -381,6 +388,7 @@ def test_another_session_is_a_stranger_until_it_says_hello(m4f: Peer) -> None:
     assert m4f.done("health")
 
 
+@on_m4f
 def test_a_hello_ends_what_another_session_had_begun(m4f: Peer) -> None:
     m4f.hello()
     m4f.done(f"step id=1 first=0 min_ns=1 max_ns={NS} buffers=1 calls=1")
@@ -409,6 +417,7 @@ def test_while_a_window_is_open_the_board_says_and_hears_nothing() -> None:
         assert text_of(answer).startswith("window id=1 ")
 
 
+@on_m4f
 def test_what_arrives_during_a_window_costs_it_nothing(m4f: Peer) -> None:
     """Not even an interrupt a byte."""
     m4f.hello()

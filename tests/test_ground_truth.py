@@ -30,6 +30,8 @@ from tests.ground_truth_support import (
     ns_per_instruction,
 )
 
+pytestmark = pytest.mark.usefixtures("own_boards")
+
 MICROCONTROLLERS = ("emulated-m4f", "emulated-m3-sd")
 
 
@@ -92,11 +94,12 @@ class Measured:
 
 @pytest.fixture(scope="module", params=BOARDS)
 def measured(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, own_boards: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Measured]:
     name = request.param
     wanted = OPERATIONS[name], options(name)
-    with counted_board(name, tmp_path_factory.mktemp(name)) as board:
+    harness = request.getfixturevalue("linux_harness") if name == LINUX else None
+    with counted_board(name, tmp_path_factory.mktemp(name), harness) as board:
         yield Measured(name, board, (board.profile(*wanted), board.profile(*wanted)))
 
 

@@ -33,16 +33,9 @@ M4F, M3_SD, M0_FLASH = "emulated-m4f", "emulated-m3-sd", "emulated-m0-flash"
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Shared, so that the firmware is built once."""
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(autouse=True)
-def _nothing_is_left(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _nothing_is_left(own_boards: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each test finds no board and leaves none, whatever happens in it."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     yield
@@ -50,7 +43,7 @@ def _nothing_is_left(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     left = marked(mark)
     for pid in left:
         os.kill(pid, signal.SIGKILL)
-    shutil.rmtree(cache / "joulewright" / "boards", ignore_errors=True)
+    shutil.rmtree(boards_directory())
     assert left == set()
 
 

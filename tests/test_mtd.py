@@ -13,19 +13,18 @@ from devices.description import Storage, load_description
 from devices.profile import StorageCosts
 from profiler.errors import BoardCommandFailed, RequestRefused
 from profiler.evaluate import evaluate
-from profiler.lab import start
 from profiler.plan_file import Memory, Settings, write_plan
 from profiler.raw_flash import find_partition
 from profiler.records import Results, parse_results
 from profiler.storage_costs import storage_costs
 from profiler.table import TrialTable
-from profiler.toolchain import build
 from profiler.transfers import Scratch, TransferWindow
 from profiler.transports import open_transport
 from profiler.transports.base import CommandResult, Transport
 from profiler.trials import Sitting, SittingHeader
 from profiler.windows import BlockContent
-from tests.processes import VARIABLE, marked, new_mark
+from tests.emulated_support import SharedBoards
+from tests.ground_truth_support import Harness
 
 PAGE, BLOCK = 2048, 131072
 LOOKED_AT = 12
@@ -129,25 +128,23 @@ def plan(place: str, windows: Sequence[TransferWindow] = WINDOWS) -> str:
 
 
 @pytest.fixture(scope="module")
-def board() -> Iterator[Board]:
-    """One for all tests here, without what is not NAND, that nothing else uses meanwhile."""
-    described = load_description("emulated-a72")
-    assert described.emulator is not None
-    emulator = described.emulator.model_copy(update={"card": None, "sensor": None})
-    toolchain = described.toolchain.model_copy(update={"flags": ("-O1",)})
-    description = described.model_copy(
-        update={"emulator": emulator, "toolchain": toolchain, "storage": STORAGE, "meter": None}
-    )
-    mark = new_mark()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(VARIABLE, mark)
-        with (
-            start(description, lambda _text: None) as running,
-            open_transport(running.description) as transport,
-        ):
-            built = build(transport, toolchain, timeout_s=300)
-            yield Board(transport, built.path)
-    assert marked(mark) == set()
+def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[Board]:
+    """Nothing else works on it meanwhile: what feeds its sensor is halted."""
+    description = load_description("emulated-a72")
+    assert description.emulator is not None
+    described = description.emulator.nand
+    assert described is not None
+    with (
+        shared_boards.lent(description) as running,
+        open_transport(running.description) as transport,
+    ):
+        board = Board(transport, linux_harness.put_on(transport).path)
+        board.shell("killall -STOP board-sensor")
+        yield board
+        board.load_slow_chip(
+            described.read_delay_us, described.program_delay_us, described.erase_delay_ms
+        )
+        board.shell("killall -CONT board-sensor")
 
 
 def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(

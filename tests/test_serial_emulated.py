@@ -24,6 +24,8 @@ from profiler.transports.serial.session import SerialSession
 from profiler.windows import IdleWindow, OpWindow, Window
 from tests.serial_support import Cable, Noise
 
+pytestmark = pytest.mark.usefixtures("own_boards")
+
 SPECS = (
     OpSpec.parse("relu.forward elements=432"),
     OpSpec.parse("sgd.update elements=432"),
@@ -66,15 +68,8 @@ class Lab:
         return self.running.description.model_copy(update={"transport": reached})
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
-
-
 @pytest.fixture(scope="module")
-def board_lab() -> Iterator[Lab]:
+def board_lab(own_boards: None) -> Iterator[Lab]:
     with ExitStack() as stack:
         yield Lab(stack)
 

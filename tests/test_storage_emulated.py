@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
@@ -14,6 +14,8 @@ from profiler.lab import start
 from profiler.transports.serial.exchange import Silence
 from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
+
+pytestmark = pytest.mark.usefixtures("own_boards")
 
 MIB = 1 << 20
 CARD, BIG_CARD = 64 * MIB, 4 << 30  # addressed by bytes; by blocks
@@ -46,61 +48,59 @@ class StorageBoard:
         return self.session.read(0, size_bytes)
 
 
-Opened = Callable[..., StorageBoard]
+@contextmanager
+def opened(name: str, **emulator: object) -> Iterator[StorageBoard]:
+    """Not for longer than it is needed: one that waits under icount keeps a whole processor
+    busy."""
+    description = load_description(name)
+    assert description.emulator is not None
+    changed = description.emulator.model_copy(update=emulator)
+    description = description.model_copy(update={"emulator": changed})
+    with start(description, lambda _what: None) as running:
+        transport = running.description.transport
+        assert isinstance(transport, SerialTransport)
+        assert transport.port is not None
+        session = SerialSession(Line(transport.port, transport.baud), name, 20.0)
+        session.open()
+        try:
+            session.hello()
+            yield StorageBoard(session, description)
+        finally:
+            session.close()
 
 
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
-    """Started once for all tests of this module."""
-    boards: dict[str, StorageBoard] = {}
-    with ExitStack() as stack:
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def card_board(size_bytes: int) -> AbstractContextManager[StorageBoard]:
+    return opened("emulated-m3-sd", card=EmulatedCard(size_bytes=size_bytes))
 
-        def open_board(name: str, **emulator: object) -> StorageBoard:
-            key = f"{name} {emulator}"
-            if key not in boards:
-                description = load_description(name)
-                assert description.emulator is not None
-                changed = description.emulator.model_copy(update=emulator)
-                description = description.model_copy(update={"emulator": changed})
-                running = stack.enter_context(start(description, lambda _what: None))
-                transport = running.description.transport
-                assert isinstance(transport, SerialTransport)
-                assert transport.port is not None
-                session = SerialSession(Line(transport.port, transport.baud), name, 20.0)
-                session.open()
-                stack.callback(session.close)
-                session.hello()
-                boards[key] = StorageBoard(session, description)
-            return boards[key]
 
-        yield open_board
+def flash_board() -> AbstractContextManager[StorageBoard]:
+    return opened("emulated-m0-flash")
 
 
 @pytest.fixture(
-    params=[
-        ("emulated-m3-sd", {"card": EmulatedCard(size_bytes=CARD)}),
-        ("emulated-m3-sd", {"card": EmulatedCard(size_bytes=BIG_CARD)}),
-        ("emulated-m0-flash", {}),
-    ],
+    scope="module",
+    params=[lambda: card_board(CARD), lambda: card_board(BIG_CARD), flash_board],
     ids=["sdsc", "sdhc", "nrf51"],
 )
-def board(request: pytest.FixtureRequest, opened: Opened) -> StorageBoard:
-    name, emulator = request.param
-    return opened(name, **emulator)
+def board(request: pytest.FixtureRequest, own_boards: None) -> Iterator[StorageBoard]:
+    with request.param() as board:
+        yield board
 
 
-def test_storage_says_what_it_is(opened: Opened) -> None:
-    for size_bytes in (CARD, BIG_CARD):
-        board = opened("emulated-m3-sd", card=EmulatedCard(size_bytes=size_bytes))
+@pytest.mark.parametrize("size_bytes", [CARD, BIG_CARD])
+def test_a_card_says_what_it_is(size_bytes: int) -> None:
+    with card_board(size_bytes) as board:
         assert board.facts() == {
             "card": "sd-aa-XY-QEMU!-0.1-deadbeef-2006-02",
             "capacity_bytes": str(size_bytes),
             "page_bytes": "512",
             "erase_block_bytes": "0",
         }
-    facts = opened("emulated-m0-flash").facts()
+
+
+def test_flash_says_what_it_is() -> None:
+    with flash_board() as board:
+        facts = board.facts()
     assert facts.pop("card").startswith("nrf-flash-")
     assert facts == {
         "capacity_bytes": str(256 << 10),
@@ -122,19 +122,19 @@ def test_what_was_written_is_read_and_its_neighbours_are_as_before(
     assert written != before[1]
 
 
-def test_blocks_are_written_one_by_one_too(opened: Opened) -> None:
-    board = opened("emulated-m3-sd", card=EmulatedCard(size_bytes=BIG_CARD))
+def test_blocks_are_written_one_by_one_too() -> None:
     begin = BIG_CARD - 4 * 512  # also the last block
-    written = [board.transfer("write", begin + n * 512, 512, seed=n) for n in range(4)]
-    assert board.transfer("read", begin, 2048) == b"".join(written)
+    with card_board(BIG_CARD) as board:
+        written = [board.transfer("write", begin + n * 512, 512, seed=n) for n in range(4)]
+        assert board.transfer("read", begin, 2048) == b"".join(written)
 
 
-def test_erased_flash_has_all_bits_set(opened: Opened) -> None:
-    board = opened("emulated-m0-flash")
-    board.transfer("write", board.scratch_offset, 2048)
-    board.line(f"scratch bytes=1024 offset={board.scratch_offset + 1024}")
-    board.line("transfer id=1 method=erase bytes=1024 most=1 min_ns=0 tail_ns=0")
-    content = board.transfer("read", board.scratch_offset, 2048)
+def test_erased_flash_has_all_bits_set() -> None:
+    with flash_board() as board:
+        board.transfer("write", board.scratch_offset, 2048)
+        board.line(f"scratch bytes=1024 offset={board.scratch_offset + 1024}")
+        board.line("transfer id=1 method=erase bytes=1024 most=1 min_ns=0 tail_ns=0")
+        content = board.transfer("read", board.scratch_offset, 2048)
     assert content[1024:] == b"\xff" * 1024
     assert content[:1024] != b"\xff" * 1024
 
@@ -147,19 +147,21 @@ def test_erased_flash_has_all_bits_set(opened: Opened) -> None:
         ("bytes=512 offset=131072", "a multiple of 1024 bytes"),
     ],
 )
-def test_scratch_that_the_flash_has_not_free_is_refused(
-    opened: Opened, scratch: str, sentence: str
-) -> None:
-    with pytest.raises(BoardCommandFailed, match=sentence):
-        opened("emulated-m0-flash").line(f"scratch {scratch}")
+def test_scratch_that_the_flash_has_not_free_is_refused(scratch: str, sentence: str) -> None:
+    with flash_board() as board, pytest.raises(BoardCommandFailed, match=sentence):
+        board.line(f"scratch {scratch}")
 
 
-def test_a_card_that_is_too_small_or_not_there_is_said(opened: Opened) -> None:
-    small = opened("emulated-m3-sd", card=EmulatedCard(size_bytes=CARD))
-    with pytest.raises(BoardCommandFailed, match="beyond the medium, which has 65536 KiB"):
-        small.line(f"scratch bytes={CARD} offset={small.scratch_offset}")
-    none = opened("emulated-m3-sd", card=None)
-    with pytest.raises(BoardCommandFailed, match=r"no card answers on SPI .*is one inserted"):
-        none.line("storage")
-    with pytest.raises(BoardCommandFailed, match="no card answers on SPI"):
-        none.line("scratch bytes=4096 offset=0")
+def test_a_card_that_is_too_small_is_said() -> None:
+    with card_board(CARD) as board:
+        scratch = f"scratch bytes={CARD} offset={board.scratch_offset}"
+        with pytest.raises(BoardCommandFailed, match="beyond the medium, which has 65536 KiB"):
+            board.line(scratch)
+
+
+def test_a_card_that_is_not_there_is_said() -> None:
+    with opened("emulated-m3-sd", card=None) as board:
+        with pytest.raises(BoardCommandFailed, match=r"no card answers on SPI .*is one inserted"):
+            board.line("storage")
+        with pytest.raises(BoardCommandFailed, match="no card answers on SPI"):
+            board.line("scratch bytes=4096 offset=0")

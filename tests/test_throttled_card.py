@@ -15,10 +15,9 @@ from profiler.lab import start
 from profiler.plan_file import Memory, Settings, write_plan
 from profiler.records import parse_results
 from profiler.storage_fit import fit_page_cost
-from profiler.toolchain import build
 from profiler.transfers import TransferMethod, TransferWindow
 from profiler.transports import open_transport
-from tests.processes import VARIABLE, marked, new_mark
+from tests.ground_truth_support import Harness
 
 PAGE = 4096
 REQUESTS_PER_PAGE = PAGE // 512
@@ -34,20 +33,17 @@ WINDOWS = [
 
 
 def test_the_fit_recovers_what_the_card_is_throttled_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_boards: None, linux_harness: Harness, tmp_path: Path
 ) -> None:
-    mark = new_mark()
-    monkeypatch.setenv(VARIABLE, mark)
     description = load_description("emulated-a72")
     assert description.emulator is not None
     card = EmulatedCard(throttle=Throttle(read_iops=READ_IOPS, write_iops=WRITE_IOPS))
     changes = {"icount_shift": None, "nand": None, "sensor": None, "card": card}
-    toolchain = description.toolchain.model_copy(update={"flags": ("-O1",)})
     emulated = description.model_copy(
         update={"emulator": description.emulator.model_copy(update=changes)}
     )
     settings = Settings(
-        min_window_s=0.8,
+        min_window_s=0.5,
         idle_s=0.0,
         tail_s=0.0,
         first_executions={},
@@ -61,11 +57,10 @@ def test_the_fit_recovers_what_the_card_is_throttled_to(
         start(emulated, lambda _text: None) as running,
         open_transport(running.description) as transport,
     ):
-        harness = build(transport, toolchain, timeout_s=300).path
+        harness = linux_harness.put_on(transport).path
         transport.put(tmp_path / "plan", "plan", timeout_s=LIMIT_S)
         transport.run([harness, "run", "plan", "results", "samples"], timeout_s=LIMIT_S)
         transport.get("results", tmp_path / "results", timeout_s=LIMIT_S)
-    assert marked(mark) == set()
     results = parse_results((tmp_path / "results").read_text())
     assert results.is_direct
     points: dict[TransferMethod, list[SweepPoint]] = {method: [] for method in METHODS}
