@@ -1,5 +1,5 @@
 """Sensors that the harness reads without a kernel driver: registers on I²C, Raspberry Pi's power
-management chip. I²C itself is met on the emulated board (``test_lab_linux.py``)."""
+management chip. I²C itself is met on the emulated board (``test_linux_harness_emulated.py``)."""
 
 from __future__ import annotations
 
