@@ -23,6 +23,7 @@ from profiler.meters.hwmon import open_hwmon
 from profiler.transports.base import Transport
 from profiler.transports.ssh import SshTransport as Ssh
 from tests.emulated_support import SharedBoards
+from tests.ground_truth_support import ns_per_instruction
 
 PROBE = Path(__file__).parent / "board_probe.c"
 DESCRIPTION = load_description("emulated-a72")
@@ -151,8 +152,8 @@ def test_it_is_the_described_board(board: Transport) -> None:
 
 
 def test_its_time_repeats(board: Transport) -> None:
-    """An instruction takes a nanosecond of it, whatever else the host does: so does a loop, but
-    for the interrupts that happen to come meanwhile."""
+    """An instruction takes the same of it, whatever else the host does: so does a loop, but for the
+    interrupts that happen to come meanwhile."""
     loop = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done"
     script = f"{loop}; cat /proc/$$/schedstat"
     runs_ns = sorted(int(shell(board, script).split()[0]) for _ in range(5))
@@ -206,7 +207,7 @@ def test_its_flash_has_a_part_that_may_be_overwritten(board: Transport) -> None:
 
 def test_its_flash_takes_as_long_as_described(board: Transport, probe: str) -> None:
     """The delays are the least that it can take; the processor corrects errors and moves data on
-    top of them, an instruction a nanosecond."""
+    top of them."""
     device, _, _ = flash_partitions(board)[SCRATCH_PARTITION]
     times_ns = board.run([probe, "flash", device], timeout_s=LIMIT_S).stdout.split()
     erase_us, write_us, read_us = (int(time_ns) / 1e3 for time_ns in times_ns)
@@ -214,7 +215,7 @@ def test_its_flash_takes_as_long_as_described(board: Transport, probe: str) -> N
     assert emulator is not None
     assert isinstance(emulator.nand, EmulatedNand)
     read_bus_us, write_bus_us = BUS_US
-    processor_us = 100.0
+    processor_us = 100_000 * ns_per_instruction(DESCRIPTION) * 1e-3
     least_us = emulator.nand.erase_delay_ms * 1e3
     assert least_us <= erase_us < least_us + processor_us
     least_us = emulator.nand.program_delay_us + write_bus_us
@@ -275,9 +276,10 @@ def test_its_sensor_follows_the_load_between_the_described_powers(
     assert isinstance(emulator.sensor, EmulatedSensor)
     idle_w, busy_w = emulator.sensor.idle_w, emulator.sensor.busy_w
     samples = sample(board, probe, sensor, 0.5, 0.3, 0.5)
-    tolerance_w = 0.02 * (busy_w - idle_w)
-    assert np.median(samples.power_w[samples.is_busy]) == pytest.approx(busy_w, abs=tolerance_w)
-    assert np.median(samples.power_w[~samples.is_busy]) == pytest.approx(idle_w, abs=tolerance_w)
+    swing_w = busy_w - idle_w
+    assert np.median(samples.power_w[samples.is_busy]) == pytest.approx(busy_w, abs=0.02 * swing_w)
+    # Where nothing else runs, samples are taken all the same, which is work.
+    assert np.median(samples.power_w[~samples.is_busy]) == pytest.approx(idle_w, abs=0.05 * swing_w)
     assert samples.power_w.min() >= idle_w
     assert samples.power_w.max() <= busy_w
 
@@ -322,11 +324,11 @@ def test_its_sensor_averages_over_the_interval_that_it_is_set_to(
     usual_ms = shell(board, f"cat {sensor}/update_interval").strip()
     shell(board, f"echo 35 >{sensor}/update_interval")
     try:
-        samples = sample(board, probe, sensor, *([0.02] * 12))
+        samples = sample(board, probe, sensor, *([0.02] * 24))
         told_ns, _ = told(board)
     finally:
         shell(board, f"echo {usual_ms} >{sensor}/update_interval")
-    span_ns = samples.times_ns[-1] - samples.times_ns[0]
-    values = np.count_nonzero(told_ns > samples.times_ns[0])
+    first_ns, last_ns = samples.times_ns[[0, -1]]
+    values = np.count_nonzero((told_ns > first_ns) & (told_ns <= last_ns))
     averages, conversions_s = 16, 2.2e-3
-    assert 3 <= values <= span_ns * 1e-9 / (averages * conversions_s) + 2
+    assert 3 <= values <= (last_ns - first_ns) * 1e-9 / (averages * conversions_s) + 2
