@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(_command(arguments.command)(arguments, console))
     except KeyboardInterrupt:
-        console.say("interrupted; what was finished is kept, and the same command goes on with it")
+        resumed = arguments.command in _RESUMED
+        kept = "; what was finished is kept, and the same command goes on with it"
+        console.say(f"interrupted{kept if resumed else ''}")
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # Whoever read standard output has seen enough.
@@ -113,6 +115,9 @@ def _sentence(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
+
+# Whose work is kept piece by piece.
+_RESUMED = {"profile", "sweep"}
 
 _OURS = {"commands", "devices", "plots", "profiler", "solver"}
 

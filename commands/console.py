@@ -45,8 +45,8 @@ class Console:
 
 def time_words(source: str | None, what: str = "time") -> str:
     """A heading for seconds. They are measured even where joules are estimated, but not on an
-    emulated board."""
-    return f"{what} (emulated)" if source == "emulated" else what
+    emulated board, nor where a paper's rates are all that there is."""
+    return f"{what} ({source})" if source in {"emulated", "published"} else what
 
 
 def si(value: float, unit: str, digits: int = 4) -> str:
