@@ -43,8 +43,8 @@ STORAGE = Storage(
 PLACE = f"offset={2 * BLOCK} page_bytes={PAGE} erase_block_bytes={BLOCK} mtd=/dev/mtd1 name=scratch"
 
 WINDOWS = (
-    *(TransferWindow("read", pages * PAGE, 4) for pages in (1, 4, 16)),
-    *(TransferWindow("write", pages * PAGE, 4) for pages in (1, 4, 16)),
+    *(TransferWindow("read", pages * PAGE, 16) for pages in (1, 4, 16)),
+    *(TransferWindow("write", pages * PAGE, 16) for pages in (1, 4, 16)),
     *(TransferWindow("erase", blocks * BLOCK, 1) for blocks in (1, 2, 4)),
 )
 
@@ -116,7 +116,7 @@ class Board:
 
 def plan(place: str, windows: Sequence[TransferWindow] = WINDOWS) -> str:
     settings = Settings(
-        min_window_s=0.002,
+        min_window_s=0.1,
         idle_s=0.0,
         tail_s=0.0,
         first_executions={},
