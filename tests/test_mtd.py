@@ -116,7 +116,7 @@ class Board:
 
 def plan(place: str, windows: Sequence[TransferWindow] = WINDOWS) -> str:
     settings = Settings(
-        min_window_s=0.1,
+        min_window_s=0.03,
         idle_s=0.0,
         tail_s=0.0,
         first_executions={},
@@ -154,12 +154,12 @@ def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(
     costs differ by their delays; and beside erasing it does next to nothing."""
     board.load_slow_chip(25, 200, 1)
     fast = board.costs(tmp_path)
-    board.load_slow_chip(225, 600, 2)
+    board.load_slow_chip(75, 400, 2)
     slow = board.costs(tmp_path)
     assert fast.erase is not None
     assert slow.erase is not None
-    assert slow.read.per_page_s - fast.read.per_page_s == pytest.approx(200e-6, rel=0.03)
-    assert slow.write.per_page_s - fast.write.per_page_s == pytest.approx(400e-6, rel=0.03)
+    assert slow.read.per_page_s - fast.read.per_page_s == pytest.approx(50e-6, rel=0.03)
+    assert slow.write.per_page_s - fast.write.per_page_s == pytest.approx(200e-6, rel=0.03)
     assert fast.erase.per_page_s == pytest.approx(1e-3, rel=0.03)
     assert slow.erase.per_page_s == pytest.approx(2e-3, rel=0.03)
     for costs in (fast, slow):
