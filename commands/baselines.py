@@ -6,7 +6,7 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from commands.console import Console, si, size
+from commands.console import WITHOUT_ADDRESSES, Console, si, size
 
 if TYPE_CHECKING:
     from solver.baselines.baseline import BaselineResult
@@ -52,6 +52,7 @@ def compare_with_baselines(
         table.append([name, *figures, fragmentation, result.note])
     console.result("")
     console.table(table, right=(1, 2, 3, 4, 5))
+    console.result(WITHOUT_ADDRESSES)
     return rows
 
 

@@ -49,6 +49,12 @@ def time_words(source: str | None, what: str = "time") -> str:
     return f"{what} ({source})" if source in {"emulated", "published"} else what
 
 
+WITHOUT_ADDRESSES = (
+    "baselines count RAM as a sum of bytes, as they are published (DTR and Coop choose addresses);"
+    " every schedule of this solver has addresses in one arena"
+)
+
+
 def si(value: float, unit: str, digits: int = 4) -> str:
     """``0.000546 J`` as ``546 µJ``."""
     if value == 0:

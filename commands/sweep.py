@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from commands.console import Console, si, size, time_words
+from commands.console import WITHOUT_ADDRESSES, Console, si, size, time_words
 from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
 
 if TYPE_CHECKING:
@@ -157,6 +157,8 @@ def _summarise(
         for row in solved
     ]
     console.table(rows, right=(0, 1, 2, 4, 5, 6, 7))
+    if baselines:
+        console.result(WITHOUT_ADDRESSES)
     for row in {row.deadline_s: row for row in solved if row.smallest_ram_bytes}.values():
         assert row.smallest_ram_bytes is not None
         console.result(
