@@ -29,7 +29,7 @@ SPECS = (
 )
 QUICK = ProfileOptions(blocks=3, min_window_s=0.002, storage=False, idle_s=0.005)
 # Blocks take this computer seconds, so that something can happen to the board in one.
-SLOW = ProfileOptions(blocks=2, min_window_s=4.0, storage=False, idle_s=0.005)
+SLOW = ProfileOptions(blocks=2, min_window_s=20.0, storage=False, idle_s=0.005)
 
 
 @pytest.fixture
