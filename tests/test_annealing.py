@@ -41,8 +41,7 @@ def annealed(
     return found
 
 
-# Always the same graphs: on one in some hundreds annealing is caught beside the optimum, which the
-# bounds then tell.
+# Always the same graphs: on a few others annealing is caught beside the optimum.
 @settings(
     max_examples=25,
     deadline=None,

@@ -276,10 +276,9 @@ def test_its_sensor_follows_the_load_between_the_described_powers(
     assert isinstance(emulator.sensor, EmulatedSensor)
     idle_w, busy_w = emulator.sensor.idle_w, emulator.sensor.busy_w
     samples = sample(board, probe, sensor, 0.5, 0.3, 0.5)
-    swing_w = busy_w - idle_w
-    assert np.median(samples.power_w[samples.is_busy]) == pytest.approx(busy_w, abs=0.02 * swing_w)
-    # Where nothing else runs, samples are taken all the same, which is work.
-    assert np.median(samples.power_w[~samples.is_busy]) == pytest.approx(idle_w, abs=0.05 * swing_w)
+    tolerance_w = 0.02 * (busy_w - idle_w)
+    assert np.median(samples.power_w[samples.is_busy]) == pytest.approx(busy_w, abs=tolerance_w)
+    assert np.median(samples.power_w[~samples.is_busy]) == pytest.approx(idle_w, abs=tolerance_w)
     assert samples.power_w.min() >= idle_w
     assert samples.power_w.max() <= busy_w
 
