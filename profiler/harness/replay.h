@@ -1,0 +1,31 @@
+/* The lines of a plan that run schedules, on any platform:
+ *
+ *   replay plan=0                  takes the arena (of the line `arena`) for a plan of this program,
+ *                                  and the scratch, if it pages; forgets every step so far
+ *   keep kept=3 address=0          what the arena holds there is the initial value of something that
+ *                                  is kept in storage
+ *   commit                         behind the last `keep`: step number 0 is complete
+ *   train id=5 watched=1           one step, recorded as a window; inputs are in their places
+ *   probes first=0                 checksums of the last watched step, from this one on, as many as
+ *                                  go into an answer: `probes first=0 values=0badf00d,...`
+ *   spans first=0                  the same of when actions began and how long they took, in
+ *                                  seconds, bits of float32: `spans first=0 values=3f800000:3a83126f,...`
+ *   counters                       `counters steps=1 bytes_in=0 bytes_out=0 erased_blocks=0
+ *                                  touched_bytes=4096`, of storage whole pages, since `replay`
+ *   recover                        looks in the scratch for the last complete step:
+ *                                  `recovered step=12`
+ *   fetch kept=3 address=0         from there to the arena
+ *
+ * Of a transport are the lines that bring bytes: on Linux the program carries them out itself, with
+ * files; firmware is given them by WRITE and READ (docs/serial-protocol.md).
+ *
+ *   load address=0 bytes=1024 at=4096      from the data that came with the plan, to the arena
+ *   dump address=0 bytes=1024              from the arena, behind what was dumped before
+ */
+#ifndef JW_REPLAY_H
+#define JW_REPLAY_H
+
+#include "executor.h"
+#include "runner.h"
+
+#endif
