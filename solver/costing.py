@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from devices.operation import OpSpec
 from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
 from devices.published import published_flop
-from solver.graph import CostedGraph, PageCost
+from solver.graph import CostedGraph, Origin, PageCost
 from solver.page_intervals import page_in_intervals, page_out_intervals
 from solver.training.step import TrainingStep
 
@@ -219,11 +219,25 @@ def _costed(
     ]
     return CostedGraph(
         name=f"{uncosted.name}, on {profile.name}",
+        origin=_origin(step, profile),
         energy_source=profile.energy_source,
         asynchronous_transfers=profile.storage is not None and profile.storage.dma,
         notes=tuple(_notes(step, profile, predictions)),
         ops=tuple(ops),
         tensors=tuple(tensors),
+    )
+
+
+def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
+    build = profile.build
+    return Origin(
+        model=step.name,
+        batch=step.batch,
+        optimizer=step.optimizer,
+        parameters_in=step.parameters_in,
+        profile=profile.name,
+        kernels_sha256=None if build is None else build.kernels_sha256,
+        matmul=None if build is None else build.matmul,
     )
 
 

@@ -17,6 +17,7 @@ from devices.document import StrictModel
 Phase: TypeAlias = Literal["forward", "backward", "update"]
 TensorKind: TypeAlias = Literal["input", "parameter", "activation", "gradient", "optimizer_state"]
 Place: TypeAlias = Literal["ram", "storage"]
+Optimizer: TypeAlias = Literal["sgd", "momentum"]
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 Size: TypeAlias = Annotated[int, Field(ge=0)]
 
@@ -59,14 +60,30 @@ class Tensor(StrictModel):
     page_in: PageCost | None = None
 
 
+class Origin(StrictModel):
+    """The training step and the profile that a graph was made from, as ``solve`` was asked for them.
+    ``kernels_sha256`` and ``matmul`` say which kernels were measured; absent where the costs are
+    published figures, which are of no kernels in particular."""
+
+    model: str
+    batch: Annotated[int, Field(ge=1)]
+    optimizer: Optimizer
+    parameters_in: Place
+    profile: str
+    kernels_sha256: str | None = None
+    matmul: str | None = None
+
+
 class CostedGraph(StrictModel):
-    """``energy_source`` repeats what the profile said of its figures; absent in graphs that state
+    """``origin`` is absent in graphs that no training step of this project is behind: they can be
+    solved, but not run. ``energy_source`` repeats what the profile said of its figures; absent in graphs that state
     none. ``asynchronous_transfers``: the storage has DMA, so that a transfer can run beside ops,
     one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are remarks of who
     wrote it; they are recomputed here, never trusted."""
 
     schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
     name: str
+    origin: Origin | None = None
     energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
     asynchronous_transfers: bool = False
     unconstrained_peak_bytes: Size | None = None

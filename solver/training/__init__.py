@@ -4,7 +4,8 @@ A model describes its forward pass with :class:`~solver.training.network.Network
 :func:`~solver.training.derive.training_step` turns it into the operations of one training step.
 """
 
-from solver.training.derive import Optimizer, training_step
+from solver.graph import Optimizer
+from solver.training.derive import training_step
 from solver.training.home import with_parameters_in_storage
 from solver.training.network import Network, NetworkError, Value
 from solver.training.step import StepOp, StepTensor, TrainingStep

@@ -16,15 +16,12 @@ that reads its parameter.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
 
 from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec
-from solver.graph import Phase, Place, TensorKind
+from solver.graph import Optimizer, Phase, Place, TensorKind
 from solver.training.in_place import with_in_place
 from solver.training.network import Layer, Network, NetworkError, Value
 from solver.training.step import StepOp, StepTensor, TrainingStep
-
-Optimizer: TypeAlias = Literal["sgd", "momentum"]
 
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
@@ -44,6 +41,7 @@ def training_step(network: Network, optimizer: Optimizer = "sgd") -> TrainingSte
     return TrainingStep(
         name=network.name,
         batch=network.batch,
+        optimizer=optimizer,
         ops=with_in_place(draft.ops, draft.tensors),
         tensors=tuple(draft.tensors.values()),
     )

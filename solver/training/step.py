@@ -8,7 +8,7 @@ from functools import cached_property
 
 from devices.operation import ELEMENT_BYTES, OpSpec
 from devices.plan import ExecutionPlan, PlannedOp
-from solver.graph import CostedGraph, Op, PageCost, Phase, Place, Tensor, TensorKind
+from solver.graph import CostedGraph, Op, Optimizer, PageCost, Phase, Place, Tensor, TensorKind
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class TrainingStep:
 
     name: str
     batch: int
+    optimizer: Optimizer
     ops: tuple[StepOp, ...]
     tensors: tuple[StepTensor, ...]
     parameters_in: Place = "ram"
