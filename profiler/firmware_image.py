@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +85,14 @@ def build_firmware(
     return FirmwareImage(files["elf"], files["bin"], files["hex"], sources.identity, record)
 
 
+def compiler_macros(description: DeviceDescription) -> dict[str, str]:
+    """What the board's compiler defines by itself, with the description's flags.
+
+    Raises :class:`~profiler.errors.BuildFailed` where there is no such compiler.
+    """
+    return _Compiler(description).macros(description.toolchain.flags)
+
+
 def _cache() -> Path:
     return user_cache() / "firmware"
 
@@ -112,6 +120,11 @@ class _Compiler:
 
     def compile(self, *arguments: str, directory: Path, what: str) -> None:
         self._run([self.program, *arguments], what, directory)
+
+    def macros(self, flags: Sequence[str]) -> dict[str, str]:
+        said = self._run([self.program, *flags, "-dM", "-E", "-x", "c", "/dev/null"], "say macros")
+        rows = (row.split(" ", 2) for row in said.splitlines())
+        return {row[1]: row[2] for row in rows if len(row) == 3}
 
     def symbols(self, program: Path) -> dict[str, int]:
         """Addresses by name."""
