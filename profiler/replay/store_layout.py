@@ -1,0 +1,70 @@
+"""Where on a medium a plan's steps go.
+
+Every step writes a part of its own, all slots one behind the other and at the end the record that
+makes the part valid; the next step writes the next part, round and round the scratch::
+
+    part 0                              part 1                              part 2
+    │ slot 0 │ slot 1 │ … │ record │    │ slot 0 │ slot 1 │ … │ record │    │ …
+
+Whole pages each, and a part whole erase blocks. The last complete step is intact while the one
+behind it is being written, and wear is even.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from devices.description import Storage
+from devices.plan import ExecutionPlan
+
+LEAST_PARTS = 2
+"""The last complete step's and the one that is being written."""
+
+FILE_PARTS = 8
+"""Of a file: its card's controller spreads wear as well, but can do so more easily over more."""
+
+# executor/store.c: what stands in front of the checksums of all that is kept.
+RECORD_HEAD_BYTES = 32
+_CHECKSUM_BYTES = 4
+
+
+@dataclass(frozen=True)
+class StoreLayout:
+    """``offsets`` are those of the slots, within a step's part of ``step_bytes``. Of a plan that
+    does not page, everything is 0."""
+
+    page_bytes: int
+    erase_block_bytes: int
+    offsets: tuple[int, ...]
+    record_offset: int
+    step_bytes: int
+
+    @property
+    def least_scratch_bytes(self) -> int:
+        return LEAST_PARTS * self.step_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """Of a scratch that is a file."""
+        return FILE_PARTS * self.step_bytes
+
+
+def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
+    """``storage`` is that of the board; a plan that pages needs one (``ValueError``)."""
+    if not plan.pages:
+        return StoreLayout(1, 0, (), 0, 0)
+    if storage is None:
+        raise ValueError(f"{plan.name} pages, and there is no storage")
+    page, block = storage.page_bytes, storage.erase_block_bytes
+    offsets = []
+    end = 0
+    for size in plan.slot_bytes:
+        offsets.append(end)
+        end += _rounded_up(size, page)
+    record_bytes = RECORD_HEAD_BYTES + _CHECKSUM_BYTES * len(plan.kept)
+    whole = _rounded_up(_rounded_up(end + record_bytes, page), block or page)
+    return StoreLayout(page, block or 0, tuple(offsets), end, whole)
+
+
+def _rounded_up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
