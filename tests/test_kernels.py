@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import itertools
 import math
@@ -406,6 +407,36 @@ def test_an_activation_is_accurate_to_a_few_units_in_the_last_place(
     exact = np.array([EXACT[function](value) for value in x.astype(np.float64)])
     allowed = 5e-7 + (1e-7 * np.minimum(x, 0) ** 2 if function == "gelu" else 0)
     assert np.all(np.abs(y - exact) <= allowed * np.abs(exact) + 1e-37)
+
+
+@pytest.mark.parametrize(
+    "flags", [("-march=native",), ("-ffp-contract=off",)], ids=["fused", "apart"]
+)
+def test_the_logarithm_is_accurate_to_a_unit_in_the_last_place(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Over all normal numbers, densest around 1, where its result is small."""
+    source, target = tmp_path / "log.c", tmp_path / "log.so"
+    source.write_text(
+        '#include "logarithm.h"\n'
+        "void logs(const float *x, float *y, long count) "
+        "{ for (long i = 0; i < count; i++) y[i] = jw_log(x[i]); }\n"
+    )
+    command = ["cc", *FLAGS, *WARNINGS, "-O2", *flags, "-fPIC", "-shared", f"-I{KERNELS}"]
+    subprocess.run([*command, str(source), "-o", str(target), "-lm"], check=True)
+    bits = np.concatenate(
+        [np.arange(0x00800000, 0x7F800000, 4099), np.arange(0x3F000000, 0x40800000, 7)]
+    )
+    x = np.concatenate([bits.astype(np.uint32).view(np.float32), [1.0, np.inf, np.nan]])
+    x = x.astype(np.float32)
+    y = np.empty_like(x)
+    ctypes.CDLL(str(target)).logs(
+        x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p), ctypes.c_long(x.size)
+    )
+    exact = np.log(x[:-3].astype(np.float64))
+    units = np.spacing(np.abs(exact).astype(np.float32))
+    assert np.max(np.abs(y[:-3] - exact) / units) < 1.0
+    np.testing.assert_array_equal(y[-3:], [0.0, np.inf, np.nan])
 
 
 def test_softmax_survives_large_logits_and_masked_ones(library: KernelLibrary) -> None:

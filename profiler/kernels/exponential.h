@@ -5,20 +5,6 @@
 
 #include "internal.h"
 
-static inline float jw_float_of_bits(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
-static inline uint32_t jw_bits_of_float(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return bits;
-}
-
 /* Within 2 ulp; 0 below -86.6 (where the result would leave the normal numbers), infinity above
  * 88.72. exp(x) = 2^n exp(r) with |r| <= ln(2)/2. */
 static inline float jw_exp(float x)

@@ -38,6 +38,20 @@ typedef ptrdiff_t jw_index;
 #endif
 #endif
 
+static inline float jw_float_of_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static inline uint32_t jw_bits_of_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
 static inline jw_index jw_min(jw_index a, jw_index b)
 {
     return a < b ? a : b;

@@ -1,6 +1,7 @@
 /* Softmax over rows, and cross entropy after it. The maximum of a row is taken off before exp. */
 #include "exponential.h"
 #include "kernels.h"
+#include "logarithm.h"
 
 /* y = factor * softmax(x); the two may be one. */
 static void scaled_softmax(const float *x, float *y, jw_index columns, float factor)
@@ -53,7 +54,7 @@ void jw_softmax_cross_entropy_forward(const jw_call *call)
         float lanes[JW_LANES];
         jw_clear_lanes(lanes);
         JW_ADD_PRODUCTS(lanes, classes, jw_exp(x[i] - maximum), 1.0f);
-        total += logf(jw_fold_lanes(lanes)) - (x[labels[r]] - maximum);
+        total += jw_log(jw_fold_lanes(lanes)) - (x[labels[r]] - maximum);
     }
     *(float *)call->writes[0] = total / (float)rows;
 }
