@@ -23,12 +23,13 @@ def profile(arguments: Namespace, console: Console) -> int:
     from profiler.options import ProfileOptions
     from profiler.preview import plan_profile
     from profiler.run import choose_run_directory, profile_device
+    from solver.lowering import unscheduled
     from solver.models import build_model
 
     description = load_description(arguments.device)
     steps = [build_model(name, arguments.batch, arguments.optimizer) for name in arguments.model]
     specs = [spec for step in steps for spec in step.distinct_specs]
-    plan = None if arguments.no_additivity else steps[0].execution_plan()
+    plan = None if arguments.no_additivity else unscheduled(steps[0])
     options = ProfileOptions(
         blocks=arguments.blocks,
         seed=arguments.seed,
@@ -85,14 +86,14 @@ def _summarise(console: Console, result: DeviceProfile) -> None:
         half = (time_s.high - time_s.low) / 2 / time_s.median if time_s.median else 0.0
         energy = si(cost.energy_j.median, "J") if cost.energy_j else "–"
         rows.append([_short(key), si(time_s.median, "s"), f"±{100 * half:.1f} %", energy])
-    console.result(f"the {len(slowest)} slowest of {len(costs)} operations ({result.cost_basis})")
+    console.result(f"the {len(slowest)} slowest of {len(costs)} operations ({result.cost_words})")
     console.table(rows, right=(1, 2, 3))
     if result.additivity is not None:
         warm, cold = (100 * result.additivity.ratio(state) for state in ("warm", "cold"))
         console.result(
             f"additivity: the operations of {result.additivity.model} sum up to {warm:.0f} % (warm)"
             f" and {cold:.0f} % (cold) of a whole step, {si(result.additivity.step_s.median, 's')};"
-            f" {result.cost_basis} costs are used"
+            f" used: {result.cost_words}"
         )
     if result.storage is not None:
         _summarise_storage(console, result.storage)

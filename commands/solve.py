@@ -134,6 +134,11 @@ def _graph(arguments: Namespace, console: Console) -> CostedGraph:
     result = cost_graph(step, profile, strict=arguments.strict)
     if result.predicted:
         _list_predicted(console, result.predicted)
+    if result.in_context:
+        console.say(
+            f"{len(result.in_context)} of {len(step.distinct_specs)} distinct operations cost what"
+            " they took in the context of a schedule (profile --refine)"
+        )
     return result.graph
 
 

@@ -20,8 +20,8 @@ Quantity: TypeAlias = Literal["time_s", "energy_j"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure of both profiles. ``what`` is an operation's key with its cache state, or a
-    transfer with its size."""
+    """One figure of both profiles. ``what`` is an operation's key with its cache state (or "in
+    context"), or a transfer with its size."""
 
     what: str
     quantity: Quantity
@@ -100,9 +100,11 @@ def _of_operation(
     one, other = first.by_spec[spec], second.by_spec[spec]
     if one.warm == one.cold and other.warm == other.cold:
         yield from _of_cost(spec.key, one.warm, other.warm)
-        return
-    yield from _of_cost(f"warm {spec.key}", one.warm, other.warm)
-    yield from _of_cost(f"cold {spec.key}", one.cold, other.cold)
+    else:
+        yield from _of_cost(f"warm {spec.key}", one.warm, other.warm)
+        yield from _of_cost(f"cold {spec.key}", one.cold, other.cold)
+    if one.in_context is not None and other.in_context is not None:
+        yield from _of_cost(f"in context {spec.key}", one.in_context, other.in_context)
 
 
 def _of_cost(what: str, one: Cost, other: Cost) -> Iterator[Difference]:
@@ -131,6 +133,7 @@ def _circumstances(first: DeviceProfile, second: DeviceProfile) -> Iterator[tupl
     def described(profile: DeviceProfile) -> dict[str, str]:
         said: dict[str, object] = {
             "energy_source": profile.energy_source,
+            "costs that are used": profile.cost_words,
             **{f"board.{key}": value for key, value in profile.board.model_dump().items()},
         }
         if profile.build is not None:

@@ -54,14 +54,28 @@ class Cost(StrictModel):
     void_trials: Annotated[int, Field(ge=0)] = 0
 
 
+class ContextCost(Cost):
+    """Of one execution among the others of a schedule, where what ran before decides what the
+    caches hold. ``trials`` are training steps, each with so many ``executions`` of the operation;
+    ``schedule`` says what of, ``run`` is the replay that had shown that its costs were wrong,
+    ``measured`` when. Joules are its seconds at the mean power of those steps."""
+
+    executions: Annotated[int, Field(ge=1)]
+    schedule: str
+    run: str
+    measured: str
+
+
 class OperationCost(StrictModel):
     """``op`` is the key of an :class:`~devices.operation.OpSpec`. Warm: operands in cache from the
-    execution before; cold: every operand last touched longer ago than the caches hold."""
+    execution before; cold: every operand last touched longer ago than the caches hold. In context:
+    as :class:`ContextCost` says, where somebody asked for it."""
 
     op: str
     workspace_bytes: Annotated[int, Field(ge=0)]
     warm: Cost
     cold: Cost
+    in_context: ContextCost | None = None
 
     @model_validator(mode="after")
     def _known(self) -> OperationCost:
@@ -71,7 +85,13 @@ class OperationCost(StrictModel):
             raise ValueError(str(error)) from None
         return self
 
-    def cost(self, state: CacheState) -> Cost:
+    def cost(self, basis: CacheState) -> Cost:
+        """What one execution is expected to cost: as measured in context, or else in the cache
+        state that the profile goes by."""
+        return self.in_context or self.isolated(basis)
+
+    def isolated(self, state: CacheState) -> Cost:
+        """As measured in a loop of its own."""
         return self.warm if state == "warm" else self.cold
 
 
@@ -241,3 +261,14 @@ class DeviceProfile(StrictModel):
     @cached_property
     def by_spec(self) -> Mapping[OpSpec, OperationCost]:
         return {OpSpec.parse(operation.op): operation for operation in self.operations}
+
+    @property
+    def refined(self) -> tuple[OperationCost, ...]:
+        """Operations whose costs were measured in context, too."""
+        return tuple(operation for operation in self.operations if operation.in_context)
+
+    @property
+    def cost_words(self) -> str:
+        """Which of an operation's costs are used."""
+        count = len(self.refined)
+        return self.cost_basis + (f", in context for {count}" if count else "")

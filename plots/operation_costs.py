@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from devices.operation import OpSpec
-from devices.profile import CacheState, DeviceProfile, Interval, OperationCost
+from devices.profile import CacheState, Cost, DeviceProfile, Interval, OperationCost
 from plots.style import (
     BLACK,
     BLUE,
@@ -63,23 +64,44 @@ _LEGEND_ROW_INCHES = 0.19
 _LEGEND_COLUMN_INCHES = 1.75
 
 
+_Where: TypeAlias = CacheState | Literal["in context"]
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """How a measurement of an operation is drawn. ``offset``: from the middle of its row."""
+
+    shape: str
+    size: float
+    is_filled: bool
+    offset: float
+    words: str
+
+
+_MARKS: dict[_Where, _Mark] = {
+    "cold": _Mark("o", 3.2, True, 0.14, "cold: not in cache"),
+    "warm": _Mark("o", 3.2, False, -0.14, "warm: in cache"),
+    "in context": _Mark("D", 3.6, True, 0.0, "in context: within a schedule"),
+}
+
+
 @dataclass(frozen=True)
 class _Quantity:
-    """What a panel shows: its axis label, unit, and the interval of an operation in it."""
+    """What a panel shows: its axis label, unit, and the interval of a cost in it."""
 
     label: str
     unit: str
-    of: Callable[[OperationCost, CacheState], Interval | None]
+    of: Callable[[Cost], Interval | None]
 
 
-_TIME = _Quantity("time", "s", lambda operation, state: operation.cost(state).time_s)
-_ENERGY = _Quantity("energy", "J", lambda operation, state: operation.cost(state).energy_j)
+_TIME = _Quantity("time", "s", lambda cost: cost.time_s)
+_ENERGY = _Quantity("energy", "J", lambda cost: cost.energy_j)
 
 
 def operation_costs(profile: DeviceProfile, path: Path) -> None:
-    """Every operation as a row, dearest first: time and energy on logarithmic axes, warm and cold,
-    with 95 % intervals. Estimated joules are a multiple of the seconds and have no panel of their
-    own but a second axis.
+    """Every operation as a row, dearest first: time and energy on logarithmic axes, warm, cold and
+    in context, with 95 % intervals; in figures stands what is used. Estimated joules are a multiple
+    of the seconds and have no panel of their own but a second axis.
 
     Raises :class:`ValueError` for a profile without single costs (a published one has rates).
     """
@@ -107,7 +129,7 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
             f"Operation costs of {profile.board.model}",
             [
                 f"{len(operations)} distinct operations, dearest first; medians with 95 % intervals"
-                f" (in figures: {profile.cost_basis})",
+                f" (in figures: {profile.cost_words})",
                 _energy_line(profile, has_energy, power_w),
             ],
         )
@@ -149,6 +171,13 @@ def _energy_line(profile: DeviceProfile, has_energy: bool, power_w: float | None
     return energy_words(profile.energy_source)
 
 
+def _costs(operation: OperationCost) -> dict[_Where, Cost]:
+    costs: dict[_Where, Cost] = {"cold": operation.cold, "warm": operation.warm}
+    if operation.in_context is not None:
+        costs["in context"] = operation.in_context
+    return costs
+
+
 def _nominal_power_w(profile: DeviceProfile) -> float | None:
     """The one power by which all estimated joules follow from the seconds."""
     if profile.energy_source != "estimated":
@@ -156,7 +185,7 @@ def _nominal_power_w(profile: DeviceProfile) -> float | None:
     powers = [
         cost.energy_j.median / cost.time_s.median
         for operation in profile.operations
-        for cost in (operation.warm, operation.cold)
+        for cost in _costs(operation).values()
         if cost.energy_j is not None and cost.time_s.median > 0
     ]
     same = bool(powers) and max(powers) - min(powers) <= 1e-6 * max(powers)
@@ -164,7 +193,7 @@ def _nominal_power_w(profile: DeviceProfile) -> float | None:
 
 
 def _limits(operations: Sequence[OperationCost], quantity: _Quantity) -> tuple[float, float]:
-    intervals = [quantity.of(o, state) for o in operations for state in ("warm", "cold")]
+    intervals = [quantity.of(cost) for o in operations for cost in _costs(o).values()]
     ends = [end for i in intervals if i is not None for end in (i.low, i.high) if end > 0]
     return (min(ends) / 1.3, max(ends) * 1.3) if ends else (1e-6, 1.0)
 
@@ -177,12 +206,11 @@ def _panel(
     power_w: float | None,
 ) -> None:
     limits = _limits(operations, quantity)
-    offsets: dict[CacheState, float] = {"cold": 0.14, "warm": -0.14}
-    for state, offset in offsets.items():
+    for where in _MARKS:
         for color, rows in _rows_by_color(operations).items():
-            _draw_intervals(axes, operations, rows, quantity, state, offset, color)
+            _draw_intervals(axes, operations, rows, quantity, where, color)
     for row, operation in enumerate(operations):
-        interval = quantity.of(operation, basis)
+        interval = quantity.of(operation.cost(basis))
         if interval is not None:
             axes.annotate(
                 _figures(interval, quantity.unit),
@@ -220,23 +248,24 @@ def _draw_intervals(
     operations: Sequence[OperationCost],
     rows: Sequence[int],
     quantity: _Quantity,
-    state: CacheState,
-    offset: float,
+    where: _Where,
     color: str,
 ) -> None:
-    known = [(row, quantity.of(operations[row], state)) for row in rows]
+    costs = [(row, _costs(operations[row]).get(where)) for row in rows]
+    known = [(row, quantity.of(cost)) for row, cost in costs if cost is not None]
     drawn = [(row, interval) for row, interval in known if interval is not None]
+    mark = _MARKS[where]
     axes.errorbar(
         [interval.median for _, interval in drawn],
-        [row + offset for row, _ in drawn],
+        [row + mark.offset for row, _ in drawn],
         xerr=[
             [interval.median - interval.low for _, interval in drawn],
             [interval.high - interval.median for _, interval in drawn],
         ],
-        fmt="o",
+        fmt=mark.shape,
         color=color,
-        markersize=3.2,
-        markerfacecolor=color if state == "cold" else "white",
+        markersize=mark.size,
+        markerfacecolor=color if mark.is_filled else "white",
         markeredgewidth=0.8,
         elinewidth=0.8,
         capsize=1.6,
@@ -264,10 +293,12 @@ def _legend(operations: Sequence[OperationCost]) -> list[Line2D]:
         for name, (color, _) in _GROUPS.items()
         if name in present
     ]
-    for fill, label in ((GREY, "cold: not in cache"), ("white", "warm: in cache")):
-        handles.append(
-            Line2D([], [], marker="o", linestyle="", color=GREY, markerfacecolor=fill, label=label)
-        )
+    measured = {where for operation in operations for where in _costs(operation)}
+    for where, mark in _MARKS.items():
+        if where in measured:
+            fill = GREY if mark.is_filled else "white"
+            look = {"marker": mark.shape, "color": GREY, "markerfacecolor": fill}
+            handles.append(Line2D([], [], linestyle="", label=mark.words, **look))
     return handles
 
 

@@ -41,11 +41,12 @@ class Predicted:
 
 @dataclass(frozen=True)
 class CostingResult:
-    """The graph, with the profile's ``energy_source``, and every distinct operation in it whose
-    cost is predicted."""
+    """The graph, with the profile's ``energy_source``, and of the distinct operations in it those
+    whose cost is predicted, and those whose cost was measured in the context of a schedule."""
 
     graph: CostedGraph
     predicted: tuple[Predicted, ...]
+    in_context: tuple[OpSpec, ...]
 
 
 def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False) -> CostingResult:
@@ -75,7 +76,9 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             prediction.energy_j,
             prediction.workspace_bytes,
         )
-    return CostingResult(_costed(step, profile, costs, len(predicted)), predicted)
+    in_context = tuple(spec for spec in step.distinct_specs if _is_in_context(profile, spec))
+    graph = _costed(step, profile, costs, len(predicted), len(in_context))
+    return CostingResult(graph, predicted, in_context)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,11 @@ def _measurements(profile: DeviceProfile) -> dict[OpSpec, _Cost]:
             )
         found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
     return found
+
+
+def _is_in_context(profile: DeviceProfile, spec: OpSpec) -> bool:
+    operation = profile.by_spec.get(spec)
+    return operation is not None and operation.in_context is not None
 
 
 def _at_rates(rates: ComputeRates, spec: OpSpec) -> _Cost:
@@ -188,7 +196,11 @@ def _workspace_estimate(spec: OpSpec, measured: Mapping[OpSpec, _Cost]) -> int:
 
 
 def _costed(
-    step: TrainingStep, profile: DeviceProfile, costs: Mapping[OpSpec, _Cost], predictions: int
+    step: TrainingStep,
+    profile: DeviceProfile,
+    costs: Mapping[OpSpec, _Cost],
+    predictions: int,
+    in_context: int,
 ) -> CostedGraph:
     uncosted = step.uncosted_graph()
     ops = []
@@ -222,7 +234,7 @@ def _costed(
         origin=_origin(step, profile),
         energy_source=profile.energy_source,
         asynchronous_transfers=profile.storage is not None and profile.storage.dma,
-        notes=tuple(_notes(step, profile, predictions)),
+        notes=tuple(_notes(step, profile, predictions, in_context)),
         ops=tuple(ops),
         tensors=tuple(tensors),
     )
@@ -272,10 +284,17 @@ def _page_cost(time_s: Interval, energy_j: Interval) -> PageCost:
     )
 
 
-def _notes(step: TrainingStep, profile: DeviceProfile, predictions: int) -> Iterator[str]:
+def _notes(
+    step: TrainingStep, profile: DeviceProfile, predictions: int, in_context: int
+) -> Iterator[str]:
     yield from profile.notes
     if profile.operations:
         yield f"operation costs are medians with a {profile.cost_basis} cache"
+    if in_context:
+        yield (
+            f"{in_context} of {len(step.distinct_specs)} distinct operations cost what they took"
+            " in the context of a schedule"
+        )
     if predictions:
         yield (
             f"{predictions} of {len(step.distinct_specs)} distinct operations were not measured;"

@@ -7,6 +7,7 @@ import random
 from devices.operation import OpSpec
 from devices.profile import (
     Board,
+    ContextCost,
     Cost,
     DeviceProfile,
     EnergySource,
@@ -17,6 +18,27 @@ from devices.profile import (
     StorageCosts,
     SweepPoint,
 )
+
+
+def in_context(profile: DeviceProfile, key: str, factor: float) -> DeviceProfile:
+    """The same profile with one operation measured in context, at so many times its cold cost."""
+
+    def refined(operation: OperationCost) -> OperationCost:
+        if operation.op != key:
+            return operation
+        cold = operation.cold
+        cost = ContextCost(
+            time_s=cold.time_s.scaled(factor),
+            energy_j=None if cold.energy_j is None else cold.energy_j.scaled(factor),
+            trials=20,
+            executions=3,
+            schedule="chain, on bench",
+            run="results/replays/chain",
+            measured="2026-01-31T12:00:00+00:00",
+        )
+        return operation.model_copy(update={"in_context": cost})
+
+    return profile.model_copy(update={"operations": tuple(map(refined, profile.operations))})
 
 
 def made_up_profile(

@@ -23,6 +23,7 @@ from devices.published import load_published, published_flop, published_names
 from solver.costing import CostingError, cost_graph
 from solver.models import build_model
 from solver.training import TrainingStep
+from tests.plots_support import in_context
 
 POWER_W = 2.5
 
@@ -93,6 +94,21 @@ def test_the_profile_says_whether_warm_or_cold_costs_count(step: TrainingStep) -
     warm = cold.model_copy(update={"cost_basis": "warm"})
     assert cost_graph(step, warm).graph.ops[0].time_s == law_s(step.ops[0].spec) / 2
     assert any("warm" in note for note in cost_graph(step, warm).graph.notes)
+
+
+def test_a_cost_in_context_goes_before_both(step: TrainingStep) -> None:
+    (first, *_) = step.distinct_specs
+    isolated = profile(step.distinct_specs)
+    refined = in_context(isolated, first.key, 3.0)
+    result = cost_graph(step, refined)
+    assert result.in_context == (first,)
+    assert cost_graph(step, isolated).in_context == ()
+    for op, step_op in zip(result.graph.ops, step.ops, strict=True):
+        factor = 3.0 if step_op.spec == first else 1.0
+        assert op.time_s == factor * law_s(step_op.spec)
+        assert op.energy_j == pytest.approx(factor * law_s(step_op.spec) * POWER_W)
+    count = len(step.distinct_specs)
+    assert any(f"1 of {count} distinct operations" in note for note in result.graph.notes)
 
 
 def test_what_was_not_measured_is_predicted_and_listed(step: TrainingStep) -> None:

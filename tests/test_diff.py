@@ -24,6 +24,7 @@ from devices.profile import (
     StorageCosts,
     SweepPoint,
 )
+from tests.plots_support import in_context, made_up_profile
 
 RELU = OpSpec.of("relu.forward", elements=64)
 ADD = OpSpec.of("add.forward", elements=64)
@@ -103,6 +104,18 @@ def test_swapping_the_profiles_inverts_the_ratios(a: list[float], b: list[float]
         assert min(there.ratio, 1 / there.ratio) <= min(there.least_ratio, 1 / there.least_ratio)
     else:
         assert there.least_ratio == 1.0
+
+
+def test_costs_in_context_are_compared_with_such_only() -> None:
+    one = made_up_profile([RELU, ADD])
+    other = in_context(one, RELU.key, 3.0)
+    comparison = compare(one, other)
+    assert not comparison.differences
+    used = ("costs that are used", "cold", "cold, in context for 1")
+    assert used in comparison.circumstances
+    again = compare(other, in_context(one, RELU.key, 30.0)).differences
+    assert {found.what for found in again} == {f"in context {RELU.key}"}
+    assert [found.ratio for found in again] == [pytest.approx(10.0)] * 2
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from solver.liveness import with_frees
 from solver.referee import replay
 from solver.schedule import Budget, Compute, PageIn, PageOut, Schedule, SolverRecord, Step
 from tests.graph_strategies import small_graphs
-from tests.plots_support import made_up_profile
+from tests.plots_support import in_context, made_up_profile
 
 SPECS = [
     OpSpec.of("relu.forward", elements=4096),
@@ -257,6 +257,21 @@ def test_every_operation_is_named_with_its_median_and_interval(tmp_path: Path) -
     assert "linear.forward  8×64 → 8×10" in text
     assert "sgd.update  650" in text
     assert len(re.findall(r"^[\d.]+ µs  −[\d.]+ \+[\d.]+ %$", text, re.MULTILINE)) == len(SPECS)
+
+
+def test_figures_are_those_that_are_used_and_context_has_a_mark_of_its_own(tmp_path: Path) -> None:
+    profile = made_up_profile(SPECS)
+    operation_costs(profile, tmp_path / "before.svg")
+    assert "in context: within a schedule" not in said(tmp_path / "before.svg")
+    key = profile.operations[0].op
+    refined = in_context(profile, key, 1000.0)
+    operation_costs(refined, tmp_path / "after.svg")
+    text = said(tmp_path / "after.svg")
+    assert "in context: within a schedule" in text
+    assert "(in figures: cold, in context for 1)" in text
+    used = engineering(refined.operations[0].cost("cold").time_s.median, "s")
+    assert used == engineering(1000 * profile.operations[0].cold.time_s.median, "s")
+    assert used in text
 
 
 def test_estimated_energy_is_a_second_axis_that_says_so(tmp_path: Path) -> None:
