@@ -26,6 +26,7 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from benchmarks.machine import machine_line
+from solver.lowering import unscheduled
 from solver.models import build_model
 from solver.training import TrainingStep
 from tests.kernel_support import (
@@ -115,35 +116,40 @@ class _KernelStep:
         parameters: Iterable[Array],
         inputs: Mapping[str, Array],
     ) -> None:
-        plan = step.execution_plan()
-        self._buffers = {name: aligned(size) for name, size in plan.buffer_bytes.items()}
+        plan = unscheduled(step)
+        buffers = {address: aligned(size) for address, size in plan.buffer_bytes.items()}
+        at = {name: block.address for name, block in plan.inputs.items()}
+        at |= {kept.tensor: kept.address for kept in plan.kept if kept.address is not None}
         for name, value in {**inputs, **dict(zip(_trained(step), parameters, strict=True))}.items():
-            self._buffers[name][:] = value.reshape(-1).view(np.uint8)
-        self.workspace_bytes = max(library.workspace_bytes(op.spec) for op in plan.ops)
+            buffers[at[name]][:] = value.reshape(-1).view(np.uint8)
+        self._parameters = [buffers[at[name]] for name in _trained(step)]
+        self._loss = next(
+            buffers[probe.block.address] for probe in plan.probes if probe.what == "loss"
+        )
+        self.workspace_bytes = max(library.workspace_bytes(op.spec) for op in plan.computes)
         workspace = aligned(self.workspace_bytes)
         self._calls: list[tuple[str, PreparedCall]] = [
             (
                 op.spec.kind,
                 library.prepare(
                     op.spec,
-                    [self._buffers[name] for name in op.reads],
-                    [self._buffers[name] for name in op.writes],
+                    [buffers[address] for address in op.reads],
+                    [buffers[address] for address in op.writes],
                     workspace,
                     [op.scalars[name] for name in op.spec.signature.scalars],
                 ),
             )
-            for op in plan.ops
+            for op in plan.computes
         ]
-        self._step = step
         self.by_kind: dict[str, list[float]] = defaultdict(list)
 
     @property
     def parameters(self) -> list[Array]:
-        return [self._buffers[name].view(np.float32).copy() for name in _trained(self._step)]
+        return [parameter.view(np.float32).copy() for parameter in self._parameters]
 
     @property
     def loss(self) -> float:
-        return float(self._buffers["loss.loss"].view(np.float32)[0])
+        return float(self._loss.view(np.float32)[0])
 
     def run_s(self) -> float:
         """Seconds of one step: the sum over its operations."""

@@ -7,7 +7,7 @@ with the same places filled for the next one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -85,7 +85,8 @@ Observed: TypeAlias = Literal["loss", "gradient", "parameter", "statistic", "opt
 class Probe:
     """Here the bytes are a value that the schedule must not change: their checksum is taken where
     somebody watches. ``gradient`` is that of a parameter, as the update reads it; the others are
-    what a step has come to."""
+    what a step has come to. ``tensor`` is the loss, or what is kept, by the name under which the
+    step finds it; for a gradient, that of its parameter."""
 
     tensor: str
     what: Observed
@@ -157,11 +158,10 @@ class ExecutionPlan:
     afterwards: tuple[Action, ...] = ()
     slot_bytes: tuple[int, ...] = ()
 
-    @property
-    def computes(self) -> Iterator[Compute]:
-        for action in self.actions:
-            if isinstance(action.does, Compute):
-                yield action.does
+    @cached_property
+    def computes(self) -> tuple[Compute, ...]:
+        deeds = (action.does for action in self.actions)
+        return tuple(deed for deed in deeds if isinstance(deed, Compute))
 
     @cached_property
     def probes(self) -> tuple[Probe, ...]:

@@ -142,8 +142,8 @@ def step_bytes(step: ExecutionPlan, memory: Memory) -> int:
     """What running a whole step takes, every tensor in memory."""
     return (
         sum(_aligned(size) + _BYTES_PER_BUFFER for size in step.buffer_bytes.values())
-        + len(step.ops) * _BYTES_PER_CALL
-        + max(_aligned(memory.workspace_bytes[op.spec]) for op in step.ops)
+        + len(step.computes) * _BYTES_PER_CALL
+        + max(_aligned(memory.workspace_bytes[op.spec]) for op in step.computes)
     )
 
 
@@ -220,19 +220,20 @@ class _Writer:
 
     def _step(self, id_: int, window: StepWindow) -> Iterator[str]:
         step = self._known_step
-        index = {name: number for number, name in enumerate(step.buffer_bytes)}
+        index = {address: number for number, address in enumerate(step.buffer_bytes)}
         initial = _initial_contents(step)
-        yield (f"step id={id_} {self._limits(window)} buffers={len(index)} calls={len(step.ops)}")
-        for name, size in step.buffer_bytes.items():
-            yield f"buffer bytes={size} fill={initial.get(name, 'zero')}"
-        for op in step.ops:
+        calls = len(step.computes)
+        yield f"step id={id_} {self._limits(window)} buffers={len(index)} calls={calls}"
+        for address, size in step.buffer_bytes.items():
+            yield f"buffer bytes={size} fill={initial.get(address, 'zero')}"
+        for op in step.computes:
             # Without learning, as above: every execution of the step is the first one again.
             scalars = {**_SCALARS, **op.scalars, "learning_rate": 0.0}
             yield (
                 f"call kind={op.spec.kind} attributes={_numbers(op.spec.values)}"
                 f" scalars={_scalars(op.spec, scalars)}"
-                f" reads={_numbers([index[name] for name in op.reads])}"
-                f" writes={_numbers([index[name] for name in op.writes])}"
+                f" reads={_numbers([index[address] for address in op.reads])}"
+                f" writes={_numbers([index[address] for address in op.writes])}"
             )
 
     def _transfer(self, id_: int, window: TransferWindow) -> str:
@@ -253,14 +254,14 @@ def _in_place(spec: OpSpec) -> Mapping[str, str]:
     return spec.signature.in_place if spec.signature.mutates else {}
 
 
-def _initial_contents(step: ExecutionPlan) -> dict[str, str]:
-    """The fill of every buffer that is read before it is written."""
-    fills: dict[str, str] = {}
-    written: set[str] = set()
-    for op in step.ops:
-        for name, operand in zip(op.reads, op.spec.reads, strict=True):
-            if name not in written:
-                fills.setdefault(name, _fill(operand, _weight_amplitude(operand)))
+def _initial_contents(step: ExecutionPlan) -> dict[int, str]:
+    """The fill of every buffer that is read before it is written, by its address."""
+    fills: dict[int, str] = {}
+    written: set[int] = set()
+    for op in step.computes:
+        for address, operand in zip(op.reads, op.spec.reads, strict=True):
+            if address not in written:
+                fills.setdefault(address, _fill(operand, _weight_amplitude(operand)))
         written.update(op.writes)
     return fills
 

@@ -102,7 +102,7 @@ def block_content(
     Raises :class:`~profiler.errors.RequestRefused` for raw flash that the options do not allow to
     be overwritten, for a budget or an endurance that is too small, and where too few sizes fit.
     """
-    of_step = () if step is None else tuple(op.spec for op in step.ops)
+    of_step = () if step is None else tuple(op.spec for op in step.computes)
     storage = description.storage
     transfers: tuple[TransferWindow, ...] = ()
     scratch: Scratch | None = None
@@ -185,7 +185,7 @@ def guess_s(
         case OpWindow(spec):
             return _OVERHEAD_S + max(least_s, 2 * _execution_s(spec, description))
         case StepWindow():
-            ops = () if step is None else step.ops
+            ops = () if step is None else step.computes
             once_s = sum(_execution_s(op.spec, description) for op in ops)
             return _OVERHEAD_S + max(least_s, 2 * once_s)
         case TransferWindow():

@@ -17,7 +17,7 @@ import pytest
 
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
-from devices.plan import ExecutionPlan, PlannedOp
+from devices.plan import Action, Compute, ExecutionPlan
 from profiler.meters.base import Block, PowerTrace
 from profiler.toolchain import BuiltHarness, build
 from profiler.transports.base import CommandResult, DetachedCommand, DetachedStatus, Transport
@@ -54,19 +54,23 @@ def describe(**changes: Any) -> DeviceDescription:
 def tiny_step() -> ExecutionPlan:
     """One linear layer with its loss, gradients and update."""
     shape = {"rows": 8, "in_features": 32, "out_features": 16, "bias": 0}
+    x, w, y, t, dy, dw = 0, 1024, 3072, 3584, 4096, 4608
 
-    def op(kind: str, reads: Sequence[str], writes: Sequence[str], **rest: Any) -> PlannedOp:
+    def op(kind: str, reads: Sequence[int], writes: Sequence[int], **rest: Any) -> Action:
         scalars = rest.pop("scalars", {})
-        return PlannedOp(OpSpec.of(kind, **rest), tuple(reads), tuple(writes), scalars)
+        spec = OpSpec.of(kind, **rest)
+        return Action(Compute(kind, spec, tuple(reads), tuple(writes), None, scalars))
 
     return ExecutionPlan(
         name="tiny, batch 8",
-        buffer_bytes={"x": 1024, "w": 2048, "y": 512, "t": 512, "dy": 512, "dw": 2048},
-        ops=(
-            op("linear.forward", "xw", "y", **shape),
-            op("mean_squared_error.input_gradient", "yt", ["dy"], elements=128),
-            op("linear.parameter_gradient", ["x", "dy"], ["dw"], **shape),
-            op("sgd.update", ["w", "dw"], "w", elements=512, scalars={"learning_rate": 0.1}),
+        arena_bytes=dw + 2048,
+        inputs={},
+        kept=(),
+        actions=(
+            op("linear.forward", [x, w], [y], **shape),
+            op("mean_squared_error.input_gradient", [y, t], [dy], elements=128),
+            op("linear.parameter_gradient", [x, dy], [dw], **shape),
+            op("sgd.update", [w, dw], [w], elements=512, scalars={"learning_rate": 0.1}),
         ),
     )
 

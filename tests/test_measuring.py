@@ -373,7 +373,7 @@ SETTINGS = Settings(
 
 
 def memory(limit: int, cache: int = 1 * MIB) -> Memory:
-    specs = [SMALL, LARGE, UPDATE, *(op.spec for op in tiny_step().ops)]
+    specs = [SMALL, LARGE, UPDATE, *(op.spec for op in tiny_step().computes)]
     return Memory(limit, cache, dict.fromkeys(specs, 0))
 
 

@@ -76,7 +76,7 @@ def finished_windows(directory: Path) -> Counter[tuple[int, str]]:
 @pytest.mark.usefixtures("prebuilt")
 def test_every_distinct_operation_is_measured_warm_and_cold(tmp_path: Path) -> None:
     found = profile(tmp_path, specs=(*SPECS, SMALL), step=tiny_step())
-    expected = {*SPECS, *(op.spec for op in tiny_step().ops)}
+    expected = {*SPECS, *(op.spec for op in tiny_step().computes)}
     assert set(found.by_spec) == expected
     assert len(found.operations) == len(expected)
     for operation in found.operations:
@@ -111,7 +111,7 @@ def test_a_whole_step_is_held_against_the_sum_of_its_operations(tmp_path: Path) 
     found = profile(tmp_path, specs=(), step=step)
     assert found.additivity is not None
     assert found.additivity.model == step.name
-    warm = sum(found.by_spec[op.spec].warm.time_s.median for op in step.ops)
+    warm = sum(found.by_spec[op.spec].warm.time_s.median for op in step.computes)
     assert found.additivity.sum_warm_s == pytest.approx(warm)
     assert found.additivity.step_s.median > 0
     warm_off = abs(math.log(found.additivity.ratio("warm")))

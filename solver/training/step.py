@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from devices.operation import ELEMENT_BYTES, OpSpec
-from devices.plan import ExecutionPlan, PlannedOp
 from solver.graph import CostedGraph, Op, Optimizer, PageCost, Phase, Place, Tensor, TensorKind
 
 
@@ -143,25 +142,3 @@ class TrainingStep:
     def title(self) -> str:
         elsewhere = ", parameters in storage" if self.parameters_in == "storage" else ""
         return f"{self.name}, batch {self.batch}{elsewhere}"
-
-    def execution_plan(self) -> ExecutionPlan:
-        """The step with nothing scheduled: every tensor has a buffer of its own, except that
-        operations in place share one."""
-        buffer = self.buffer
-        return ExecutionPlan(
-            name=self.title,
-            buffer_bytes={
-                tensor.name: tensor.bytes
-                for tensor in self.tensors
-                if buffer[tensor.name] == tensor.name
-            },
-            ops=tuple(
-                PlannedOp(
-                    spec=op.spec,
-                    reads=tuple(buffer[name] for name in op.reads),
-                    writes=tuple(buffer[name] for name in op.writes),
-                    scalars=op.scalars,
-                )
-                for op in self.ops
-            ),
-        )

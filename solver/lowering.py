@@ -1,0 +1,78 @@
+"""From training steps and their schedules to what a board executes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from devices.operation import OpSpec
+from devices.plan import Action, Block, Compute, ExecutionPlan, Kept, Probe
+from solver.lowering_values import input_tensors, kept_values, losses, trained_parameter
+from solver.training.step import StepOp, TrainingStep
+
+ALIGNMENT_BYTES = 64
+"""Of every block in an unscheduled plan: a cache line."""
+
+
+def unscheduled(
+    step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None
+) -> ExecutionPlan:
+    """``step`` with nothing scheduled: every tensor stays where it is made, except that operations
+    in place share bytes. It is what a scheduled step must equal bit for bit.
+
+    ``workspace_bytes`` are the kernels' own figures; without them the plan leaves workspace to
+    whoever executes it.
+    """
+    address: dict[str, int] = {}
+    end = 0
+    for name in _in_order_of_use(step):
+        root = step.buffer[name]
+        if root not in address:
+            address[root] = end
+            end += _aligned(step.tensor[root].bytes)
+        address[name] = address[root]
+    actions: list[Action] = []
+    for op in step.ops:
+        trained = trained_parameter(op)
+        if trained is not None:
+            parameter, gradient = trained
+            block = Block(address[gradient], step.tensor[gradient].bytes)
+            actions.append(Action(Probe(parameter, "gradient", block)))
+        actions.append(Action(_unscheduled_op(op, address, end, workspace_bytes or {})))
+    kept = kept_values(step)
+    actions.extend(
+        Action(Probe(loss.name, "loss", Block(address[loss.name], loss.bytes)))
+        for loss in losses(step)
+    )
+    actions.extend(Action(value.probe(address[value.result])) for value in kept)
+    return ExecutionPlan(
+        name=step.title,
+        arena_bytes=end + max((workspace_bytes or {}).values(), default=0),
+        inputs={t.name: Block(address[t.name], t.bytes) for t in input_tensors(step)},
+        kept=tuple(
+            Kept(value.tensor, value.result, value.bytes, address[value.tensor], slot=None)
+            for value in kept
+        ),
+        actions=tuple(actions),
+    )
+
+
+def _in_order_of_use(step: TrainingStep) -> Iterator[str]:
+    return (name for op in step.ops for name in (*op.reads, *op.writes))
+
+
+def _unscheduled_op(
+    op: StepOp, address: Mapping[str, int], end: int, workspace_bytes: Mapping[OpSpec, int]
+) -> Compute:
+    size = workspace_bytes.get(op.spec, 0)
+    return Compute(
+        op=op.name,
+        spec=op.spec,
+        reads=tuple(address[name] for name in op.reads),
+        writes=tuple(address[name] for name in op.writes),
+        workspace=Block(end, size) if size else None,
+        scalars=op.scalars,
+    )
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

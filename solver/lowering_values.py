@@ -1,0 +1,76 @@
+"""What enters a training step, what outlives it, and what can be compared between two executions
+of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from devices.plan import Block, Observed, Probe
+from solver.graph import Place
+from solver.training.step import StepOp, StepTensor, TrainingStep
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """A tensor that operations in place update: ``tensor`` is its name when the step begins,
+    ``result`` when it has ended, ``updated_by`` the last operation that changes it."""
+
+    tensor: str
+    result: str
+    bytes: int
+    home: Place
+    what: Observed
+    updated_by: str
+
+    def probe(self, address: int) -> Probe:
+        return Probe(self.tensor, self.what, Block(address, self.bytes))
+
+
+def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:
+    """In the order of the step's tensors."""
+    latest: dict[str, KeptValue] = {}
+    for op in step.ops:
+        if not op.spec.signature.mutates:
+            continue
+        for written, read in op.in_place.items():
+            before = latest.pop(read, None)
+            source = step.tensor[before.tensor if before else read]
+            if source.home is None:
+                continue
+            latest[written] = KeptValue(
+                tensor=source.name,
+                result=written,
+                bytes=source.bytes,
+                home=source.home,
+                what=_observed(op, source),
+                updated_by=op.name,
+            )
+    by_tensor = {value.tensor: value for value in latest.values()}
+    return tuple(by_tensor[tensor.name] for tensor in step.tensors if tensor.name in by_tensor)
+
+
+def _observed(update: StepOp, tensor: StepTensor) -> Observed:
+    if tensor.kind == "optimizer_state":
+        return "optimizer_state"
+    return "statistic" if trained_parameter(update) is None else "parameter"
+
+
+def input_tensors(step: TrainingStep) -> Iterator[StepTensor]:
+    """What is there when the step begins and is not kept: it is brought anew for every step."""
+    kept = {value.tensor for value in kept_values(step)}
+    return (tensor for tensor in step.tensors if tensor.home and tensor.name not in kept)
+
+
+def losses(step: TrainingStep) -> Iterator[StepTensor]:
+    return (tensor for tensor in step.tensors if tensor.kind == "activation" and tensor.persist)
+
+
+def trained_parameter(update: StepOp) -> tuple[str, str] | None:
+    """The parameter that an operation trains, and the gradient that it does so with."""
+    read = {
+        operand.role: name for operand, name in zip(update.spec.reads, update.reads, strict=True)
+    }
+    if not update.spec.signature.mutates or "gradient" not in read:
+        return None
+    return read["parameter"], read["gradient"]
