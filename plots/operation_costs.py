@@ -296,9 +296,9 @@ def _legend(operations: Sequence[OperationCost]) -> list[Line2D]:
     measured = {where for operation in operations for where in _costs(operation)}
     for where, mark in _MARKS.items():
         if where in measured:
-            fill = GREY if mark.is_filled else "white"
-            look = {"marker": mark.shape, "color": GREY, "markerfacecolor": fill}
-            handles.append(Line2D([], [], linestyle="", label=mark.words, **look))
+            handle = Line2D([], [], marker=mark.shape, linestyle="", color=GREY, label=mark.words)
+            handle.set_markerfacecolor(GREY if mark.is_filled else "white")
+            handles.append(handle)
     return handles
 
 

@@ -38,7 +38,9 @@ def in_context(profile: DeviceProfile, key: str, factor: float) -> DeviceProfile
         )
         return operation.model_copy(update={"in_context": cost})
 
-    return profile.model_copy(update={"operations": tuple(map(refined, profile.operations))})
+    # Not model_copy: it would copy what the profile has cached.
+    fields = {name: getattr(profile, name) for name in type(profile).model_fields}
+    return DeviceProfile(**{**fields, "operations": tuple(map(refined, profile.operations))})
 
 
 def made_up_profile(
