@@ -1,4 +1,4 @@
-"""From the kernels' and the harness's sources to a program on the board, with its provenance.
+"""From the sources of kernels, executor and harness to a program on the board, with its provenance.
 
 A native toolchain compiles on the board itself, a cross one on this computer; the steps are the
 same, taken on whichever machine has the compiler.
@@ -13,6 +13,7 @@ import shlex
 import tarfile
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -21,11 +22,13 @@ from devices.description import CrossToolchain, NativeToolchain
 from devices.profile import Build
 from profiler.errors import BoardCommandFailed, BuildFailed
 from profiler.programs import package_of
+from profiler.replay.plan_source import PLANS
 from profiler.transports.base import CommandResult, Transport
 from profiler.transports.deadline import Deadline
 from profiler.transports.local import LocalTransport
 
 KERNELS = Path(__file__).parent / "kernels"
+EXECUTOR = Path(__file__).parent / "executor"
 HARNESS = Path(__file__).parent / "harness"
 
 KERNEL_FLAGS = ("-std=c99", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
@@ -33,11 +36,16 @@ KERNEL_FLAGS = ("-std=c99", "-fno-math-errno", "-fno-trapping-math", "-ffp-contr
 kernels, so that compilers with different habits round alike."""
 
 HARNESS_FLAGS = ("-std=gnu11",)
+EXECUTOR_FLAGS = (*HARNESS_FLAGS, "-O2")
+"""Whatever a board's own flags say of optimisation counts instead."""
+
 LIBRARIES = ("-lm", "-lpthread")
 PROGRAM = "joulewright-harness"
 
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 """What the program must run with: schedules are for one thread, and OpenBLAS would start more."""
+
+_NO_PLANS = "plans_none.c"
 
 _SOURCE = "source"  # the directory of the sources, in the private directory of the machine
 _SHOWN_ERRORS = 5
@@ -56,6 +64,62 @@ class BuiltHarness:
     environment: Mapping[str, str]
 
 
+class HarnessBuilder:
+    """Compiles on the machine that has the compiler, and keeps the objects there until it is
+    closed: programs with other plans are then only linked anew."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        toolchain: Toolchain,
+        *,
+        kernels: Path = KERNELS,
+        executor: Path = EXECUTOR,
+        harness: Path = HARNESS,
+    ) -> None:
+        self.transport = transport
+        self._toolchain = toolchain
+        self._sources = _Sources(*map(read_sources, (kernels, executor, harness)))
+        self._here: LocalTransport | None = None
+        self._compiled: _Compiled | None = None
+
+    def build(
+        self, plans: str | None = None, *, timeout_s: float, progress: Progress | None = None
+    ) -> BuiltHarness:
+        """Leave the program in the board's private directory. ``plans`` is the C source of what it
+        can replay (:mod:`profiler.replay.plan_source`); ``progress`` is told each step. Raises
+        :class:`~profiler.errors.BuildFailed`, and what the transport raises."""
+        deadline = Deadline(timeout_s)
+        tell = progress or (lambda _step: None)
+        machine = _Machine(self._compiling_transport(), self._toolchain, deadline, tell)
+        if self._compiled is None:
+            self._compiled = machine.compile(self._sources)
+        machine.link(self._compiled, plans)
+        if self._here is not None:
+            with tempfile.TemporaryDirectory() as scratch:
+                program = Path(scratch) / PROGRAM
+                self._here.get(PROGRAM, program, timeout_s=deadline.remaining_s)
+                tell("copying the program to the board")
+                self.transport.put(
+                    program, PROGRAM, timeout_s=deadline.remaining_s, executable=True
+                )
+        path = f"{self.transport.directory}/{PROGRAM}"
+        return BuiltHarness(path, self._compiled.record, ENVIRONMENT)
+
+    def close(self) -> None:
+        """The programs stay; what is on the board is the transport's."""
+        if self._here is not None:
+            self._here.close()
+
+    def _compiling_transport(self) -> Transport:
+        if isinstance(self._toolchain, NativeToolchain):
+            return self.transport
+        if self._here is None:
+            self._here = LocalTransport()
+            self._here.connect()
+        return self._here
+
+
 def build(
     transport: Transport,
     toolchain: Toolchain,
@@ -63,24 +127,15 @@ def build(
     timeout_s: float,
     progress: Progress | None = None,
     kernels: Path = KERNELS,
+    executor: Path = EXECUTOR,
     harness: Path = HARNESS,
 ) -> BuiltHarness:
-    """Compile, and leave the program in the board's private directory. ``progress`` is told each
-    step. Raises :class:`~profiler.errors.BuildFailed`, and what the transport raises."""
-    sources = _Sources(read_sources(kernels), read_sources(harness))
-    deadline = Deadline(timeout_s)
-    tell = progress or (lambda _step: None)
-    match toolchain:
-        case NativeToolchain():
-            record = _Machine(transport, toolchain, deadline, tell).build(sources)
-        case CrossToolchain():
-            with LocalTransport() as here, tempfile.TemporaryDirectory() as scratch:
-                record = _Machine(here, toolchain, deadline, tell).build(sources)
-                program = Path(scratch) / PROGRAM
-                here.get(PROGRAM, program, timeout_s=deadline.remaining_s)
-                tell("copying the program to the board")
-                transport.put(program, PROGRAM, timeout_s=deadline.remaining_s, executable=True)
-    return BuiltHarness(f"{transport.directory}/{PROGRAM}", record, ENVIRONMENT)
+    """A program without plans, as :meth:`HarnessBuilder.build`."""
+    builder = HarnessBuilder(
+        transport, toolchain, kernels=kernels, executor=executor, harness=harness
+    )
+    with closing(builder):
+        return builder.build(timeout_s=timeout_s, progress=progress)
 
 
 Files: TypeAlias = Mapping[str, bytes]
@@ -89,12 +144,17 @@ Files: TypeAlias = Mapping[str, bytes]
 @dataclass(frozen=True)
 class _Sources:
     kernels: Files
+    executor: Files
     harness: Files
 
     def write_archive(self, path: Path) -> None:
         """A plain tar: boards without gzip unpack it too."""
         with tarfile.open(path, "w") as archive:
-            for directory, files in (("kernels", self.kernels), ("harness", self.harness)):
+            for directory, files in (
+                ("kernels", self.kernels),
+                ("executor", self.executor),
+                ("harness", self.harness),
+            ):
                 for name, content in files.items():
                     entry = tarfile.TarInfo(f"{_SOURCE}/{directory}/{name}")
                     entry.size = len(content)
@@ -149,6 +209,15 @@ int main(void) {
 
 
 @dataclass(frozen=True)
+class _Compiled:
+    """What lies on the machine: objects by path, and with what they are linked."""
+
+    objects: tuple[str, ...]
+    link: tuple[str, ...]
+    record: Build
+
+
+@dataclass(frozen=True)
 class _Machine:
     """The machine that has the compiler: the board, or this computer for a cross compiler."""
 
@@ -157,7 +226,7 @@ class _Machine:
     deadline: Deadline
     tell: Progress
 
-    def build(self, sources: _Sources) -> Build:
+    def compile(self, sources: _Sources) -> _Compiled:
         version = self._compiler_version()
         with tempfile.TemporaryDirectory() as scratch:
             archive = Path(scratch) / "sources.tar"
@@ -170,14 +239,11 @@ class _Machine:
         blas, blas_config = self._choose_blas(probe.name)
         flags = (*KERNEL_FLAGS, *self.toolchain.flags, *(blas.defines if blas else ()))
         objects = [
-            *self._compile("kernels", sources.kernels, flags),
-            *self._compile("harness", sources.harness, (*HARNESS_FLAGS, *self.toolchain.flags)),
+            *self._compile_all("kernels", sources.kernels, flags),
+            *self._compile_all("executor", sources.executor, self._executor_flags),
+            *self._compile_all("harness", sources.harness, (*HARNESS_FLAGS, *self.toolchain.flags)),
         ]
-        self.tell("linking")
-        link = (*(blas.link if blas else ()), *LIBRARIES)
-        result = self._compiler(*self.toolchain.flags, *objects, "-o", PROGRAM, *link)
-        self._require(result, "link the harness")
-        return Build(
+        record = Build(
             kernels_sha256=sources_hash(sources.kernels, flags),
             compiler=version,
             flags=flags,
@@ -185,6 +251,27 @@ class _Machine:
             blas=blas_config,
             threads=1,
         )
+        return _Compiled(tuple(objects), (*(blas.link if blas else ()), *LIBRARIES), record)
+
+    def link(self, compiled: _Compiled, plans: str | None) -> None:
+        objects = list(compiled.objects)
+        if plans is not None:
+            objects.remove(f"{_SOURCE}/executor/{_NO_PLANS}.o")
+            with tempfile.TemporaryDirectory() as scratch:
+                written = Path(scratch) / PLANS
+                written.write_text(plans, encoding="ascii")
+                self.transport.put(
+                    written, f"{_SOURCE}/executor/{PLANS}", timeout_s=self._left_s()
+                )
+            self.tell("compiling the plans")
+            objects.append(self._compile("executor", PLANS, self._executor_flags))
+        self.tell("linking")
+        result = self._compiler(*self.toolchain.flags, *objects, "-o", PROGRAM, *compiled.link)
+        self._require(result, "link the harness")
+
+    @property
+    def _executor_flags(self) -> tuple[str, ...]:
+        return (*EXECUTOR_FLAGS, *self.toolchain.flags)
 
     def _compiler_version(self) -> str:
         result = self._compiler("--version")
@@ -238,19 +325,23 @@ class _Machine:
             known.insert(0, _Blas("scipy_", link))
         return known
 
-    def _compile(self, directory: str, files: Files, flags: tuple[str, ...]) -> list[str]:
+    def _compile_all(self, directory: str, files: Files, flags: tuple[str, ...]) -> list[str]:
         """Each source by itself, so that progress shows and errors are of one file."""
         names = [name for name in files if name.endswith(".c")]
         objects = []
         for count, name in enumerate(names, 1):
             self.tell(f"compiling {directory}/{name} ({count} of {len(names)})")
-            source = f"{_SOURCE}/{directory}/{name}"
-            objects.append(f"{source}.o")
-            result = self._compiler(
-                *flags, "-I", f"{_SOURCE}/kernels", "-c", source, "-o", objects[-1]
-            )
-            self._require(result, f"compile {directory}/{name}")
+            objects.append(self._compile(directory, name, flags))
         return objects
+
+    def _compile(self, directory: str, name: str, flags: tuple[str, ...]) -> str:
+        """The path of the object."""
+        source = f"{_SOURCE}/{directory}/{name}"
+        include = (f"{_SOURCE}/{library}" for library in ("kernels", "executor"))
+        options = [word for path in include for word in ("-I", path)]
+        result = self._compiler(*flags, *options, "-c", source, "-o", f"{source}.o")
+        self._require(result, f"compile {directory}/{name}")
+        return f"{source}.o"
 
     def _compiler(self, *arguments: str) -> CommandResult:
         try:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from devices.description import CrossToolchain, NativeToolchain
 from profiler.errors import BuildFailed
-from profiler.toolchain import BuiltHarness, build
+from profiler.toolchain import BuiltHarness, HarnessBuilder, build
 from profiler.transports.base import Transport
 from profiler.transports.local import LocalTransport
 from profiler.transports.ssh import SshTransport
@@ -37,10 +38,12 @@ float product(float a, float b) { return a * b; }
 #endif
 """
 HEADER = "float product(float a, float b);\nextern const char *matmul_name;\n"
+NO_PLANS = 'const char plan_name[] = "";\n'
 MAIN = """
 #include <stdio.h>
 #include "kernel.h"
-int main(void) { printf("%s %g\\n", matmul_name, product(2.0f, 3.0f)); return 0; }
+extern const char plan_name[];
+int main(void) { printf("%s%s %g\\n", plan_name, matmul_name, product(2.0f, 3.0f)); return 0; }
 """
 
 # What stands in for a system's OpenBLAS.
@@ -56,24 +59,43 @@ void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, co
 
 @dataclass(frozen=True)
 class Tree:
-    """A kernel library and a harness of three files, which compile in no time."""
+    """A kernel library and a harness of three files, which compile in no time; of the executor
+    there is what says that there are no plans."""
 
     kernels: Path
+    executor: Path
     harness: Path
 
-    def build(
+    def builder(
         self, transport: Transport, toolchain: NativeToolchain | CrossToolchain
+    ) -> HarnessBuilder:
+        return HarnessBuilder(
+            transport,
+            toolchain,
+            kernels=self.kernels,
+            executor=self.executor,
+            harness=self.harness,
+        )
+
+    def build(
+        self,
+        transport: Transport,
+        toolchain: NativeToolchain | CrossToolchain,
+        timeout_s: float = 60,
+        progress: Callable[[str], None] | None = None,
     ) -> BuiltHarness:
-        return build(transport, toolchain, timeout_s=60, kernels=self.kernels, harness=self.harness)
+        with closing(self.builder(transport, toolchain)) as builder:
+            return builder.build(timeout_s=timeout_s, progress=progress)
 
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Tree:
-    tree = Tree(tmp_path / "kernels", tmp_path / "harness")
-    for directory in (tree.kernels, tree.harness):
+    tree = Tree(*(tmp_path / name for name in ("kernels", "executor", "harness")))
+    for directory in (tree.kernels, tree.executor, tree.harness):
         directory.mkdir()
     (tree.kernels / "kernel.c").write_text(KERNEL)
     (tree.kernels / "kernel.h").write_text(HEADER)
+    (tree.executor / "plans_none.c").write_text(NO_PLANS)
     (tree.harness / "main.c").write_text(MAIN)
     return tree
 
@@ -128,6 +150,24 @@ def test_the_record_says_what_was_built(local: Transport, tree: Tree) -> None:
     assert record.flags[-1] == "-O0"
     assert "-std=c99" in record.flags
     assert (record.matmul, record.blas, record.threads) == ("in-tree", None, 1)
+
+
+@pytest.mark.parametrize(
+    "toolchain", [PLAIN, CrossToolchain(kind="cross", compiler="cc", flags=("-static",))]
+)
+def test_plans_are_linked_to_what_was_compiled_before(
+    board: Transport, tree: Tree, toolchain: NativeToolchain | CrossToolchain
+) -> None:
+    told: list[str] = []
+    with closing(tree.builder(board, toolchain)) as builder:
+        first = builder.build(timeout_s=60)
+        assert output(board, first) == "in-tree 6\n"
+        second = builder.build(
+            'const char plan_name[] = "a plan, ";', timeout_s=60, progress=told.append
+        )
+        assert output(board, second) == "a plan, in-tree 6\n"
+    assert second.record == first.record
+    assert not any("kernels" in what or "harness/" in what for what in told)
 
 
 def test_the_hash_is_of_the_kernels_and_the_flags_that_shape_them(
@@ -215,21 +255,15 @@ def test_an_error_in_a_source_is_shown_with_its_place(local: Transport, tree: Tr
 
 def test_a_build_ends_at_its_time_limit(local: Transport, tree: Tree) -> None:
     with pytest.raises(BuildFailed, match="did not finish within"):
-        build(local, PLAIN, timeout_s=1e-3, kernels=tree.kernels, harness=tree.harness)
+        tree.build(local, PLAIN, timeout_s=1e-3)
 
 
 def test_progress_names_every_source(local: Transport, tree: Tree) -> None:
     told: list[str] = []
-    build(
-        local,
-        PLAIN,
-        timeout_s=60,
-        progress=told.append,
-        kernels=tree.kernels,
-        harness=tree.harness,
-    )
+    tree.build(local, PLAIN, progress=told.append)
     assert told == [
         "compiling kernels/kernel.c (1 of 1)",
+        "compiling executor/plans_none.c (1 of 1)",
         "compiling harness/main.c (1 of 1)",
         "linking",
     ]
