@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from devices.description import DeviceDescription
+from devices.plan import ExecutionPlan
 from devices.profile import Build
 from devices.user_cache import user_cache
 from profiler.errors import BuildFailed
@@ -48,22 +49,26 @@ class FirmwareImage:
         return self.identity.firmware_sha256
 
 
-def firmware_identity(description: DeviceDescription) -> FirmwareIdentity:
+def firmware_identity(
+    description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()
+) -> FirmwareIdentity:
     """Without building. Raises :class:`~profiler.errors.BuildFailed` as the build does where there
     is no support for a board."""
-    return FirmwareSources(description).identity
+    return FirmwareSources(description, plans).identity
 
 
 def build_firmware(
-    description: DeviceDescription, progress: Progress | None = None
+    description: DeviceDescription,
+    progress: Progress | None = None,
+    plans: Sequence[ExecutionPlan] = (),
 ) -> FirmwareImage:
-    """The program of a board, compiled unless that was done before with the same sources, flags and
-    compiler.
+    """The program of a board, with the plans that it is to replay, compiled unless that was done
+    before with the same sources, flags and compiler.
 
     Raises :class:`~profiler.errors.BuildFailed`: no compiler, no support for the board, or a
     program that does not fit into its flash or RAM.
     """
-    sources = FirmwareSources(description)
+    sources = FirmwareSources(description, plans)
     compiler = _Compiler(description)
     version = compiler.version()
     key = hashlib.sha256(f"{sources.identity.firmware_sha256}\0{version}".encode()).hexdigest()
@@ -199,10 +204,17 @@ def _build(
 
 
 def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
-    """What the description leaves for training must be there."""
-    memory = sources.memory
+    """What the description leaves for training must be there; with plans, the arena of these."""
+    memory, needed_bytes = sources.memory, sources.plans_arena_bytes
     arena_bytes = addresses["jw_arena_end"] - addresses["jw_arena_begin"]
-    if arena_bytes < memory.usable_bytes:
+    if needed_bytes is not None:
+        if arena_bytes < needed_bytes:
+            raise BuildFailed(
+                f"{sources.name}: the plan has an arena of {needed_bytes} bytes, and the firmware"
+                f" that replays it leaves {arena_bytes}; schedule it for a RAM budget of"
+                f" {arena_bytes} bytes, or less: a plan of more steps takes more beside its arena"
+            )
+    elif arena_bytes < memory.usable_bytes:
         taken_bytes = memory.ram_bytes - arena_bytes
         raise BuildFailed(
             f"{sources.name}: the firmware takes {taken_bytes} bytes of RAM for its data and its"
@@ -214,13 +226,14 @@ def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
 def _compile_all(
     sources: FirmwareSources, compiler: _Compiler, version: str, work: Path, tell: Progress
 ) -> list[str]:
-    include = ("-I", "firmware", "-I", "harness", "-I", "kernels")
+    include = ("-I", "firmware", "-I", "harness", "-I", "executor", "-I", "kernels")
     hashed = f'-DJW_FIRMWARE_SHA256="{sources.identity.firmware_sha256}"'
     compiled = f'-DJW_COMPILER="{version}"'
     own = (*sources.firmware_flags, *sources.defines, hashed, compiled, *include)
     units = [
         *((f"kernels/{name}", (*sources.kernel_flags, *include)) for name in sources.kernels),
         *((f"harness/{name}", own) for name in sources.harness),
+        *((f"executor/{name}", own) for name in sources.executor),
         *((f"firmware/{name}", own) for name in sources.files),
     ]
     units = [(path, flags) for path, flags in units if path.endswith(".c")]

@@ -1,16 +1,20 @@
-"""What goes into a microcontroller's firmware: the sources, the flags, the linker script, and the
-hash over all of it that its hello repeats."""
+"""What goes into a microcontroller's firmware: the sources, the plans that it can replay, the
+flags, the linker script, and the hash over all of it that its hello repeats."""
 
 from __future__ import annotations
 
 import string
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from devices.description import DeviceDescription, Memory, SerialTransport
 from devices.firmware import Firmware
+from devices.plan import ExecutionPlan
 from profiler.errors import BuildFailed
+from profiler.replay.plan_source import PLANS, plans_source
 from profiler.toolchain import (
+    EXECUTOR,
     HARNESS,
     HARNESS_FLAGS,
     KERNEL_FLAGS,
@@ -31,7 +35,7 @@ FIRMWARE_FLAGS = (
     "-fdata-sections",
 )
 LINK_FLAGS = ("-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections", "-Wl,--fatal-warnings")
-PORTABLE = ("core", "plan", "text", "runner", "medium")
+PORTABLE = ("core", "plan", "text", "runner", "medium", "replay")
 """What firmware takes of the harness."""
 
 ALIGNMENT_BYTES = 64
@@ -54,9 +58,10 @@ def firmware_boards() -> list[str]:
 
 
 class FirmwareSources:
-    """All that goes into an image, and its hash."""
+    """All that goes into an image, and its hash. The plans lie in flash, as constants; of the RAM
+    they take an arena, and what the executor notes down."""
 
-    def __init__(self, description: DeviceDescription) -> None:
+    def __init__(self, description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()) -> None:
         firmware, memory, transport = _microcontroller(description)
         self.name = description.name
         self.firmware = firmware
@@ -67,6 +72,8 @@ class FirmwareSources:
             for name, content in read_sources(HARNESS).items()
             if Path(name).stem in {*PORTABLE, "platform"}
         }
+        self.executor = _executor_files(description, plans)
+        self.plans_arena_bytes = max((plan.arena_bytes for plan in plans), default=None)
         self.files = _firmware_files(description)
         self.linker_script = _linker_script(firmware, memory)
         flags = description.toolchain.flags
@@ -81,7 +88,7 @@ class FirmwareSources:
             "JW_KERNELS_SHA256": f'"{sources_hash(self.kernels, self.kernel_flags)}"',
         }
         self.defines = tuple(f"-D{name}={value}" for name, value in defines.items())
-        everything = {**self.kernels, **self.harness, **self.files}
+        everything = {**self.kernels, **self.harness, **self.executor, **self.files}
         flags_of_all = (*self.firmware_flags, *self.link_flags, *self.defines, self.linker_script)
         self.identity = FirmwareIdentity(
             board=firmware.board,
@@ -93,6 +100,7 @@ class FirmwareSources:
         for folder, files in (
             ("kernels", self.kernels),
             ("harness", self.harness),
+            ("executor", self.executor),
             ("firmware", self.files),
         ):
             for name, content in files.items():
@@ -110,6 +118,14 @@ def _microcontroller(
     if firmware is None or memory is None or not isinstance(transport, SerialTransport):
         raise BuildFailed(f"{description.name} is no board with firmware of this project")
     return firmware, memory, transport
+
+
+def _executor_files(description: DeviceDescription, plans: Sequence[ExecutionPlan]) -> Files:
+    files = dict(read_sources(EXECUTOR))
+    if plans:
+        del files["plans_none.c"]
+        files[PLANS] = plans_source(plans, description.storage).encode()
+    return files
 
 
 def _firmware_files(description: DeviceDescription) -> Files:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias
 
-from devices.description import DeviceDescription
+from devices.description import DeviceDescription, SerialTransport
 from devices.document import DocumentError
 from devices.firmware import (
     BossacFlasher,
@@ -37,6 +37,7 @@ TOOL_LIMIT_S = 120.0
 DISK_LIMIT_S = 60.0
 """For somebody to put the board into its boot loader."""
 
+_ANSWER_LIMIT_S = 3.0  # of a board that may have no program that answers
 _PORT_LIMIT_S = 10.0  # for the boot loader's port to appear after the touch
 _START_LIMIT_S = 10.0  # for the boot loader to leave, and a port of the program's own to come back
 _END_LIMIT_S = 3.0  # for a tool that is told to end to release its probe
@@ -97,6 +98,37 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
         f"{board}: its description does not say how it is flashed; add firmware.flasher, of kind"
         " openocd, pyocd, nrfjprog, bossac or copy"
     )
+
+
+def put_on(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> None:
+    """Have the program on the board: it is written, and has answered, unless it runs there already.
+
+    Raises what :func:`flashing_of`, :meth:`Flashing.carry_out` and :func:`greet` raise.
+    """
+    if _runs(description, image, progress):
+        return
+    flashing = flashing_of(description, image)
+    progress(
+        f"writing the firmware with the plan to {description.name}: {flashing.words}; it stays"
+        f" there until: cli.py flash --device {description.name}"
+    )
+    flashing.carry_out(progress)
+    greet(description, image, progress)
+
+
+def _runs(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> bool:
+    from profiler.boards.serial import SerialBoard
+
+    transport = description.transport
+    assert isinstance(transport, SerialTransport)
+    soon = transport.model_copy(update={"deadline_s": min(transport.deadline_s, _ANSWER_LIMIT_S)})
+    asked = description.model_copy(update={"transport": soon})
+    try:
+        with SerialBoard(asked, image.identity) as board:
+            board.prepare(progress)
+    except (BoardUnreachable, FirmwareMismatch):
+        return False
+    return True
 
 
 def greet(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> BoardFacts:

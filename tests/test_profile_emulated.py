@@ -38,8 +38,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunningBoard]]:
     boards: list[RunningBoard] = []
     start = lab.start
 
-    def watched(description: DeviceDescription, progress: Callable[[str], None]) -> RunningBoard:
-        boards.append(start(description, progress))
+    def watched(
+        description: DeviceDescription, progress: Callable[[str], None], *plans: Any
+    ) -> RunningBoard:
+        boards.append(start(description, progress, *plans))
         return boards[-1]
 
     monkeypatch.setattr(lab, "start", watched)

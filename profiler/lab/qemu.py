@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from devices.description import DeviceDescription, SerialTransport, SshTransport
 from devices.document import DocumentError, write_atomically
 from devices.firmware import EmulatedCard, Emulator
+from devices.plan import ExecutionPlan
 from profiler.errors import BuildFailed
 from profiler.lab.monitor import Monitor
 from profiler.programs import program_path
@@ -212,8 +213,11 @@ class LinuxBoard(Guest):
         return described.model_copy(update={**reached, "known_hosts": known_hosts})
 
 
-def make_guest(description: DeviceDescription, progress: Progress) -> Guest:
-    """With its firmware, or its kernel and root file system, built unless that was done before.
+def make_guest(
+    description: DeviceDescription, progress: Progress, plans: Sequence[ExecutionPlan] = ()
+) -> Guest:
+    """With its firmware, and in that the plans, or its kernel and root file system, built unless
+    that was done before.
 
     Raises :class:`~profiler.errors.BuildFailed`, and :class:`~devices.document.DocumentError` for a
     description without an emulator.
@@ -224,7 +228,8 @@ def make_guest(description: DeviceDescription, progress: Progress) -> Guest:
     if description.firmware is not None:
         from profiler.firmware_image import build_firmware
 
-        return Microcontroller(description, emulator, build_firmware(description, progress))
+        firmware = build_firmware(description, progress, plans)
+        return Microcontroller(description, emulator, firmware)
     from profiler.lab.image import build_image, kernel_words
 
     image = build_image(progress)
