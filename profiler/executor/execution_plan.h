@@ -36,7 +36,7 @@ typedef struct {
     const int32_t *attributes;
     const float *scalars;
     const uint32_t *operands; /* addresses of what is read, then of what is written */
-    uint32_t workspace;       /* its address */
+    uint32_t workspace;       /* its address, or JW_NOWHERE */
     uint8_t read_count, write_count;
 } jw_compute;
 
@@ -47,6 +47,9 @@ typedef struct {
 } jw_slot;
 
 #define JW_NOWHERE UINT32_MAX
+
+/* The record of a step: four words, a checksum for everything kept, and its own (store.c). */
+#define JW_STEP_RECORD_BYTES(kept_count) (4u * (5u + (kept_count)))
 
 /* What a step leaves to the next one. */
 typedef struct {
@@ -84,7 +87,8 @@ typedef struct {
     uint32_t erase_block_bytes; /* 0: nothing is erased */
     uint32_t step_bytes;        /* of storage that one step writes: its slots, then its record, which
                                    makes it valid; whole pages, whole erase blocks */
-    uint32_t record_offset;     /* where that record is, within step_bytes */
+    uint32_t record_offset;     /* where that record is, within step_bytes; it takes
+                                   JW_STEP_RECORD_BYTES(kept_count), rounded up to whole pages */
     const jw_plan_memory *memory;
 } jw_plan;
 

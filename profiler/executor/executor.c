@@ -1,0 +1,259 @@
+#include "executor.h"
+
+#include <string.h>
+
+#include "checksum.h"
+
+#define UNTOUCHED 0xa5c3965au
+#define CANARY 0xdeadcafeu
+#define NOT_A_NUMBER 0x7fc0badfu
+
+/* --- memory ------------------------------------------------------------------------------- */
+
+static void fill(unsigned char *memory, uint32_t bytes, uint32_t pattern) {
+    uint32_t *word = (uint32_t *)(void *)memory;
+    for (uint32_t i = 0; i < bytes / sizeof pattern; i++) {
+        word[i] = pattern;
+    }
+}
+
+static bool holds(const unsigned char *memory, uint32_t bytes, uint32_t pattern) {
+    const uint32_t *word = (const uint32_t *)(const void *)memory;
+    for (uint32_t i = 0; i < bytes / sizeof pattern; i++) {
+        if (word[i] != pattern) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint32_t jw_touched_bytes(const jw_executor *executor) {
+    const uint32_t *word = (const uint32_t *)(const void *)executor->arena;
+    uint32_t count = executor->plan->arena_bytes / sizeof *word;
+    while (count && word[count - 1] == UNTOUCHED) {
+        count--;
+    }
+    return count * (uint32_t)sizeof *word;
+}
+
+static const char *check_surroundings(const jw_executor *e) {
+    if (!holds(e->arena - e->room_before, e->room_before, CANARY)) {
+        return "something was written in front of the arena";
+    }
+    return holds(e->arena + e->plan->arena_bytes, e->room_behind, CANARY)
+               ? NULL
+               : "something was written behind the arena";
+}
+
+/* --- transfers ---------------------------------------------------------------------------- */
+
+static float seconds(uint64_t ns) {
+    return (float)ns * 1e-9f;
+}
+
+static uint64_t now(const jw_executor *e) {
+    return e->clock_ns ? e->clock_ns() : 0;
+}
+
+static void note_span(const jw_executor *e, const jw_action *action, uint64_t start_ns) {
+    e->plan->memory->spans[action - e->plan->actions] =
+        (jw_span){seconds(start_ns - e->begin_ns), seconds(now(e) - start_ns)};
+}
+
+const char *jw_executor_transfer(const jw_executor *e, const jw_action *transfer) {
+    unsigned char *memory = e->arena + transfer->address;
+    const uint64_t start_ns = e->watched ? now(e) : 0;
+    const char *error =
+        transfer->verb == JW_DO_PAGE_OUT
+            ? jw_store_page_out(e->store, transfer->index, memory,
+                                e->plan->arena_bytes - transfer->address)
+            : jw_store_page_in(e->store, transfer->index, transfer->last_step, memory);
+    if (e->watched) {
+        note_span(e, transfer, start_ns);
+    }
+    return error;
+}
+
+/* Until no more than `left` transfers are under way. */
+static const char *wait_for(jw_executor *e, uint16_t left) {
+    const char *error = NULL;
+    if (e->submitted - e->over > left) {
+        error = e->channel->wait(e->channel, left, &e->failed);
+        e->over = (uint16_t)(e->submitted - (error ? 0 : left));
+    }
+    return error;
+}
+
+static const char *transfer_now(jw_executor *e, const jw_action *action) {
+    const char *error = wait_for(e, 0);
+    if (!error) {
+        e->submitted++;
+        e->over++;
+        error = jw_executor_transfer(e, action);
+        e->failed = error ? action : NULL;
+    }
+    return error;
+}
+
+typedef const char *blocking(jw_executor *executor, const void *of);
+
+static const char *block_for_transfer(jw_executor *e, const void *of) {
+    return transfer_now(e, of);
+}
+
+static const char *block_until_left(jw_executor *e, const void *of) {
+    return wait_for(e, *(const uint16_t *)of);
+}
+
+/* The processor's share of it is running time anyway. */
+static const char *block(jw_executor *e, blocking *wait, const void *of) {
+    if (!e->clock_ns || !e->running_ns) {
+        return wait(e, of);
+    }
+    const uint64_t start_ns = e->clock_ns(), running_ns = e->running_ns();
+    const char *error = wait(e, of);
+    const uint64_t worked_ns = e->running_ns() - running_ns;
+    const uint64_t lasted_ns = e->clock_ns() - start_ns;
+    e->blocked_ns += lasted_ns > worked_ns ? lasted_ns - worked_ns : 0;
+    return error;
+}
+
+static const char *wait_until_over(jw_executor *e, uint16_t count) {
+    if (e->over >= count) {
+        return NULL;
+    }
+    const uint16_t left = (uint16_t)(e->submitted > count ? e->submitted - count : 0);
+    return block(e, block_until_left, &left);
+}
+
+static const char *transfer(jw_executor *e, const jw_action *action) {
+    if (!action->asynchronous || !e->channel) {
+        return block(e, block_for_transfer, action);
+    }
+    e->submitted++;
+    e->channel->submit(e->channel, action);
+    return NULL;
+}
+
+/* --- actions ------------------------------------------------------------------------------ */
+
+static void compute(const jw_executor *e, const jw_compute *op) {
+    const void *reads[JW_MAX_OPERANDS];
+    void *writes[JW_MAX_OPERANDS];
+    const uint32_t *address = op->operands;
+    for (uint8_t i = 0; i < op->read_count; i++) {
+        reads[i] = e->arena + *address++;
+    }
+    for (uint8_t i = 0; i < op->write_count; i++) {
+        writes[i] = e->arena + *address++;
+    }
+    void *workspace = op->workspace == JW_NOWHERE ? NULL : e->arena + op->workspace;
+    const jw_call call = {op->attributes, op->scalars, reads, writes, workspace};
+    op->run(&call);
+}
+
+static const char *act(jw_executor *e, const jw_action *action) {
+    unsigned char *memory = e->arena + action->address;
+    switch ((jw_verb)action->verb) {
+    case JW_DO_COMPUTE:
+        compute(e, &e->plan->computes[action->index]);
+        break;
+    case JW_DO_PAGE_OUT:
+    case JW_DO_PAGE_IN:
+        return transfer(e, action);
+    case JW_DO_MOVE:
+        memmove(e->arena + action->to, memory, action->bytes);
+        break;
+    case JW_DO_PROBE:
+        if (e->watched) {
+            e->plan->memory->probed[action->index] = jw_checksum_of(memory, action->bytes);
+        }
+        break;
+    case JW_DO_GUARD:
+        fill(memory, action->bytes, CANARY);
+        break;
+    case JW_DO_CHECK:
+        if (!holds(memory, action->bytes, CANARY)) {
+            e->failed = action;
+            return "a canary was overwritten by the operation in front of it";
+        }
+        break;
+    case JW_DO_POISON:
+        fill(memory, action->bytes, NOT_A_NUMBER);
+        break;
+    }
+    return NULL;
+}
+
+static bool is_transfer(const jw_action *action) {
+    return action->verb == JW_DO_PAGE_OUT || action->verb == JW_DO_PAGE_IN;
+}
+
+/* A transfer notes its span itself. */
+static const char *act_watched(jw_executor *e, const jw_action *action) {
+    const uint64_t start_ns = now(e);
+    const char *error = act(e, action);
+    if (!is_transfer(action)) {
+        note_span(e, action, start_ns);
+    }
+    return error;
+}
+
+/* Behind it no transfer is under way. */
+static const char *run(jw_executor *e, uint16_t first, uint16_t end) {
+    const char *error = NULL;
+    for (uint16_t i = first; i < end && !error; i++) {
+        const jw_action *action = &e->plan->actions[i];
+        error = wait_until_over(e, action->waits_for);
+        if (!error) {
+            error = e->watched ? act_watched(e, action) : act(e, action);
+        }
+    }
+    const jw_action *failed = e->failed;
+    const char *last = wait_until_over(e, e->submitted);
+    if (error) {
+        e->failed = failed;
+    }
+    return error ? error : last;
+}
+
+/* --- steps -------------------------------------------------------------------------------- */
+
+const char *jw_executor_begin(jw_executor *e) {
+    if (e->plan->slot_count && !e->store) {
+        return "the plan pages, and there is no storage to page to";
+    }
+    fill(e->arena, e->plan->arena_bytes, UNTOUCHED);
+    fill(e->arena - e->room_before, e->room_before, CANARY);
+    fill(e->arena + e->plan->arena_bytes, e->room_behind, CANARY);
+    e->failed = NULL;
+    return NULL;
+}
+
+const char *jw_executor_step(jw_executor *e, bool watched) {
+    e->watched = watched;
+    e->failed = NULL;
+    e->submitted = e->over = 0;
+    e->blocked_ns = 0;
+    e->begin_ns = watched ? now(e) : 0;
+    if (e->store) {
+        if (!e->store->complete) {
+            return "the step begins with what was kept, and nothing was yet";
+        }
+        jw_store_begin_step(e->store);
+    }
+    return run(e, 0, e->plan->step_action_count);
+}
+
+const char *jw_executor_afterwards(jw_executor *e) {
+    const uint64_t blocked_ns = e->blocked_ns;
+    const char *error = run(e, e->plan->step_action_count, e->plan->action_count);
+    e->blocked_ns = blocked_ns;
+    if (!error) {
+        error = check_surroundings(e);
+    }
+    if (!error && e->store) {
+        error = jw_store_complete(e->store);
+    }
+    return error;
+}
