@@ -19,7 +19,7 @@ from profiler.lab.qemu import Guest, Microcontroller, make_guest
 from profiler.lab.running import RunningBoard, start_own
 from profiler.options import ProfileOptions
 from profiler.run import profile_device
-from profiler.toolchain import KERNELS, PROGRAM, BuiltHarness, build
+from profiler.toolchain import KERNELS, PROGRAM, BuiltHarness, HarnessBuilder, build
 from profiler.transports.base import Transport
 from profiler.transports.local import LocalTransport
 from profiler.trials import RunDirectory, Trial
@@ -139,10 +139,10 @@ class Harness:
     def in_use(self) -> Iterator[None]:
         """Profiles find it compiled already."""
 
-        def put(transport: Transport, *_: object, **__: object) -> BuiltHarness:
-            return self.put_on(transport)
+        def put(builder: HarnessBuilder, *_: object, **__: object) -> BuiltHarness:
+            return self.put_on(builder.transport)
 
-        with patch("profiler.boards.posix.build", put):
+        with patch.object(HarnessBuilder, "build", put):
             yield
 
 

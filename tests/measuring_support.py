@@ -19,8 +19,8 @@ from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from profiler.meters.base import Block, PowerTrace
-from profiler.toolchain import BuiltHarness, build
-from profiler.transports.base import CommandResult, DetachedCommand, DetachedStatus, Transport
+from profiler.toolchain import BuiltHarness, HarnessBuilder, build
+from profiler.transports.base import CommandResult, DetachedCommand, DetachedStatus
 from profiler.transports.local import LocalTransport
 
 ROOT = Path(__file__).parent.parent
@@ -93,13 +93,14 @@ def prebuilt(compiled: tuple[Path, BuiltHarness], monkeypatch: pytest.MonkeyPatc
     """Profiles find the harness compiled already."""
     program, built = compiled
 
-    def put(transport: Transport, *_: object, **__: object) -> BuiltHarness:
+    def put(builder: HarnessBuilder, *_: object, **__: object) -> BuiltHarness:
+        transport = builder.transport
         transport.put(program, program.name, timeout_s=60, executable=True)
         return BuiltHarness(
             f"{transport.directory}/{program.name}", built.record, built.environment
         )
 
-    monkeypatch.setattr("profiler.boards.posix.build", put)
+    monkeypatch.setattr(HarnessBuilder, "build", put)
     return built
 
 

@@ -45,4 +45,4 @@ def _connected(
         return SerialBoard(description, firmware_identity(description, plans))
     from profiler.boards.posix import PosixBoard
 
-    return PosixBoard(description, open_transport(description), poll_interval_s)
+    return PosixBoard(description, open_transport(description), poll_interval_s, plans)

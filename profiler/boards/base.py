@@ -38,12 +38,14 @@ class BoardFacts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan left: the text of its records and samples, and what ended it before its time, if
-    something did."""
+    """What a plan left: the text of its records and samples, what ended it before its time, if
+    something did, and the bytes that its ``dump`` lines took from the board, one behind the
+    other."""
 
     results: str
     samples: str
     cut: BaseException | None = None
+    dumped: bytes = b""
 
 
 class Board(Protocol):
@@ -89,8 +91,9 @@ class Board(Protocol):
         """What the board's clock says, the one that records are on."""
         ...
 
-    def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
-        """Run a plan while the board is left in peace.
+    def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
+        """Run a plan while the board is left in peace. ``data`` is what its ``load`` lines bring
+        to the board.
 
         Raises :class:`RebootError`. Whatever else ends the plan early (Ctrl-C too) is returned in
         the outcome, with the records that were finished.

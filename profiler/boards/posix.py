@@ -6,13 +6,14 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
 from devices.profile import Board as Identity
 from devices.profile import Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
@@ -25,13 +26,18 @@ from profiler.errors import (
 from profiler.meters.base import ClockReading
 from profiler.plan_file import workspace_query
 from profiler.raw_flash import find_partition
-from profiler.toolchain import BuiltHarness, build
+from profiler.replay.plan_source import plans_source
+from profiler.toolchain import BuiltHarness, HarnessBuilder
 from profiler.transports.base import DetachedCommand, Transport
 
 _BUILD_TIMEOUT_S = 600.0
 _COMMAND_TIMEOUT_S = 30.0
 _TRANSFER_TIMEOUT_S = 120.0
 _SALVAGE_TIMEOUT_S = 10.0
+
+# What a replay brings and fetches is as large as the network; over the slowest of links.
+_SLOWEST_BYTES_PER_S = 200e3
+_LONG_TRANSFER_TIMEOUT_S = 3600.0
 
 # A single execution of the largest operations takes minutes on the slowest boards; if no window has
 # ended for so long, something hangs.
@@ -43,6 +49,7 @@ _SLOWEST_POLL_S = 5.0
 _ARENA_SHARE = 0.5
 
 _PLAN, _RESULTS, _SAMPLES, _KERNELS = "plan", "results", "samples", "kernels"
+_DATA, _DUMPED = "data", "dumped"
 _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 # Prints the absolute path of $1, which may begin with ~.
@@ -57,17 +64,23 @@ _ASSUMED_CACHE_BYTES = 8 << 20
 
 class PosixBoard:
     """Implements :class:`~profiler.boards.base.Board`. ``transport`` is connected between entering
-    and leaving."""
+    and leaving; ``plans`` are those that the harness can replay."""
 
     facts: BoardFacts
     build: Build
 
     def __init__(
-        self, description: DeviceDescription, transport: Transport, poll_interval_s: float
+        self,
+        description: DeviceDescription,
+        transport: Transport,
+        poll_interval_s: float,
+        plans: Sequence[ExecutionPlan] = (),
     ) -> None:
         self._description = description
         self.transport = transport
         self._poll_interval_s = poll_interval_s
+        self._plans = plans
+        self._builder: HarnessBuilder | None = None
         self._harness: BuiltHarness | None = None
         self._storage_directory: str | None = None
 
@@ -86,18 +99,25 @@ class PosixBoard:
 
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Build the harness and ask it. After a reboot the private directory is a new one."""
-        toolchain = self._description.toolchain
-        self._harness = build(
-            self.transport, toolchain, timeout_s=_BUILD_TIMEOUT_S, progress=progress
-        )
-        self.build = self._harness.record
+        self._forget_build()
+        self._builder = HarnessBuilder(self.transport, self._description.toolchain)
+        self.install(self._plans, progress)
+        self.build = self._known_harness.record
         self._storage_directory = self._make_storage_directory()
         if self._description.conditions is not None:
             pin(self.transport, self._description.conditions)
         self.facts = self._ask()
 
+    def install(self, plans: Sequence[ExecutionPlan], progress: Callable[[str], None]) -> None:
+        """Replay these from now on: what is compiled already is only linked to them."""
+        if self._builder is None:
+            raise ValueError("prepare() comes first")
+        source = plans_source(plans, self._description.storage) if plans else None
+        self._harness = self._builder.build(source, timeout_s=_BUILD_TIMEOUT_S, progress=progress)
+        self._plans = plans
+
     def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
-        self._put(_KERNELS, workspace_query(specs))
+        self._put(_KERNELS, workspace_query(specs).encode())
         answer = self._run_harness("workspace", _KERNELS).split()
         return dict(zip(specs, map(int, answer), strict=True))
 
@@ -117,32 +137,40 @@ class PosixBoard:
         board_ns = int(self._run_harness("clock"))
         return ClockReading(board_ns, asked_s, time.monotonic())
 
-    def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
+    def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
         """Detached, with no more traffic than a poll now and then; a connection that is lost
         meanwhile and comes back makes no difference."""
-        self._put(_PLAN, plan)
+        self._put(_PLAN, plan.encode())
+        files = [_PLAN, _RESULTS, _SAMPLES]
+        moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
+        if moves_data:
+            self._put(_DATA, data)
+            files += [_DATA, _DUMPED]
         command: DetachedCommand | None = None
         try:
             command = self.transport.start(
-                [self._known_harness.path, "run", _PLAN, _RESULTS, _SAMPLES],
+                [self._known_harness.path, "run", *files],
                 timeout_s=_COMMAND_TIMEOUT_S,
                 environment=self._known_harness.environment,
             )
             self._wait(command, expected_s, wait)
-            return Outcome(*self._fetch(_TRANSFER_TIMEOUT_S))
+            return self._fetch(moves_data)
         except (BoardUnreachable, KeyboardInterrupt) as cut:
             is_gone = isinstance(cut, BoardUnreachable)
-            return Outcome("", "", cut) if is_gone else self._salvage(command, cut)
+            return Outcome("", "", cut) if is_gone else self._salvage(command, cut, moves_data)
         except ProfilerError as cut:
             if self._boot_id_now() != self.facts.boot_id:
                 raise RebootError(
                     f"{self.name}: the board rebooted while it was measuring;"
                     " check its power supply and its temperature"
                 ) from cut
-            return self._salvage(command, cut)
+            return self._salvage(command, cut, moves_data)
 
     def close(self) -> None:
-        self.transport.close()
+        try:
+            self._forget_build()
+        finally:
+            self.transport.close()
 
     def __enter__(self) -> Self:
         self.transport.connect()
@@ -155,6 +183,11 @@ class PosixBoard:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _forget_build(self) -> None:
+        if self._builder is not None:
+            self._builder.close()
+            self._builder = None
 
     @property
     def _known_harness(self) -> BuiltHarness:
@@ -251,27 +284,39 @@ class PosixBoard:
         answer = self.transport.run(["wc", "-c", _RESULTS], timeout_s=_COMMAND_TIMEOUT_S)
         return int(answer.stdout.split()[0])
 
-    def _salvage(self, command: DetachedCommand | None, cut: BaseException) -> Outcome:
+    def _salvage(
+        self, command: DetachedCommand | None, cut: BaseException, moves_data: bool
+    ) -> Outcome:
+        outcome = Outcome("", "", cut)
         if command is not None:
             with suppress(ProfilerError):
                 command.stop(timeout_s=_SALVAGE_TIMEOUT_S)
-                return Outcome(*self._fetch(_SALVAGE_TIMEOUT_S), cut)
-        return Outcome("", "", cut)
+                results = self._get(_RESULTS, _SALVAGE_TIMEOUT_S).decode("ascii")
+                samples = self._get(_SAMPLES, _SALVAGE_TIMEOUT_S).decode("ascii")
+                outcome = Outcome(results, samples, cut)
+                if moves_data:
+                    outcome = replace(outcome, dumped=self._get(_DUMPED, _SALVAGE_TIMEOUT_S))
+        return outcome
 
-    def _fetch(self, timeout_s: float) -> tuple[str, str]:
-        with tempfile.TemporaryDirectory() as scratch:
-            texts = []
-            for name in (_RESULTS, _SAMPLES):
-                local = Path(scratch) / name
-                self.transport.get(name, local, timeout_s=timeout_s)
-                texts.append(local.read_text(encoding="ascii"))
-        return texts[0], texts[1]
+    def _fetch(self, moves_data: bool) -> Outcome:
+        return Outcome(
+            results=self._get(_RESULTS, _TRANSFER_TIMEOUT_S).decode("ascii"),
+            samples=self._get(_SAMPLES, _TRANSFER_TIMEOUT_S).decode("ascii"),
+            dumped=self._get(_DUMPED, _LONG_TRANSFER_TIMEOUT_S) if moves_data else b"",
+        )
 
-    def _put(self, name: str, text: str) -> None:
+    def _get(self, name: str, timeout_s: float) -> bytes:
         with tempfile.TemporaryDirectory() as scratch:
             local = Path(scratch) / name
-            local.write_text(text, encoding="utf-8")
-            self.transport.put(local, name, timeout_s=_TRANSFER_TIMEOUT_S)
+            self.transport.get(name, local, timeout_s=timeout_s)
+            return local.read_bytes()
+
+    def _put(self, name: str, content: bytes) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            local = Path(scratch) / name
+            local.write_bytes(content)
+            timeout_s = _TRANSFER_TIMEOUT_S + len(content) / _SLOWEST_BYTES_PER_S
+            self.transport.put(local, name, timeout_s=timeout_s)
 
     def _boot_id_now(self) -> str:
         """A reboot may have taken the private directory with it; a new one is then made."""

@@ -207,7 +207,7 @@ class _Plan:
     def _computes(self, computes: Sequence[Compute]) -> Iterator[str]:
         begin = 0
         for op in computes:
-            workspace = 0 if op.workspace is None else op.workspace.address
+            workspace = "JW_NOWHERE" if op.workspace is None else op.workspace.address
             yield (
                 f"    {_comment(op.op)}\n"
                 f"    {{{kernel_entry(op.spec.kind)}, {self.shared.attributes(op.spec)},"

@@ -23,20 +23,20 @@ LEAST_PARTS = 2
 FILE_PARTS = 8
 """Of a file: its card's controller spreads wear as well, but can do so more easily over more."""
 
-# executor/store.c: what stands in front of the checksums of all that is kept.
-RECORD_HEAD_BYTES = 32
-_CHECKSUM_BYTES = 4
+_WORD_BYTES = 4
 
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """``offsets`` are those of the slots, within a step's part of ``step_bytes``. Of a plan that
-    does not page, everything is 0."""
+    """``offsets`` are those of the slots, within a step's part of ``step_bytes``, of which
+    ``written_bytes`` are written: whole pages of slots and of the record. Of a plan that does not
+    page, everything is 0."""
 
     page_bytes: int
     erase_block_bytes: int
     offsets: tuple[int, ...]
     record_offset: int
+    written_bytes: int
     step_bytes: int
 
     @property
@@ -52,7 +52,7 @@ class StoreLayout:
 def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
     """``storage`` is that of the board; a plan that pages needs one (``ValueError``)."""
     if not plan.pages:
-        return StoreLayout(1, 0, (), 0, 0)
+        return StoreLayout(1, 0, (), 0, 0, 0)
     if storage is None:
         raise ValueError(f"{plan.name} pages, and there is no storage")
     page, block = storage.page_bytes, storage.erase_block_bytes
@@ -61,9 +61,14 @@ def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
     for size in plan.slot_bytes:
         offsets.append(end)
         end += _rounded_up(size, page)
-    record_bytes = RECORD_HEAD_BYTES + _CHECKSUM_BYTES * len(plan.kept)
-    whole = _rounded_up(_rounded_up(end + record_bytes, page), block or page)
-    return StoreLayout(page, block or 0, tuple(offsets), end, whole)
+    written = _rounded_up(end + record_bytes(len(plan.kept)), page)
+    whole = _rounded_up(written, block or page)
+    return StoreLayout(page, block or 0, tuple(offsets), end, written, whole)
+
+
+def record_bytes(kept_count: int) -> int:
+    """``JW_RECORD_BYTES`` of ``executor/execution_plan.h``."""
+    return _WORD_BYTES * (5 + kept_count)
 
 
 def _rounded_up(size: int, unit: int) -> int:
