@@ -20,6 +20,9 @@ Size: TypeAlias = Annotated[int, Field(ge=0)]
 Activity: TypeAlias = Literal["compute", "recompute", "page_out", "page_in"]
 Phase: TypeAlias = Literal["forward", "backward", "update"]
 OtherActivity: TypeAlias = Literal["move", "probe", "wait", "between"]
+Reference: TypeAlias = Literal[
+    "the unscheduled step on the board", "the same plan on this computer"
+]
 
 # Floats of the board have 24 bits; what differs by less is the same.
 _SAME = 1e-6
@@ -245,7 +248,7 @@ class ValueCheck(StrictModel):
     """Checksums of every value that a schedule must preserve, against those of the same steps run
     ``against`` something that schedules nothing."""
 
-    against: Literal["the unscheduled step on the board", "the same plan on this computer"]
+    against: Reference
     values: Size
     steps: Size
     differing: tuple[DifferingValue, ...] = ()

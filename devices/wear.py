@@ -50,6 +50,7 @@ def wear(
     """``part_bytes`` is the part of the storage that one step writes; the next one writes the next
     part, as many as fit into the scratch."""
     raw = storage.erase_block_bytes if storage.medium in _RAW else None
+    spread_bytes: int | None
     if raw is not None and storage.scratch_bytes is not None:
         spread_bytes = storage.scratch_bytes // part_bytes * part_bytes if part_bytes else 0
     else:
