@@ -20,6 +20,7 @@ EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "publishe
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 Positive: TypeAlias = Annotated[float, Field(gt=0)]
 CacheState: TypeAlias = Literal["warm", "cold"]
+PowerInContext: TypeAlias = Literal["mean of the steps", "in isolation", "nominal"]
 
 
 class Interval(StrictModel):
@@ -58,9 +59,12 @@ class ContextCost(Cost):
     """Of one execution among the others of a schedule, where what ran before decides what the
     caches hold. ``trials`` are training steps, each with so many ``executions`` of the operation;
     ``schedule`` says what of, ``run`` is the replay that had shown that its costs were wrong,
-    ``measured`` when. Joules are its seconds at the mean power of those steps."""
+    ``measured`` when. No meter sees single operations of a step: joules are seconds at a
+    ``power``, the mean one of those steps, or the operation's own in a loop of its own, or the
+    board's nominal one."""
 
     executions: Annotated[int, Field(ge=1)]
+    power: PowerInContext | None = None
     schedule: str
     run: str
     measured: str

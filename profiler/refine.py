@@ -1,0 +1,248 @@
+"""Operations measured again where they run: among the others of a schedule.
+
+In a loop of its own an operation finds its operands in the caches, or none of them; in a schedule
+that depends on what ran before. What a step costs is a sum over executions, and so the cost of an
+operation has to be such that its executions in one step add up to what they take. A trial is
+therefore a step, as it is a block in a profile: the mean over the operation's executions in that
+step, which differ from each other for good reasons, so that their median would add up to something
+else. Over steps it is the median, with its bootstrap interval. The median of each execution over
+steps, added up, would leave out whatever delays now one of them, now another, which no step as a
+whole escapes.
+
+A meter sees steps, no single operations. Power is taken to be the same throughout a step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from devices.document import DocumentError
+from devices.profile import (
+    ContextCost,
+    Cost,
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    PowerInContext,
+)
+from devices.replay import ExpectedAction, MeasuredStep
+from profiler.replay.timing import ScheduledActions
+from profiler.statistics import median_interval
+
+FEWEST_STEPS = 10
+MOST_STEPS = 100
+"""Steps of schedules that page wear the storage."""
+
+LIMIT_S = 60.0
+"""No further steps are begun when so much time has gone by."""
+
+NARROW = 0.02
+"""Half of an interval over its median: more steps would tell little more."""
+
+_SEED = 0
+_SAME = 1e-6
+_NOTE = "In context: "
+
+RunSteps = Callable[[int], Sequence[MeasuredStep]]
+
+
+@dataclass(frozen=True)
+class Executions:
+    """Of the operations that are measured: the schedule's steps (by number) that execute each."""
+
+    actions: ScheduledActions
+    of_key: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(
+        cls, actions: ScheduledActions, expected: Sequence[ExpectedAction], keys: Iterable[str]
+    ) -> Executions:
+        """Raises :class:`ValueError` for an operation that the schedule never executes."""
+        found = {
+            key: tuple(action.step for action in expected if action.cost_key == key) for key in keys
+        }
+        for key, steps in found.items():
+            if not steps:
+                raise ValueError(f"the schedule never executes {key}")
+        return cls(actions, found)
+
+    def times_s(self, key: str, steps: Sequence[MeasuredStep]) -> list[float]:
+        """Mean over the executions of ``key``, for each of the (watched) steps."""
+        watched = [self.actions.watched(step).spans for step in steps]
+        own = self.of_key[key]
+        return [math.fsum(spans[step].time_s for step in own) / len(own) for spans in watched]
+
+    def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
+        """Of one execution, over the steps."""
+        return median_interval(self.times_s(key, steps), _SEED)
+
+
+def measure_in_context(
+    run_steps: RunSteps,
+    executions: Executions,
+    on_progress: Callable[[str], None] = lambda _what: None,
+) -> tuple[MeasuredStep, ...]:
+    """Steps until the interval of every operation is narrow, or there are enough of them.
+
+    ``run_steps`` carries out so many steps of the schedule, watched. Raises what it raises.
+    """
+    steps: list[MeasuredStep] = []
+    began_s = time.monotonic()
+    while True:
+        wanted = min(max(FEWEST_STEPS, len(steps)), MOST_STEPS - len(steps))
+        on_progress(f"running steps {len(steps) + 1} to {len(steps) + wanted}")
+        steps += run_steps(wanted)
+        if len(steps) >= MOST_STEPS or time.monotonic() - began_s >= LIMIT_S:
+            break
+        if all(_is_narrow(executions.time_s(key, steps)) for key in executions.of_key):
+            break
+    return tuple(steps)
+
+
+def _is_narrow(interval: Interval) -> bool:
+    return interval.high - interval.low <= 2 * NARROW * interval.median
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a profile says about costs in context."""
+
+    schedule: str
+    run: str
+    measured: str
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """``before`` is the cost that was used until now."""
+
+    op: str
+    before: Cost
+    now: ContextCost
+
+    @property
+    def ratio(self) -> float:
+        """Infinite where the time before was zero."""
+        before_s = self.before.time_s.median
+        return self.now.time_s.median / before_s if before_s else math.inf
+
+
+def refinable(
+    profile: DeviceProfile, costs_s: Mapping[str, float], keys: Sequence[str], source: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the operations that a replay names, those that ``profile`` has measured, and those that it
+    has not: they were predicted from others.
+
+    ``costs_s`` are the seconds that the schedule was made with, ``source`` the run that they are
+    from. Raises :class:`~devices.document.DocumentError` if the profile does not say the same:
+    it is another one, or was measured or refined since.
+    """
+    measured = {operation.op: operation for operation in profile.operations}
+    for key in keys:
+        if key not in measured:
+            continue
+        now_s = measured[key].cost(profile.cost_basis).time_s.median
+        if not math.isclose(now_s, costs_s[key], rel_tol=_SAME):
+            raise DocumentError(
+                f"{source}: {key} is there with {costs_s[key]:.6g} s, in profile"
+                f" {profile.name!r} with {now_s:.6g} s: the profile was measured or refined since"
+                " then, or is another one. Solve and run again, and refine that run"
+            )
+    return (
+        tuple(key for key in keys if key in measured),
+        tuple(key for key in keys if key not in measured),
+    )
+
+
+def refine_profile(
+    profile: DeviceProfile,
+    steps: Sequence[MeasuredStep],
+    executions: Executions,
+    provenance: Provenance,
+) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
+    """The profile with what ``steps`` say about the operations of ``executions``; all else, their
+    costs in loops of their own too, stays."""
+    found: list[Refinement] = []
+    operations: list[OperationCost] = []
+    for operation in profile.operations:
+        if operation.op in executions.of_key:
+            context = _context_cost(profile, operation, steps, executions, provenance)
+            found.append(Refinement(operation.op, operation.cost(profile.cost_basis), context))
+            operation = operation.model_copy(update={"in_context": context})
+        operations.append(operation)
+    # Not model_copy: it would copy what the profile has cached.
+    fields = {name: getattr(profile, name) for name in type(profile).model_fields}
+    refined = DeviceProfile(**{**fields, "operations": tuple(operations), "notes": ()})
+    notes = [note for note in profile.notes if not note.startswith(_NOTE)]
+    return DeviceProfile(
+        **{**fields, "operations": tuple(operations), "notes": (*notes, _note(refined))}
+    ), tuple(found)
+
+
+def _context_cost(
+    profile: DeviceProfile,
+    operation: OperationCost,
+    steps: Sequence[MeasuredStep],
+    executions: Executions,
+    provenance: Provenance,
+) -> ContextCost:
+    time_s = executions.time_s(operation.op, steps)
+    power, power_w = _power(profile, operation.isolated(profile.cost_basis), steps)
+    return ContextCost(
+        time_s=time_s,
+        energy_j=None if power_w is None else _product(time_s, power_w),
+        trials=len(steps),
+        executions=len(executions.of_key[operation.op]),
+        power=power,
+        schedule=provenance.schedule,
+        run=provenance.run,
+        measured=provenance.measured,
+    )
+
+
+def _power(
+    profile: DeviceProfile, isolated: Cost, steps: Sequence[MeasuredStep]
+) -> tuple[PowerInContext | None, Interval | None]:
+    """Where it comes from, and in watts. Where no step was long enough for the meter, it is that of
+    the operation in a loop of its own."""
+    if isolated.energy_j is None or isolated.time_s.median == 0:
+        return None, None
+    if profile.energy_source == "estimated":
+        nominal_w = isolated.energy_j.median / isolated.time_s.median
+        return "nominal", Interval.exact(nominal_w)
+    powers_w = [step.energy_j / step.time_s for step in steps if step.energy_j is not None]
+    if powers_w:
+        return "mean of the steps", median_interval(powers_w, _SEED)
+    return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
+
+
+def _product(time_s: Interval, power_w: Interval) -> Interval:
+    """Independent contributions, so that relative half widths add in quadrature (GUM, JCGM
+    100:2008, 5.1.6)."""
+    energy_j = time_s.median * power_w.median
+    if energy_j == 0:
+        return Interval.exact(0.0)
+    below = math.hypot(*(1 - factor.low / factor.median for factor in (time_s, power_w)))
+    above = math.hypot(*(factor.high / factor.median - 1 for factor in (time_s, power_w)))
+    return Interval(
+        median=energy_j, low=max(0.0, energy_j * (1 - below)), high=energy_j * (1 + above)
+    )
+
+
+_POWER_WORDS: Mapping[PowerInContext, str] = {
+    "mean of the steps": "the mean power of the steps, taken to be the same throughout",
+    "in isolation": "the power that they had in loops of their own",
+    "nominal": "nominal power",
+}
+
+
+def _note(profile: DeviceProfile) -> str:
+    costs = [operation.in_context for operation in profile.refined if operation.in_context]
+    counted = f"{len(costs)} of {len(profile.operations)} operations"
+    used = [power for power in _POWER_WORDS if any(cost.power == power for cost in costs)]
+    words = " or ".join(_POWER_WORDS[power] for power in used)
+    joules = f"; their joules are seconds × {words}" if words else ""
+    return f"{_NOTE}{counted} cost what they took within a schedule{joules}."
