@@ -40,6 +40,9 @@ _QUIET_EXPECTATIONS = 1.5
 _QUIET_S = 0.25
 _MOST_GUESSES = 10.0
 
+_RECORDS = {"window", "probes", "spans", "counters", "recovered"}
+"""Of the answers to a plan's lines, those that belong to its results."""
+
 # For the board to leave a window that nobody waits for any more.
 _RESTART_LIMIT_S = 3.0
 
@@ -124,26 +127,33 @@ class SerialBoard:
         board_ns = self._health()["clock_ns"]
         return ClockReading(board_ns, asked_s, time.monotonic())
 
-    def run_plan(self, plan: str, *, expected_s: float, wait: Wait) -> Outcome:
+    def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
         """As :meth:`profiler.boards.base.Board.run_plan`."""
         lines = _body(plan)
         expectation = _Expectation(lines, expected_s, self._deadline_s)
         records = [FIRST_LINE]
+        dumped = bytearray()
         self._session.on_wait(_Pulse(wait))
         try:
             with self._same_start():
                 records.append(self._health_record("start"))
                 for line in lines:
-                    answer = self._session.line(line, expectation.silence(line))
-                    records.extend(_records(line, answer))
+                    match line.partition(" ")[0]:
+                        case "load":
+                            self._load(line, data)
+                        case "dump":
+                            dumped += self._dump(line)
+                        case _:
+                            answer = self._session.line(line, expectation.silence(line))
+                            records.extend(_records(line, answer))
                 records.append(self._health_record("end"))
         except RebootError:
             raise
         except (ProfilerError, KeyboardInterrupt) as cut:
-            return Outcome(_text(records), "", cut)
+            return Outcome(_text(records), "", cut, bytes(dumped))
         finally:
             self._session.on_wait(lambda: None)
-        return Outcome(_text(records), "")
+        return Outcome(_text(records), "", dumped=bytes(dumped))
 
     def close(self) -> None:
         """A board that is in a window still starts anew, if it hears that before it is too long."""
@@ -166,6 +176,14 @@ class SerialBoard:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _load(self, line: str, data: bytes) -> None:
+        address, length, at = (int(_pairs(line)[key]) for key in ("address", "bytes", "at"))
+        self._session.write(address, data[at : at + length])
+
+    def _dump(self, line: str) -> bytes:
+        address, length = (int(_pairs(line)[key]) for key in ("address", "bytes"))
+        return self._session.read(address, length)
 
     def _check(self, said: Mapping[str, str]) -> None:
         description, expected = self._description, self._expected
@@ -320,7 +338,7 @@ def _body(plan: str) -> list[str]:
 
 
 def _records(line: str, answer: str) -> Iterator[str]:
-    if answer.startswith("window "):
+    if answer.partition(" ")[0] in _RECORDS:
         yield answer
     elif line.startswith("scratch "):
         yield "scratch direct=1"  # there is no cache in between
