@@ -35,7 +35,7 @@ FIRMWARE_FLAGS = (
     "-fdata-sections",
 )
 LINK_FLAGS = ("-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections", "-Wl,--fatal-warnings")
-PORTABLE = ("core", "plan", "text", "runner", "medium", "replay")
+PORTABLE = ("core", "plan", "text", "runner", "transfer", "replay")
 """What firmware takes of the harness."""
 
 ALIGNMENT_BYTES = 64

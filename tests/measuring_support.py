@@ -25,6 +25,7 @@ from profiler.transports.local import LocalTransport
 
 ROOT = Path(__file__).parent.parent
 HARNESS = ROOT / "profiler" / "harness"
+EXECUTOR = ROOT / "profiler" / "executor"
 KERNELS = ROOT / "profiler" / "kernels"
 
 SMALL = OpSpec.of("relu.forward", elements=64)
@@ -131,11 +132,12 @@ def compile_with_kernel(directory: Path, body: str) -> Path:
         'const char *const jw_matmul_name = "in-tree";\n'
     )
     program = directory / "watching-harness"
-    sources = sorted(HARNESS.glob("*.c"))
+    sources = [*sorted(EXECUTOR.glob("*.c")), *sorted(HARNESS.glob("*.c"))]
     subprocess.run(
         [
             *("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"),
-            *(f"-I{HARNESS}", f"-I{KERNELS}", *map(str, sources), str(source)),
+            *(f"-I{path}" for path in (HARNESS, EXECUTOR, KERNELS)),
+            *(*map(str, sources), str(source)),
             *("-o", str(program), "-lm", "-lpthread"),
         ],
         check=True,

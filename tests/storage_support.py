@@ -13,6 +13,7 @@ from typing import Any
 
 FIRMWARE = Path(__file__).parent.parent / "profiler" / "firmware"
 HARNESS = FIRMWARE.parent / "harness"
+EXECUTOR = FIRMWARE.parent / "executor"
 KERNELS = FIRMWARE.parent / "kernels"
 SHIM = Path(__file__).parent / "storage_shim.c"
 
@@ -163,7 +164,7 @@ def build_driver(name: str, directory: Path, program_end: int = 0) -> Path:
             *("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
             "-Wno-pointer-to-int-cast",  # a chip's pointers have 32 bits
             f"-Wl,--defsym=jw_program_end={program_end:#x}",
-            *(f"-I{path}" for path in (source, FIRMWARE, HARNESS, KERNELS)),
+            *(f"-I{path}" for path in (source, FIRMWARE, HARNESS, EXECUTOR, KERNELS)),
             *map(str, (SHIM, driver, *sorted((source / "support").glob("*.c")))),
             "-o",
             str(library),

@@ -237,7 +237,7 @@ const char *jw_executor_step(jw_executor *e, bool watched) {
     e->blocked_ns = 0;
     e->begin_ns = watched ? now(e) : 0;
     if (e->store) {
-        if (!e->store->complete) {
+        if (e->plan->kept_count && !e->store->complete) {
             return "the step begins with what was kept, and nothing was yet";
         }
         jw_store_begin_step(e->store);

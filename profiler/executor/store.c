@@ -299,9 +299,9 @@ void jw_store_begin_step(jw_store *store) {
 
 /* Behind the newest step of all runs, so that wear goes on where it was. */
 static const char *begin_run(jw_store *store) {
-    record newest;
+    record newest = {false, 0, 0};
     uint32_t part = store->part_count - 1;
-    const char *error = find_newest(store, &newest, &part);
+    const char *error = store->plan->kept_count ? find_newest(store, &newest, &part) : NULL;
     store->begun = !error;
     store->complete = false;
     store->run = newest.valid ? newest.run + 1 : 0;
@@ -332,7 +332,7 @@ const char *jw_store_complete(jw_store *store) {
         memory->kept_checksums[kept] = slot == JW_NOWHERE ? 0 : memory->slot_checksums[slot];
     }
     store->step = store->complete ? store->step + 1 : 0;
-    error = write_record(store);
+    error = plan->kept_count ? write_record(store) : NULL;
     if (error) {
         store->complete = false; /* jw_store_recover finds the one before */
         return error;

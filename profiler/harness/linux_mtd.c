@@ -15,6 +15,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "core.h"
 #include "linux_support.h"
 #include "text.h"
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core.h"
 #include "linux_mtd.h"
 #include "linux_support.h"
 

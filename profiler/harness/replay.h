@@ -16,6 +16,10 @@
  *                                  `recovered step=12`
  *   fetch kept=3 address=0         from there to the arena
  *
+ * A step that goes wrong is refused with `action 12: ` and a sentence, or with a sentence alone where
+ * no single action is to blame. What the last complete step has left in storage is then intact; what
+ * is in RAM is not.
+ *
  * Of a transport are the lines that bring bytes: on Linux the program carries them out itself, with
  * files; firmware is given them by WRITE and READ (docs/serial-protocol.md).
  *
@@ -27,5 +31,30 @@
 
 #include "executor.h"
 #include "runner.h"
+
+typedef struct {
+    jw_medium *medium; /* the platform's scratch; NULL: none */
+    uint32_t room;     /* in front of the runner's memory, and behind it, for canaries */
+
+    jw_executor executor; /* its plan is NULL before `replay` */
+    jw_store store;
+    uint32_t steps;
+    char blamed[24];
+} jw_replay;
+
+/* Whether jw_replay_line would measure: the platform falls silent first. */
+bool jw_replay_measures(const char *word);
+
+/* What the line has to say is in `answer`, "" for nothing. */
+jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const char *word,
+                              jw_text *text, jw_record *record, char *answer, size_t answer_bytes);
+
+/* An answer of so many bytes holds all probes and all spans of the plan. */
+size_t jw_replay_answer_bytes(const jw_plan *plan);
+
+/* `address=... bytes=...` of a line that brings bytes, to the end of the line: where they are in the
+ * arena. NULL leaves text->error. */
+unsigned char *jw_replay_place(const jw_replay *replay, jw_text *text, size_t bytes,
+                               uint64_t address);
 
 #endif

@@ -4,6 +4,7 @@
 
 #include "plan.h"
 #include "platform.h"
+#include "transfer.h"
 
 #define MOST_NS UINT64_C(3600000000000)
 

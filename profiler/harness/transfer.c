@@ -1,4 +1,4 @@
-#include "medium.h"
+#include "transfer.h"
 
 #include <string.h>
 

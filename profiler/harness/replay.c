@@ -1,0 +1,272 @@
+#include "replay.h"
+
+#include <string.h>
+
+#include "message.h"
+#include "platform.h"
+
+#define MOST_ROOM 4096u
+#define LEAST_ANSWER 192u /* of the lines that have no list */
+
+/* --- lines that prepare ------------------------------------------------------------------- */
+
+static jw_line_result refused(jw_text *text, const char *key, const char *error) {
+    jw_text_fail(text, key, error);
+    return JW_LINE_REFUSED;
+}
+
+static jw_line_result done(jw_text *text, const char *error) {
+    return error ? refused(text, "", error) : JW_LINE_READ;
+}
+
+static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text *text) {
+    const size_t index = (size_t)jw_text_number(text, "plan", 0, UINT16_MAX);
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    if (index >= jw_plan_count) {
+        return refused(text, "plan", "is none of this program");
+    }
+    const jw_plan *plan = jw_plans[index];
+    const jw_arena *arena = &runner->arena;
+    if (plan->arena_bytes > arena->size) {
+        return refused(text, "", "the plan needs a larger arena");
+    }
+    jw_executor *executor = &replay->executor;
+    memset(executor, 0, sizeof *executor);
+    if (plan->slot_count) {
+        const char *error = replay->medium ? jw_store_open(&replay->store, plan, replay->medium)
+                                           : "the plan pages, and there is no storage to page to";
+        if (error) {
+            return refused(text, "", error);
+        }
+    }
+    const size_t behind = runner->memory.size - plan->arena_bytes + replay->room;
+    *executor = (jw_executor){.plan = plan,
+                              .arena = arena->base,
+                              .room_before = replay->room,
+                              .room_behind = behind < MOST_ROOM ? (uint32_t)behind / 4 * 4
+                                                                : MOST_ROOM,
+                              .store = plan->slot_count ? &replay->store : NULL,
+                              .clock_ns = jw_clock_ns,
+                              .running_ns = jw_running_ns};
+    replay->steps = 0;
+    return done(text, jw_executor_begin(executor));
+}
+
+unsigned char *jw_replay_place(const jw_replay *replay, jw_text *text, size_t bytes,
+                               uint64_t address) {
+    const jw_plan *plan = replay->executor.plan;
+    if (bytes > plan->arena_bytes || address > plan->arena_bytes - bytes || address % 4) {
+        jw_text_fail(text, "address", "is no place of the arena for so many bytes");
+    }
+    return jw_text_end(text) ? replay->executor.arena + address : NULL;
+}
+
+/* `kept=... address=...` */
+static unsigned char *read_kept(const jw_replay *replay, jw_text *text, uint16_t *kept) {
+    const jw_plan *plan = replay->executor.plan;
+    *kept = (uint16_t)jw_text_number(text, "kept", 0, UINT16_MAX);
+    const uint64_t address = jw_text_number(text, "address", 0, UINT32_MAX);
+    if (!text->error && (*kept >= plan->kept_count || !replay->executor.store)) {
+        jw_text_fail(text, "kept", "is nothing that this plan keeps in storage");
+    }
+    return jw_replay_place(replay, text, text->error ? 0 : plan->kept[*kept].bytes, address);
+}
+
+static jw_line_result keep(jw_replay *replay, jw_text *text) {
+    uint16_t kept;
+    unsigned char *memory = read_kept(replay, text, &kept);
+    if (!memory) {
+        return JW_LINE_REFUSED;
+    }
+    const unsigned char *end = replay->executor.arena + replay->executor.plan->arena_bytes;
+    return done(text, jw_store_keep(&replay->store, kept, memory, (size_t)(end - memory)));
+}
+
+static jw_line_result fetch(jw_replay *replay, jw_text *text) {
+    uint16_t kept;
+    unsigned char *memory = read_kept(replay, text, &kept);
+    return memory ? done(text, jw_store_fetch(&replay->store, kept, memory)) : JW_LINE_REFUSED;
+}
+
+static jw_line_result commit(jw_replay *replay, jw_text *text) {
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    if (!replay->executor.store || !replay->store.begun) {
+        return refused(text, "", "a commit belongs behind a `keep`");
+    }
+    return done(text, jw_store_complete(&replay->store));
+}
+
+/* --- steps -------------------------------------------------------------------------------- */
+
+static jw_line_result blame(jw_replay *replay, jw_text *text, const char *error) {
+    const jw_executor *executor = &replay->executor;
+    jw_message key;
+    jw_message_begin(&key, replay->blamed, sizeof replay->blamed);
+    if (executor->failed) {
+        jw_message_text(&key, "action ");
+        jw_message_number(&key, (uint64_t)(executor->failed - executor->plan->actions));
+        jw_message_text(&key, ":");
+    }
+    return refused(text, replay->blamed, error);
+}
+
+static jw_line_result train(jw_replay *replay, jw_text *text, jw_record *record) {
+    jw_executor *executor = &replay->executor;
+    jw_window *window = &record->window;
+    record->id = (uint32_t)jw_text_number(text, "id", 0, UINT32_MAX);
+    const bool watched = jw_text_number(text, "watched", 0, 1) == 1;
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    *window = (jw_window){.executions = 1, .tries = 1};
+    window->frequency_before_khz = jw_frequency_khz();
+    jw_sync_line(true);
+    const uint64_t running_ns = jw_running_ns();
+    window->start_ns = jw_clock_ns();
+    const char *error = jw_executor_step(executor, watched);
+    window->end_ns = jw_clock_ns();
+    window->running_ns = jw_running_ns() - running_ns + executor->blocked_ns;
+    jw_sync_line(false);
+    window->frequency_after_khz = jw_frequency_khz();
+    record->tail_end_ns = window->end_ns;
+    if (!error) {
+        error = jw_executor_afterwards(executor);
+    }
+    if (error) {
+        return blame(replay, text, error);
+    }
+    replay->steps++;
+    return JW_LINE_RECORDED;
+}
+
+/* --- answers ------------------------------------------------------------------------------ */
+
+static void say_pair(jw_message *answer, const char *key, uint64_t value) {
+    jw_message_text(answer, key);
+    jw_message_number(answer, value);
+}
+
+static jw_line_result recover(jw_replay *replay, jw_text *text, jw_message *answer) {
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    const char *error = replay->executor.store ? jw_store_recover(&replay->store)
+                                               : "this plan keeps nothing in storage";
+    if (!error) {
+        say_pair(answer, "recovered step=", replay->store.step);
+    }
+    return done(text, error);
+}
+
+static jw_line_result say_counters(const jw_replay *replay, jw_text *text, jw_message *answer) {
+    const jw_store *store = replay->executor.store;
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    say_pair(answer, "counters steps=", replay->steps);
+    say_pair(answer, " bytes_in=", store ? store->bytes_in : 0);
+    say_pair(answer, " bytes_out=", store ? store->bytes_out : 0);
+    say_pair(answer, " erased_blocks=", store ? store->erased_blocks : 0);
+    say_pair(answer, " touched_bytes=", jw_touched_bytes(&replay->executor));
+    return JW_LINE_READ;
+}
+
+enum { PROBE_DIGITS = 1 + 8, SPAN_DIGITS = 1 + 8 + 1 + 8 }; /* with the comma, or the colon */
+
+static uint32_t bits_of(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static void say_probe(jw_message *answer, const jw_plan_memory *memory, uint32_t index) {
+    jw_message_bits(answer, memory->probed[index]);
+}
+
+static void say_span(jw_message *answer, const jw_plan_memory *memory, uint32_t index) {
+    jw_message_bits(answer, bits_of(memory->spans[index].start_s));
+    jw_message_text(answer, ":");
+    jw_message_bits(answer, bits_of(memory->spans[index].time_s));
+}
+
+static jw_line_result say_list(const jw_replay *replay, jw_text *text, const char *word,
+                               uint32_t count, size_t digits,
+                               void (*say)(jw_message *, const jw_plan_memory *, uint32_t),
+                               jw_message *answer) {
+    const uint32_t first = (uint32_t)jw_text_number(text, "first", 0, UINT16_MAX);
+    if (!text->error && first >= count) {
+        jw_text_fail(text, "first", "is beyond the last one");
+    }
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    jw_message_text(answer, word);
+    say_pair(answer, " first=", first);
+    jw_message_text(answer, " values=");
+    for (uint32_t i = first; i < count && answer->length + digits < answer->capacity; i++) {
+        jw_message_text(answer, i > first ? "," : "");
+        say(answer, replay->executor.plan->memory, i);
+    }
+    return JW_LINE_READ;
+}
+
+size_t jw_replay_answer_bytes(const jw_plan *plan) {
+    const size_t probes = (size_t)plan->probe_count * PROBE_DIGITS;
+    const size_t spans = (size_t)plan->action_count * SPAN_DIGITS;
+    return LEAST_ANSWER + (probes > spans ? probes : spans);
+}
+
+/* --- lines -------------------------------------------------------------------------------- */
+
+bool jw_replay_measures(const char *word) {
+    return strcmp(word, "train") == 0;
+}
+
+static bool is_known(const char *word) {
+    static const char *const known[] = {"keep",  "commit",   "train",   "probes",
+                                        "spans", "counters", "recover", "fetch"};
+    size_t i = 0;
+    while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
+        i++;
+    }
+    return i < sizeof known / sizeof known[0];
+}
+
+jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const char *word,
+                              jw_text *text, jw_record *record, char *answer, size_t answer_bytes) {
+    jw_message said;
+    jw_message_begin(&said, answer, answer_bytes);
+    if (strcmp(word, "replay") == 0) {
+        return begin(replay, runner, text);
+    }
+    if (!is_known(word)) {
+        return JW_LINE_FOREIGN;
+    }
+    const jw_plan *plan = replay->executor.plan;
+    if (!plan) {
+        return refused(text, "", "a `replay` line comes first");
+    }
+    if (strcmp(word, "keep") == 0) {
+        return keep(replay, text);
+    }
+    if (strcmp(word, "commit") == 0) {
+        return commit(replay, text);
+    }
+    if (strcmp(word, "train") == 0) {
+        return train(replay, text, record);
+    }
+    if (strcmp(word, "probes") == 0) {
+        return say_list(replay, text, word, plan->probe_count, PROBE_DIGITS, say_probe, &said);
+    }
+    if (strcmp(word, "spans") == 0) {
+        return say_list(replay, text, word, plan->action_count, SPAN_DIGITS, say_span, &said);
+    }
+    if (strcmp(word, "counters") == 0) {
+        return say_counters(replay, text, &said);
+    }
+    return strcmp(word, "recover") == 0 ? recover(replay, text, &said) : fetch(replay, text);
+}
