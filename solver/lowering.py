@@ -6,11 +6,58 @@ from collections.abc import Iterator, Mapping
 
 from devices.operation import OpSpec
 from devices.plan import Action, Block, Compute, ExecutionPlan, Kept, Probe
+from solver.graph import CostedGraph
+from solver.lowering_checks import LoweringError, require_runnable
+from solver.lowering_guards import with_guards
 from solver.lowering_values import input_tensors, kept_values, losses, trained_parameter
+from solver.lowering_walk import Walk
+from solver.schedule import Schedule
 from solver.training.step import StepOp, TrainingStep
+
+__all__ = ["ALIGNMENT_BYTES", "LoweringError", "lower", "unscheduled"]
 
 ALIGNMENT_BYTES = 64
 """Of every block in an unscheduled plan: a cache line."""
+
+
+def lower(
+    step: TrainingStep,
+    graph: CostedGraph,
+    schedule: Schedule,
+    workspace_bytes: Mapping[OpSpec, int],
+    *,
+    guarded: bool = False,
+) -> ExecutionPlan:
+    """``schedule`` as a board executes it, in an arena of ``schedule.arena_bytes``.
+
+    ``graph`` is ``step`` with the costs that the schedule was found for, ``workspace_bytes`` what
+    the board's kernels say that they need. ``guarded`` is the debug build: twice the arena, with a
+    canary behind everything that is in RAM, and NaNs in what was freed.
+
+    Raises :class:`LoweringError` for a schedule that the referees reject, that has no addresses, or
+    that a board cannot run.
+    """
+    require_runnable(step, graph, schedule, workspace_bytes)
+    assert schedule.resident_address is not None
+    assert schedule.arena_bytes is not None
+    walk = Walk(step, schedule, workspace_bytes)
+    walk.run(schedule.steps)
+    kept, copies = walk.kept()
+    plan = ExecutionPlan(
+        name=f"{step.title}, scheduled",
+        arena_bytes=schedule.arena_bytes,
+        inputs={
+            tensor.name: Block(schedule.resident_address[tensor.name], tensor.bytes)
+            for tensor in input_tensors(step)
+        },
+        kept=kept,
+        actions=tuple(walk.actions),
+        afterwards=copies,
+        slot_bytes=tuple(walk.slot_bytes),
+    )
+    if not guarded:
+        return plan
+    return with_guards(plan, {op.name: op.writes for op in step.ops}, walk.freed)
 
 
 def unscheduled(

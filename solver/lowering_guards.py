@@ -1,0 +1,175 @@
+"""The debug build of a plan: bytes that nobody owns behind everything in RAM.
+
+Every address is doubled, so that what has ``bytes`` at ``address`` gets twice as many at twice the
+address: what did not overlap does not overlap then. The second half of each such place holds a
+canary while the first is in use, and both become NaNs when it is freed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from devices.plan import (
+    Action,
+    Block,
+    Check,
+    Compute,
+    Deed,
+    ExecutionPlan,
+    Guard,
+    Move,
+    PageIn,
+    PageOut,
+    Poison,
+    Probe,
+)
+
+
+@dataclass(frozen=True)
+class Freed:
+    """``block`` has no owner any more in front of the action with the index ``before``; it is until
+    so many transfers are over that it may be written to."""
+
+    before: int
+    tensor: str
+    block: Block
+    waits_for: int
+
+
+def with_guards(
+    plan: ExecutionPlan, written: Mapping[str, Sequence[str]], freed: Sequence[Freed]
+) -> ExecutionPlan:
+    """``written`` names what each op writes, ``freed`` what is freed when, in order."""
+    guards = _Guards(plan, written)
+    actions = list(guards.begin())
+    for index, action in enumerate(plan.actions):
+        actions += chain.from_iterable(guards.free(each) for each in freed if each.before == index)
+        actions += guards.around(action)
+    end = len(plan.actions)
+    actions += chain.from_iterable(guards.free(each) for each in freed if each.before == end)
+    actions += guards.end()
+    return replace(
+        plan,
+        arena_bytes=2 * plan.arena_bytes,
+        inputs={name: _doubled(block) for name, block in plan.inputs.items()},
+        kept=tuple(
+            replace(kept, address=None if kept.address is None else 2 * kept.address)
+            for kept in plan.kept
+        ),
+        actions=tuple(actions),
+        afterwards=tuple(
+            replace(action, does=_at_twice_the_address(action.does)) for action in plan.afterwards
+        ),
+    )
+
+
+class _Guards:
+    """``_owner`` is the tensor at an address of the plan without guards."""
+
+    def __init__(self, plan: ExecutionPlan, written: Mapping[str, Sequence[str]]) -> None:
+        self._written = written
+        self._waits_for = 0
+        self._owner: dict[int, tuple[str, Block]] = {}
+        for name, block in plan.inputs.items():
+            self._owner[block.address] = name, block
+        for kept in plan.kept:
+            if kept.address is not None:
+                self._owner[kept.address] = kept.tensor, Block(kept.address, kept.bytes)
+
+    def begin(self) -> Iterator[Action]:
+        return (self._guard(block) for _, block in self._owner.values())
+
+    def end(self) -> Iterator[Action]:
+        return (self._check(name, block) for name, block in self._owner.values())
+
+    def free(self, freed: Freed) -> Iterator[Action]:
+        self._waits_for = max(self._waits_for, freed.waits_for)
+        del self._owner[freed.block.address]
+        yield self._check(freed.tensor, freed.block)
+        yield self._action(Poison(_whole(freed.block)))
+
+    def around(self, action: Action) -> Iterator[Action]:
+        self._waits_for = max(self._waits_for, action.waits_for)
+        deed = action.does
+        carried_out = replace(action, does=_at_twice_the_address(deed))
+        match deed:
+            case Compute():
+                yield from self._compute(deed, carried_out)
+            case PageIn(tensor, block):
+                self._owner[block.address] = tensor, block
+                yield self._guard(block)
+                yield carried_out
+                if not deed.asynchronous:
+                    yield self._check(tensor, block)
+            case Move(tensor, block, to):
+                del self._owner[block.address]
+                self._owner[to] = tensor, Block(to, block.bytes)
+                yield carried_out
+                yield self._action(Poison(_left_behind(_whole(block), 2 * to)))
+                yield self._guard(Block(to, block.bytes))
+            case _:
+                yield carried_out
+
+    def _compute(self, op: Compute, carried_out: Action) -> Iterator[Action]:
+        made = op.blocks[len(op.reads) :]
+        in_place = set(op.reads)
+        for name, block in zip(self._written[op.op], made, strict=True):
+            self._owner[block.address] = name, block
+            if block.address not in in_place:
+                yield self._guard(block)
+        if op.workspace is not None:
+            yield self._guard(op.workspace)
+        yield carried_out
+        for address in dict.fromkeys((*op.reads, *op.writes)):
+            yield self._check(*self._owner[address])
+        if op.workspace is not None:
+            yield self._check(f"the workspace of {op.op}", op.workspace)
+            yield self._action(Poison(_whole(op.workspace)))
+
+    def _guard(self, block: Block) -> Action:
+        return self._action(Guard(_behind(block)))
+
+    def _check(self, tensor: str, block: Block) -> Action:
+        return self._action(Check(tensor, _behind(block)))
+
+    def _action(self, deed: Deed) -> Action:
+        return Action(deed, self._waits_for)
+
+
+def _doubled(block: Block) -> Block:
+    return Block(2 * block.address, block.bytes)
+
+
+def _behind(block: Block) -> Block:
+    return Block(2 * block.address + block.bytes, block.bytes)
+
+
+def _whole(block: Block) -> Block:
+    return Block(2 * block.address, 2 * block.bytes)
+
+
+def _left_behind(old: Block, new_address: int) -> Block:
+    """Of a place that was given up for another of the same size, what that one does not cover."""
+    if new_address > old.address:
+        return Block(old.address, min(old.bytes, new_address - old.address))
+    covered = max(0, new_address + old.bytes - old.address)
+    return Block(old.address + covered, old.bytes - covered)
+
+
+def _at_twice_the_address(deed: Deed) -> Deed:
+    match deed:
+        case Compute():
+            return replace(
+                deed,
+                reads=tuple(2 * address for address in deed.reads),
+                writes=tuple(2 * address for address in deed.writes),
+                workspace=deed.workspace and _doubled(deed.workspace),
+            )
+        case Move():
+            return replace(deed, block=_doubled(deed.block), to=2 * deed.to)
+        case PageOut() | PageIn() | Probe():
+            return replace(deed, block=_doubled(deed.block))
+        case _:
+            raise ValueError("the plan has guards already")
