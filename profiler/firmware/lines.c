@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "plan.h"
 #include "platform.h"
+#include "replay.h"
 #include "runner.h"
 #include "sizes.h"
 #include "start.h"
@@ -13,6 +14,7 @@
 _Static_assert(JW_TEXT_BYTES >= JW_RECORD_BYTES, "a record is said in one answer");
 
 static jw_runner runner;
+static jw_replay replay;
 static jw_medium medium;
 static bool storage_ready;
 
@@ -21,6 +23,7 @@ static const char *word;
 
 void jw_lines_begin(void) {
     memset(&runner, 0, sizeof runner);
+    memset(&replay, 0, sizeof replay);
     runner.memory = (jw_arena){jw_arena_begin, (size_t)(jw_arena_end - jw_arena_begin), 0};
     runner.arena = runner.memory;
     runner.tries = 1;
@@ -41,13 +44,20 @@ static bool refused(const char *error) {
     return error != NULL;
 }
 
+/* And with it the replay that pages to it. */
+static void forget_medium(void) {
+    runner.medium = NULL;
+    replay.medium = NULL;
+    replay.executor.plan = NULL;
+}
+
 static bool run_storage(jw_writer *writer) {
     jw_storage_facts facts;
     memset(&facts, 0, sizeof facts);
     if (!jw_text_end(&text)) {
         return false;
     }
-    runner.medium = NULL;
+    forget_medium();
     storage_ready = !refused(jw_storage_init(&facts));
     if (!storage_ready) {
         return false;
@@ -65,7 +75,7 @@ static bool run_scratch(void) {
     if (!jw_text_end(&text)) {
         return false;
     }
-    runner.medium = NULL;
+    forget_medium();
     jw_storage_facts facts;
     if (!storage_ready && refused(jw_storage_init(&facts))) {
         return false;
@@ -76,6 +86,7 @@ static bool run_scratch(void) {
         return false;
     }
     runner.medium = &medium;
+    replay.medium = &medium;
     return true;
 }
 
@@ -119,12 +130,21 @@ static bool run_foreign(jw_writer *writer) {
     return false;
 }
 
+static bool measures(void) {
+    return jw_runner_measures(&runner, word) || jw_replay_measures(word);
+}
+
 static bool run(jw_writer *writer) {
     jw_record record;
-    if (jw_runner_measures(&runner, word) && !jw_clock_moves()) {
+    if (measures() && !jw_clock_moves()) {
         return !refused("no counter of this board moves: it cannot measure time");
     }
-    switch (jw_runner_line(&runner, word, &text, &record)) {
+    jw_line_result result = jw_runner_line(&runner, word, &text, &record);
+    if (result == JW_LINE_FOREIGN) {
+        result = jw_replay_line(&replay, &runner, word, &text, &record, writer->text,
+                                writer->capacity);
+    }
+    switch (result) {
     case JW_LINE_FOREIGN:
         return run_foreign(writer);
     case JW_LINE_READ:
@@ -139,7 +159,7 @@ static bool run(jw_writer *writer) {
 
 bool jw_line_begin(char *line) {
     word = jw_text_begin(&text, line);
-    return jw_runner_measures(&runner, word);
+    return measures();
 }
 
 bool jw_line_run(jw_writer *writer) {

@@ -1,4 +1,4 @@
-/* The lines of a plan and those of firmware's own: scratch, storage, kernel, health. */
+/* The lines of a plan, those that replay, and firmware's own: scratch, storage, kernel, health. */
 #ifndef JW_LINES_H
 #define JW_LINES_H
 
