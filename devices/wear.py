@@ -32,8 +32,8 @@ class Wear(StrictModel):
 
     written_bytes_per_step: NonNegative
     erased_blocks_per_step: NonNegative
-    endurance_cycles: Size | None
-    spread_bytes: Size | None
+    endurance_cycles: Size | None = None
+    spread_bytes: Size | None = None
     steps_per_day: Annotated[float, Field(gt=0)]
     years: NonNegative | None = None
     at_most: bool = False
