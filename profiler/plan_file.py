@@ -102,19 +102,31 @@ def write_plan(
     writer = _Writer(step, memory, settings)
     body = [line for id_, window in enumerate(windows) for line in writer.lines(id_, window)]
     arena_bytes = max((writer.arena_bytes(window) for window in windows), default=ALIGNMENT)
-    head = [_FIRST_LINE, f"arena bytes={arena_bytes}", f"tries count={_WINDOW_TRIES}"]
-    if settings.sampler is not None:
-        head.extend(f"register {setting}" for setting in settings.sampler.setup)
-        head.append(f"sampler period_ns={round(_NS_PER_S / settings.sampler.rate_hz)}")
-        head.extend(f"sample {source}" for source in settings.sampler.sources)
-    if settings.sync_line is not None:
-        head.append(f"sync chip={settings.sync_line.chip} line={settings.sync_line.line}")
+    head: list[str] = []
     if any(isinstance(window, TransferWindow) for window in windows):
         head.append(f"scratch bytes={settings.scratch_bytes} {settings.storage_place}")
-    if settings.marker is not None:
+    return PlanFile(plan_text(arena_bytes, head, body, settings), tuple(windows))
+
+
+def plan_text(
+    arena_bytes: int, head: Sequence[str], body: Sequence[str], settings: Settings
+) -> str:
+    """A plan of the lines of ``body``, which measure, and of ``head`` in front of them, which do
+    not: with the memory that they need and all that the meter needs on the board."""
+    lines = [_FIRST_LINE, f"arena bytes={arena_bytes}", f"tries count={_WINDOW_TRIES}"]
+    if settings.sampler is not None:
+        lines.extend(f"register {setting}" for setting in settings.sampler.setup)
+        lines.append(f"sampler period_ns={round(_NS_PER_S / settings.sampler.rate_hz)}")
+        lines.extend(f"sample {source}" for source in settings.sampler.sources)
+    if settings.sync_line is not None:
+        lines.append(f"sync chip={settings.sync_line.chip} line={settings.sync_line.line}")
+    lines.extend(head)
+    if settings.marker is None:
+        lines.extend(body)
+    else:
         before, after = (_marker(id_, settings.marker) for id_ in MARKER_IDS)
-        body = [before, *body, after]
-    return PlanFile("\n".join([*head, *body, "end\n"]), tuple(windows))
+        lines.extend([before, *body, after])
+    return "\n".join([*lines, "end\n"])
 
 
 def workspace_query(specs: Sequence[OpSpec]) -> str:
@@ -160,10 +172,7 @@ class _Writer:
             case StepWindow():
                 yield from self._step(id_, window)
             case IdleWindow():
-                if self.settings.tail_s:
-                    # A sensor that averages still has the window before in its readings.
-                    yield f"idle id={_SETTLING_ID} duration_ns={_ns(self.settings.tail_s)}"
-                yield f"idle id={id_} duration_ns={_ns(self.settings.idle_s)}"
+                yield from idle_lines(id_, self.settings)
             case TransferWindow():
                 yield self._transfer(id_, window)
 
@@ -242,6 +251,13 @@ class _Writer:
             f"transfer id={id_} method={window.method} bytes={window.bytes} most={window.most}"
             f" min_ns={_ns(self.settings.min_window_s)} tail_ns={tail_ns}"
         )
+
+
+def idle_lines(id_: int, settings: Settings) -> Iterator[str]:
+    if settings.tail_s:
+        # A sensor that averages still has the window before in its readings.
+        yield f"idle id={_SETTLING_ID} duration_ns={_ns(settings.tail_s)}"
+    yield f"idle id={id_} duration_ns={_ns(settings.idle_s)}"
 
 
 def _marker(id_: int, pattern: MarkerPattern) -> str:

@@ -10,33 +10,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from devices.description import DeviceDescription
-from devices.meters import GpioSync, SteadySync
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile
 from profiler.assembly import RunResult, assemble
 from profiler.boards import open_board
 from profiler.boards.base import Board, Outcome, RebootError
-from profiler.errors import BoardCommandFailed, MeasurementInvalid, ProfilerError
+from profiler.errors import BoardCommandFailed, MeasurementInvalid
 from profiler.evaluate import evaluate
 from profiler.meters import open_board_meter, open_host_meter
-from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
+from profiler.meters.base import Meter
 from profiler.meters.nominal import is_instrument
 from profiler.options import ProfileOptions
 from profiler.plan_file import (
-    MARKER_IDS,
     Memory,
     PlanFile,
     Settings,
-    SyncLine,
     step_bytes,
     write_plan,
 )
 from profiler.preview import block_content, guess_s, idle_s, tail_s, window_s
-from profiler.records import Results, parse_results, parse_samples
+from profiler.records import Results, parse_results
+from profiler.sitting import ObservedRun, cool_down, sync_line
 from profiler.table import TrialTable
 from profiler.transfers import TransferWindow, Wear
-from profiler.transports.deadline import Deadline
 from profiler.trials import (
     RunDirectory,
     RunMetadata,
@@ -49,7 +46,6 @@ from profiler.windows import BlockContent, Window
 _SITTINGS_PER_BLOCK = 3
 _MOST_REBOOTS = 2
 _MARGIN = 1.1
-_COOLING_POLL_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -229,7 +225,7 @@ class _Run:
         """One run of the harness. What it finished is on disk before anything else happens, also
         when it was cut short; what it can have done to storage is on disk whatever happened."""
         plan = write_plan(windows, self.step, self.memory, self._settings())
-        cooled_s = self._cool_down(block, plan)
+        cooled_s = cool_down(self.description, self.board, self._reporter(block, plan.windows))
         began_s = time.monotonic()
         scratch = self.content.scratch
         wear = Wear() if scratch is None else scratch.wear(windows)
@@ -245,22 +241,18 @@ class _Run:
             energy_source=None if self.meter is None else self.meter.energy_source,
             interrupted=True,
         )
-        throttled_before = self.board.throttled()
-        clock = self._clock()
-        if self.meter is not None:
-            self.meter.begin()
+        observed = ObservedRun(self.board, self.meter, self.description)
         try:
-            outcome = self._run_plan(block, plan)
+            outcome = self._run_plan(observed, block, plan)
             results = parse_results(outcome.results)
-            throttled, outcome, clock = self._behind_block(throttled_before, outcome, clock)
-            trace = None if self.meter is None else self._trace(self.meter, results, outcome, clock)
+            trace = observed.trace(results, outcome.samples)
             trials = evaluate(
                 [record for record in results.windows if record.id < len(windows)],
                 windows,
                 trace,
                 is_measured=self.meter is not None and is_instrument(self.meter.record),
                 start=results.start,
-                throttled=throttled,
+                throttled=observed.throttled,
             )
         except BaseException:
             self._keep(Sitting(header=header, trials=()), "")
@@ -268,7 +260,7 @@ class _Run:
         update = {
             "duration_s": time.monotonic() - began_s,
             "steal_share": _steal_share(results),
-            "throttled": throttled,
+            "throttled": observed.throttled,
             "temperature_mc": _temperatures(results),
             "is_direct": results.is_direct,
             "interrupted": results.end is None,
@@ -286,69 +278,13 @@ class _Run:
         self.directory.add(sitting, samples)
         self.table.add(sitting)
 
-    def _behind_block(
-        self, throttled: int | None, outcome: Outcome, clock: tuple[ClockReading, ...]
-    ) -> tuple[tuple[int, int] | None, Outcome, tuple[ClockReading, ...]]:
-        """Behind a block, what was asked before it. A board that is lost only now has cut nothing
-        off but this."""
-        if outcome.cut is not None:
-            return None, outcome, clock
-        try:
-            throttled_after = self.board.throttled()
-            clock += self._clock()
-        except ProfilerError as cut:
-            return None, replace(outcome, cut=cut), clock
-        if throttled is None or throttled_after is None:
-            return None, outcome, clock
-        return (throttled, throttled_after), outcome, clock
-
-    def _cool_down(self, block: int, plan: PlanFile) -> float:
-        """Seconds that it took, or that were given to it in vain: the windows tell whether the
-        board was slowed down, and the profile that it was hot."""
-        conditions = self.description.conditions
-        cooldown = None if conditions is None else conditions.cooldown
-        if cooldown is None:
-            return 0.0
-        deadline = Deadline(cooldown.limit_s)
-        while not deadline.expired:
-            temperature_c = self.board.temperature_c()
-            if temperature_c is None or temperature_c <= cooldown.below_c:
-                break
-            what = f"cooling down: {temperature_c:.0f} °C, until {cooldown.below_c:.0f} °C"
-            self._report(block, plan.windows, 0.0, what)
-            time.sleep(min(_COOLING_POLL_S, deadline.remaining_s))
-        return cooldown.limit_s - deadline.remaining_s
-
-    def _run_plan(self, block: int, plan: PlanFile) -> Outcome:
+    def _run_plan(self, observed: ObservedRun, block: int, plan: PlanFile) -> Outcome:
         expected_s = self._expected_s(plan.windows)
-        return self.board.run_plan(
+        return observed.run(
             plan.text,
             expected_s=expected_s,
             wait=lambda elapsed_s: self._report(block, plan.windows, elapsed_s / expected_s),
         )
-
-    def _clock(self) -> tuple[ClockReading, ...]:
-        """Asked only where nothing else ties the meter to the board."""
-        sync = getattr(self.description.meter, "sync", None)
-        return (self.board.clock(),) if isinstance(sync, SteadySync) else ()
-
-    def _trace(
-        self,
-        meter: Meter,
-        results: Results,
-        outcome: Outcome,
-        clock: tuple[ClockReading, ...],
-    ) -> PowerTrace:
-        sources = 0 if meter.sampler is None else len(meter.sampler.sources)
-        block = Block(
-            windows_ns=tuple((record.start_ns, record.end_ns) for record in results.windows),
-            markers_ns=tuple(
-                record.start_ns for record in results.windows if record.id in MARKER_IDS
-            ),
-            samples=parse_samples(outcome.samples, sources),
-            clock=clock,
-        )
-        return meter.finish(block)
 
     def _settings(self) -> Settings:
         return Settings(
@@ -358,7 +294,7 @@ class _Run:
             first_executions=self._first_executions(),
             sampler=None if self.meter is None else self.meter.sampler,
             marker=None if self.meter is None else self.meter.marker,
-            sync_line=_sync_line(self.description),
+            sync_line=sync_line(self.description),
             storage_place=self.storage_place,
             scratch_bytes=0 if self.content.scratch is None else self.content.scratch.bytes,
         )
@@ -400,14 +336,6 @@ def _temperatures(results: Results) -> tuple[int, int] | None:
     if results.start is None or results.end is None or not results.start.temperature_mc:
         return None
     return results.start.temperature_mc, results.end.temperature_mc
-
-
-def _sync_line(description: DeviceDescription) -> SyncLine | None:
-    """Of a Linux board; firmware knows its own."""
-    sync = getattr(description.meter, "sync", None)
-    if not isinstance(sync, GpioSync) or sync.chip is None or sync.line is None:
-        return None
-    return SyncLine(str(sync.chip), sync.line)
 
 
 def _steal_share(results: Results) -> float:

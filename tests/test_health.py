@@ -103,7 +103,7 @@ def test_a_hot_board_is_given_time_before_every_block(
     monkeypatch.setattr(
         "profiler.boards.posix.PosixBoard.temperature_c", lambda _board: next(temperatures)
     )
-    monkeypatch.setattr("profiler.run._COOLING_POLL_S", 0.01)
+    monkeypatch.setattr("profiler.sitting._COOLING_POLL_S", 0.01)
     board = describe(conditions={"cooldown": {"below_c": 60.0, "limit_s": 30.0}})
     said: list[str] = []
 
