@@ -3,7 +3,7 @@
  *   joulewright-harness describe [--sysfs DIR] [--storage DIR]
  *   joulewright-harness workspace KERNELS
  *   joulewright-harness clock | temperature
- *   joulewright-harness run PLAN RESULTS SAMPLES [--sysfs DIR]
+ *   joulewright-harness run PLAN RESULTS SAMPLES [DATA DUMP] [--sysfs DIR]
  *
  * `clock` prints the nanoseconds that records count in, `temperature` millidegrees Celsius, 0 where
  * the board tells none. `workspace` prints the bytes that the kernels on the lines
@@ -15,7 +15,10 @@
  *   sampler period_ns=10000000                         then a `sample` (linux_source.h) for each number
  *   sync chip=/dev/gpiochip0 line=17                   the line that is high in a window
  *   scratch bytes=8388608 directory=/var/tmp           before any transfer; see linux_storage.h
+ *   store ... , replay ... , train ... , forget         see linux_replay.h and replay.h
  *   end                                                last
+ *
+ * DATA is what `load` reads from, DUMP what `dump` writes to.
  *
  * Every record is flushed when its window is over, after the meter's samples of that window: what
  * a cut leaves behind is complete up to its last line.
@@ -30,6 +33,7 @@
 #include <unistd.h>
 
 #include "linux_describe.h"
+#include "linux_replay.h"
 #include "linux_sampler.h"
 #include "linux_storage.h"
 #include "linux_support.h"
@@ -48,6 +52,7 @@ typedef struct {
     FILE *results, *samples;
     int spare_processor;
     jw_runner runner;
+    jw_linux_replay replay;
     jw_source *sources[JW_MAX_SOURCES];
     int source_count;
     uint64_t sample_period_ns;
@@ -86,9 +91,13 @@ static char *next_line(harness *h) {
     return line ? line : h->plan_rest;
 }
 
+static _Noreturn void refuse_with(int code, const harness *h, const char *key, const char *error) {
+    jw_fail(code, "%s: line %lu: %s%s%s", h->plan_path, h->line_number, key, *key ? " " : "",
+            error);
+}
+
 static _Noreturn void refuse(const harness *h, const char *key, const char *error) {
-    jw_fail(JW_EXIT_PLAN, "%s: line %lu: %s%s%s", h->plan_path, h->line_number, key,
-            *key ? " " : "", error);
+    refuse_with(JW_EXIT_PLAN, h, key, error);
 }
 
 static void expect(const harness *h, bool read_well, const jw_text *text) {
@@ -132,7 +141,7 @@ static void record_health(harness *h, const char *word) {
 
 /* --- what windows need ------------------------------------------------------------------------ */
 
-/* As much as the plan's second line asks for. */
+/* As much as the plan's second line asks for, and room for canaries on both sides. */
 static void map_memory(harness *h) {
     char line[64] = "";
     jw_text text;
@@ -143,12 +152,12 @@ static void map_memory(harness *h) {
     }
     const size_t bytes = (size_t)jw_text_number(&text, "bytes", JW_ALIGNMENT, SIZE_MAX / 64);
     expect(h, jw_text_end(&text), &text);
-    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    unsigned char *memory = mmap(NULL, bytes + 2 * JW_REPLAY_ROOM, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (memory == MAP_FAILED) {
         jw_fail(JW_EXIT_MEMORY, "no memory for an arena of %zu bytes: %s", bytes, strerror(errno));
     }
-    h->runner.memory = (jw_arena){memory, bytes, 0};
+    h->runner.memory = (jw_arena){memory + JW_REPLAY_ROOM, bytes, 0};
 }
 
 static void open_source(harness *h, jw_text *text) {
@@ -217,15 +226,20 @@ static bool run_line(harness *h) {
         open_sync_line(h, &text);
         return true;
     }
-    if (jw_runner_measures(&h->runner, word)) {
-        start_sampler(h);
+    if (jw_runner_measures(&h->runner, word) || strcmp(word, "replay") == 0) {
+        start_sampler(h); /* behind a `replay` there is no memory for it */
     }
-    switch (jw_runner_line(&h->runner, word, &text, &measured)) {
+    jw_line_result result = jw_runner_line(&h->runner, word, &text, &measured);
+    if (result == JW_LINE_FOREIGN) {
+        result = jw_linux_replay_line(&h->replay, &h->runner, word, &text, &measured);
+        flush(h);
+    }
+    switch (result) {
     case JW_LINE_RECORDED:
         record(h, &measured);
         break;
     case JW_LINE_REFUSED:
-        refuse(h, text.key, text.error);
+        refuse_with(jw_linux_replay_exit_code(word), h, text.key, text.error);
     case JW_LINE_FOREIGN:
         refuse(h, word, "is no line that is known");
     case JW_LINE_READ:
@@ -249,12 +263,16 @@ static FILE *create(const char *path) {
     return file;
 }
 
-static void run(harness *h, const char *results_path, const char *samples_path) {
+/* `paths`: results, samples, and of a replay data and dump. */
+static void run(harness *h, char *const *paths) {
     check_version(h);
     map_memory(h);
     h->runner.tries = 1;
-    h->results = create(results_path);
-    h->samples = create(samples_path);
+    h->results = create(paths[0]);
+    h->samples = create(paths[1]);
+    const bool has_data = paths[2] != NULL;
+    jw_linux_replay_begin(&h->replay, h->results, paths[2], has_data ? paths[3] : NULL,
+                          h->spare_processor);
     fputs("joulewright-results 1\n", h->results);
     record_health(h, "start");
     while (run_line(h)) {
@@ -263,6 +281,7 @@ static void run(harness *h, const char *results_path, const char *samples_path) 
         jw_sampler_stop(h->sampler, h->samples);
     }
     record_health(h, "end");
+    jw_linux_replay_end(&h->replay);
     free(h->plan);
     if (fclose(h->samples) != 0 || fclose(h->results) != 0) {
         jw_fail(JW_EXIT_RESULTS, "the records cannot be written: %s", strerror(errno));
@@ -320,11 +339,12 @@ int main(int argc, char **argv) {
         print_workspaces(&h);
         return 0;
     }
-    if (argc == 5 && strcmp(argv[1], "run") == 0 && !storage) {
+    if ((argc == 5 || argc == 7) && strcmp(argv[1], "run") == 0 && !storage) {
         h.plan_path = argv[2];
-        run(&h, argv[3], argv[4]);
+        run(&h, &argv[3]);
         return 0;
     }
     jw_fail(JW_EXIT_PLAN, "usage: describe [--sysfs DIR] [--storage DIR]"
-                          " | workspace KERNELS | clock | temperature | run PLAN RESULTS SAMPLES [--sysfs DIR]");
+                          " | workspace KERNELS | clock | temperature"
+                          " | run PLAN RESULTS SAMPLES [DATA DUMP] [--sysfs DIR]");
 }

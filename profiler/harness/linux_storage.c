@@ -9,13 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core.h"
+#include "linux_file.h"
 #include "linux_mtd.h"
 #include "linux_support.h"
 
 #define SECTOR_BYTES 512
-#define FILL_BYTES ((size_t)1 << 20)
-#define DIRECT_ALIGNMENT 4096
 
 typedef struct {
     jw_medium medium; /* first: the transfers below get a pointer to it */
@@ -72,36 +70,6 @@ static const char *write_buffered(jw_medium *medium, uint64_t offset, void *memo
 
 /* --- the scratch file ------------------------------------------------------------------------- */
 
-static int open_again(scratch_file *file, const char *path, int flags) {
-    int descriptor = -1;
-    if (file->is_direct) {
-        descriptor = open(path, flags | O_DIRECT | O_CLOEXEC);
-        if (descriptor < 0 && errno == EINVAL) {
-            file->is_direct = false;
-        }
-    }
-    if (!file->is_direct) {
-        descriptor = open(path, flags | O_CLOEXEC);
-    }
-    return descriptor;
-}
-
-static void fill_file(const scratch_file *file) {
-    const jw_fill noise = {JW_FILL_INDEX, 0.0f, INT32_MAX};
-    void *memory;
-    if (posix_memalign(&memory, DIRECT_ALIGNMENT, FILL_BYTES) != 0) {
-        jw_fail(JW_EXIT_MEMORY, "no memory to fill a scratch file");
-    }
-    for (uint64_t done = 0; done < file->medium.scratch_bytes; done += FILL_BYTES) {
-        const uint64_t left = file->medium.scratch_bytes - done;
-        jw_fill_memory(memory, FILL_BYTES, &noise, (uint32_t)(done / FILL_BYTES) + 1);
-        write_whole(file, file->buffered, memory, left < FILL_BYTES ? (size_t)left : FILL_BYTES,
-                    done);
-    }
-    free(memory);
-    sync_file(file);
-}
-
 static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_direct) {
     char path[4096 + 32];
     scratch_file *file = calloc(1, sizeof *file);
@@ -121,14 +89,15 @@ static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_dire
     if (file->buffered < 0) {
         fail(file, "make a scratch file", errno);
     }
-    file->direct_read = open_again(file, path, O_RDONLY);
-    file->direct_write = open_again(file, path, O_WRONLY | O_DSYNC);
-    const int error = errno;
     unlink(path);
+    file->direct_read = jw_open_direct(file->buffered, O_RDONLY, &file->is_direct);
+    file->direct_write = jw_open_direct(file->buffered, O_WRONLY | O_DSYNC, &file->is_direct);
     if (file->direct_read < 0 || file->direct_write < 0) {
-        fail(file, "open the scratch file", error);
+        fail(file, "open the scratch file", errno);
     }
-    fill_file(file);
+    if (!jw_fill_file(file->buffered, bytes)) {
+        fail(file, "fill the scratch file", errno);
+    }
     *is_direct = file->is_direct;
     return &file->medium;
 }

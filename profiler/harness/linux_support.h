@@ -11,6 +11,7 @@ enum {
     JW_EXIT_METER = 4,   /* a file of the meter cannot be read */
     JW_EXIT_STORAGE = 5, /* the scratch file cannot be made, read or written */
     JW_EXIT_RESULTS = 6, /* the records cannot be written */
+    JW_EXIT_STEP = 7,    /* a step of a replay went wrong, or what it keeps in storage */
 };
 
 /* Says one sentence on standard error and exits with `code`. */

@@ -1,0 +1,50 @@
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#include "linux_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "core.h"
+
+#define FILL_BYTES ((size_t)1 << 20)
+
+int jw_open_direct(int file, int flags, bool *is_direct) {
+    char path[64];
+    int descriptor = -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file); /* whatever its name is by now */
+    if (*is_direct) {
+        descriptor = open(path, flags | O_DIRECT | O_CLOEXEC);
+        *is_direct = descriptor >= 0 || errno != EINVAL;
+    }
+    return *is_direct ? descriptor : open(path, flags | O_CLOEXEC);
+}
+
+static bool write_chunks(int file, uint64_t bytes, void *memory) {
+    const jw_fill noise = {JW_FILL_INDEX, 0.0f, INT32_MAX};
+    for (uint64_t done = 0; done < bytes; done += FILL_BYTES) {
+        const size_t part = bytes - done < FILL_BYTES ? (size_t)(bytes - done) : FILL_BYTES;
+        jw_fill_memory(memory, FILL_BYTES, &noise, (uint32_t)(done / FILL_BYTES) + 1);
+        const ssize_t written = pwrite(file, memory, part, (off_t)done);
+        if (written != (ssize_t)part) {
+            errno = written < 0 ? errno : ENOSPC;
+            return false;
+        }
+    }
+    return fdatasync(file) == 0;
+}
+
+bool jw_fill_file(int file, uint64_t bytes) {
+    void *memory = malloc(FILL_BYTES);
+    if (!memory) {
+        return false;
+    }
+    const bool filled = write_chunks(file, bytes, memory);
+    const int error = errno;
+    free(memory);
+    errno = error;
+    return filled;
+}

@@ -1,0 +1,198 @@
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#include "linux_replay.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "linux_replay_channel.h"
+#include "linux_replay_limit.h"
+#include "linux_replay_store.h"
+#include "linux_support.h"
+
+#define LEAST_ANSWER_BYTES 256
+
+static jw_line_result done(jw_text *text, const char *error) {
+    if (error) {
+        jw_text_fail(text, "", error);
+    }
+    return text->error ? JW_LINE_REFUSED : JW_LINE_READ;
+}
+
+/* --- bytes that come and go ------------------------------------------------------------------- */
+
+/* `address=... bytes=...`, and of `load` an `at=...`. */
+static unsigned char *read_place(const jw_linux_replay *r, jw_text *text, size_t *bytes,
+                                 uint64_t *at) {
+    if (!r->replay.executor.plan) {
+        jw_text_fail(text, "", "a `replay` line comes first");
+        return NULL;
+    }
+    const uint64_t address = jw_text_number(text, "address", 0, UINT32_MAX);
+    *bytes = (size_t)jw_text_number(text, "bytes", 1, UINT32_MAX);
+    if (at) {
+        *at = jw_text_number(text, "at", 0, INT64_MAX);
+    }
+    return jw_replay_place(&r->replay, text, *bytes, address);
+}
+
+static jw_line_result load(const jw_linux_replay *r, jw_text *text) {
+    size_t bytes;
+    uint64_t at;
+    unsigned char *memory = read_place(r, text, &bytes, &at);
+    while (memory && bytes) {
+        const ssize_t length = pread(r->data, memory, bytes, (off_t)at);
+        if (length <= 0) {
+            return done(text, r->data < 0    ? "no data came with the plan"
+                              : length == 0 ? "the data that came with the plan end before that"
+                                            : strerror(errno));
+        }
+        memory += length;
+        bytes -= (size_t)length;
+        at += (uint64_t)length;
+    }
+    return done(text, NULL);
+}
+
+static jw_line_result dump(const jw_linux_replay *r, jw_text *text) {
+    size_t bytes;
+    const unsigned char *memory = read_place(r, text, &bytes, NULL);
+    if (memory && !r->dump) {
+        return done(text, "there is no file to dump to");
+    }
+    if (memory && (fwrite(memory, 1, bytes, r->dump) != bytes || fflush(r->dump) != 0)) {
+        jw_fail(JW_EXIT_RESULTS, "the dump cannot be written: %s", strerror(errno));
+    }
+    return done(text, NULL);
+}
+
+/* --- storage ---------------------------------------------------------------------------------- */
+
+static jw_line_result open_store(jw_linux_replay *r, jw_text *text) {
+    bool is_direct = true;
+    if (r->replay.medium) {
+        return done(text, "there is a store already");
+    }
+    r->replay.medium = jw_store_file_open(text, &is_direct);
+    if (r->replay.medium) {
+        fprintf(r->results, "store direct=%d\n", is_direct);
+    }
+    return done(text, NULL);
+}
+
+static jw_line_result forget(jw_linux_replay *r, jw_text *text) {
+    if (!jw_text_end(text)) {
+        return JW_LINE_REFUSED;
+    }
+    return done(text, r->replay.medium ? jw_store_file_forget(r->replay.medium)
+                                       : "there is no store to forget");
+}
+
+/* --- replays ---------------------------------------------------------------------------------- */
+
+static void make_answer(jw_linux_replay *r, size_t bytes) {
+    free(r->answer);
+    r->answer = malloc(bytes);
+    r->answer_bytes = bytes;
+    if (!r->answer) {
+        jw_fail(JW_EXIT_MEMORY, "no memory for an answer of %zu bytes", bytes);
+    }
+}
+
+/* All that a replay needs, and then no more of it. */
+static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text *text) {
+    jw_executor *executor = &r->replay.executor;
+    jw_record none;
+    jw_linux_channel_close(executor->channel);
+    executor->channel = NULL;
+    jw_unlimit_memory();
+    const jw_line_result result = jw_replay_line(&r->replay, runner, "replay", text, &none,
+                                                 r->answer, r->answer_bytes);
+    if (result == JW_LINE_REFUSED) {
+        return result;
+    }
+    const jw_plan *plan = executor->plan;
+    if (executor->store && !jw_store_file_pages(r->replay.medium, plan->page_bytes)) {
+        return done(text, "the plan's pages are larger than the buffers for them");
+    }
+    make_answer(r, jw_replay_answer_bytes(plan));
+    executor->channel = jw_linux_channel_open(executor, r->processor);
+    const jw_limit limit = jw_limit_memory();
+    fprintf(r->results,
+            "limit address_space_bytes=%" PRIu64 " resident_bytes=%" PRIu64
+            " arena_bytes=%" PRIu32 "\n",
+            limit.address_space_bytes, limit.resident_bytes, plan->arena_bytes);
+    return result;
+}
+
+static jw_line_result say(jw_linux_replay *r, const char *word, jw_line_result result) {
+    if (result == JW_LINE_READ && *r->answer) {
+        fputs(r->answer, r->results);
+        if (strcmp(word, "counters") == 0) {
+            fprintf(r->results, " peak_resident_bytes=%" PRIu64, jw_peak_resident_bytes());
+        }
+        fputc('\n', r->results);
+    }
+    return result;
+}
+
+/* --- lines ------------------------------------------------------------------------------------ */
+
+void jw_linux_replay_begin(jw_linux_replay *r, FILE *results, const char *data, const char *dump,
+                           int processor) {
+    *r = (jw_linux_replay){.replay = {.room = JW_REPLAY_ROOM},
+                           .results = results,
+                           .data = -1,
+                           .processor = processor};
+    make_answer(r, LEAST_ANSWER_BYTES);
+    if (data && (r->data = open(data, O_RDONLY | O_CLOEXEC)) < 0) {
+        jw_fail(JW_EXIT_PLAN, "%s: %s", data, strerror(errno));
+    }
+    if (dump && !(r->dump = fopen(dump, "wb"))) {
+        jw_fail(JW_EXIT_RESULTS, "%s: %s", dump, strerror(errno));
+    }
+}
+
+jw_line_result jw_linux_replay_line(jw_linux_replay *r, const jw_runner *runner, const char *word,
+                                    jw_text *text, jw_record *record) {
+    if (strcmp(word, "store") == 0) {
+        return open_store(r, text);
+    }
+    if (strcmp(word, "forget") == 0) {
+        return forget(r, text);
+    }
+    if (strcmp(word, "load") == 0) {
+        return load(r, text);
+    }
+    if (strcmp(word, "dump") == 0) {
+        return dump(r, text);
+    }
+    if (strcmp(word, "replay") == 0) {
+        return begin(r, runner, text);
+    }
+    return say(r, word, jw_replay_line(&r->replay, runner, word, text, record, r->answer,
+                                       r->answer_bytes));
+}
+
+int jw_linux_replay_exit_code(const char *word) {
+    const bool is_work = strcmp(word, "train") == 0 || strcmp(word, "keep") == 0 ||
+                         strcmp(word, "commit") == 0 || strcmp(word, "recover") == 0 ||
+                         strcmp(word, "fetch") == 0;
+    return is_work ? JW_EXIT_STEP : JW_EXIT_PLAN;
+}
+
+void jw_linux_replay_end(jw_linux_replay *r) {
+    jw_linux_channel_close(r->replay.executor.channel);
+    jw_unlimit_memory();
+    free(r->answer);
+    if (r->data >= 0) {
+        close(r->data);
+    }
+    if (r->dump && fclose(r->dump) != 0) {
+        jw_fail(JW_EXIT_RESULTS, "the dump cannot be written: %s", strerror(errno));
+    }
+}

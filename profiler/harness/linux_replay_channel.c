@@ -1,0 +1,130 @@
+#define _GNU_SOURCE
+#include "linux_replay_channel.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "linux_support.h"
+
+#define STACK_BYTES ((size_t)256 << 10) /* more than any C library asks for */
+
+typedef struct {
+    jw_channel channel; /* first: its functions get a pointer to it */
+    const jw_executor *executor;
+    int processor;
+    uint32_t capacity; /* all asynchronous transfers of a step */
+    pthread_t thread;
+    pthread_cond_t submitted, over;
+    pthread_mutex_t lock;      /* guards what follows */
+    uint32_t head, tail;       /* free-running; head - tail transfers are under way */
+    const char *error;         /* of `failed`; what is submitted is then left undone */
+    const jw_action *failed;
+    bool stop;
+    const jw_action *queue[];
+} thread_channel;
+
+static void *carry_out(void *context) {
+    thread_channel *c = context;
+    cpu_set_t chosen;
+    CPU_ZERO(&chosen);
+    CPU_SET(c->processor, &chosen);
+    sched_setaffinity(0, sizeof chosen, &chosen); /* if refused, the scheduler chooses */
+    pthread_mutex_lock(&c->lock);
+    for (;;) {
+        while (c->head == c->tail && !c->stop) {
+            pthread_cond_wait(&c->submitted, &c->lock);
+        }
+        if (c->head == c->tail) {
+            break;
+        }
+        const jw_action *transfer = c->queue[c->tail % c->capacity];
+        if (!c->error) {
+            pthread_mutex_unlock(&c->lock);
+            const char *error = jw_executor_transfer(c->executor, transfer);
+            pthread_mutex_lock(&c->lock);
+            c->error = error;
+            c->failed = error ? transfer : NULL;
+        }
+        c->tail++;
+        pthread_cond_signal(&c->over);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return NULL;
+}
+
+static void submit(jw_channel *channel, const jw_action *transfer) {
+    thread_channel *c = (thread_channel *)channel;
+    pthread_mutex_lock(&c->lock);
+    c->queue[c->head % c->capacity] = transfer;
+    c->head++;
+    pthread_cond_signal(&c->submitted);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static const char *wait_until_left(jw_channel *channel, uint16_t left, const jw_action **failed) {
+    thread_channel *c = (thread_channel *)channel;
+    pthread_mutex_lock(&c->lock);
+    while (c->head - c->tail > (c->error ? 0u : left)) {
+        pthread_cond_wait(&c->over, &c->lock);
+    }
+    const char *error = c->error;
+    if (error) {
+        *failed = c->failed;
+        c->error = NULL;
+    }
+    pthread_mutex_unlock(&c->lock);
+    return error;
+}
+
+static uint32_t asynchronous_count(const jw_plan *plan) {
+    uint32_t count = 0;
+    for (uint16_t i = 0; i < plan->action_count; i++) {
+        count += plan->actions[i].asynchronous;
+    }
+    return count;
+}
+
+jw_channel *jw_linux_channel_open(const jw_executor *executor, int processor) {
+    const uint32_t capacity = asynchronous_count(executor->plan);
+    if (!capacity) {
+        return NULL;
+    }
+    thread_channel *c = calloc(1, sizeof *c + capacity * sizeof c->queue[0]);
+    if (!c) {
+        jw_fail(JW_EXIT_MEMORY, "no memory for a queue of transfers");
+    }
+    c->channel = (jw_channel){submit, wait_until_left};
+    c->executor = executor;
+    c->processor = processor;
+    c->capacity = capacity;
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->submitted, NULL);
+    pthread_cond_init(&c->over, NULL);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    const int error = pthread_create(&c->thread, &attributes, carry_out, c);
+    pthread_attr_destroy(&attributes);
+    if (error) {
+        jw_fail(JW_EXIT_MEMORY, "no thread to carry transfers out: %s", strerror(error));
+    }
+    return &c->channel;
+}
+
+void jw_linux_channel_close(jw_channel *channel) {
+    thread_channel *c = (thread_channel *)channel;
+    if (!c) {
+        return;
+    }
+    pthread_mutex_lock(&c->lock);
+    c->stop = true;
+    pthread_cond_signal(&c->submitted);
+    pthread_mutex_unlock(&c->lock);
+    pthread_join(c->thread, NULL);
+    pthread_cond_destroy(&c->over);
+    pthread_cond_destroy(&c->submitted);
+    pthread_mutex_destroy(&c->lock);
+    free(c);
+}

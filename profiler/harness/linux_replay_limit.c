@@ -1,0 +1,110 @@
+#define _GNU_SOURCE
+#include "linux_replay_limit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "joulewright.h"
+#include "linux_support.h"
+
+#define STACK_BYTES ((size_t)256 << 10) /* of the kernels, and of the C library beside them */
+
+/* A product that is too large for a BLAS's shortcuts: rows, features in, features out, no bias. */
+enum { BLAS_SIDE = 192 };
+
+static rlim_t unlimited; /* 0: no limit is set */
+
+static __attribute__((noinline)) void touch_stack(void) {
+    volatile unsigned char bytes[STACK_BYTES];
+    for (size_t i = 0; i < sizeof bytes; i += 1024) {
+        bytes[i] = 0;
+    }
+}
+
+/* A BLAS keeps the buffers that it allocates in its first call. */
+static void touch_blas(void) {
+    static const int32_t attributes[] = {BLAS_SIDE, BLAS_SIDE, BLAS_SIDE, 0};
+    const size_t matrix_bytes = sizeof(float) * BLAS_SIDE * BLAS_SIDE;
+    const jw_kernel *kernel = jw_find_kernel("linear.forward");
+    if (strcmp(jw_matmul_name, "cblas") != 0 || !kernel) {
+        return;
+    }
+    unsigned char *memory = mmap(NULL, 3 * matrix_bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) {
+        jw_fail(JW_EXIT_MEMORY, "no memory to call the BLAS once: %s", strerror(errno));
+    }
+    const void *const reads[] = {memory, memory + matrix_bytes};
+    void *const writes[] = {memory + 2 * matrix_bytes};
+    const jw_call call = {attributes, NULL, reads, writes, NULL};
+    kernel->run(&call);
+    munmap(memory, 3 * matrix_bytes);
+}
+
+static void forget_peak(void) {
+    const int file = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (file >= 0) {
+        const ssize_t written = write(file, "5", 1); /* proc(5): VmHWM becomes VmRSS */
+        (void)written;
+        close(file);
+    }
+}
+
+static jw_limit in_use(void) {
+    char line[128];
+    uint64_t pages = 0, resident_pages = 0;
+    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    jw_read_line(line, sizeof line, "/proc/self/statm");
+    if (sscanf(line, "%" SCNu64 " %" SCNu64, &pages, &resident_pages) != 2) {
+        jw_fail(JW_EXIT_MEMORY, "/proc/self/statm does not say how much memory is in use");
+    }
+    return (jw_limit){pages * page_bytes, resident_pages * page_bytes};
+}
+
+static void set_limit(rlim_t bytes) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) != 0) {
+        jw_fail(JW_EXIT_MEMORY, "the limit of memory cannot be read: %s", strerror(errno));
+    }
+    unlimited = limit.rlim_cur;
+    limit.rlim_cur = bytes;
+    if (setrlimit(RLIMIT_AS, &limit) != 0) {
+        jw_fail(JW_EXIT_MEMORY, "memory cannot be limited to %" PRIu64 " bytes: %s",
+                (uint64_t)bytes, strerror(errno));
+    }
+}
+
+jw_limit jw_limit_memory(void) {
+    touch_stack();
+    touch_blas();
+    forget_peak();
+    const jw_limit limit = in_use();
+    set_limit((rlim_t)limit.address_space_bytes);
+    return limit;
+}
+
+void jw_unlimit_memory(void) {
+    if (unlimited) {
+        set_limit(unlimited);
+        unlimited = 0;
+    }
+}
+
+uint64_t jw_peak_resident_bytes(void) {
+    char line[128];
+    uint64_t kibibytes = 0;
+    FILE *file = fopen("/proc/self/status", "r");
+    while (file && fgets(line, sizeof line, file) &&
+           sscanf(line, "VmHWM: %" SCNu64, &kibibytes) != 1) {
+    }
+    if (file) {
+        fclose(file);
+    }
+    return kibibytes << 10;
+}

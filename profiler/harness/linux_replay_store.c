@@ -1,0 +1,219 @@
+#define _GNU_SOURCE
+#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#include "linux_replay_store.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "linux_file.h"
+#include "linux_support.h"
+
+#define WORD_BYTES 4
+#define BOUNCE_BYTES ((size_t)256 << 10) /* tensors lie at addresses that O_DIRECT refuses */
+#define LEAST_BYTES 4096
+
+typedef struct {
+    jw_medium medium; /* first: the transfers below get a pointer to it */
+    char path[4096 + 32];
+    int buffered;
+    int direct;        /* reads; writes that are synced when the last one is done */
+    int direct_synced; /* writes that are one */
+    bool is_direct;
+    size_t page_bytes;
+    unsigned char *bounce;
+    char sentence[160];
+} store_file;
+
+/* --- transfers -------------------------------------------------------------------------------- */
+
+static size_t smaller(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+static size_t whole_pages(const store_file *file, size_t bytes) {
+    return (bytes + file->page_bytes - 1) / file->page_bytes * file->page_bytes;
+}
+
+/* `length`: what the system call has returned. */
+static const char *explain(store_file *file, const char *what, ssize_t length, size_t wanted) {
+    if (length == (ssize_t)wanted) {
+        return NULL;
+    }
+    if (length < 0) {
+        snprintf(file->sentence, sizeof file->sentence, "%s: %s", what, strerror(errno));
+    } else {
+        snprintf(file->sentence, sizeof file->sentence, "%s: %zd of %zu bytes only", what, length,
+                 wanted);
+    }
+    return file->sentence;
+}
+
+static const char *read_words(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
+    store_file *file = (store_file *)medium;
+    const char *error = NULL;
+    if (!file->is_direct) {
+        posix_fadvise(file->buffered, (off_t)offset, (off_t)bytes, POSIX_FADV_DONTNEED);
+    }
+    for (size_t done = 0; done < bytes && !error; done += BOUNCE_BYTES) {
+        const size_t part = smaller(bytes - done, BOUNCE_BYTES);
+        const size_t pages = whole_pages(file, part);
+        const ssize_t length = pread(file->direct, file->bounce, pages, (off_t)(offset + done));
+        error = explain(file, "short read", length, pages);
+        if (!error) {
+            memcpy((unsigned char *)memory + done, file->bounce, part);
+        }
+    }
+    return error;
+}
+
+/* What fits into the buffer goes as it was measured, by one synced write. */
+static const char *write_words(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
+    store_file *file = (store_file *)medium;
+    const bool is_one = bytes <= BOUNCE_BYTES;
+    const char *error = NULL;
+    for (size_t done = 0; done < bytes && !error; done += BOUNCE_BYTES) {
+        const size_t part = smaller(bytes - done, BOUNCE_BYTES);
+        const size_t pages = whole_pages(file, part);
+        memcpy(file->bounce, (unsigned char *)memory + done, part);
+        memset(file->bounce + part, 0, pages - part);
+        const ssize_t length = pwrite(is_one ? file->direct_synced : file->direct, file->bounce,
+                                      pages, (off_t)(offset + done));
+        error = explain(file, "short write", length, pages);
+    }
+    if (!error && !is_one && fdatasync(file->direct) != 0) {
+        error = explain(file, "sync", -1, 0);
+    }
+    return error;
+}
+
+bool jw_store_file_pages(jw_medium *medium, uint32_t page_bytes) {
+    store_file *file = (store_file *)medium;
+    file->page_bytes = page_bytes;
+    return page_bytes && BOUNCE_BYTES % page_bytes == 0;
+}
+
+/* --- the file --------------------------------------------------------------------------------- */
+
+static _Noreturn void fail(const store_file *file, const char *action, int error) {
+    jw_fail(JW_EXIT_STORAGE, "storage: cannot %s %s: %s", action, file->path, strerror(error));
+}
+
+/* Whoever had the lock before may have removed the file meanwhile. */
+static bool has_its_name(const store_file *file) {
+    struct stat opened, named;
+    return fstat(file->buffered, &opened) == 0 && stat(file->path, &named) == 0 &&
+           opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
+static void open_locked(store_file *file, bool anew) {
+    do {
+        file->buffered =
+            open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (anew ? O_CREAT : 0), 0600);
+        if (file->buffered < 0 && errno == ENOENT && !anew) {
+            jw_fail(JW_EXIT_STORAGE, "storage: there is no %s: no run has left a step to recover",
+                    file->path);
+        }
+        if (file->buffered < 0) {
+            fail(file, "open", errno);
+        }
+        if (flock(file->buffered, LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) {
+                jw_fail(JW_EXIT_STORAGE,
+                        "storage: another replay is using %s; wait for it to end, or give another"
+                        " storage.path",
+                        file->path);
+            }
+            fail(file, "lock", errno);
+        }
+    } while (!has_its_name(file) && close(file->buffered) == 0);
+}
+
+static void sync_directory(const char *directory) {
+    const int descriptor = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor >= 0) {
+        fsync(descriptor);
+        close(descriptor);
+    }
+}
+
+static void make(const store_file *file, const char *directory) {
+    const uint64_t bytes = file->medium.scratch_bytes;
+    int error = ftruncate(file->buffered, 0) == 0 ? 0 : errno;
+    if (!error && fallocate(file->buffered, 0, 0, (off_t)bytes) != 0 && errno == ENOSPC) {
+        error = ENOSPC; /* at once; file systems that cannot tell do so while they are filled */
+    }
+    if (!error && !jw_fill_file(file->buffered, bytes)) {
+        error = errno;
+    }
+    if (error) {
+        unlink(file->path);
+        jw_fail(JW_EXIT_STORAGE, "storage: %s has no room for the %" PRIu64 " bytes to page to: %s",
+                directory, bytes, strerror(error));
+    }
+    sync_directory(directory);
+}
+
+static void check_size(const store_file *file) {
+    struct stat found;
+    if (fstat(file->buffered, &found) != 0) {
+        fail(file, "look at", errno);
+    }
+    if ((uint64_t)found.st_size != file->medium.scratch_bytes) {
+        jw_fail(JW_EXIT_STORAGE,
+                "storage: %s has %" PRIu64 " bytes instead of %" PRIu64
+                ": it is of a run with another plan",
+                file->path, (uint64_t)found.st_size, file->medium.scratch_bytes);
+    }
+}
+
+jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
+    static const char raw_flash[] = "offset=";
+    const uint64_t bytes = jw_text_number(text, "bytes", LEAST_BYTES, UINT64_C(1) << 40);
+    if (strncmp(text->rest, raw_flash, sizeof raw_flash - 1) == 0) {
+        jw_text_fail(text, "store", "is a file: replays do not page to raw flash partitions of"
+                                    " Linux; give storage.path");
+        return NULL;
+    }
+    const bool anew = jw_text_number(text, "anew", 0, 1) == 1;
+    const char *directory = jw_text_remainder(text, "directory");
+    if (!jw_text_end(text)) {
+        return NULL;
+    }
+    store_file *file = calloc(1, sizeof *file);
+    void *bounce;
+    if (!file || posix_memalign(&bounce, JW_DIRECT_ALIGNMENT, BOUNCE_BYTES) != 0) {
+        jw_fail(JW_EXIT_MEMORY, "no memory to page with");
+    }
+    snprintf(file->path, sizeof file->path, "%.4096s/.joulewright-store", directory);
+    file->medium = (jw_medium){.transfer = {[JW_READ] = read_words, [JW_WRITE] = write_words},
+                               .page_bytes = WORD_BYTES,
+                               .scratch_bytes = bytes};
+    file->bounce = bounce;
+    file->page_bytes = LEAST_BYTES;
+    open_locked(file, anew);
+    if (anew) {
+        make(file, directory);
+    } else {
+        check_size(file);
+    }
+    file->is_direct = true;
+    file->direct = jw_open_direct(file->buffered, O_RDWR, &file->is_direct);
+    file->direct_synced = jw_open_direct(file->buffered, O_WRONLY | O_DSYNC, &file->is_direct);
+    if (file->direct < 0 || file->direct_synced < 0) {
+        fail(file, "open", errno);
+    }
+    *is_direct = file->is_direct;
+    return &file->medium;
+}
+
+const char *jw_store_file_forget(jw_medium *medium) {
+    store_file *file = (store_file *)medium;
+    return unlink(file->path) == 0 ? NULL : explain(file, "the store cannot be removed", -1, 0);
+}
