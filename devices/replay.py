@@ -128,7 +128,8 @@ class PowerSamples(StrictModel):
 @dataclass(frozen=True)
 class MeasuredReplay:
     """All of a replay that a report is made from. ``memory`` is None on boards without processes,
-    ``power`` where no meter took samples; ``energy_source`` is None where no step has an energy."""
+    ``power`` where no meter took samples; ``energy_source`` where there is neither a meter nor a
+    nominal power."""
 
     board: Board
     build: Build
@@ -149,7 +150,7 @@ class Comparison(StrictModel):
 
     predicted: Interval
     measured: Interval
-    difference: float | None
+    difference: float | None = None
     beyond: bool
 
     @classmethod
@@ -259,8 +260,8 @@ class ValueCheck(StrictModel):
 
 
 class Responsible(StrictModel):
-    """``what`` is a cost key, or an :class:`OtherTime`. ``excess_s`` is what all of it took more
-    than predicted in a step (less, if negative), ``share`` that of the whole difference."""
+    """``what`` is a cost key, or that of an :class:`OtherTime`. ``excess_s`` is what all of it took
+    more than predicted in a step (less, if negative), ``share`` that of the whole difference."""
 
     what: str
     labels: tuple[str, ...]
@@ -280,10 +281,10 @@ class Diagnosis(StrictModel):
 
 class ReplayReport(StrictModel):
     """``origin`` says which model, batch and profile the schedule is for, as its graph does.
-    ``steps`` were measured, of which ``watched_steps`` action by action. Every figure of joules is
-    worth what its source says: ``predicted_energy_source`` that of the profile,
-    ``measured_energy_source`` that of the replay; the latter is absent with ``energy_j``, where no
-    step had an energy. ``limits`` are sentences on what the figures do not say."""
+    ``steps`` were measured, of which ``watched_steps`` action by action. Every figure is worth what
+    its source says: ``predicted_energy_source`` is that of the profile, ``measured_energy_source``
+    that of the replay (an emulated board's seconds are emulated too). ``energy_j`` is absent where
+    no step had an energy. ``limits`` are sentences on what the figures do not say."""
 
     schema_: Annotated[Literal["replay/1"], Field(alias="schema")] = "replay/1"
     device: str
@@ -293,7 +294,7 @@ class ReplayReport(StrictModel):
     schedule: str
     origin: Mapping[str, str | int | None]
     created: str
-    predicted_energy_source: EnergySource | None
+    predicted_energy_source: EnergySource | None = None
     measured_energy_source: EnergySource | None = None
     meter: MeterRecord | None = None
     steps: Annotated[int, Field(ge=1)]

@@ -20,10 +20,12 @@ Source: TypeAlias = Literal["operation", "storage", "rate", "other"]
 
 @dataclass(frozen=True)
 class Part:
-    """All of a step that shares one figure, or one reason. ``source`` says where its prediction
-    comes from: an operation's measured costs, the storage's, a published rate, or nowhere."""
+    """All of a step that shares one figure, or one reason: ``what`` is its key, ``name`` what a
+    reader calls it. ``source`` says where its prediction comes from: an operation's measured costs,
+    the storage's, a published rate, or nowhere."""
 
     what: str
+    name: str
     labels: tuple[str, ...]
     source: Source
     time_s: Comparison
@@ -108,11 +110,11 @@ def _said(part: Part, total_s: float) -> str:
 
 
 def _subject(part: Part) -> str:
-    if part.source == "other" or not part.labels:
-        return part.what
+    if not part.labels:
+        return part.name
     named = ", ".join(part.labels[:_NAMED_LABELS])
     more = len(part.labels) - _NAMED_LABELS
-    return f"{part.what} ({named}{f' and {more} more' if more > 0 else ''})"
+    return f"{part.name} ({named}{f' and {more} more' if more > 0 else ''})"
 
 
 def _rest(found: Sequence[Part], explained: float) -> Iterator[str]:

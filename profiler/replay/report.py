@@ -80,8 +80,8 @@ def replay_report(
         origin=subject.origin,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         predicted_energy_source=expected.energy_source,
-        measured_energy_source=measured.energy_source if energies_j else None,
-        meter=measured.meter if energies_j else None,
+        measured_energy_source=measured.energy_source,
+        meter=measured.meter,
         steps=len(measured.steps),
         watched_steps=len(watched),
         time_s=time_s,
@@ -220,6 +220,8 @@ _OTHER_WORDS: Mapping[OtherActivity, str] = {
     "between": "time between actions, the executor's own",
 }
 
+_TRANSFER_WORDS: Mapping[str, str] = {"page_out": "paging out", "page_in": "paging in"}
+
 
 def _parts(
     expected: Sequence[ExpectedAction],
@@ -234,6 +236,7 @@ def _parts(
     parts = [
         Part(
             key,
+            actions[0].kind or _TRANSFER_WORDS[actions[0].what],
             tuple(dict.fromkeys(action.label for action in actions)),
             _source(actions[0]),
             Comparison.of(
@@ -247,7 +250,7 @@ def _parts(
         for key, actions in sharing.items()
     ]
     parts += [
-        Part(_OTHER_WORDS[entry.what], (), "other", entry.time_s)
+        Part(entry.what, _OTHER_WORDS[entry.what], (), "other", entry.time_s)
         for entry in other
         if entry.what in _OTHER_WORDS
     ]

@@ -1,0 +1,140 @@
+"""A schedule as a trace that https://ui.perfetto.dev opens: ops, transfers and bytes in RAM, as
+predicted and, behind a replay, as measured.
+
+The format is Chrome's trace events (Google, *Trace Event Format*, 2016): complete events ``X``,
+counters ``C`` and metadata ``M``, with times in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from devices.profile import Interval
+from devices.replay import ExpectedAction, ReplayedAction, ReplayReport, Span
+from solver.expectation import Level, expected_step, memory_levels
+from solver.graph import CostedGraph
+from solver.referee import replay
+from solver.schedule import Schedule
+
+Event: TypeAlias = dict[str, Any]
+
+_PREDICTED, _MEASURED = 1, 2
+_PROCESSOR, _STORAGE = 1, 2
+_NS_PER_S = 1e9
+_NS_PER_US = 1e3
+
+
+def perfetto_trace(
+    graph: CostedGraph, schedule: Schedule, report: ReplayReport | None
+) -> dict[str, Any]:
+    """For ``json.dump``. Two processes, ``predicted`` and, with a ``report``, ``measured`` (its
+    median step), each with a track of the processor, one of the storage and one of bytes in RAM.
+
+    Raises :class:`~solver.referee.RefereeError` for a schedule that is not one of this graph, and
+    :class:`ValueError` for one without steps."""
+    expected = expected_step(graph, schedule)
+    played = replay(graph, schedule.steps, schedule.budget.covers)
+    predicted = {
+        action.step: Span(action.start_s, action.time_s.median) for action in expected.actions
+    }
+    source = graph.energy_source or "source not stated"
+    costs = {action.step: _costs(action) for action in expected.actions}
+    name = f"predicted ({source})"
+    events = list(_process(_PREDICTED, name, expected.actions, predicted, costs))
+    events += _memory(_PREDICTED, memory_levels(played))
+    if report is not None:
+        measured = {action.step: Span(action.start_s, action.run_s) for action in report.actions}
+        times = {action.step: _times(action) for action in report.actions}
+        name = f"measured on {report.device}"
+        if report.measured_energy_source == "emulated":
+            name = f"{report.device} (emulated)"
+        events += _process(_MEASURED, name, expected.actions, measured, times)
+        events += _memory(_MEASURED, memory_levels(played, measured))
+    return {
+        "traceEvents": events,
+        "displayTimeUnit": "ms",
+        "otherData": {"graph": graph.name, "energy_source": source},
+    }
+
+
+def _process(
+    process: int,
+    name: str,
+    actions: Sequence[ExpectedAction],
+    spans: Mapping[int, Span],
+    told: Mapping[int, Mapping[str, Any]],
+) -> Iterator[Event]:
+    yield _metadata(process, "process_name", {"name": name})
+    yield _metadata(process, "process_sort_index", {"sort_index": process})
+    for track, track_name in ((_PROCESSOR, "processor"), (_STORAGE, "storage")):
+        yield _metadata(process, "thread_name", {"name": track_name}, track)
+        end_ns = 0
+        on_track = [action for action in actions if _track(action) == track]
+        for action in sorted(on_track, key=lambda action: spans[action.step].start_s):
+            span = spans[action.step]
+            # A board's floats are coarser than nanoseconds; slices of a track must not overlap.
+            start_ns = max(end_ns, round(span.start_s * _NS_PER_S))
+            end_ns = max(start_ns, round((span.start_s + span.time_s) * _NS_PER_S))
+            yield {
+                "name": _name(action),
+                "cat": action.phase if action.what == "compute" else action.what,
+                "ph": "X",
+                "ts": start_ns / _NS_PER_US,
+                "dur": (end_ns - start_ns) / _NS_PER_US,
+                "pid": process,
+                "tid": track,
+                "args": {"cost": action.cost_key, "step": action.step, **told[action.step]},
+            }
+
+
+def _metadata(process: int, name: str, args: Mapping[str, Any], track: int = 0) -> Event:
+    return {"name": name, "ph": "M", "pid": process, "tid": track, "args": dict(args)}
+
+
+def _track(action: ExpectedAction) -> int:
+    return _STORAGE if action.kind is None else _PROCESSOR
+
+
+def _name(action: ExpectedAction) -> str:
+    match action.what:
+        case "recompute":
+            return f"{action.label} (again)"
+        case "page_out":
+            return f"out: {action.label}"
+        case "page_in":
+            return f"in: {action.label}"
+    return action.label
+
+
+def _memory(process: int, levels: Sequence[Level]) -> Iterator[Event]:
+    for level in levels:
+        yield {
+            "name": "bytes in RAM",
+            "ph": "C",
+            "ts": round(level.time_s * _NS_PER_S) / _NS_PER_US,
+            "pid": process,
+            "args": {"bytes": level.bytes},
+        }
+
+
+def _costs(action: ExpectedAction) -> dict[str, Any]:
+    return {**_interval("time_s", action.time_s), **_interval("energy_j", action.energy_j)}
+
+
+def _interval(name: str, interval: Interval) -> dict[str, Any]:
+    return {
+        name: interval.median,
+        f"{name}_low": interval.low,
+        f"{name}_high": interval.high,
+    }
+
+
+def _times(action: ReplayedAction) -> dict[str, Any]:
+    times = action.time_s
+    return {
+        **_interval("predicted_time_s", times.predicted),
+        **_interval("measured_time_s", times.measured),
+        "difference": times.difference,
+        "beyond_intervals": times.beyond,
+    }

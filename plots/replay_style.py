@@ -1,0 +1,67 @@
+"""What all pictures of a replay share: what an action is, in which colour, and how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from devices.profile import Interval
+from devices.replay import ReplayedAction, ReplayReport
+from plots.style import (
+    BLUE,
+    GREEN,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    energy_words,
+    engineering,
+)
+
+# In the order of a legend.
+COLORS: Mapping[str, str] = {
+    "forward": BLUE,
+    "backward": SKY,
+    "update": PURPLE,
+    "recompute": ORANGE,
+    "page out": VERMILLION,
+    "page in": GREEN,
+}
+
+
+def group(action: ReplayedAction) -> str:
+    """A key of :data:`COLORS`."""
+    if action.what == "compute":
+        return action.phase or "forward"
+    return action.what.replace("_", " ")
+
+
+def with_interval(interval: Interval, unit: str) -> str:
+    """``12.3 ms (12.1 ms to 12.6 ms)``."""
+    median = engineering(interval.median, unit)
+    if interval.low == interval.high:
+        return median
+    ends = engineering(interval.low, unit), engineering(interval.high, unit)
+    return f"{median} ({ends[0]} to {ends[1]})"
+
+
+def step_line(report: ReplayReport) -> str:
+    """Both times of a step, and the difference."""
+    times = report.time_s
+    difference = "" if times.difference is None else f": {100 * times.difference:+.1f} %"
+    verdict = "beyond the 95 % intervals" if times.beyond else "within the 95 % intervals"
+    return (
+        f"step: predicted {with_interval(times.predicted, 's')},"
+        f" measured {with_interval(times.measured, 's')}{difference}, {verdict}"
+    )
+
+
+def worth_line(report: ReplayReport) -> str:
+    """What figures are worth: those of the prediction, and those of the replay."""
+    predicted = energy_words(report.predicted_energy_source)
+    source = report.measured_energy_source
+    measured = energy_words(source)
+    if report.energy_j is None and source != "emulated":
+        measured = "no energy"
+    if predicted == measured:
+        return f"profile and replay: {measured}"
+    return f"profile: {predicted}; replay: {measured}"
