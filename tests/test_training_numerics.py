@@ -9,9 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from solver.data import generated_batches
 from solver.models import build_model
 from solver.training import Network, TrainingStep, training_step
+from solver.training.initial import initial_values
 from tests.kernel_support import Array, KernelLibrary, compile_library, uniform
+from tests.training_references import (
+    SAMPLES,
+    GradientCase,
+    gradient_cases,
+    projections,
+    trained,
+)
 from tests.training_support import (
     dropout_mask,
     execute,
@@ -28,6 +37,11 @@ NETWORKS = [small_convolutional, small_transformer, small_mixture]
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
     return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
+
+
+@pytest.fixture(scope="module")
+def fast_library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    return KernelLibrary(compile_library(tmp_path_factory.mktemp("fast"), "in-tree"))
 
 
 @pytest.mark.parametrize("network", NETWORKS)
@@ -71,6 +85,24 @@ def test_working_in_place_changes_no_bit(step: TrainingStep, library: KernelLibr
     assert shared.keys() == apart.keys()
     for name, value in shared.items():
         assert value.tobytes() == apart[name].tobytes(), name
+
+
+@pytest.mark.parametrize("case", gradient_cases(), ids=str)
+def test_gradients_of_known_networks_agree_with_pytorch(
+    case: GradientCase, fast_library: KernelLibrary
+) -> None:
+    """Within what float32 leaves of them. A parameter whose gradient is zero but for rounding, as
+    that of a bias in front of a batch norm, is held against the size of the others."""
+    step = build_model(case.model, case.batch)
+    inputs = generated_batches(step, SAMPLES, case.seed).batch(0)
+    made = execute(step, fast_library, {**initial_values(step, case.seed), **inputs})
+    assert float(made["loss.loss"][0]) == pytest.approx(case.loss, rel=1e-6)
+    found = gradients(step, made)
+    assert sorted(found) == trained(step)
+    largest = float(case.projections[:, 0].max())
+    for name, expected in zip(trained(step), case.projections, strict=True):
+        error = np.abs(projections(found[name]) - expected)
+        assert np.all(error <= 5e-5 * expected[0] + 1e-6 * largest), name
 
 
 def test_updates_move_parameters_and_velocities(library: KernelLibrary) -> None:

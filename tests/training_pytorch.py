@@ -1,4 +1,4 @@
-"""The small networks of ``training_support`` once more, written by hand for PyTorch."""
+"""Networks of ``training_support`` and of the registry once more, written by hand for PyTorch."""
 
 from __future__ import annotations
 
@@ -80,3 +80,64 @@ def _batch_norm(t: Tensors, name: str, x: Tensor) -> Tensor:
 
 def _layer_norm(t: Tensors, name: str, x: Tensor) -> Tensor:
     return f.layer_norm(x, x.shape[-1:], t[f"{name}.scale"], t[f"{name}.shift"])
+
+
+# --- networks of the registry -------------------------------------------------------------------
+
+
+def resnet8(t: Tensors) -> Tensor:
+    x = f.relu(_batch_norm(t, "stem.norm", _same_conv2d(t, "stem.conv", t["image"])))
+    for stage, stride in (("stage1", 1), ("stage2", 2), ("stage3", 2)):
+        y = _same_conv2d(t, f"{stage}.1.conv", x, stride)
+        y = f.relu(_batch_norm(t, f"{stage}.1.norm", y))
+        y = _batch_norm(t, f"{stage}.2.norm", _same_conv2d(t, f"{stage}.2.conv", y))
+        if stride > 1:
+            x = _same_conv2d(t, f"{stage}.shortcut", x, stride)
+        x = f.relu(x + y)
+    return _classified(t, x)
+
+
+def dscnn(t: Tensors) -> Tensor:
+    x = f.relu(_batch_norm(t, "stem.norm", _same_conv2d(t, "stem.conv", t["frames"], 2)))
+    x = x * t["stem.dropout"].reshape(x.shape)
+    for block in range(1, 5):
+        for half in ("depthwise", "pointwise"):
+            name = f"block{block}.{half}"
+            groups = x.shape[1] if half == "depthwise" else 1
+            y = _same_conv2d(t, f"{name}.conv", x, groups=groups)
+            x = f.relu(_batch_norm(t, f"{name}.norm", y))
+    return _classified(t, x * t["dropout"].reshape(x.shape))
+
+
+def resnet18_cifar(t: Tensors) -> Tensor:
+    x = f.relu(_conv_norm(t, "stem", t["image"], 1))
+    for stage in range(1, 5):
+        for block in (1, 2):
+            name = f"stage{stage}.block{block}"
+            stride = 2 if stage > 1 and block == 1 else 1
+            y = f.relu(_conv_norm(t, f"{name}.1", x, stride))
+            y = _conv_norm(t, f"{name}.2", y, 1)
+            if stride > 1:
+                x = _conv_norm(t, f"{name}.shortcut", x, stride)
+            x = f.relu(y + x)
+    return _classified(t, x)
+
+
+def _same_conv2d(t: Tensors, name: str, x: Tensor, stride: int = 1, groups: int = 1) -> Tensor:
+    """As TensorFlow pads: ⌈size / stride⌉ results, the odd row or column of zeros at the end."""
+    weight = t[f"{name}.weight"]
+    paddings: list[int] = []
+    for size, kernel in zip(reversed(x.shape[2:]), reversed(weight.shape[2:]), strict=True):
+        total = max((-(-size // stride) - 1) * stride + kernel - size, 0)
+        paddings += (total // 2, total - total // 2)
+    return f.conv2d(f.pad(x, paddings), weight, t[f"{name}.bias"], stride, groups=groups)
+
+
+def _conv_norm(t: Tensors, name: str, x: Tensor, stride: int) -> Tensor:
+    weight = t[f"{name}.conv.weight"]
+    y = f.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+    return _batch_norm(t, f"{name}.norm", y)
+
+
+def _classified(t: Tensors, x: Tensor) -> Tensor:
+    return f.cross_entropy(_linear(t, "classifier", x.mean((2, 3))), t["labels"])

@@ -39,9 +39,9 @@ def load_batches(path: Path, step: TrainingStep) -> Batches:
 
 def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
     try:
-        archive = np.load(path, allow_pickle=False)
-        if isinstance(archive, np.lib.npyio.NpzFile):
-            with archive:
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.lib.npyio.NpzFile):
                 return {name: np.asarray(archive[name]) for name in archive.files}
     except _UNREADABLE as error:
         raise DataError(f"{path}: not a readable .npz archive of plain arrays: {error}") from None
