@@ -79,7 +79,7 @@ static jw_line_result open_store(jw_linux_replay *r, jw_text *text) {
     }
     r->replay.medium = jw_store_file_open(text, &is_direct);
     if (r->replay.medium) {
-        fprintf(r->results, "store direct=%d\n", is_direct);
+        fprintf(r->results, "scratch direct=%d\n", is_direct);
     }
     return done(text, NULL);
 }
@@ -121,21 +121,24 @@ static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text
     }
     make_answer(r, jw_replay_answer_bytes(plan));
     executor->channel = jw_linux_channel_open(executor, r->processor);
-    const jw_limit limit = jw_limit_memory();
-    fprintf(r->results,
-            "limit address_space_bytes=%" PRIu64 " resident_bytes=%" PRIu64
-            " arena_bytes=%" PRIu32 "\n",
-            limit.address_space_bytes, limit.resident_bytes, plan->arena_bytes);
+    r->limit_bytes = jw_limit_memory();
     return result;
+}
+
+static void say_process(const jw_linux_replay *r) {
+    fprintf(r->results,
+            "process limit_bytes=%" PRIu64 " overhead_bytes=%" PRIu64
+            " peak_resident_bytes=%" PRIu64 "\n",
+            r->limit_bytes, r->limit_bytes - r->replay.executor.plan->arena_bytes,
+            jw_peak_resident_bytes());
 }
 
 static jw_line_result say(jw_linux_replay *r, const char *word, jw_line_result result) {
     if (result == JW_LINE_READ && *r->answer) {
-        fputs(r->answer, r->results);
+        fprintf(r->results, "%s\n", r->answer);
         if (strcmp(word, "counters") == 0) {
-            fprintf(r->results, " peak_resident_bytes=%" PRIu64, jw_peak_resident_bytes());
+            say_process(r);
         }
-        fputc('\n', r->results);
     }
     return result;
 }

@@ -2,13 +2,13 @@
  * limit of memory. Besides:
  *
  *   store bytes=8388608 anew=1 directory=/var/tmp   in front of `replay`, for a plan that pages; see
- *                                   linux_replay_store.h. Says `store direct=1`
+ *                                   linux_replay_store.h. Says `scratch direct=1`
  *   forget                          the store's file is removed
  *
- * `replay` says `limit address_space_bytes=... resident_bytes=... arena_bytes=...`: from here on,
- * until the next `replay`, the process cannot have more than that. `counters` ends with
- * peak_resident_bytes, of the process since `replay`. `probes` and `spans` say all from the first
- * on.
+ * From `replay` on, until the next one, the process cannot have more address space than it has
+ * then. Behind `counters` stands `process limit_bytes=... overhead_bytes=... peak_resident_bytes=...`:
+ * that limit, how much of it is not the plan's arena, and the most that was in RAM since `replay`.
+ * `probes` and `spans` say all from the first on.
  */
 #ifndef JW_LINUX_REPLAY_H
 #define JW_LINUX_REPLAY_H
@@ -24,6 +24,7 @@ typedef struct {
     FILE *results, *dump;
     int data; /* -1: none came with the plan */
     int processor; /* for transfers */
+    uint64_t limit_bytes; /* of memory, since `replay` */
     char *answer;
     size_t answer_bytes;
 } jw_linux_replay;

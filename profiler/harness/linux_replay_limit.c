@@ -56,15 +56,14 @@ static void forget_peak(void) {
     }
 }
 
-static jw_limit in_use(void) {
+static uint64_t address_space_bytes(void) {
     char line[128];
-    uint64_t pages = 0, resident_pages = 0;
-    const uint64_t page_bytes = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t pages = 0;
     jw_read_line(line, sizeof line, "/proc/self/statm");
-    if (sscanf(line, "%" SCNu64 " %" SCNu64, &pages, &resident_pages) != 2) {
+    if (sscanf(line, "%" SCNu64, &pages) != 1) {
         jw_fail(JW_EXIT_MEMORY, "/proc/self/statm does not say how much memory is in use");
     }
-    return (jw_limit){pages * page_bytes, resident_pages * page_bytes};
+    return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void set_limit(rlim_t bytes) {
@@ -80,13 +79,13 @@ static void set_limit(rlim_t bytes) {
     }
 }
 
-jw_limit jw_limit_memory(void) {
+uint64_t jw_limit_memory(void) {
     touch_stack();
     touch_blas();
     forget_peak();
-    const jw_limit limit = in_use();
-    set_limit((rlim_t)limit.address_space_bytes);
-    return limit;
+    const uint64_t bytes = address_space_bytes();
+    set_limit((rlim_t)bytes);
+    return bytes;
 }
 
 void jw_unlimit_memory(void) {

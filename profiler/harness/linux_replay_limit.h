@@ -4,15 +4,10 @@
 
 #include <stdint.h>
 
-typedef struct {
-    uint64_t address_space_bytes; /* all that this process may have from now on */
-    uint64_t resident_bytes;
-} jw_limit;
-
 /* Sets the process's address space (RLIMIT_AS) to what it has now, once all that is only allocated
- * when it is first used is there: the stack, a BLAS's buffers. Exits with JW_EXIT_MEMORY where that
- * cannot be done. */
-jw_limit jw_limit_memory(void);
+ * when it is first used is there: the stack, a BLAS's buffers. Returns that limit. Exits with
+ * JW_EXIT_MEMORY where it cannot be set. */
+uint64_t jw_limit_memory(void);
 
 /* As much again as before. */
 void jw_unlimit_memory(void);
