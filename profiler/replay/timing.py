@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 from devices.plan import Action, Compute, ExecutionPlan, Move, PageIn, PageOut, Probe
 from devices.replay import ExpectedAction, MeasuredStep, OtherActivity, Span
@@ -24,25 +22,32 @@ class WatchedStep:
 
 @dataclass(frozen=True)
 class ScheduledActions:
-    """Which actions of a plan are which steps of the schedule."""
+    """Which action of a plan (by its index) is which step of the schedule."""
 
     plan: ExecutionPlan
-    of_step: Mapping[int, tuple[int, ...]]
+    of_step: Mapping[int, int]
 
     @classmethod
     def of(cls, plan: ExecutionPlan, expected: Sequence[ExpectedAction]) -> ScheduledActions:
         """Raises :class:`ValueError` for a plan of another schedule."""
-        found: dict[int, list[int]] = {}
-        for index, action in enumerate(plan.actions):
-            if action.step is not None and _is_scheduled(action):
-                found.setdefault(action.step, []).append(index)
-        missing = [action.label for action in expected if action.step not in found]
-        if missing or len(found) != len(expected):
+        found = {
+            action.step: index
+            for index, action in enumerate(plan.actions)
+            if action.step is not None and _label(action) is not None
+        }
+        for action in expected:
+            index = found.get(action.step)
+            if index is None or _label(plan.actions[index]) != action.label:
+                raise ValueError(
+                    f"{plan.name}: the plan is of another schedule: step {action.step} of this one"
+                    f" is {action.label}"
+                )
+        if len(found) != len(expected):
             raise ValueError(
-                f"{plan.name}: the plan carries out {len(found)} steps that take time, the schedule"
-                f" has {len(expected)}" + (f", among them {missing[0]}" if missing else "")
+                f"{plan.name}: the plan carries out {len(found)} steps of its schedule, this one"
+                f" has {len(expected)} that take time"
             )
-        return cls(plan, {step: tuple(indices) for step, indices in found.items()})
+        return cls(plan, found)
 
     @property
     def moves(self) -> int:
@@ -54,52 +59,55 @@ class ScheduledActions:
         return sum(self._waits)
 
     def watched(self, step: MeasuredStep) -> WatchedStep:
-        """A measured step that has spans."""
-        actions, spans = self.plan.actions, step.spans
+        """A measured step that has spans; those of what is done ``afterwards`` are left alone."""
+        actions, spans = self.plan.actions, step.spans[: len(self.plan.actions)]
         other: dict[OtherActivity, float] = dict.fromkeys(("move", "probe", "wait", "between"), 0.0)
-        now_s = 0.0
-        for action, span, waits in zip(actions, spans, self._waits, strict=False):
+        now_s = transfers_end_s = 0.0
+        for action, span, waits in zip(actions, spans, self._waits, strict=True):
+            end_s = span.start_s + span.time_s
             if _is_beside(action):
+                transfers_end_s = max(transfers_end_s, end_s)
                 continue
             other["wait" if waits else "between"] += max(0.0, span.start_s - now_s)
-            now_s = max(now_s, span.start_s + span.time_s)
+            now_s = max(now_s, end_s)
             if isinstance(action.does, Move):
                 other["move"] += span.time_s
             elif isinstance(action.does, Probe):
                 other["probe"] += span.time_s
-        beside = [s for a, s in zip(actions, spans, strict=False) if _is_beside(a)]
-        transfers_end_s = max((span.start_s + span.time_s for span in beside), default=0.0)
+        # A step ends when its last transfer has.
         waited_s = min(max(0.0, transfers_end_s - now_s), max(0.0, step.time_s - now_s))
         other["wait"] += waited_s
         other["between"] += max(0.0, step.time_s - now_s - waited_s)
         return WatchedStep(
-            step.time_s,
-            {number: _joined(spans, indices) for number, indices in self.of_step.items()},
-            other,
+            step.time_s, {number: spans[index] for number, index in self.of_step.items()}, other
         )
 
     @cached_property
     def _waits(self) -> list[bool]:
         """Of each action, whether it is the first to wait for a transfer beside others."""
-        beside = [
-            _is_beside(action)
-            for action in self.plan.actions
-            if isinstance(action.does, PageIn | PageOut)
-        ]
-        reached = [0]
+        beside: list[bool] = []  # of each transfer so far
+        over = 0
+        found = []
         for action in self.plan.actions:
-            reached.append(max(reached[-1], action.waits_for))
-        return [any(beside[before:now]) for before, now in pairwise(reached)]
+            transfer = action.does if isinstance(action.does, PageIn | PageOut) else None
+            alone = transfer is not None and not transfer.asynchronous
+            waits_for = len(beside) if alone else action.waits_for
+            found.append(any(beside[over:waits_for]))
+            over = max(over, waits_for)
+            if transfer is not None:
+                beside.append(transfer.asynchronous)
+        return found
 
 
-def _is_scheduled(action: Action) -> bool:
-    return isinstance(action.does, Compute | PageIn | PageOut)
+def _label(action: Action) -> str | None:
+    """As an :class:`ExpectedAction` has it; None for what is no step of a schedule."""
+    match action.does:
+        case Compute():
+            return action.does.op
+        case PageIn() | PageOut():
+            return action.does.tensor
+    return None
 
 
 def _is_beside(action: Action) -> bool:
     return isinstance(action.does, PageIn | PageOut) and action.does.asynchronous
-
-
-def _joined(spans: Sequence[Span], indices: Sequence[int]) -> Span:
-    parts = [spans[index] for index in indices]
-    return Span(min(part.start_s for part in parts), math.fsum(part.time_s for part in parts))
