@@ -21,7 +21,10 @@ LEAST_PARTS = 2
 """The last complete step's and the one that is being written."""
 
 FILE_PARTS = 8
-"""Of a file: its card's controller spreads wear as well, but can do so more easily over more."""
+"""Of a file, as far as that is not too long. Below the file system a card's controller sees to even
+wear."""
+
+_FILE_BYTES = 256 << 20
 
 _WORD_BYTES = 4
 
@@ -46,7 +49,10 @@ class StoreLayout:
     @property
     def file_bytes(self) -> int:
         """Of a scratch that is a file."""
-        return FILE_PARTS * self.step_bytes
+        if not self.step_bytes:
+            return 0
+        parts = min(max(LEAST_PARTS, _FILE_BYTES // self.step_bytes), FILE_PARTS)
+        return parts * self.step_bytes
 
 
 def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
