@@ -29,12 +29,16 @@ from commands import exit_codes
 from devices.description import DeviceDescription, load_description
 from devices.document import DocumentError, dump_yaml
 from devices.firmware import Firmware
+from devices.plan import ExecutionPlan
 from profiler import flashing
+from profiler.boards import open_board
 from profiler.errors import BoardUnreachable, BuildFailed
-from profiler.firmware_image import FirmwareImage, build_firmware
+from profiler.firmware_image import FirmwareImage, build_firmware, firmware_identity
 from profiler.flashing import BossacFlashing, CopyFlashing, ToolFlashing, flashing_of
 from profiler.lab import kept_boards, take_down
 from profiler.uf2 import uf2_file
+from solver.lowering import unscheduled
+from solver.training import Network, training_step
 from tests import processes
 from tests.serial_support import Cable, StandInBoard
 
@@ -378,8 +382,14 @@ def test_a_linux_board_is_not_flashed(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.fixture
+def stand_ins() -> list[StandInBoard]:
+    """Those that were made."""
+    return []
+
+
+@pytest.fixture
 def reached(
-    described: Described, image: FirmwareImage, tmp_path: Path
+    described: Described, image: FirmwareImage, tmp_path: Path, stand_ins: list[StandInBoard]
 ) -> Iterator[Callable[..., Path]]:
     """The description of a board that is flashed with OpenOCD and answers on a serial port; the
     board is a stand-in, whose hello says what is given."""
@@ -392,6 +402,7 @@ def reached(
                 "storage": "none",
             }
             board = StandInBoard(hello=said | hello)
+            stand_ins.append(board)
             stack.callback(board.close)
             cable = Cable(board.far_end, tmp_path)
             stack.callback(cable.close)
@@ -418,6 +429,44 @@ def test_what_is_flashed_is_asked_for_its_name(
     assert document["firmware_sha256"] == image.firmware_sha256
     assert document["program_bytes"] == image.bin.stat().st_size
     assert document["board"]["serial"] == "0123abcd"
+
+
+@pytest.fixture
+def plan() -> ExecutionPlan:
+    net = Network("tiny", 2)
+    net.mean_squared_error(
+        "loss", net.linear("linear", net.input("x", 2, 3), 2), net.input("y", 2, 2)
+    )
+    return unscheduled(training_step(net))
+
+
+@pytest.mark.parametrize("holds", ["another program", "the plan already"])
+def test_a_plan_is_written_to_a_board_unless_it_is_there(
+    holds: str,
+    plan: ExecutionPlan,
+    reached: Callable[..., Path],
+    stand_ins: list[StandInBoard],
+    tool: Callable[..., Path],
+) -> None:
+    said = tool("openocd")
+    path = reached()
+    description = load_description(str(path))
+    identity = firmware_identity(description, [plan])
+    (board,) = stand_ins
+    if holds == "the plan already":
+        board.hello["firmware"] = identity.firmware_sha256
+    told: list[str] = []
+
+    def tell(what: str) -> None:
+        told.append(what)
+        if what == "openocd writes the program":
+            board.hello["firmware"] = identity.firmware_sha256
+
+    with open_board(description, 0.5, tell, [plan]) as opened:
+        opened.prepare(ignore)
+    assert said.exists() == (holds == "another program")
+    stays = f"it stays there until: cli.py flash --device {description.name}"
+    assert any(what.endswith(stays) for what in told) == (holds == "another program")
 
 
 def test_another_program_that_answers_is_an_error(
