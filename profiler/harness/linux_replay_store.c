@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "linux_file.h"
@@ -143,19 +144,36 @@ static void sync_directory(const char *directory) {
     }
 }
 
+/* Before everybody else's room is taken as well. */
+static bool has_room(const store_file *file) {
+    struct statvfs system;
+    return fstatvfs(file->buffered, &system) != 0 ||
+           (uint64_t)system.f_bavail * system.f_frsize >= file->medium.scratch_bytes;
+}
+
+static bool preallocate(const store_file *file) {
+    const off_t bytes = (off_t)file->medium.scratch_bytes;
+    return fallocate(file->buffered, 0, 0, bytes) == 0 || errno == EOPNOTSUPP;
+}
+
+static int fill_anew(const store_file *file) {
+    if (ftruncate(file->buffered, 0) != 0) {
+        return errno;
+    }
+    if (!has_room(file)) {
+        return ENOSPC;
+    }
+    const bool filled =
+        preallocate(file) && jw_fill_file(file->buffered, file->medium.scratch_bytes);
+    return filled ? 0 : errno;
+}
+
 static void make(const store_file *file, const char *directory) {
-    const uint64_t bytes = file->medium.scratch_bytes;
-    int error = ftruncate(file->buffered, 0) == 0 ? 0 : errno;
-    if (!error && fallocate(file->buffered, 0, 0, (off_t)bytes) != 0 && errno == ENOSPC) {
-        error = ENOSPC; /* at once; file systems that cannot tell do so while they are filled */
-    }
-    if (!error && !jw_fill_file(file->buffered, bytes)) {
-        error = errno;
-    }
+    const int error = fill_anew(file);
     if (error) {
         unlink(file->path);
         jw_fail(JW_EXIT_STORAGE, "storage: %s has no room for the %" PRIu64 " bytes to page to: %s",
-                directory, bytes, strerror(error));
+                directory, file->medium.scratch_bytes, strerror(error));
     }
     sync_directory(directory);
 }

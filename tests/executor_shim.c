@@ -1,0 +1,28 @@
+/* Kernels that are easy to follow, and what tests ask the executor's library for. */
+#include "executor.h"
+
+/* Adds one to every word; the first attribute is their number. */
+void shim_bump(const jw_call *call) {
+    const uint32_t *before = call->reads[0];
+    uint32_t *after = call->writes[0];
+    for (int32_t i = 0; i < call->attributes[0]; i++) {
+        after[i] = before[i] + 1;
+    }
+}
+
+/* As above, and writes one word more than there are. */
+void shim_overrun(const jw_call *call) {
+    shim_bump(call);
+    ((uint32_t *)call->writes[0])[call->attributes[0]] = 7;
+}
+
+/* As above, in front. */
+void shim_underrun(const jw_call *call) {
+    shim_bump(call);
+    ((uint32_t *)call->writes[0])[-1] = 7;
+}
+
+const size_t shim_sizes[] = {sizeof(jw_action),      sizeof(jw_compute), sizeof(jw_slot),
+                             sizeof(jw_kept),        sizeof(jw_span),    sizeof(jw_plan_memory),
+                             sizeof(jw_plan),        sizeof(jw_medium),  sizeof(jw_store),
+                             sizeof(jw_executor),    0};
