@@ -20,7 +20,7 @@ from devices.profile import Interval
 from devices.replay import Activity, ExpectedAction, ExpectedStep, Span
 from solver.graph import CostedGraph, Op, PageCost
 from solver.referee import Moment, Replay, replay
-from solver.schedule import Compute, Free, PageIn, PageOut, Schedule
+from solver.schedule import Compute, PageIn, PageOut, Schedule
 
 STORAGE_READ = "storage.read"
 STORAGE_WRITE = "storage.write"
@@ -79,8 +79,7 @@ def memory_levels(played: Replay, spans: Mapping[int, Span] | None = None) -> tu
             start_s, end_s = spans[number].start_s, spans[number].start_s + spans[number].time_s
         else:
             start_s = end_s = now_s
-        if not isinstance(moment.step, Free):
-            levels.append(Level(start_s, moment.bytes_during))
+        levels.append(Level(start_s, moment.bytes_during))
         levels.append(Level(end_s, moment.bytes_after))
         now_s = end_s
     return tuple(levels)

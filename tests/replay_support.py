@@ -3,19 +3,22 @@ as long as predicted, but for what a test changes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from devices import plan as executed
 from devices.description import Storage
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, ExecutionPlan, PageIn, PageOut, Probe
-from devices.profile import Board, Build, MeterRecord
+from devices.plan import Action, Block, ExecutionPlan, Probe
+from devices.profile import Board, Build, EnergySource, MeterRecord
 from devices.replay import (
     Counters,
     ExpectedAction,
     ExpectedStep,
     MeasuredReplay,
     MeasuredStep,
+    PowerSamples,
+    ProcessMemory,
     ReplayReport,
     Span,
     ValueCheck,
@@ -24,7 +27,18 @@ from profiler.replay.report import Subject, replay_report
 from profiler.replay.store_layout import store_layout
 from solver.expectation import expected_step
 from solver.graph import CostedGraph
-from solver.schedule import Schedule
+from solver.liveness import with_frees
+from solver.referee import replay
+from solver.schedule import (
+    Budget,
+    Compute,
+    PageIn,
+    PageOut,
+    Schedule,
+    SolverRecord,
+    Step,
+)
+from tests.graph_examples import training_chain
 
 SD_CARD = Storage(
     medium="sd", path="~/scratch", page_bytes=4096, capacity_bytes=32 << 30, endurance_cycles=3000
@@ -48,12 +62,14 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
         if action.what == "page_out":
             slot_of[action.label] = len(slots)
             slots.append(size)
-            does = PageOut(action.label, block, slot_of[action.label], action.asynchronous)
+            does: executed.Deed = executed.PageOut(
+                action.label, block, slot_of[action.label], action.asynchronous
+            )
         elif action.what == "page_in":
             slot = slot_of.get(action.label, 0)
-            does = PageIn(action.label, block, slot, asynchronous=action.asynchronous)
+            does = executed.PageIn(action.label, block, slot, asynchronous=action.asynchronous)
         else:
-            does = Compute(action.label, spec, (0,), (0,), None, {})
+            does = executed.Compute(action.label, spec, (0,), (0,), None, {})
         actions.append(Action(does, step=action.step))
     actions.append(Action(Probe("loss", "loss", Block(0, 4))))
     return ExecutionPlan(
@@ -94,8 +110,11 @@ def measured_replay(
 ) -> MeasuredReplay:
     """``steps``, with traffic as the plan has it."""
     layout = store_layout(plan, SD_CARD)
+    deeds = [action.does for action in plan.actions]
     pages_in = sum(
-        -(-action.does.block.bytes // 4096) for action in plan.actions if is_page_in(action)
+        -(-deed.block.bytes // SD_CARD.page_bytes)
+        for deed in deeds
+        if isinstance(deed, executed.PageIn)
     )
     return MeasuredReplay(
         board=Board(model="a computer under test", memory_bytes=1 << 30),
@@ -105,7 +124,7 @@ def measured_replay(
         steps=tuple(steps),
         counters=Counters(
             steps=len(steps),
-            bytes_in=len(steps) * pages_in * 4096,
+            bytes_in=len(steps) * pages_in * SD_CARD.page_bytes,
             bytes_out=len(steps) * layout.written_bytes,
             erased_blocks=0,
             touched_bytes=plan.arena_bytes,
@@ -113,8 +132,71 @@ def measured_replay(
     )
 
 
-def is_page_in(action: Action) -> bool:
-    return isinstance(action.does, PageIn)
+def scheduled(graph: CostedGraph, actions: Sequence[Step]) -> Schedule:
+    """Computing and paging, in order, as a schedule whose budget is what it needs."""
+    steps = with_frees(graph, actions)
+    played = replay(graph, steps)
+    return Schedule(
+        graph=graph.name,
+        energy_source=graph.energy_source,
+        status="feasible",
+        energy_j=played.energy_j,
+        time_s=played.time_s,
+        peak_bytes=played.peak_bytes,
+        arena_bytes=played.peak_bytes,
+        solver=SolverRecord(
+            engine="none",
+            formulation="by hand",
+            version="1",
+            seconds=0.0,
+            build_seconds=0.0,
+            rounds=0,
+            threads=1,
+        ),
+        budget=Budget(ram_bytes=played.peak_bytes),
+        bound_covers="",
+        steps=steps,
+    )
+
+
+def paged_chain(*, energy_source: EnergySource = "estimated") -> tuple[CostedGraph, Schedule]:
+    """Six layers forward and back, each layer's ops with a key and an interval of ±5 % of its own;
+    every activation is paged out when it is made and comes back for the backward pass, but for one,
+    which is made again."""
+    chain = training_chain(6)
+    ops = [
+        op.model_copy(
+            update={
+                "cost_key": OpSpec.of("relu.forward", elements=1 + index % 6).key,
+                "time_s_interval": (0.95 * op.time_s, 1.05 * op.time_s),
+                "energy_j_interval": (0.95 * op.energy_j, 1.05 * op.energy_j),
+            }
+        )
+        for index, op in enumerate(chain.ops)
+    ]
+    graph = CostedGraph(
+        name="a chain", energy_source=energy_source, ops=tuple(ops), tensors=chain.tensors
+    )
+    names = [op.name for op in graph.ops]
+    actions: list[Step] = []
+    for name in names[:6]:
+        actions.append(Compute(op=name))
+        if name not in ("f2", "f6"):
+            actions.append(PageOut(tensor=f"a{name[1:]}"))
+    in_ram = {"a0", "a6", "a5"}
+    stored = {"a1", "a3", "a4"}
+    for name in names[6:]:
+        for needed in graph.ops[names.index(name)].reads:
+            if needed in stored and needed not in in_ram:
+                actions.append(PageIn(tensor=needed))
+                in_ram.add(needed)
+            elif needed == "a2" and needed not in in_ram:
+                actions += [] if "a1" in in_ram else [PageIn(tensor="a1")]
+                in_ram.add("a1")
+                actions.append(Compute(op="f2"))
+                in_ram.add("a2")
+        actions.append(Compute(op=name))
+    return graph, scheduled(graph, actions)
 
 
 def report_of(
@@ -123,12 +205,12 @@ def report_of(
     steps: Sequence[MeasuredStep] | None = None,
     *,
     values: Sequence[ValueCheck] = (),
-    changes: Mapping[str, object] | None = None,
+    memory: ProcessMemory | None = None,
+    power: PowerSamples | None = None,
 ) -> ReplayReport:
-    """Of a replay that went exactly as expected, if no ``steps`` say otherwise. ``changes`` are
-    made to what was measured."""
+    """Of a replay that went exactly as expected, if no ``steps`` say otherwise."""
     expected = expected_step(graph, schedule)
     plan = plan_of(graph, expected)
     measured = measured_replay(plan, expected, steps or [measured_step(expected)])
-    measured = replace(measured, **(changes or {}))
+    measured = replace(measured, memory=memory, power=power)
     return replay_report(SUBJECT, expected, plan, measured, values, steps_per_day=1000)
