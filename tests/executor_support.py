@@ -4,21 +4,37 @@ made here as well: flash that knows what may be done to it, and whose power can 
 from __future__ import annotations
 
 import ctypes
+import struct
 import subprocess
-from collections.abc import Mapping
-from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int32, c_uint8, c_uint16
-from ctypes import c_uint32, c_uint64, c_void_p
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from ctypes import (
+    POINTER,
+    Structure,
+    c_bool,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
+    Block,
     Check,
     Compute,
     ExecutionPlan,
     Guard,
+    Kept,
     Move,
     PageIn,
     PageOut,
@@ -525,3 +541,72 @@ def shim(name: str, address: int, size_bytes: int) -> Action:
     spec = OpSpec.of("relu.forward", elements=size_bytes // 4)
     scalars: Mapping[str, float] = {}
     return Action(Compute(f"shim_{name}", spec, (address,), (address,), None, scalars))
+
+
+# --- plans ----------------------------------------------------------------------------------
+
+KEPT = (28, 64, 100, 4)
+"""Sizes; the even ones of these tensors stay in RAM between steps, the odd ones in storage."""
+
+
+def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 0) -> ExecutionPlan:
+    """Every step adds one to every word of everything that is kept; what is at home in storage
+    passes through the arena's end. ``moving`` bytes besides are written and had back twice."""
+    addresses, kept, actions, afterwards, slots = [], [], [], [], []
+    end = 0
+    for size in sizes[::2]:
+        addresses.append(end)
+        end += size
+    through = end
+    end += max(sizes[1::2], default=0)
+    if moving:
+        actions += [
+            Action(PageOut("moving", Block(end, moving), 0)),
+            Action(Poison(Block(end, moving))),
+            Action(PageIn("moving", Block(end, moving), 0)),
+        ]
+        slots.append(moving)
+    for number, size in enumerate(sizes):
+        place = Block(through if number % 2 else addresses[number // 2], size)
+        tensor = f"tensor {number}"
+        kept.append(Kept(tensor, tensor, size, None if number % 2 else place.address, len(slots)))
+        if number % 2:
+            actions.append(Action(PageIn(tensor, place, len(slots), "last step")))
+        actions.append(shim("bump", place.address, size))
+        out = Action(PageOut(tensor, place, len(slots)))
+        (actions if number % 2 else afterwards).append(out)
+        slots.append(size)
+    # Slots are numbered in the order in which they are written: those behind the step last.
+    last = [a.does.slot for a in afterwards if isinstance(a.does, PageOut)]
+    order = [s for s in range(len(slots)) if s not in last] + last
+    rank = {slot: order.index(slot) for slot in range(len(slots))}
+    return ExecutionPlan(
+        name=name,
+        arena_bytes=end + moving + 64,
+        inputs={},
+        kept=tuple(replace(k, slot=rank[k.slot or 0]) for k in kept),
+        actions=tuple(_renumbered(actions, rank)),
+        afterwards=tuple(_renumbered(afterwards, rank)),
+        slot_bytes=tuple(slots[slot] for slot in order),
+    )
+
+
+def _renumbered(actions: list[Action], rank: dict[int, int]) -> Iterator[Action]:
+    for action in actions:
+        deed = action.does
+        if isinstance(deed, PageOut | PageIn):
+            deed = replace(deed, slot=rank[deed.slot])
+        yield Action(deed)
+
+
+def initial(plan: ExecutionPlan) -> list[bytes]:
+    random = np.random.default_rng(1)
+    return [words(*map(int, random.integers(0, 1 << 30, k.bytes // 4))) for k in plan.kept]
+
+
+def words(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+def bumped(data: bytes, by: int = 1) -> bytes:
+    return words(*(word + by for word in struct.unpack(f"<{len(data) // 4}I", data)))

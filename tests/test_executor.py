@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,7 +20,6 @@ from devices.plan import (
     Compute,
     ExecutionPlan,
     Guard,
-    Kept,
     Move,
     PageIn,
     PageOut,
@@ -30,7 +27,18 @@ from devices.plan import (
     Probe,
 )
 from profiler.replay.store_layout import StoreLayout, store_layout
-from tests.executor_support import Medium, Refused, Replay, build_executor, shim
+from tests.executor_support import (
+    KEPT,
+    Medium,
+    Refused,
+    Replay,
+    build_executor,
+    bumped,
+    initial,
+    keeping,
+    shim,
+    words,
+)
 
 NO_STORAGE = StoreLayout(1, 0, (), 0, 0, 0)
 
@@ -43,14 +51,6 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
 def plan_of(*actions: Action | Move | Probe | Guard | Check | Poison, size: int) -> ExecutionPlan:
     listed = tuple(a if isinstance(a, Action) else Action(a) for a in actions)
     return ExecutionPlan("a plan", size, {}, (), listed)
-
-
-def words(*values: int) -> bytes:
-    return struct.pack(f"<{len(values)}I", *values)
-
-
-def bumped(data: bytes, by: int = 1) -> bytes:
-    return words(*(word + by for word in struct.unpack(f"<{len(data) // 4}I", data)))
 
 
 # --- actions ----------------------------------------------------------------------------------
@@ -197,59 +197,6 @@ def test_what_was_freed_is_no_number_any_more(library: ctypes.CDLL) -> None:
 
 # --- storage ----------------------------------------------------------------------------------
 
-KEPT = (28, 64, 100, 4)
-"""Sizes; the even ones of these tensors stay in RAM between steps, the odd ones in storage."""
-
-
-def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 0) -> ExecutionPlan:
-    """Every step adds one to every word of everything that is kept; what is at home in storage
-    passes through the arena's end. ``moving`` bytes besides are written and had back twice."""
-    addresses, kept, actions, afterwards, slots = [], [], [], [], []
-    end = 0
-    for size in sizes[::2]:
-        addresses.append(end)
-        end += size
-    through = end
-    end += max(sizes[1::2], default=0)
-    if moving:
-        actions += [
-            Action(PageOut("moving", Block(end, moving), 0)),
-            Action(Poison(Block(end, moving))),
-            Action(PageIn("moving", Block(end, moving), 0)),
-        ]
-        slots.append(moving)
-    for number, size in enumerate(sizes):
-        place = Block(through if number % 2 else addresses[number // 2], size)
-        tensor = f"tensor {number}"
-        kept.append(Kept(tensor, tensor, size, None if number % 2 else place.address, len(slots)))
-        if number % 2:
-            actions.append(Action(PageIn(tensor, place, len(slots), "last step")))
-        actions.append(shim("bump", place.address, size))
-        out = Action(PageOut(tensor, place, len(slots)))
-        (actions if number % 2 else afterwards).append(out)
-        slots.append(size)
-    # Slots are numbered in the order in which they are written: those behind the step last.
-    last = [a.does.slot for a in afterwards if isinstance(a.does, PageOut)]
-    order = [s for s in range(len(slots)) if s not in last] + last
-    rank = {slot: order.index(slot) for slot in range(len(slots))}
-    return ExecutionPlan(
-        name=name,
-        arena_bytes=end + moving + 64,
-        inputs={},
-        kept=tuple(replace(k, slot=rank[k.slot or 0]) for k in kept),
-        actions=tuple(_renumbered(actions, rank)),
-        afterwards=tuple(_renumbered(afterwards, rank)),
-        slot_bytes=tuple(slots[slot] for slot in order),
-    )
-
-
-def _renumbered(actions: list[Action], rank: dict[int, int]) -> Iterator[Action]:
-    for action in actions:
-        deed = action.does
-        if isinstance(deed, PageOut | PageIn):
-            deed = replace(deed, slot=rank[deed.slot])
-        yield Action(deed)
-
 
 def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
     return Storage(
@@ -264,11 +211,6 @@ def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
 CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)]
 
 
-def initial(plan: ExecutionPlan) -> list[bytes]:
-    random = np.random.default_rng(1)
-    return [words(*map(int, random.integers(0, 1 << 30, k.bytes // 4))) for k in plan.kept]
-
-
 def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
     replay = Replay(library, plan, store_layout(plan, storage), medium)
     values = initial(plan)
@@ -278,6 +220,11 @@ def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: M
                 replay.keep(number, values[number], kept.address or 0)
     replay.commit()
     return replay
+
+
+def train(replay: Replay, steps: int) -> None:
+    for _ in range(steps):
+        replay.step()
 
 
 def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 0) -> Medium:
@@ -390,8 +337,7 @@ def test_a_power_cut_at_any_moment_leaves_the_last_complete_step(
         medium.cut_at, medium.torn = cut_at, torn
         broken = begun(library, plan, storage, medium)
         with pytest.raises(Refused, match="there is no power"):
-            for _ in range(steps):
-                broken.step()
+            train(broken, steps)
         last = sum(calls <= cut_at for calls in completed_at) - 1
         # A record of which all pages were written is complete, whoever was told so.
         allowed = {last, last + 1} if cut_at + 1 in completed_at else {last}
@@ -409,8 +355,8 @@ def assert_recoverable(
     after = Replay(library, plan, store_layout(plan, storage), medium)
     step = after.recover()
     assert step in allowed
-    for number, kept in enumerate(plan.kept):
-        assert after.fetch(number) == bumped(values[number], step)
+    for number, value in enumerate(values):
+        assert after.fetch(number) == bumped(value, step)
     for number, kept in enumerate(plan.kept):
         if kept.address is not None:
             after.fetch(number, kept.address)
