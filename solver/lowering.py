@@ -8,7 +8,8 @@ from devices.operation import OpSpec
 from devices.plan import Action, Block, Compute, ExecutionPlan, Kept, Probe
 from solver.graph import CostedGraph
 from solver.lowering_checks import LoweringError, require_runnable
-from solver.lowering_guards import with_guards
+from solver.lowering_guards import guarded as with_guards
+from solver.lowering_moves import ordered_moves
 from solver.lowering_values import input_tensors, kept_values, losses, trained_parameter
 from solver.lowering_walk import Walk
 from solver.schedule import Schedule
@@ -42,6 +43,9 @@ def lower(
     assert schedule.arena_bytes is not None
     walk = Walk(step, schedule, workspace_bytes)
     walk.run(schedule.steps)
+    left = walk.left()
+    moves = ordered_moves(left, schedule.arena_bytes)
+    ending = walk.ending(moves, {mover.tensor: mover.destination for mover in left})
     kept, copies = walk.kept()
     plan = ExecutionPlan(
         name=f"{step.title}, scheduled",
@@ -51,13 +55,11 @@ def lower(
             for tensor in input_tensors(step)
         },
         kept=kept,
-        actions=tuple(walk.actions),
+        actions=(*walk.actions, *ending),
         afterwards=copies,
         slot_bytes=tuple(walk.slot_bytes),
     )
-    if not guarded:
-        return plan
-    return with_guards(plan, {op.name: op.writes for op in step.ops}, walk.freed)
+    return with_guards(plan, walk) if guarded else plan
 
 
 def unscheduled(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 
 from devices.operation import ELEMENT_BYTES, OpSpec
 from solver.graph import CostedGraph
@@ -24,12 +25,13 @@ def require_runnable(
     workspace_bytes: Mapping[OpSpec, int],
 ) -> None:
     """Raises :class:`LoweringError`. Both referees are asked here: what they reject is not run."""
-    for problem in (
-        *_mismatches(step, graph, schedule),
-        *_unsupported(step),
-        *_missing_addresses(schedule),
-        *_workspace_problems(step, graph, workspace_bytes),
-    ):
+    problems = chain(
+        _mismatches(step, graph, schedule),
+        _unsupported(step),
+        _missing_addresses(schedule),
+        _workspace_problems(step, graph, workspace_bytes),
+    )
+    for problem in problems:
         raise LoweringError(problem)
     assert schedule.resident_address is not None
     assert schedule.arena_bytes is not None
@@ -112,7 +114,7 @@ def _workspace_problems(
     planned = {op.name: op.workspace_bytes for op in graph.ops}
     for op in step.ops:
         needed = workspace_bytes[op.spec]
-        if needed > planned.get(op.name, needed):
+        if needed > planned[op.name]:
             yield (
                 f"the kernel of op {op.name} ({op.spec}) needs {needed} bytes of workspace, the"
                 f" schedule has {planned[op.name]}; solve again with a profile of this board in"

@@ -7,8 +7,8 @@ canary while the first is in use, and both become NaNs when it is freed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain
 
 from devices.plan import (
@@ -19,40 +19,34 @@ from devices.plan import (
     Deed,
     ExecutionPlan,
     Guard,
-    Move,
     PageIn,
     PageOut,
     Poison,
     Probe,
 )
+from solver.lowering_moves import Mover, gaps, ordered_moves
+from solver.lowering_walk import Freed, Walk
 
 
-@dataclass(frozen=True)
-class Freed:
-    """``block`` has no owner any more in front of the action with the index ``before``; it is until
-    so many transfers are over that it may be written to."""
-
-    before: int
-    tensor: str
-    block: Block
-    waits_for: int
-
-
-def with_guards(
-    plan: ExecutionPlan, written: Mapping[str, Sequence[str]], freed: Sequence[Freed]
-) -> ExecutionPlan:
-    """``written`` names what each op writes, ``freed`` what is freed when, in order."""
-    guards = _Guards(plan, written)
+def guarded(plan: ExecutionPlan, walk: Walk) -> ExecutionPlan:
+    """``plan`` as ``walk`` has come to it, with guards."""
+    guards = _Guards(plan, walk)
     actions = list(guards.begin())
-    for index, action in enumerate(plan.actions):
-        actions += chain.from_iterable(guards.free(each) for each in freed if each.before == index)
-        actions += guards.around(action)
-    end = len(plan.actions)
-    actions += chain.from_iterable(guards.free(each) for each in freed if each.before == end)
+    done = 0
+    for freed in walk.freed:
+        actions += chain.from_iterable(map(guards.around, walk.actions[done : freed.before]))
+        actions += guards.free(freed)
+        done = freed.before
+    actions += chain.from_iterable(map(guards.around, walk.actions[done:]))
     actions += guards.end()
+    arena_bytes = 2 * plan.arena_bytes
+    left = [Mover(m.tensor, _doubled(m.block), 2 * m.destination.address) for m in walk.left()]
+    at = {mover.tensor: mover.destination for mover in left}
+    unowned = [Poison(gap) for gap in gaps(at.values(), arena_bytes)]
+    actions += walk.ending([*ordered_moves(left, arena_bytes), *unowned], at)
     return replace(
         plan,
-        arena_bytes=2 * plan.arena_bytes,
+        arena_bytes=arena_bytes,
         inputs={name: _doubled(block) for name, block in plan.inputs.items()},
         kept=tuple(
             replace(kept, address=None if kept.address is None else 2 * kept.address)
@@ -68,8 +62,8 @@ def with_guards(
 class _Guards:
     """``_owner`` is the tensor at an address of the plan without guards."""
 
-    def __init__(self, plan: ExecutionPlan, written: Mapping[str, Sequence[str]]) -> None:
-        self._written = written
+    def __init__(self, plan: ExecutionPlan, walk: Walk) -> None:
+        self._written = {op.name: op.writes for op in walk.step.ops}
         self._waits_for = 0
         self._owner: dict[int, tuple[str, Block]] = {}
         for name, block in plan.inputs.items():
@@ -103,12 +97,6 @@ class _Guards:
                 yield carried_out
                 if not deed.asynchronous:
                     yield self._check(tensor, block)
-            case Move(tensor, block, to):
-                del self._owner[block.address]
-                self._owner[to] = tensor, Block(to, block.bytes)
-                yield carried_out
-                yield self._action(Poison(_left_behind(_whole(block), 2 * to)))
-                yield self._guard(Block(to, block.bytes))
             case _:
                 yield carried_out
 
@@ -150,14 +138,6 @@ def _whole(block: Block) -> Block:
     return Block(2 * block.address, 2 * block.bytes)
 
 
-def _left_behind(old: Block, new_address: int) -> Block:
-    """Of a place that was given up for another of the same size, what that one does not cover."""
-    if new_address > old.address:
-        return Block(old.address, min(old.bytes, new_address - old.address))
-    covered = max(0, new_address + old.bytes - old.address)
-    return Block(old.address + covered, old.bytes - covered)
-
-
 def _at_twice_the_address(deed: Deed) -> Deed:
     match deed:
         case Compute():
@@ -167,9 +147,7 @@ def _at_twice_the_address(deed: Deed) -> Deed:
                 writes=tuple(2 * address for address in deed.writes),
                 workspace=deed.workspace and _doubled(deed.workspace),
             )
-        case Move():
-            return replace(deed, block=_doubled(deed.block), to=2 * deed.to)
         case PageOut() | PageIn() | Probe():
             return replace(deed, block=_doubled(deed.block))
         case _:
-            raise ValueError("the plan has guards already")
+            raise ValueError(f"not an action of a schedule: {deed}")

@@ -3,20 +3,31 @@ step on the board."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from devices.operation import OpSpec
 from devices.plan import Action, Block, Compute, Deed, Kept, Observed, PageIn, PageOut, Probe
 from solver import schedule as scheduled
-from solver.lowering_guards import Freed
-from solver.lowering_moves import Mover, ordered_moves
+from solver.lowering_moves import Mover, settled
 from solver.lowering_values import KeptValue, kept_values, losses, trained_parameter
 from solver.training.step import TrainingStep
 
 
+@dataclass(frozen=True)
+class Freed:
+    """``block`` has no owner any more in front of the action with the index ``before``; once so
+    many transfers are over it may be written to."""
+
+    before: int
+    tensor: str
+    block: Block
+    waits_for: int
+
+
 class Walk:
     """Through a schedule that both referees have accepted; ``actions`` is what it has come to, and
-    ``freed`` when what lost its bytes.
+    ``freed`` when what lost its bytes. Behind them all transfers are over.
 
     An action waits until what it reads has come and what it overwrites in place has gone. What is
     freed may be overwritten by anyone, so that everything behind a free waits for what the free
@@ -32,7 +43,7 @@ class Walk:
     ) -> None:
         assert schedule.resident_address is not None
         assert schedule.arena_bytes is not None
-        self._step = step
+        self.step = step
         self._ops = {op.name: op for op in step.ops}
         self._arena_bytes = schedule.arena_bytes
         self._workspace_bytes = workspace_bytes
@@ -63,9 +74,31 @@ class Walk:
                 case scheduled.Free(tensor=tensor):
                     self._wait_for(self._coming, [tensor])
                     self._wait_for(self._going, [tensor])
-                    block = Block(self._address.pop(tensor), self._step.tensor[tensor].bytes)
+                    block = Block(self._address.pop(tensor), self.step.tensor[tensor].bytes)
                     self.freed.append(Freed(len(self.actions), tensor, block, self._over))
-        self._finish()
+        self._over = self._transfers
+
+    def left(self) -> tuple[Mover, ...]:
+        """What the step leaves in RAM, and where it has to go for the next one to begin."""
+        results = [
+            Mover(value.result, self._block(value.result), self._begin[value.tensor])
+            for value in self._kept
+            if value.home == "ram"
+        ]
+        found = [Mover(loss.name, self._block(loss.name), None) for loss in losses(self.step)]
+        return settled([*results, *found], self._arena_bytes)
+
+    def ending(self, first: Iterable[Deed], at: Mapping[str, Block]) -> Iterator[Action]:
+        """The last actions: those that bring what is left in RAM ``at`` its place, then a look at
+        it."""
+        deeds = [*first]
+        deeds += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
+        deeds += [
+            Probe(value.tensor, value.what, at[value.result])
+            for value in self._kept
+            if value.home == "ram"
+        ]
+        return (Action(deed, self._over) for deed in deeds)
 
     def kept(self) -> tuple[tuple[Kept, ...], tuple[Action, ...]]:
         """What the step leaves to the next, and the copies to be made of it when it is over."""
@@ -130,23 +163,6 @@ class Walk:
         self._do(page_in, index)
         self._transfer_begun(self._coming, step)
 
-    def _finish(self) -> None:
-        """All transfers are over; what is kept in RAM goes to where the next step looks for it."""
-        self._over = self._transfers
-        in_ram = [value for value in self._kept if value.home == "ram"]
-        movers = [
-            Mover(value.result, self._block(value.result), self._begin[value.tensor])
-            for value in in_ram
-        ]
-        movers += [Mover(loss.name, self._block(loss.name), None) for loss in losses(self._step)]
-        for move in ordered_moves(movers, self._arena_bytes):
-            self._do(move)
-            self._address[move.tensor] = move.to
-        for loss in losses(self._step):
-            self._probe(loss.name, "loss", loss.name)
-        for value in in_ram:
-            self._probe(value.tensor, value.what, value.result)
-
     def _wait_for(self, transfers: dict[str, int], names: Iterable[str]) -> None:
         self._over = max(self._over, *(transfers.pop(name, 0) for name in names), 0)
 
@@ -168,7 +184,7 @@ class Walk:
         return next(value for value in self._kept if value.tensor == name)
 
     def _block(self, name: str) -> Block:
-        return Block(self._address[name], self._step.tensor[name].bytes)
+        return Block(self._address[name], self.step.tensor[name].bytes)
 
     def _probe(self, tensor: str, what: Observed, value: str) -> None:
         self._do(Probe(tensor, what, self._block(value)))
