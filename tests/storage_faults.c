@@ -1,0 +1,61 @@
+/* To be preloaded: the call of FAULT_CALL (pread or pwrite) with number FAULT_AT (from 0) on a file
+ * of the name .joulewright-store fails with ENOSPC, or is half as long, as FAULT_KIND says. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static int is_struck(const char *call, int file) {
+    static int count;
+    static const char name[] = "/.joulewright-store";
+    char link[64], path[4096];
+    const char *wanted = getenv("FAULT_CALL"), *at = getenv("FAULT_AT");
+    if (!wanted || !at || strcmp(wanted, call) != 0) {
+        return 0;
+    }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
+    const ssize_t length = readlink(link, path, sizeof path - 1);
+    path[length > 0 ? length : 0] = '\0';
+    const char *found = strstr(path, name);
+    return found && !found[sizeof name - 1] && count++ == atoi(at);
+}
+
+static int is_short(void) {
+    const char *kind = getenv("FAULT_KIND");
+    return kind && strcmp(kind, "short") == 0;
+}
+
+ssize_t pread64(int file, void *memory, size_t bytes, off64_t offset) {
+    static ssize_t (*real)(int, void *, size_t, off64_t);
+    if (!real) {
+        *(void **)&real = dlsym(RTLD_NEXT, "pread64");
+    }
+    return real(file, memory, is_struck("pread", file) ? bytes / 2 : bytes, offset);
+}
+
+ssize_t pwrite64(int file, const void *memory, size_t bytes, off64_t offset) {
+    static ssize_t (*real)(int, const void *, size_t, off64_t);
+    if (!real) {
+        *(void **)&real = dlsym(RTLD_NEXT, "pwrite64");
+    }
+    if (!is_struck("pwrite", file)) {
+        return real(file, memory, bytes, offset);
+    }
+    if (is_short()) {
+        return real(file, memory, bytes / 2, offset);
+    }
+    errno = ENOSPC;
+    return -1;
+}
+
+ssize_t pread(int file, void *memory, size_t bytes, off_t offset) {
+    return pread64(file, memory, bytes, offset);
+}
+
+ssize_t pwrite(int file, const void *memory, size_t bytes, off_t offset) {
+    return pwrite64(file, memory, bytes, offset);
+}
