@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Joulewright's command line: ``cli.py profile``, ``solve``, ``sweep``, ``plot``, ``flash``,
+"""Joulewright's command line: ``cli.py profile``, ``solve``, ``run``, ``export``, ``sweep``, ``plot``, ``flash``,
 ``lab``, ``devices``, ``models``.
 
 Only what a command needs is imported, and only when it runs.
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from commands import exit_codes
@@ -25,15 +25,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.command == "profile" and not arguments.model:
-        arguments.model = ["resnet18_cifar"]
+    if arguments.command == "profile":
+        if arguments.refine is not None and (unused := _changed(arguments, _MEASURING)):
+            parser.error(
+                f"profile --refine measures the operations that RUN names, in its schedule:"
+                f" {', '.join(unused)} cannot be chosen beside it"
+            )
+        arguments.model = arguments.model or ["resnet18_cifar"]
     if arguments.command == "plot" and not (arguments.profile or arguments.schedule):
         parser.error("plot needs --profile or --schedule")
     console = Console(json_output=arguments.json)
     try:
         return int(_command(arguments.command)(arguments, console))
     except KeyboardInterrupt:
-        resumed = arguments.command in _RESUMED
+        resumed = arguments.command in _RESUMED and not getattr(arguments, "refine", None)
         kept = "; what was finished is kept, and the same command goes on with it"
         console.say(f"interrupted{kept if resumed else ''}")
         return exit_codes.INTERRUPTED
@@ -59,6 +64,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
             from commands.solve import solve
 
             return solve
+        case "run":
+            from commands.run import run
+
+            return run
         case "sweep":
             from commands.sweep import sweep
 
@@ -67,6 +76,10 @@ def _command(name: str) -> Callable[[argparse.Namespace, Console], int]:
             from commands.plot import plot
 
             return plot
+        case "export":
+            from commands.export import export
+
+            return export
         case "diff":
             from commands.diff import diff
 
@@ -137,10 +150,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_profile(commands.add_parser("profile", parents=[common], help="measure a board"))
     _add_solve(commands.add_parser("solve", parents=[common], help="find the schedule"))
+    _add_run(
+        commands.add_parser("run", parents=[common], help="run a schedule on its board, measured")
+    )
     _add_sweep(
         commands.add_parser("sweep", parents=[common], help="draw energy against RAM and time")
     )
     _add_plot(commands.add_parser("plot", parents=[common], help="draw profiles and schedules"))
+    _add_export(
+        commands.add_parser("export", parents=[common], help="a schedule as C, or as a trace")
+    )
     difference = commands.add_parser(
         "diff", parents=[common], help="which costs of two profiles differ, and by how much"
     )
@@ -156,6 +175,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# Options of measuring every operation by itself, and what they are where nobody chooses.
+_MEASURING: dict[str, object] = {
+    "model": None,
+    "batch": 1,
+    "optimizer": "sgd",
+    "blocks": 5,
+    "seed": 0,
+    "no_storage": False,
+    "storage_budget_mib": 256,
+    "overwrite_raw_flash": False,
+    "no_additivity": False,
+}
+
+
+def _changed(arguments: argparse.Namespace, defaults: Mapping[str, object]) -> list[str]:
+    """Options with another value than that."""
+    values = vars(arguments)
+    changed = [name for name, default in defaults.items() if values[name] != default]
+    return [f"--{name.replace('_', '-')}" for name in changed]
+
+
 def _add_profile(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--device", required=True, help="a board of the catalogue, or a description's path"
@@ -168,11 +208,18 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
         help="measure the operations of this network; may be repeated; the first one's training"
         " step is run whole as the additivity check (default: resnet18_cifar)",
     )
-    parser.add_argument("--blocks", type=_count, default=5, help="repetitions of everything (5)")
-    parser.add_argument("--seed", type=int, default=0, help="of the random order (0)")
+    parser.add_argument(
+        "--refine",
+        type=Path,
+        metavar="RUN",
+        help="measure again only the operations that a run holds responsible for being off, among"
+        " the others of its schedule, and put that into the profile",
+    )
+    parser.add_argument("--blocks", type=_count, help="repetitions of everything (5)")
+    parser.add_argument("--seed", type=int, help="of the random order (0)")
     parser.add_argument("--no-storage", action="store_true", help="write nothing to storage")
     parser.add_argument(
-        "--storage-budget-mib", type=_count, default=256, help="most MiB written to storage (256)"
+        "--storage-budget-mib", type=_count, help="most MiB written to storage (256)"
     )
     parser.add_argument(
         "--overwrite-raw-flash",
@@ -184,6 +231,7 @@ def _add_profile(parser: argparse.ArgumentParser) -> None:
         "--dry-run", action="store_true", help="say what would be done; touch nothing"
     )
     parser.add_argument("--out", type=Path, help="default: results/profiles/DEVICE.yaml")
+    parser.set_defaults(**_MEASURING)
 
 
 def _add_solve(parser: argparse.ArgumentParser) -> None:
@@ -250,6 +298,41 @@ def _add_solve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw the result there")
 
 
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schedule", required=True, type=Path, help="as solve has written it")
+    parser.add_argument(
+        "--device", required=True, help="a board of the catalogue, or a description's path"
+    )
+    _add_graph_beside(parser)
+    parser.add_argument("--steps", type=_count, default=10, help="training steps (10)")
+    parser.add_argument(
+        "--batches",
+        type=Path,
+        metavar="FILE",
+        help="samples to train on: .npz with an array for each input (default: generated ones)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of initial values and generated samples (0)"
+    )
+    parser.add_argument(
+        "--steps-per-day",
+        type=_positive,
+        default=1000.0,
+        metavar="N",
+        help="for the years that the storage lasts (1000)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done; touch no board"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIRECTORY", help="default: results/replays/DEVICE-SCHEDULE"
+    )
+
+
+def _add_graph_beside(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--graph", type=Path, help="its costed graph, if it does not lie beside it")
+
+
 def _add_sweep(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--profile", nargs="+", help="measured (name or path), or published")
@@ -309,8 +392,31 @@ def _add_gap(parser: argparse.ArgumentParser) -> None:
 def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", help="op costs and paging costs of a profile")
     parser.add_argument("--schedule", type=Path, help="memory and stages of a schedule")
-    parser.add_argument("--graph", type=Path, help="its costed graph, if it does not lie beside it")
+    _add_graph_beside(parser)
     parser.add_argument("--directory", type=Path, default=Path("results"), help="for the pictures")
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--schedule", type=Path, required=True)
+    parser.add_argument("--graph", type=Path, help="its costed graph, if it does not lie beside it")
+    parser.add_argument(
+        "--format",
+        choices=("c", "perfetto"),
+        required=True,
+        help="c: a project with executor, kernels and plan, and an example that trains; perfetto: a"
+        " trace of ops, transfers and memory",
+    )
+    parser.add_argument(
+        "--device",
+        help="c: the board whose storage and compiler it is for (any: pages of 512 bytes)",
+    )
+    parser.add_argument(
+        "--run", type=Path, metavar="DIRECTORY", help="perfetto: what this run measured, too"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIRECTORY", help="c: results/export/SCHEDULE")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="c: of initial values and generated samples (0)"
+    )
 
 
 def _add_flash(parser: argparse.ArgumentParser) -> None:

@@ -17,6 +17,10 @@ CAMPAIGNS = Path("results") / "campaigns"
 
 
 def profile(arguments: Namespace, console: Console) -> int:
+    if arguments.refine is not None:
+        from commands.refine import refine
+
+        return refine(arguments, console)
     from devices.description import load_description
     from devices.document import dump_yaml, write_atomically
     from profiler.frame import trials_frame

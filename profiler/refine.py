@@ -21,14 +21,18 @@ from dataclasses import dataclass
 
 from devices.document import DocumentError
 from devices.profile import (
+    Board,
     ContextCost,
     Cost,
     DeviceProfile,
+    EnergySource,
     Interval,
     OperationCost,
     PowerInContext,
 )
 from devices.replay import ExpectedAction, MeasuredStep
+from profiler.assembly import FEWEST_TRIALS
+from profiler.errors import MeasurementInvalid, RequestRefused
 from profiler.replay.timing import ScheduledActions
 from profiler.statistics import median_interval
 
@@ -87,23 +91,34 @@ def measure_in_context(
 ) -> tuple[MeasuredStep, ...]:
     """Steps until the interval of every operation is narrow, or there are enough of them.
 
-    ``run_steps`` carries out so many steps of the schedule, watched. Raises what it raises.
+    ``run_steps`` carries out so many steps of the schedule, watched, and returns those that were
+    not disturbed. Raises what it raises, and :class:`~profiler.errors.MeasurementInvalid` where too
+    few are left.
     """
     steps: list[MeasuredStep] = []
+    done = 0
     began_s = time.monotonic()
-    while True:
-        wanted = min(max(FEWEST_STEPS, len(steps)), MOST_STEPS - len(steps))
-        on_progress(f"running steps {len(steps) + 1} to {len(steps) + wanted}")
+    while done < MOST_STEPS and not _is_known(executions, steps):
+        if done and time.monotonic() - began_s >= LIMIT_S:
+            break
+        wanted = min(max(FEWEST_STEPS, done), MOST_STEPS - done)
+        on_progress(f"running steps {done + 1} to {done + wanted} of at most {MOST_STEPS}")
         steps += run_steps(wanted)
-        if len(steps) >= MOST_STEPS or time.monotonic() - began_s >= LIMIT_S:
-            break
-        if all(_is_narrow(executions.time_s(key, steps)) for key in executions.of_key):
-            break
+        done += wanted
+    if len(steps) < FEWEST_TRIALS:
+        raise MeasurementInvalid(
+            f"{executions.actions.plan.name}: {len(steps)} of {done} steps were undisturbed,"
+            f" {FEWEST_TRIALS} are needed. Remove the cause (pin the frequency, cool the board,"
+            " check its power supply, end other programs) and start the same command again"
+        )
     return tuple(steps)
 
 
-def _is_narrow(interval: Interval) -> bool:
-    return interval.high - interval.low <= 2 * NARROW * interval.median
+def _is_known(executions: Executions, steps: Sequence[MeasuredStep]) -> bool:
+    if len(steps) < FEWEST_TRIALS:
+        return False
+    intervals = (executions.time_s(key, steps) for key in executions.of_key)
+    return all(i.high - i.low <= 2 * NARROW * i.median for i in intervals)
 
 
 @dataclass(frozen=True)
@@ -155,6 +170,37 @@ def refinable(
         tuple(key for key in keys if key in measured),
         tuple(key for key in keys if key not in measured),
     )
+
+
+def kernels_of(profile: DeviceProfile) -> str:
+    """Their hash. Raises :class:`~profiler.errors.RequestRefused` for a profile that does not say
+    which were measured."""
+    if profile.build is None:
+        raise RequestRefused(
+            f"profile {profile.name!r} does not say which kernels were measured, so that nothing"
+            " can be added to it: profile the board"
+        )
+    return profile.build.kernels_sha256
+
+
+def require_same_board(
+    profile: DeviceProfile, board: Board, energy_source: EnergySource | None
+) -> None:
+    """``board`` is what the board that is there says about itself, ``energy_source`` what its
+    meter's joules are worth. Raises :class:`~profiler.errors.RequestRefused` where the profile was
+    measured on another one, or with a meter that is not there."""
+    for what in ("model", "serial", "cpu"):
+        then, now = getattr(profile.board, what), getattr(board, what)
+        if then != now:
+            raise RequestRefused(
+                f"profile {profile.name!r} is of a board whose {what} is {then!r}, this one's is"
+                f" {now!r}: costs of two boards do not go into one profile. Profile this one"
+            )
+    if profile.energy_source == "measured" and energy_source != "measured":
+        raise RequestRefused(
+            f"the joules of profile {profile.name!r} are measured, and the board has no meter now:"
+            " describe the meter again, or profile the board without it"
+        )
 
 
 def refine_profile(

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devices.document import DocumentError, dump_yaml, read_yaml
+import cli
+from devices.description import DeviceDescription
+from devices.document import DocumentError, dump_yaml, read_json, read_yaml
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
-from devices.profile import DeviceProfile, EnergySource, Interval, OperationCost
-from devices.replay import ExpectedAction, MeasuredStep, Span
+from devices.profile import (
+    Board,
+    Cost,
+    DeviceProfile,
+    EnergySource,
+    Interval,
+    OperationCost,
+)
+from devices.replay import ExpectedAction, MeasuredReplay, MeasuredStep, ReplayReport, Span
 from profiler.refine import (
     FEWEST_STEPS,
     MOST_STEPS,
@@ -25,8 +39,26 @@ from profiler.refine import (
     refinable,
     refine_profile,
 )
+from profiler.replay.opening import MakePlans, open_replay
+from profiler.replay.report import Subject, replay_report
+from profiler.replay.session import Progress, ReplaySession
 from profiler.replay.timing import ScheduledActions
+from solver.baselines import keep_everything
+from solver.costing import cost_graph
+from solver.data import generated_batches
+from solver.expectation import expected_step
+from solver.graph import CostedGraph
+from solver.lowering import lower
+from solver.models import build_model
+from solver.options import SolverOptions
+from solver.referee import replay
+from solver.schedule import Budget, Schedule
+from solver.solving import solve_graph
+from solver.training import TrainingStep
+from solver.training.initial import initial_values
+from tests.measuring_support import describe
 from tests.plots_support import made_up_profile
+from tests.replay_support import measured_step, report_of
 
 RELU = OpSpec.of("relu.forward", elements=64)
 ADD = OpSpec.of("add.forward", elements=64)
@@ -260,3 +292,347 @@ def test_a_profile_that_has_changed_since_the_run_is_refused() -> None:
     costs_s = {RELU.key: cost_of(before, RELU).cold.time_s.median}
     with pytest.raises(DocumentError, match=r"run/graph.json: relu.forward .* Solve and run again"):
         refinable(after, costs_s, (RELU.key,), "run/graph.json")
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+DEVICE = describe(
+    nominal_power_w=3.0,
+    toolchain={"kind": "native", "compiler": "cc", "flags": ["-O0"], "matmul": "in-tree"},
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A device, its profile, and a run of a schedule that was made with it. What the profile says
+    of the operation ``wrong`` is not what the run found."""
+
+    device: Path
+    profile: Path
+    run: Path
+    wrong: str
+
+    @classmethod
+    def written(
+        cls,
+        directory: Path,
+        profile: DeviceProfile,
+        graph: CostedGraph,
+        schedule: Schedule,
+        report: ReplayReport,
+        wrong: str,
+    ) -> Bench:
+        run = directory / "results" / "replays" / "digits"
+        run.mkdir(parents=True)
+        for name, document in (("replay", report), ("schedule", schedule), ("graph", graph)):
+            text = document.model_dump_json(by_alias=True, exclude_none=True)
+            (run / f"{name}.json").write_text(text)
+        device = directory / "bench.yaml"
+        device.write_text(dump_yaml(DEVICE))
+        written = directory / "results" / "profiles" / "bench.yaml"
+        written.parent.mkdir()
+        written.write_text(dump_yaml(profile))
+        return cls(device, written, run, wrong)
+
+    def refine(self, *options: str) -> int:
+        return cli.main(
+            ["profile", "--device", str(self.device), "--refine", str(self.run), *options]
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
+    """Of a run in which the operation that takes longest took ``factor`` times as long."""
+
+    def make(factor: float = 3.0, *, without: int = 0) -> Bench:
+        step = build_model("digits", 2)
+        specs = step.distinct_specs
+        profile = made_up_profile(list(specs[without:]))
+        graph = cost_graph(step, profile).graph
+        kept = replay(graph, keep_everything(graph)).peak_bytes
+        schedule = solve_graph(graph, Budget(ram_bytes=kept), SolverOptions(time_limit_s=10))
+        expected = expected_step(graph, schedule)
+        took_s: dict[str, float] = {}
+        for action in expected.actions:
+            took_s[action.cost_key] = took_s.get(action.cost_key, 0.0) + action.time_s.median
+        slow = specs[0].key if without else max(took_s, key=lambda key: took_s[key])
+        step_done = measured_step(
+            expected, factor=lambda action: factor if action.cost_key == slow else 1.0
+        )
+        report = report_of(graph, schedule, [step_done])
+        monkeypatch.chdir(tmp_path)
+        return Bench.written(tmp_path, profile, graph, schedule, report, slow)
+
+    return make
+
+
+@pytest.fixture
+def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.boards.open_transport", pytest.fail)
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_run_that_went_as_predicted_changes_nothing(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench(factor=1.0)
+    before = made.profile.read_bytes()
+    assert made.refine() == 0
+    assert "no operation is responsible, nothing is measured again" in capsys.readouterr().out
+    assert made.refine("--json") == 0
+    assert json.loads(capsys.readouterr().out)["refined"] == []
+    assert made.profile.read_bytes() == before
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_dry_run_names_the_operations_and_reaches_no_board(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench()
+    before = made.profile.read_bytes()
+    assert made.refine("--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["operations"] == [made.wrong]
+    assert document["profile"] == "results/profiles/bench.yaml"
+    assert document["never_measured"] == []
+    assert made.profile.read_bytes() == before
+
+
+@pytest.mark.usefixtures("no_board")
+def test_an_operation_that_was_only_predicted_is_to_be_measured_by_itself_first(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench(factor=1000.0, without=1)
+    assert made.refine() == 0
+    said = capsys.readouterr().err
+    assert (
+        f"1 responsible operations were never measured, only predicted from others: {made.wrong}"
+        in said
+    )
+    assert "profile --device bench --model digits --batch 2 --optimizer sgd measures them" in said
+
+
+@pytest.mark.usefixtures("no_board")
+def test_the_run_of_another_board_is_refused(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench()
+    made.device.write_text(dump_yaml(describe(name="other")))
+    assert made.refine() == 2
+    assert "this was run on 'bench', not on 'other'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_options_of_measuring_everything_are_refused(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench()
+    with pytest.raises(SystemExit) as refusal:
+        made.refine("--blocks", "3", "--model", "digits")
+    assert refusal.value.code == 2
+    assert "--model, --blocks cannot be chosen beside it" in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "nothing"
+    assert cli.main(["profile", "--device", "local", "--refine", str(missing)]) == 2
+    assert f"{missing}/replay.json: cannot be read" in capsys.readouterr().err
+
+
+# --- on a board ---------------------------------------------------------------------------------
+
+LAW_S = 1e-6  # and a nanosecond for each FLOP: where a schedule begins from
+
+
+def hand_made(
+    workspace_bytes: Mapping[OpSpec, int],
+    time_s: Callable[[OpSpec], Interval],
+    **of_board: Any,
+) -> DeviceProfile:
+    """Warm and cold costs are the same."""
+
+    def cost(spec: OpSpec) -> Cost:
+        return Cost(time_s=time_s(spec), energy_j=time_s(spec).scaled(3.0), trials=5)
+
+    return DeviceProfile(
+        name="bench",
+        energy_source="estimated",
+        operations=tuple(
+            OperationCost(op=spec.key, workspace_bytes=size, warm=cost(spec), cold=cost(spec))
+            for spec, size in workspace_bytes.items()
+        ),
+        **of_board,
+    )
+
+
+def scheduled(step: TrainingStep, profile: DeviceProfile) -> tuple[CostedGraph, Schedule]:
+    """With something computed twice."""
+    graph = cost_graph(step, profile).graph
+    kept = replay(graph, keep_everything(graph)).peak_bytes
+    budget = Budget(ram_bytes=int(0.8 * kept))
+    return graph, solve_graph(graph, budget, SolverOptions(gap=0.5))
+
+
+@dataclass(frozen=True)
+class OnBoard:
+    """A board with a plan on it, open, and what it has measured of it."""
+
+    session: ReplaySession
+    schedule: Schedule
+    workspace_bytes: Mapping[OpSpec, int]
+    measured: MeasuredReplay
+
+    @property
+    def step(self) -> TrainingStep:
+        return build_model("digits", 2)
+
+    def profile(self, time_s: Callable[[OpSpec], Interval]) -> DeviceProfile:
+        board, build = self.session.facts.identity, self.session.build
+        return hand_made(self.workspace_bytes, time_s, board=board, build=build)
+
+    @contextmanager
+    def opened(
+        self,
+        _description: DeviceDescription,
+        specs: Sequence[OpSpec],
+        make_plans: MakePlans,
+        _progress: Progress,
+        *,
+        kernels_sha256: str,
+    ) -> Iterator[ReplaySession]:
+        """Instead of compiling it all anew."""
+        assert kernels_sha256 == self.session.build.kernels_sha256
+        assert (
+            make_plans({spec: self.workspace_bytes[spec] for spec in specs}) == self.session.plans
+        )
+        yield self.session
+
+    def run_with_a_wrong_profile(self, directory: Path) -> Bench:
+        """Profile and report are both made from one real run, so that they differ in what is made
+        wrong of the dearest operation, and in nothing else."""
+        plan, step = self.session.plans[0], self.step
+        equal = self.profile(lambda _: Interval.exact(1.0))
+        actions = expected_step(cost_graph(step, equal).graph, self.schedule).actions
+        keys = [spec.key for spec in step.distinct_specs]
+        found = Executions.of(ScheduledActions.of(plan, actions), actions, keys)
+        true_s = {key: found.time_s(key, self.measured.steps) for key in keys}
+        dearest = max(keys, key=lambda key: len(found.of_key[key]) * true_s[key].median)
+        wrong = self.profile(
+            lambda spec: true_s[spec.key].scaled(3.0 if spec.key == dearest else 1.0)
+        )
+        graph = cost_graph(step, wrong).graph
+        report = replay_report(
+            Subject("bench", "digits.json", {"model": "digits"}, DEVICE.storage),
+            expected_step(graph, self.schedule),
+            plan,
+            self.measured,
+            (),
+            steps_per_day=1000,
+        )
+        return Bench.written(directory, wrong, graph, self.schedule, report, dearest)
+
+
+@pytest.fixture(scope="module")
+def on_board() -> Iterator[OnBoard]:
+    """The schedule is found before anything is measured."""
+    step = build_model("digits", 2)
+    workspace_bytes: dict[OpSpec, int] = {}
+    schedules: list[Schedule] = []
+
+    def make_plans(needed: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
+        workspace_bytes.update(needed)
+        guess = hand_made(
+            needed,
+            lambda spec: Interval.exact(LAW_S + 1e-9 * spec.work_flop),
+            board=Board(model="", memory_bytes=1),
+        )
+        graph, schedule = scheduled(step, guess)
+        schedules.append(schedule)
+        return [lower(step, graph, schedule, needed)]
+
+    with open_replay(DEVICE, step.distinct_specs, make_plans, lambda _: None) as session:
+        record = session.run(
+            0,
+            initial_values(step, 0),
+            [generated_batches(step, step.batch, 0).batch(0)],
+            steps=20,
+            watched=True,
+            expected_step_s=1e-3,
+        )
+        yield OnBoard(session, schedules[0], workspace_bytes, session.measured(record))
+
+
+def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
+    on_board: OnBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = on_board.run_with_a_wrong_profile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("profiler.replay.opening.open_replay", on_board.opened)
+    report = read_json(made.run / "replay.json", ReplayReport)
+    assert report.diagnosis.refine == (made.wrong,)
+    before = read_yaml(made.profile, DeviceProfile)
+    assert made.refine() == 0
+    shown = capsys.readouterr().out
+    assert re.search(rf"{re.escape(made.wrong)} +[\d.]+ .s +[\d.]+ .s +±", shown)
+    assert "solve again with --profile results/profiles/bench.yaml" in shown
+    after = read_yaml(made.profile, DeviceProfile)
+    assert [operation.op for operation in after.refined] == [made.wrong]
+    (refined,) = after.refined
+    assert refined.cold == before.by_spec[OpSpec.parse(made.wrong)].cold
+    assert refined.in_context is not None
+    assert refined.in_context.run == str(made.run)
+
+    measured_s = report.time_s.measured.median
+    off_s = [
+        abs(
+            expected_step(cost_graph(on_board.step, profile).graph, on_board.schedule).time_s.median
+            - measured_s
+        )
+        for profile in (before, after)
+    ]
+    assert off_s[1] < off_s[0]
+
+    assert made.refine() == 2
+    assert "the profile was measured or refined since then" in capsys.readouterr().err
+
+
+def test_what_is_interrupted_leaves_the_profile_as_it_was(
+    on_board: OnBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = on_board.run_with_a_wrong_profile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("profiler.replay.opening.open_replay", on_board.opened)
+    before = made.profile.read_bytes()
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReplaySession, "run", interrupt)
+    assert made.refine() == 130
+    assert capsys.readouterr().err.endswith("interrupted\n")
+    assert made.profile.read_bytes() == before
+
+
+def test_another_board_is_refused(
+    on_board: OnBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = on_board.run_with_a_wrong_profile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("profiler.replay.opening.open_replay", on_board.opened)
+    profile = read_yaml(made.profile, DeviceProfile)
+    other = profile.board.model_copy(update={"cpu": "another"})
+    made.profile.write_text(dump_yaml(profile.model_copy(update={"board": other})))
+    assert made.refine() == 2
+    assert "is of a board whose cpu is 'another'" in capsys.readouterr().err
