@@ -45,7 +45,8 @@ PROGRAM = "joulewright-harness"
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 """What the program must run with: schedules are for one thread, and OpenBLAS would start more."""
 
-_NO_PLANS = "plans_none.c"
+NO_PLANS = "plans_none.c"
+"""Of the executor: stands in where there are no plans."""
 
 _SOURCE = "source"  # the directory of the sources, in the private directory of the machine
 _SHOWN_ERRORS = 5
@@ -256,7 +257,7 @@ class _Machine:
     def link(self, compiled: _Compiled, plans: str | None) -> None:
         objects = list(compiled.objects)
         if plans is not None:
-            objects.remove(f"{_SOURCE}/executor/{_NO_PLANS}.o")
+            objects.remove(f"{_SOURCE}/executor/{NO_PLANS}.o")
             with tempfile.TemporaryDirectory() as scratch:
                 written = Path(scratch) / PLANS
                 written.write_text(plans, encoding="ascii")

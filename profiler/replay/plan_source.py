@@ -95,7 +95,7 @@ class _Constants:
             self._attributes[spec] = name
             values = ", ".join(map(str, spec.values))
             self.definitions += [
-                _comment(spec.key),
+                c_comment(spec.key),
                 f"static const int32_t {name}[{len(spec.values)}] = {{{values}}};\n",
             ]
         return self._attributes[spec]
@@ -110,7 +110,7 @@ class _Constants:
         if (names, bits) not in self._scalars:
             name = f"scalars_{len(self._scalars)}"
             self._scalars[names, bits] = f"{name}.values" if has_seed else name
-            self.definitions.append(_comment(", ".join(f"{key} {values[key]:g}" for key in names)))
+            self.definitions.append(c_comment(", ".join(f"{key} {values[key]:g}" for key in names)))
             if has_seed:
                 patterns = ", ".join(f"0x{pattern:08x}" for pattern in bits)
                 self.definitions.append(
@@ -137,7 +137,7 @@ class _Plan:
         plan, layout = self.plan, self.layout
         computes = list(plan.computes)
         actions = (*plan.actions, *plan.afterwards)
-        yield _comment(f"--- {plan.name} ---")
+        yield c_comment(f"--- {plan.name} ---")
         yield from self._operands(computes)
         yield from self._table("jw_compute", "computes", self._computes(computes))
         yield from self._table("jw_action", "actions", self._actions(actions))
@@ -147,7 +147,7 @@ class _Plan:
         probes = len(plan.probes)
         yield (
             f"static const jw_plan plan_{self.index} = {{\n"
-            f"    .name = {_c_string(plan.name)},\n"
+            f"    .name = {c_string(plan.name)},\n"
             f"    .arena_bytes = {plan.arena_bytes},\n"
             f"    .actions = {self._name('actions', len(actions))},\n"
             f"    .action_count = {len(actions)},\n"
@@ -209,7 +209,7 @@ class _Plan:
         for op in computes:
             workspace = "JW_NOWHERE" if op.workspace is None else op.workspace.address
             yield (
-                f"    {_comment(op.op)}\n"
+                f"    {c_comment(op.op)}\n"
                 f"    {{{kernel_entry(op.spec.kind)}, {self.shared.attributes(op.spec)},"
                 f" {self.shared.scalars(op.spec, op.scalars)}, operands_{self.index} + {begin},"
                 f" {workspace}, {len(op.reads)}, {len(op.writes)}}},\n"
@@ -243,7 +243,7 @@ class _Plan:
         for kept in self.plan.kept:
             address = "JW_NOWHERE" if kept.address is None else kept.address
             slot = "JW_NOWHERE" if kept.slot is None else kept.slot
-            yield f"    {{{address}, {kept.bytes}, {slot}}}, {_comment(kept.tensor)}\n"
+            yield f"    {{{address}, {kept.bytes}, {slot}}}, {c_comment(kept.tensor)}\n"
 
     def _memory(self, actions: int) -> Iterator[str]:
         plan, layout = self.plan, self.layout
@@ -279,7 +279,7 @@ def _action(action: Action, index: int) -> str:
         f"{last_step}, {asynchronous}, 0, {action.waits_for}, {index},"
         f" {block.address}, {block.bytes}, {to}"
     )
-    return f"    {{{verb}, {numbers}}}, {_comment(said)}\n"
+    return f"    {{{verb}, {numbers}}}, {c_comment(said)}\n"
 
 
 _VERBS: Mapping[type[Deed], str] = {
@@ -326,12 +326,12 @@ def _c_float(bits: int) -> str:
     return f"{float(value).hex()}f"
 
 
-def _c_string(text: str) -> str:
+def c_string(text: str) -> str:
     escaped = re.sub(r'[\\"]', r"\\\g<0>", _printable(text))
     return f'"{escaped}"'
 
 
-def _comment(text: str) -> str:
+def c_comment(text: str) -> str:
     shown = _printable(text).replace("*/", "* /").replace("/*", "/ *")
     return f"/* {shown} */"
 

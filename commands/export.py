@@ -1,0 +1,263 @@
+"""``export``: a schedule for others to use, as a C project or as a trace."""
+
+from __future__ import annotations
+
+import json
+import re
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.console import Console, si, size
+from commands.exit_codes import DONE
+from commands.solve import UsageError, graph_path
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription, Storage
+    from devices.plan import ExecutionPlan
+    from devices.profile import DeviceProfile
+    from profiler.replay.export import Compilation, Provenance
+    from profiler.replay.export_tables import TrainingData
+    from solver.graph import CostedGraph, Origin
+    from solver.schedule import Schedule
+    from solver.training import TrainingStep
+
+EXPORTS = Path("results") / "export"
+
+_BATCHES = 8
+_PAGE_BYTES = 512  # the block of an SD card, where no board says otherwise
+
+
+def export(arguments: Namespace, console: Console) -> int:
+    from devices.document import read_json
+    from solver.graph import CostedGraph
+    from solver.schedule import Schedule
+
+    schedule = read_json(arguments.schedule, Schedule)
+    graph = read_json(arguments.graph or graph_path(arguments.schedule), CostedGraph)
+    if arguments.format == "perfetto":
+        return _export_trace(arguments, console, graph, schedule)
+    return _export_project(arguments, console, graph, schedule)
+
+
+# --- perfetto -------------------------------------------------------------------------------------
+
+
+def _export_trace(
+    arguments: Namespace, console: Console, graph: CostedGraph, schedule: Schedule
+) -> int:
+    from devices.document import read_json, write_atomically
+    from devices.replay import ReplayReport
+    from plots.perfetto import perfetto_trace
+
+    if not schedule.steps:
+        raise UsageError(f"{arguments.schedule}: has no steps: it is {schedule.status}")
+    report = None
+    if arguments.run is not None:
+        report = read_json(arguments.run / "replay.json", ReplayReport)
+        if report.graph != graph.name:
+            raise UsageError(f"{arguments.run}: is a run of {report.graph}, not of {graph.name}")
+    path = (arguments.out or EXPORTS) / f"{arguments.schedule.stem}.trace.json"
+    write_atomically(path, json.dumps(perfetto_trace(graph, schedule, report)))
+    console.document({"files": [str(path)]})
+    console.result(f"trace     {path}")
+    console.say("open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing")
+    return DONE
+
+
+# --- C --------------------------------------------------------------------------------------------
+
+
+def _export_project(
+    arguments: Namespace, console: Console, graph: CostedGraph, schedule: Schedule
+) -> int:
+    from devices.description import load_description
+    from profiler.replay.export import c_project
+    from profiler.replay.export_directory import write_project
+    from solver.lowering import lower
+    from solver.models import build_model
+
+    if arguments.run is not None:
+        raise UsageError("--run is for --format perfetto: a C project holds no measurements")
+    origin = _origin(graph)
+    step = build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
+    planned = {op.name: op.workspace_bytes for op in graph.ops}
+    workspace_bytes = {op.spec: planned.get(op.name, 0) for op in step.ops}
+    plan = lower(step, graph, schedule, workspace_bytes)
+    description = None if arguments.device is None else load_description(arguments.device)
+    profile = _profile(origin)
+    _require_profiled_kernels(origin, profile)
+    if origin.kernels_sha256 is None:
+        _require_no_workspace(graph, plan)
+    project = c_project(
+        plan,
+        _storage(plan, description),
+        workspace_bytes,
+        _training(step, arguments.seed),
+        _compilation(origin, profile, description),
+        _provenance(graph, schedule, arguments.schedule.name, step.title),
+    )
+    directory = arguments.out or EXPORTS / arguments.schedule.stem
+    write_project(project.files, directory)
+    footprint, layout = project.footprint, project.layout
+    console.document(
+        {
+            "directory": str(directory),
+            "files": sorted(project.files),
+            "arena_bytes": plan.arena_bytes,
+            "plan_ram_bytes": footprint.ram_bytes,
+            "plan_flash_bytes": footprint.flash_bytes,
+            "storage_bytes": layout.least_scratch_bytes,
+            "written_bytes_a_step": layout.written_bytes,
+        }
+    )
+    console.result(f"project   {directory}: {len(project.files)} files; begin with README.md")
+    console.result(
+        f"RAM       {size(plan.arena_bytes)} of arena, {size(footprint.ram_bytes)} of the plan"
+    )
+    console.result(f"flash     {size(footprint.flash_bytes)} of tables, besides the code")
+    if plan.pages:
+        console.result(
+            f"storage   {size(layout.least_scratch_bytes)} at least, in pages of"
+            f" {layout.page_bytes} bytes"
+        )
+    return DONE
+
+
+def _origin(graph: CostedGraph) -> Origin:
+    if graph.origin is None:
+        raise UsageError(
+            f"{graph.name}: its graph does not say which network and profile it is made from, so"
+            " that nobody knows what its operations compute; solve with --profile and --model"
+        )
+    return graph.origin
+
+
+def _profile(origin: Origin) -> DeviceProfile | None:
+    """None where it is not on this computer."""
+    from devices.document import DocumentError
+    from devices.library import resolve_profile
+
+    try:
+        return resolve_profile(origin.profile)
+    except DocumentError:
+        return None
+
+
+def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> None:
+    from profiler.toolchain import KERNELS, read_sources, sources_hash
+
+    if profile is None or profile.build is None or origin.kernels_sha256 is None:
+        return
+    if sources_hash(read_sources(KERNELS), profile.build.flags) != origin.kernels_sha256:
+        raise UsageError(
+            f"the costs of the schedule were measured with other kernels, or other compiler flags,"
+            f" than there are now; measure {origin.profile} again and solve again"
+        )
+
+
+def _require_no_workspace(graph: CostedGraph, plan: ExecutionPlan) -> None:
+    from profiler.replay.export_tables import workspace_queries
+    from profiler.toolchain import KERNELS
+
+    queries = workspace_queries((KERNELS / "registry.c").read_text(encoding="utf-8"))
+    needing = [op.op for op in plan.computes if op.spec.kind in queries]
+    if needing:
+        raise UsageError(
+            f"{graph.name}: its costs are published figures, which do not say how much workspace"
+            f" kernels need, and {needing[0]} needs some; solve with a measured profile"
+        )
+
+
+def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Storage | None:
+    """The board's, or one that asks little."""
+    from devices.description import Storage
+
+    if description is None:
+        return Storage(medium="disk", path=".", page_bytes=_PAGE_BYTES)
+    if plan.pages and description.storage is None:
+        raise UsageError(
+            f"{description.name}: has no storage, and the schedule pages; solve with --no-paging,"
+            " or describe the board's storage"
+        )
+    return description.storage
+
+
+def _training(step: TrainingStep, seed: int) -> TrainingData:
+    from profiler.replay.export_tables import TrainingData
+    from solver.data import generated_batches
+    from solver.training.initial import initial_values
+
+    batches = generated_batches(step, _BATCHES * step.batch, seed)
+    return TrainingData(
+        initial_values(step, seed), [batches.batch(index) for index in range(_BATCHES)]
+    )
+
+
+def _compilation(
+    origin: Origin, profile: DeviceProfile | None, description: DeviceDescription | None
+) -> Compilation:
+    from profiler.replay.export import Compilation
+    from profiler.replay.twin import host_twin
+
+    blas = origin.matmul == "cblas"
+    if description is not None and description.firmware is not None:
+        flags = description.toolchain.flags
+        return Compilation(
+            host_twin(description).toolchain.flags,
+            f"The example is compiled to compute the bits that {description.name} does.",
+            (description.toolchain.compiler, flags),
+        )
+    if profile is None or profile.build is None:
+        known = ("-O2",) if description is None else description.toolchain.flags
+        return Compilation(
+            known, "With which flags the kernels were profiled is not known.", None, blas
+        )
+    flags = tuple(_board_flags(profile.build.flags))
+    cross = re.match(r"\S+-g?cc\b", profile.build.compiler)
+    if cross is not None:
+        return Compilation(
+            ("-O2",),
+            f"The kernels were profiled on {origin.profile}, where the example may compute other"
+            " bits; export with --device for one that computes the same.",
+            (cross[0], flags),
+            blas,
+        )
+    return Compilation(
+        flags,
+        f"CFLAGS are those that the kernels were profiled with on {origin.profile}"
+        f" ({profile.build.compiler}).",
+        None,
+        blas,
+    )
+
+
+def _board_flags(flags: tuple[str, ...]) -> Iterator[str]:
+    """Without those that every build has, and those that say which BLAS."""
+    from profiler.toolchain import KERNEL_FLAGS
+
+    return (
+        flag for flag in flags if flag not in KERNEL_FLAGS and not flag.startswith("-DJW_CBLAS")
+    )
+
+
+def _provenance(graph: CostedGraph, schedule: Schedule, name: str, title: str) -> Provenance:
+    from profiler.replay.export import Provenance
+
+    origin = _origin(graph)
+    source = graph.energy_source or "of a source that is not stated"
+    kernels = f" with kernels {origin.kernels_sha256[:12]}" if origin.kernels_sha256 else ""
+    assert schedule.energy_j is not None
+    assert schedule.time_s is not None
+    return Provenance(
+        schedule=name,
+        network=f"{title}, trained with {origin.optimizer}",
+        costs=(
+            f"The schedule was found by the costs of the profile `{origin.profile}`{kernels}: what"
+            " each operation and each transfer takes of time and energy."
+            f" By them a step takes {si(schedule.time_s, 's')} and {si(schedule.energy_j, 'J')}"
+            f" (energy_source: {source}); on another board it takes something else, and another"
+            " schedule may be the best."
+        ),
+    )

@@ -1,0 +1,210 @@
+/* Trains on a computer, to show how the executor is used.
+ *
+ *     ./train [STEPS [TRAINING [STORAGE]]]        10, training.bin, storage.bin
+ *
+ * A plan that pages goes on where the last run has ended, if its storage is still there; delete it
+ * to begin anew. Every step is watched, so that checksums show whether another machine computes the
+ * same bits. Firmware has no reason to watch.
+ *
+ * training.bin, 32-bit words as a little-endian machine has them: "JWT1", plan_fingerprint, the
+ * number of batches; then what a step leaves to the next one, as it is in the beginning, in the
+ * order of jw_plan.kept; then the batches, each with its inputs in the order of plan_inputs.
+ */
+#define _POSIX_C_SOURCE 200809L
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "checksum.h"
+#include "executor.h"
+#include "plan_addresses.h"
+#include "plan_values.h"
+#include "storage_file.h"
+
+#define DATA_MAGIC 0x3154574au
+#define STORED_STEPS 8 /* two would do */
+
+static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
+
+static uint64_t clock_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* Ends the program if there is a reason to. */
+static void require(const char *what, const char *why) {
+    if (why) {
+        fprintf(stderr, "%s: %s\n", what, why);
+        exit(EXIT_FAILURE);
+    }
+}
+
+/* --- training.bin ------------------------------------------------------------------------- */
+
+typedef struct {
+    FILE *file;
+    const char *path;
+    long batches, batch_bytes; /* where they begin */
+    uint32_t batch_count;
+} training_data;
+
+#define HEADER_WORDS 3
+
+static void load(const training_data *data, long at, void *memory, size_t bytes) {
+    const bool is_read =
+        fseek(data->file, at, SEEK_SET) == 0 && fread(memory, 1, bytes, data->file) == bytes;
+    require(data->path, is_read ? NULL : "is cut off");
+}
+
+static training_data open_training(const char *path, const jw_plan *plan) {
+    training_data data = {.file = fopen(path, "rb"), .path = path};
+    require(path, data.file ? NULL : strerror(errno));
+    uint32_t header[HEADER_WORDS];
+    load(&data, 0, header, sizeof header);
+    const bool is_ours =
+        header[0] == DATA_MAGIC && header[1] == plan_fingerprint && header[2] > 0;
+    require(path, is_ours ? NULL : "holds nothing for this plan");
+    data.batch_count = header[2];
+    data.batches = sizeof header;
+    for (uint16_t i = 0; i < plan->kept_count; i++) {
+        data.batches += (long)plan->kept[i].bytes;
+    }
+    for (const plan_value *input = plan_inputs; input->name; input++) {
+        data.batch_bytes += (long)input->bytes;
+    }
+    return data;
+}
+
+static void load_batch(const training_data *data, uint32_t step) {
+    long at = data->batches + (long)(step % data->batch_count) * data->batch_bytes;
+    for (const plan_value *input = plan_inputs; input->name; input++) {
+        load(data, at, arena + input->address, input->bytes);
+        at += (long)input->bytes;
+    }
+}
+
+/* --- the begin ---------------------------------------------------------------------------- */
+
+static void load_kept(const training_data *data, const jw_executor *executor, bool in_storage) {
+    const jw_plan *plan = executor->plan;
+    long at = HEADER_WORDS * sizeof(uint32_t);
+    for (uint16_t i = 0; i < plan->kept_count; i++) {
+        const jw_kept *kept = &plan->kept[i];
+        const bool is_at_home_there = kept->address == JW_NOWHERE;
+        if (is_at_home_there == in_storage) {
+            const uint32_t address = is_at_home_there ? 0 : kept->address;
+            load(data, at, arena + address, kept->bytes);
+            if (kept->slot != JW_NOWHERE) {
+                require(plan_kept_names[i], jw_store_keep(executor->store, i, arena + address,
+                                                          JW_ARENA_BYTES - address));
+            }
+        }
+        at += (long)kept->bytes;
+    }
+}
+
+/* What lives in storage comes first: it goes there by way of the arena's begin. */
+static void begin_anew(const training_data *data, const jw_executor *executor) {
+    load_kept(data, executor, true);
+    load_kept(data, executor, false);
+    if (executor->store) {
+        require("storage", jw_store_complete(executor->store));
+    }
+}
+
+/* With what the last complete step has left, if there is one. */
+static bool resume(const jw_executor *executor) {
+    const jw_plan *plan = executor->plan;
+    if (!executor->store || jw_store_recover(executor->store)) {
+        return false;
+    }
+    for (uint16_t i = 0; i < plan->kept_count; i++) {
+        if (plan->kept[i].address != JW_NOWHERE) {
+            require(plan_kept_names[i],
+                    jw_store_fetch(executor->store, i, arena + plan->kept[i].address));
+        }
+    }
+    return true;
+}
+
+/* --- steps -------------------------------------------------------------------------------- */
+
+static void run_step(jw_executor *executor) {
+    const char *error = jw_executor_step(executor, true);
+    if (!error) {
+        error = jw_executor_afterwards(executor);
+    }
+    if (error && executor->failed) {
+        fprintf(stderr, "action %td: ", executor->failed - executor->plan->actions);
+    }
+    require("the step failed", error);
+}
+
+static void print_step(const jw_plan *plan, uint32_t number) {
+    printf("step %" PRIu32, number);
+    for (const plan_value *value = plan_losses; value->name; value++) {
+        float loss;
+        uint32_t bits;
+        memcpy(&loss, arena + value->address, sizeof loss);
+        memcpy(&bits, &loss, sizeof bits);
+        printf("  %s %.9g (%08" PRIx32 ")", value->name, (double)loss, bits);
+    }
+    printf("  checksums %08" PRIx32 "\n",
+           jw_checksum_of(plan->memory->probed, plan->probe_count * sizeof(uint32_t)));
+}
+
+static void print_checksums(const jw_plan *plan) {
+    for (uint16_t i = 0; i < plan->probe_count; i++) {
+        printf("%08" PRIx32 "  %s\n", plan->memory->probed[i], plan_probe_names[i]);
+    }
+}
+
+int main(int argc, char **argv) {
+    const jw_plan *plan = jw_plans[0];
+    const uint32_t steps = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 10;
+    const char *storage_path = argc > 3 ? argv[3] : "storage.bin";
+    const char *lacking = plan_lacks_workspace();
+    require(lacking, lacking ? "its kernel needs more workspace than the plan has" : NULL);
+    const training_data data = open_training(argc > 2 ? argv[2] : "training.bin", plan);
+
+    static storage_file storage;
+    static jw_store store;
+    jw_executor executor = {.plan = plan, .arena = arena, .clock_ns = clock_ns};
+    if (plan->slot_count) {
+        require(storage_path,
+                storage_file_open(&storage, storage_path, plan->page_bytes,
+                                  (uint64_t)STORED_STEPS * plan->step_bytes));
+        require(storage_path, jw_store_open(&store, plan, &storage.medium));
+        executor.store = &store;
+    }
+    require(plan->name, jw_executor_begin(&executor));
+
+    uint32_t number = 0;
+    if (resume(&executor)) {
+        number = store.step;
+        fprintf(stderr, "%s: goes on behind step %" PRIu32 "\n", storage_path, number);
+    } else {
+        begin_anew(&data, &executor);
+    }
+    const uint64_t begin_ns = clock_ns();
+    for (uint32_t i = 0; i < steps; i++) {
+        load_batch(&data, number++);
+        run_step(&executor);
+        print_step(plan, number);
+    }
+    if (steps) {
+        const double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
+        print_checksums(plan);
+        fprintf(stderr, "%.6g s a step, reading its batch included\n", seconds / steps);
+    }
+    if (plan->slot_count) {
+        storage_file_close(&storage);
+    }
+    fclose(data.file);
+    return EXIT_SUCCESS;
+}
