@@ -71,7 +71,8 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
         else:
             does = executed.Compute(action.label, spec, (0,), (0,), None, {})
         actions.append(Action(does, step=action.step))
-    actions.append(Action(Probe("loss", "loss", Block(0, 4))))
+    transfers = sum(action.kind is None for action in expected.actions)
+    actions.append(Action(Probe("loss", "loss", Block(0, 4)), waits_for=transfers))
     return ExecutionPlan(
         name=graph.name,
         arena_bytes=expected.peak_bytes,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from devices.profile import EnergySource
-from devices.replay import PowerSamples, ReplayReport
+from devices.replay import MeasuredStep, PowerSamples, ReplayReport
 from plots.replay import predicted_against_measured
 from plots.replay_memory import replayed_memory
 from plots.replay_power import replayed_power
@@ -45,15 +45,16 @@ def slow_report(**changes: object) -> ReplayReport:
     """One op of two took twice its time, in five steps with joules."""
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
-    steps = [
-        measured_step(
+
+    def step(scatter: float) -> MeasuredStep:
+        return measured_step(
             expected,
-            factor=lambda action, s=scatter: s * (2.0 if action.label == "b4" else 1.0),
+            factor=lambda action: scatter * (2.0 if action.label == "b4" else 1.0),
             gap_s=0.01,
             power_w=2.0,
         )
-        for scatter in (0.99, 1.0, 1.0, 1.0, 1.01)
-    ]
+
+    steps = [step(scatter) for scatter in (0.99, 1.0, 1.0, 1.0, 1.01)]
     return report_of(problem, schedule, steps, power=POWER).model_copy(update=changes)
 
 

@@ -219,6 +219,10 @@ def _factor(key: str, factor: float) -> Factor:
     return lambda action: factor if action.cost_key == key else 1.0
 
 
+def _all(factor: float) -> Factor:
+    return lambda _: factor
+
+
 @pytest.mark.parametrize(("factor", "word"), [(2.0, "longer"), (0.3, "shorter")])
 def test_the_operation_that_was_out_is_named_and_no_other(factor: float, word: str) -> None:
     problem, schedule = paged_chain()
@@ -269,6 +273,32 @@ def test_published_rates_call_for_a_profile() -> None:
     assert [part.what for part in report.diagnosis.responsible] == ["f1"]
     assert report.diagnosis.refine == ()
     assert "published rates" in report.diagnosis.sentences[-1]
+
+
+def _replayed_beside(compute_s: float, transfer_s: float, worked_s: float) -> ReplayReport:
+    """The page-out of :func:`_beside` took so long, and the op beside it ``worked_s`` instead of
+    ``compute_s``; the step ended when both had."""
+    problem, sequence = _beside(compute_s)
+    schedule = _with_transfers_beside(problem, sequence)
+    end_s = 1.0 + max(worked_s, transfer_s)
+    spans = (Span(0.0, 1.0), Span(1.0, transfer_s), Span(1.0, worked_s), Span(end_s, 0.0))
+    return report_of(problem, schedule, [MeasuredStep(end_s, spans=spans)] * 3)
+
+
+def test_a_slow_transfer_is_to_blame_only_for_what_was_waited_for_it() -> None:
+    hidden = _replayed_beside(compute_s=10.0, transfer_s=19.0, worked_s=20.0)
+    assert next(a for a in hidden.actions if a.what == "page_out").time_s.beyond
+    assert [part.what for part in hidden.diagnosis.responsible] == ["work"]
+    waited = _replayed_beside(compute_s=1.0, transfer_s=9.0, worked_s=1.0)
+    assert [part.what for part in waited.diagnosis.responsible] == ["wait"]
+    assert waited.diagnosis.responsible[0].excess_s == pytest.approx(6.0)
+    assert any("profile the board's storage again" in s for s in waited.diagnosis.sentences)
+
+
+def test_what_differs_by_less_than_a_board_can_tell_is_the_same() -> None:
+    exact = Interval.exact(1.0)
+    assert not Comparison.of(exact, Interval.exact(1.0 + 1e-7)).beyond
+    assert Comparison.of(exact, Interval.exact(1.00001)).beyond
 
 
 def _interval(median: float, half: float) -> Interval:
@@ -328,7 +358,8 @@ def test_checksums_are_no_part_of_a_steps_time_or_energy() -> None:
     assert report.energy_j is not None
     assert report.energy_j.measured.median == pytest.approx(2.0 * expected.time_s.median)
     probes = next(entry for entry in report.other if entry.what == "probe")
-    assert (probes.count, probes.time_s.measured.median) == (1, pytest.approx(4.0))
+    assert probes.count == 1
+    assert probes.time_s.measured.median == pytest.approx(4.0)
     assert any("checksums" in limit for limit in report.limits)
 
 
@@ -353,7 +384,7 @@ def test_without_joules_there_is_no_energy_and_the_report_says_so() -> None:
 def test_the_median_step_stands_for_all_where_actions_have_a_begin() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
-    measured = [measured_step(expected, factor=lambda _, f=f: f) for f in (1.3, 1.0, 1.1)]
+    measured = [measured_step(expected, factor=_all(factor)) for factor in (1.3, 1.0, 1.1)]
     report = report_of(problem, schedule, measured)
     second = report.actions[1]
     assert second.start_s == pytest.approx(1.1 * second.expected_start_s)

@@ -250,7 +250,13 @@ def _parts(
         for key, actions in sharing.items()
     ]
     parts += [
-        Part(entry.what, _OTHER_WORDS[entry.what], (), "other", entry.time_s)
+        Part(
+            entry.what,
+            _OTHER_WORDS[entry.what],
+            (),
+            "storage" if entry.what == "wait" else "other",
+            entry.time_s,
+        )
         for entry in other
         if entry.what in _OTHER_WORDS
     ]
