@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Joulewright's command line: ``cli.py profile``, ``solve``, ``run``, ``export``, ``sweep``, ``plot``, ``flash``,
-``lab``, ``devices``, ``models``.
+"""Joulewright's command line: ``cli.py profile``, ``solve``, ``run``, ``export``, ``sweep``,
+``plot``, ``diff``, ``flash``, ``lab``, ``devices``, ``models``.
 
 Only what a command needs is imported, and only when it runs.
 """

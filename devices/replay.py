@@ -21,7 +21,9 @@ Activity: TypeAlias = Literal["compute", "recompute", "page_out", "page_in"]
 Phase: TypeAlias = Literal["forward", "backward", "update"]
 OtherActivity: TypeAlias = Literal["move", "probe", "wait", "between"]
 Reference: TypeAlias = Literal[
-    "the unscheduled step on the board", "the same plan on this computer"
+    "the unscheduled step on the board",
+    "the same plan on this computer",
+    "the unscheduled step on this computer",
 ]
 
 # Floats of the board have 24 bits; what differs by less is the same.
@@ -308,4 +310,6 @@ class ReplayReport(StrictModel):
     values: tuple[ValueCheck, ...]
     diagnosis: Diagnosis
     power: PowerSamples | None = None
+    unscheduled_s: Interval | None = None
+    losses: tuple[float | None, ...] = ()
     limits: tuple[str, ...] = ()

@@ -82,7 +82,7 @@ def replay_report(
         predicted_energy_source=expected.energy_source,
         measured_energy_source=measured.energy_source,
         meter=measured.meter,
-        steps=len(measured.steps),
+        steps=len(times_s),
         watched_steps=len(watched),
         time_s=time_s,
         energy_j=Comparison.of(expected.energy_j, _median(energies_j)) if energies_j else None,

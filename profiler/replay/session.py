@@ -140,9 +140,10 @@ class ReplaySession:
             )
         return step, values
 
-    def measured(self, record: ReplayRecord) -> MeasuredReplay:
-        """For a report, without the steps that were disturbed. Raises
-        :class:`~profiler.errors.MeasurementInvalid` if there is no other."""
+    def measured(self, record: ReplayRecord, watched: ReplayRecord | None = None) -> MeasuredReplay:
+        """For a report, without the steps that were disturbed; ``watched`` is a run besides, which
+        contributes what it saw of single actions. Raises
+        :class:`~profiler.errors.MeasurementInvalid` if ``record`` has no other steps."""
         sound = record.sound_steps
         if not sound or record.counters is None:
             reason = next(iter(record.disturbed.values()), "it was cut off")
@@ -156,7 +157,7 @@ class ReplaySession:
             build=self.build,
             energy_source=self.energy_source if has_energy else None,
             meter=self.meter_record if has_energy else None,
-            steps=sound,
+            steps=sound + (() if watched is None else watched.sound_steps),
             counters=record.counters,
             memory=record.memory,
             power=record.power,

@@ -1,0 +1,124 @@
+"""A replay as a person reads it: predicted, measured and the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from commands.console import Console, si, size
+
+if TYPE_CHECKING:
+    from devices.profile import Interval
+    from devices.replay import Comparison, Count, ReplayReport, ValueCheck
+
+_SHOWN_ACTIONS = 12
+
+
+def summarise(console: Console, report: ReplayReport) -> None:
+    """Totals, the actions that take longest, values, memory, wear, and what is responsible."""
+    console.result(
+        f"{report.graph}: {report.steps} steps on {report.device},"
+        f" and {report.watched_steps} watched action by action"
+    )
+    console.table([["", "predicted", "measured", "difference"], *_totals(report)], right=(1, 2, 3))
+    _actions(console, report)
+    for check in report.values:
+        console.result(_values(check))
+    for sentence in (*report.diagnosis.sentences, *_memory(report), *_wear(report)):
+        console.result(sentence)
+    for limit in report.limits:
+        console.result(f"note: {limit}")
+
+
+def _totals(report: ReplayReport) -> Iterator[list[str]]:
+    yield _row("time a step", report.time_s, "s")
+    if report.energy_j is not None:
+        sources = (report.predicted_energy_source, report.measured_energy_source)
+        words = " / ".join(source or "source not stated" for source in sources)
+        yield _row(f"energy a step ({words})", report.energy_j, "J")
+    memory = report.memory
+    yield ["arena", *_bytes(memory.arena_bytes, memory.touched_bytes)]
+    if report.unscheduled_s is not None:
+        measured = _interval(report.unscheduled_s, "s")
+        yield ["time a step, nothing scheduled", "–", measured, "–"]
+    if report.storage is not None:
+        yield ["paged in a step", *_count(report.storage.read_bytes)]
+        yield ["paged out a step", *_count(report.storage.written_bytes)]
+
+
+def _row(name: str, figure: Comparison, unit: str) -> list[str]:
+    difference = "–" if figure.difference is None else f"{100 * figure.difference:+.1f} %"
+    mark = " (beyond the intervals)" if figure.beyond else ""
+    measured = _interval(figure.measured, unit)
+    return [name, _interval(figure.predicted, unit), measured, f"{difference}{mark}"]
+
+
+def _interval(interval: Interval, unit: str) -> str:
+    middle = si(interval.median, unit)
+    if interval.low == interval.high:
+        return middle
+    return f"{middle} ({si(interval.low, unit, 3)} to {si(interval.high, unit, 3)})"
+
+
+def _bytes(predicted: float, measured: float) -> list[str]:
+    difference = "none" if predicted == measured else f"{measured - predicted:+.0f} B"
+    return [f"{predicted:.0f} B", f"{measured:.0f} B", difference]
+
+
+def _count(count: Count) -> list[str]:
+    return _bytes(count.predicted, count.measured)
+
+
+def _actions(console: Console, report: ReplayReport) -> None:
+    longest = sorted(report.actions, key=lambda action: -action.time_s.measured.median)
+    rows = [["step of the schedule", "what", "predicted", "measured", "difference", "of the step"]]
+    for action in longest[:_SHOWN_ACTIONS]:
+        name, predicted, measured, difference = _row(action.label, action.time_s, "s")
+        rows.append(
+            [name, action.what, predicted, measured, difference, f"{100 * action.share:.1f} %"]
+        )
+    console.result(f"the {len(rows) - 1} longest of {len(longest)} steps of the schedule")
+    console.table(rows, right=(2, 3, 4, 5))
+
+
+def _values(check: ValueCheck) -> str:
+    if check.identical:
+        return (
+            f"values: loss, gradients and what is kept ({check.values} checksums a step) equal"
+            f" those of {check.against} bit for bit, in each of {check.steps} steps"
+        )
+    named = "; ".join(
+        f"{value.what} {value.tensor} after step {value.steps[0]}" for value in check.differing[:5]
+    )
+    return (
+        f"values DIFFER from those of {check.against}: {len(check.differing)} of {check.values}"
+        f" checksums, first {named}"
+    )
+
+
+def _memory(report: ReplayReport) -> Iterator[str]:
+    process = report.memory.process
+    if process is not None:
+        yield (
+            f"memory: the process ran under a hard limit of {size(process.limit_bytes)}"
+            f" ({process.limit}): its arena of {size(report.memory.arena_bytes)} and"
+            f" {size(process.overhead_bytes)} for program, libraries and buffers; it had at most"
+            f" {size(process.peak_resident_bytes)} in RAM"
+        )
+
+
+def _wear(report: ReplayReport) -> Iterator[str]:
+    storage = report.storage
+    if storage is None:
+        return
+    wear = storage.wear
+    written = (
+        f"storage: {size(wear.written_bytes_per_step)} written a step, of which"
+        f" {size(storage.safety_bytes)} are copies that keep what was trained safe"
+    )
+    if wear.erased_blocks_per_step:
+        written += f"; {wear.erased_blocks_per_step:.3g} blocks erased"
+    if wear.years is not None:
+        bound = "at most " if wear.at_most else ""
+        written += f"; at {wear.steps_per_day:g} steps a day it lasts {bound}{wear.years:.3g} years"
+    yield written + (f" ({wear.reason})" if wear.reason else "")

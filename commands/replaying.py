@@ -1,0 +1,198 @@
+"""A schedule on its board: the runs that a replay is made of, and what they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription
+    from devices.operation import OpSpec
+    from devices.plan import ExecutionPlan
+    from devices.replay import MeasuredReplay, Reference, ValueCheck
+    from profiler.replay.measured import ReplayRecord
+    from profiler.replay.session import ReplaySession
+    from solver.data import Batches
+    from solver.graph import CostedGraph
+    from solver.schedule import Schedule
+    from solver.training import TrainingStep
+
+_SCHEDULED, _UNSCHEDULED, _GUARDED = range(3)
+"""Numbers of the plans in the program on a board."""
+
+_GUARDED_STEPS = 2
+
+
+class ReplayError(ValueError):
+    """A schedule that cannot be run, for what its documents lack."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is run: a schedule of ``graph``, which was made from ``step``."""
+
+    description: DeviceDescription
+    step: TrainingStep
+    graph: CostedGraph
+    schedule: Schedule
+
+    @property
+    def kernels_sha256(self) -> str | None:
+        """Of the profile; None where costs are published figures, which are of no kernels."""
+        return None if self.graph.origin is None else self.graph.origin.kernels_sha256
+
+
+@dataclass(frozen=True)
+class Training:
+    """So many steps on ``batches``, from the values that follow from ``seed``."""
+
+    batches: Batches
+    steps: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """``timed`` are steps that nobody watched, ``watched`` the same ones with checksums and spans,
+    ``unscheduled`` those with nothing scheduled on the same board, where they fit."""
+
+    plan: ExecutionPlan
+    measured: MeasuredReplay
+    timed: ReplayRecord
+    watched: ReplayRecord
+    unscheduled: ReplayRecord | None
+    checks: tuple[ValueCheck, ...]
+
+
+def training_step_of(graph: CostedGraph) -> TrainingStep:
+    """Raises :class:`ReplayError` for a graph that does not say what it is of."""
+    from solver.models import build_model
+
+    origin = graph.origin
+    if origin is None:
+        raise ReplayError(
+            f"{graph.name}: its graph does not say which network and profile it is made from, so"
+            " that nobody knows what its operations compute; solve with --profile and --model"
+        )
+    return build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
+
+
+def replay_schedule(
+    subject: Subject,
+    training: Training,
+    expected_step_s: float,
+    progress: Callable[[str], None],
+) -> Replayed:
+    """Run it: the unscheduled step for reference, the debug build, the schedule watched, and the
+    schedule by itself, each from the same values on.
+
+    Where the unscheduled step does not fit into a microcontroller, this computer stands in for it:
+    it runs that step and the board's own plan, with the board's arithmetic.
+
+    Raises what :func:`~profiler.replay.opening.open_replay` and
+    :meth:`~profiler.replay.session.ReplaySession.run` raise.
+    """
+    from profiler.replay.opening import open_replay
+
+    runs = _Runs(subject, training, expected_step_s, progress)
+    with ExitStack() as stack:
+        session = stack.enter_context(
+            open_replay(
+                subject.description,
+                subject.step.distinct_specs,
+                runs.plans,
+                progress,
+                kernels_sha256=subject.kernels_sha256,
+            )
+        )
+        fits = [plan.arena_bytes <= session.facts.available_bytes for plan in session.plans]
+        has_room = len(session.plans) > 1
+        reference = None
+        if has_room and fits[_UNSCHEDULED]:
+            reference = runs.run(session, _UNSCHEDULED, "the unscheduled step", watched=True)
+        if has_room and fits[_GUARDED]:
+            runs.run(session, _GUARDED, "the debug build", watched=True, steps=_GUARDED_STEPS)
+        watched = runs.run(session, _SCHEDULED, "the schedule, watched", watched=True)
+        timed = runs.run(session, _SCHEDULED, "the schedule", watched=False)
+        unscheduled = None
+        if reference is not None:
+            unscheduled = runs.run(session, _UNSCHEDULED, "the unscheduled step", watched=False)
+        measured = session.measured(timed, watched)
+    checks: list[ValueCheck] = []
+    if reference is not None:
+        checks = [_check("the unscheduled step on the board", watched, reference)]
+    elif subject.description.firmware is not None:
+        checks = runs.against_this_computer(watched)
+    return Replayed(watched.plan, measured, timed, watched, unscheduled, tuple(checks))
+
+
+def _check(against: Reference, watched: ReplayRecord, reference: ReplayRecord) -> ValueCheck:
+    from profiler.replay.report import value_check
+
+    return value_check(against, watched.plan, watched.steps, reference.plan, reference.steps)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    subject: Subject
+    training: Training
+    expected_step_s: float
+    progress: Callable[[str], None]
+
+    def plans(self, workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
+        """A microcontroller's flash holds the schedule alone: with nothing scheduled the step would
+        not fit into its RAM."""
+        from solver.lowering import lower, unscheduled
+
+        s = self.subject
+        scheduled = lower(s.step, s.graph, s.schedule, workspace_bytes)
+        if s.description.firmware is not None:
+            return [scheduled]
+        guarded = lower(s.step, s.graph, s.schedule, workspace_bytes, guarded=True)
+        return [scheduled, unscheduled(s.step, workspace_bytes), guarded]
+
+    def run(
+        self,
+        session: ReplaySession,
+        plan: int,
+        what: str,
+        *,
+        watched: bool,
+        steps: int | None = None,
+    ) -> ReplayRecord:
+        from solver.training.initial import initial_values
+
+        steps = steps or self.training.steps
+        self.progress(f"running {steps} steps of {what}")
+        return session.run(
+            plan,
+            initial_values(self.subject.step, self.training.seed),
+            [self.training.batches.batch(index) for index in range(steps)],
+            steps=steps,
+            watched=watched,
+            expected_step_s=self.expected_step_s,
+        )
+
+    def against_this_computer(self, watched: ReplayRecord) -> list[ValueCheck]:
+        from profiler.replay.opening import open_replay
+        from profiler.replay.twin import host_twin
+        from solver.lowering import lower, unscheduled
+
+        s = self.subject
+
+        def plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
+            return [
+                lower(s.step, s.graph, s.schedule, workspace_bytes),
+                unscheduled(s.step, workspace_bytes),
+            ]
+
+        twin = host_twin(s.description)
+        with open_replay(twin, s.step.distinct_specs, plans, self.progress) as session:
+            same = self.run(session, _SCHEDULED, "the same plan here", watched=True)
+            free = self.run(session, _UNSCHEDULED, "the unscheduled step here", watched=True)
+        return [
+            _check("the same plan on this computer", watched, same),
+            _check("the unscheduled step on this computer", watched, free),
+        ]

@@ -1,0 +1,194 @@
+"""``run``: a schedule on its board, held against what was predicted."""
+
+from __future__ import annotations
+
+import io
+import math
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.console import Console, size
+from commands.exit_codes import DONE, INTERNAL_ERROR
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from commands.replaying import Replayed, Subject, Training
+    from devices.replay import ReplayReport
+    from solver.data import Batches
+    from solver.training import TrainingStep
+
+REPLAYS = Path("results") / "replays"
+REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
+"""Files of a replay's directory."""
+
+_GENERATED_BATCHES = 8
+
+
+def run(arguments: Namespace, console: Console) -> int:
+    from commands.replay_summary import summarise
+    from commands.replaying import Subject, Training, replay_schedule, training_step_of
+    from commands.solve import graph_path
+    from devices.description import load_description
+    from devices.document import read_json, write_atomically
+    from profiler.replay.diagnosis import remedy
+    from profiler.replay.failure import ReplayFailed
+    from solver.expectation import expected_step
+    from solver.graph import CostedGraph
+    from solver.schedule import Schedule
+
+    description = load_description(arguments.device)
+    schedule = read_json(arguments.schedule, Schedule)
+    graph = read_json(arguments.graph or graph_path(arguments.schedule), CostedGraph)
+    step = training_step_of(graph)
+    subject = Subject(description, step, graph, schedule)
+    training = Training(_batches(arguments, step), arguments.steps, arguments.seed)
+    if arguments.dry_run:
+        _announce(console, subject, training)
+        return DONE
+    directory = arguments.out or REPLAYS / f"{description.name}-{arguments.schedule.stem}"
+    expected = expected_step(graph, schedule)
+    try:
+        replayed = replay_schedule(subject, training, expected.time_s.median, console.say)
+    except ReplayFailed as failure:
+        if failure.recovered is not None:
+            write_atomically(directory / VALUES, _npz(failure.recovered.values))
+            console.say(f"after step {failure.recovered.step}: {directory / VALUES}")
+        raise
+    report = _report(arguments, subject, replayed)
+    for name, document in ((SCHEDULE, schedule), (GRAPH, graph), (REPORT, report)):
+        text = document.model_dump_json(by_alias=True, exclude_none=True, indent=1)
+        write_atomically(directory / name, text + "\n")
+    write_atomically(directory / VALUES, _npz(replayed.timed.values))
+    pictures = _pictures(subject, report, directory)
+    console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+    summarise(console, report)
+    advice = remedy(report.diagnosis, description.name, str(directory))
+    if advice is not None:
+        console.result(advice)
+    console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")
+    for picture in pictures:
+        console.result(f"picture   {picture}")
+    if all(check.identical for check in report.values):
+        return DONE
+    console.say("error: the schedule changed values, which it must never do: this is a defect")
+    return INTERNAL_ERROR
+
+
+def _batches(arguments: Namespace, step: TrainingStep) -> Batches:
+    from solver.data import generated_batches, load_batches
+
+    if arguments.batches is not None:
+        return load_batches(arguments.batches, step)
+    return generated_batches(step, _GENERATED_BATCHES * step.batch, arguments.seed)
+
+
+def _report(arguments: Namespace, subject: Subject, replayed: Replayed) -> ReplayReport:
+    from profiler.replay.report import Subject as Head
+    from profiler.replay.report import replay_report
+    from profiler.statistics import median_interval
+    from solver.expectation import expected_step
+
+    origin = subject.graph.origin
+    head = Head(
+        device=subject.description.name,
+        schedule=str(arguments.schedule),
+        origin={} if origin is None else origin.model_dump(),
+        storage=subject.description.storage,
+    )
+    expected = expected_step(subject.graph, subject.schedule)
+    report = replay_report(
+        head,
+        expected,
+        replayed.plan,
+        replayed.measured,
+        replayed.checks,
+        arguments.steps_per_day,
+    )
+    unscheduled = replayed.unscheduled
+    times_s = [] if unscheduled is None else [step.time_s for step in unscheduled.sound_steps]
+    losses = (loss if math.isfinite(loss) else None for loss in replayed.timed.losses)
+    return report.model_copy(
+        update={
+            "losses": tuple(losses),
+            "unscheduled_s": median_interval(times_s, arguments.seed) if times_s else None,
+            "limits": (*report.limits, *_limits(subject, replayed)),
+        }
+    )
+
+
+def _limits(subject: Subject, replayed: Replayed) -> list[str]:
+    said = []
+    if subject.kernels_sha256 is None:
+        said.append("costs are published figures: nothing ties them to the kernels that ran")
+    if not replayed.checks:
+        said.append(
+            "values were compared with nothing: the step with nothing scheduled does not fit into"
+            " the board's free memory"
+        )
+    disturbed = replayed.timed.disturbed
+    if disturbed:
+        said.append(f"{len(disturbed)} steps do not count: {next(iter(disturbed.values()))}")
+    unmetered = replayed.timed.unmetered
+    if unmetered:
+        reason = next(iter(unmetered.values()))
+        said.append(f"the energy of {len(unmetered)} steps is not known: {reason}")
+    return said
+
+
+def _npz(values: Mapping[str, NDArray[np.float32]]) -> bytes:
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez(buffer, **dict(values))  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _pictures(subject: Subject, report: ReplayReport, directory: Path) -> list[Path]:
+    from plots.replay import predicted_against_measured
+    from plots.replay_memory import replayed_memory
+    from plots.replay_power import replayed_power
+
+    pictures = [directory / "times.png", directory / "memory.png"]
+    predicted_against_measured(report, pictures[0])
+    replayed_memory(subject.graph, subject.schedule, report, pictures[1])
+    if report.power is not None:
+        pictures.append(directory / "power.png")
+        replayed_power(report, pictures[-1])
+    return pictures
+
+
+def _announce(console: Console, subject: Subject, training: Training) -> None:
+    """What would be done, from what the graph says of the kernels; no board is asked."""
+    from profiler.replay.store_layout import store_layout
+    from solver.lowering import lower
+
+    planned = {op.name: op.workspace_bytes for op in subject.graph.ops}
+    workspace_bytes = {op.spec: planned.get(op.name, 0) for op in subject.step.ops}
+    plan = lower(subject.step, subject.graph, subject.schedule, workspace_bytes)
+    description = subject.description
+    written = 0
+    if plan.pages and description.storage is not None:
+        written = store_layout(plan, description.storage).written_bytes
+    console.document(
+        {
+            "device": description.name,
+            "steps": training.steps,
+            "arena_bytes": plan.arena_bytes,
+            "actions": len(plan.actions),
+            "written_bytes_a_step": written,
+            "flashes_firmware": description.firmware is not None,
+        }
+    )
+    console.result(
+        f"{description.name}: {training.steps} steps of {plan.name}, watched, and as many again"
+        f" unwatched, in an arena of {plan.arena_bytes} bytes ({len(plan.actions)} actions)"
+    )
+    if description.firmware is not None:
+        console.result("a firmware with the plan in it is put on the board, and stays there")
+    if plan.pages:
+        console.result(f"storage: {size(written)} are written a step, besides the initial values")
