@@ -263,7 +263,7 @@ def test_waiting_for_the_storage_is_running_time(program: Path, tmp_path: Path) 
     transfers = [i for i, a in enumerate(actions) if isinstance(a.does, PageOut | PageIn)]
     assert len(transfers) == 4
     transferring_s = sum(spans[i].time_s for i in transfers)
-    assert transferring_s <= 1.0001e-9 * window.running_ns
+    assert transferring_s <= 1e-9 * window.running_ns + 1e-5  # for looking at the clocks
     assert window.running_ns <= window.end_ns - window.start_ns
 
 
@@ -338,7 +338,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> str:
         (
             "pread",
             "short",
-            r"action \d+: slot \d+ at byte \d+ of the storage cannot be read: short",
+            r"slot \d+ at byte \d+ of the storage cannot be read: short read",
         ),
         ("pwrite", "short", r"slot \d+ at byte \d+ of the storage cannot be written: short write"),
         ("pwrite", "full", r"slot \d+ at byte \d+ of .* cannot be written: .*: No space left"),
@@ -355,7 +355,7 @@ def test_a_transfer_that_fails_stops_the_step_and_spares_the_last_one(
     strike = {"FAULT_CALL": call, "FAULT_AT": str(before), "FAULT_KIND": kind}
     done = run(program, tmp_path, text, data, LD_PRELOAD=faults, **strike)
     assert done.code == 7
-    assert re.search(rf"line \d+: {said}|line \d+: action \d+: {said}", done.errors), done.errors
+    assert re.search(rf"line \d+: action \d+: {said}", done.errors), done.errors
     assert len(done.records.results.windows) == 2
     again = script(KEEPING, "recover", *fetched(), store=store_line(tmp_path, anew=False))
     recovered = run(program, tmp_path, again)

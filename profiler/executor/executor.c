@@ -110,10 +110,11 @@ static const char *block(jw_executor *e, blocking *wait, const void *of) {
     if (!e->clock_ns || !e->running_ns) {
         return wait(e, of);
     }
-    const uint64_t start_ns = e->clock_ns(), running_ns = e->running_ns();
+    const uint64_t running_ns = e->running_ns();
+    const uint64_t start_ns = e->clock_ns();
     const char *error = wait(e, of);
-    const uint64_t worked_ns = e->running_ns() - running_ns;
     const uint64_t lasted_ns = e->clock_ns() - start_ns;
+    const uint64_t worked_ns = e->running_ns() - running_ns;
     e->blocked_ns += lasted_ns > worked_ns ? lasted_ns - worked_ns : 0;
     return error;
 }

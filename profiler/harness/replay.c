@@ -125,11 +125,11 @@ static jw_line_result train(jw_replay *replay, jw_text *text, jw_record *record)
     *window = (jw_window){.executions = 1, .tries = 1};
     window->frequency_before_khz = jw_frequency_khz();
     jw_sync_line(true);
-    const uint64_t running_ns = jw_running_ns();
     window->start_ns = jw_clock_ns();
+    const uint64_t running_ns = jw_running_ns();
     const char *error = jw_executor_step(executor, watched);
-    window->end_ns = jw_clock_ns();
     window->running_ns = jw_running_ns() - running_ns + executor->blocked_ns;
+    window->end_ns = jw_clock_ns();
     jw_sync_line(false);
     window->frequency_after_khz = jw_frequency_khz();
     record->tail_end_ns = window->end_ns;
