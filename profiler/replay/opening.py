@@ -59,19 +59,16 @@ def open_replay(
 
         def require_kernels(board: Board) -> None:
             if kernels_sha256 not in {None, board.build.kernels_sha256}:
+                built, profiled = board.build.kernels_sha256, str(kernels_sha256)
                 raise RequestRefused(
-                    f"{board.name}: its kernels are {board.build.kernels_sha256[:_SHOWN_HASH]},"
-                    f" those of the profile were {str(kernels_sha256)[:_SHOWN_HASH]}: other sources,"
-                    " or other flags. What they cost is not known; profile the board again, and"
-                    " solve again"
+                    f"{board.name}: its kernels are {built[:_SHOWN_HASH]}, those of the profile"
+                    f" were {profiled[:_SHOWN_HASH]}: other sources, or other flags. What they cost"
+                    " is not known; profile the board again, and solve again"
                 )
 
+        opened = _open_linux if description.firmware is None else _open_firmware
         board, plans = stack.enter_context(
-            _open_linux(
-                description, specs, checked_plans, require_kernels, progress, poll_interval_s
-            )
-            if description.firmware is None
-            else _open_firmware(description, specs, checked_plans, require_kernels, progress)
+            opened(description, specs, checked_plans, require_kernels, progress, poll_interval_s)
         )
         if meter is None:
             meter = open_board_meter(description, board)
@@ -107,14 +104,15 @@ def _open_firmware(
     make_plans: MakePlans,
     check: Callable[[Board], None],
     progress: Progress,
+    poll_interval_s: float,
 ) -> Iterator[tuple[Board, Sequence[ExecutionPlan]]]:
     from profiler.replay.twin import host_twin
 
-    with open_board(host_twin(description), _POLL_INTERVAL_S, progress) as twin:
+    with open_board(host_twin(description), poll_interval_s, progress) as twin:
         twin.prepare(progress)
         workspace_bytes = twin.workspace_bytes(specs)
     plans = make_plans(workspace_bytes)
-    with open_board(description, _POLL_INTERVAL_S, progress, plans) as board:
+    with open_board(description, poll_interval_s, progress, plans) as board:
         board.prepare(progress)
         check(board)
         wrong = [
