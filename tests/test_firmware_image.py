@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from devices.description import DeviceDescription, load_description
+from devices.operation import OpSpec
+from devices.plan import Action, Block, Compute, ExecutionPlan
 from profiler.errors import BuildFailed
 from profiler.firmware_image import build_firmware, firmware_identity
 from profiler.firmware_sources import firmware_boards
@@ -149,6 +152,24 @@ def test_ram_that_is_promised_but_taken_is_said_with_numbers() -> None:
     assert "memory.reserved_bytes is only 4096; write" in said
     enough = int(said.split("; write ")[1].split()[0])
     build_firmware(changed("emulated-m4f", memory={"reserved_bytes": enough}))
+
+
+def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
+    """More than the description leaves to every program, or less."""
+    spec = OpSpec.of("relu.forward", elements=16)
+    relu = Compute("relu", spec, reads=(0,), writes=(0,), workspace=None, scalars={})
+    plan = ExecutionPlan("tiny", 16 << 10, {"x": Block(0, 64)}, kept=(), actions=(Action(relu),))
+    description = quick("emulated-m0-flash")
+    with pytest.raises(BuildFailed) as caught:
+        build_firmware(description, plans=[plan])
+    said = str(caught.value)
+    assert "the plan has an arena of 16384 bytes, and the firmware that replays it leaves " in said
+    left_bytes = int(said.split("schedule it for a RAM budget of ")[1].split()[0])
+    most = replace(plan, arena_bytes=left_bytes)
+    assert build_firmware(description, plans=[most]).identity == firmware_identity(
+        description, [most]
+    )
+    assert firmware_identity(description, [most]) != firmware_identity(description)
 
 
 @pytest.mark.parametrize(
