@@ -261,9 +261,7 @@ class _Machine:
             with tempfile.TemporaryDirectory() as scratch:
                 written = Path(scratch) / PLANS
                 written.write_text(plans, encoding="ascii")
-                self.transport.put(
-                    written, f"{_SOURCE}/executor/{PLANS}", timeout_s=self._left_s()
-                )
+                self.transport.put(written, f"{_SOURCE}/executor/{PLANS}", timeout_s=self._left_s())
             self.tell("compiling the plans")
             objects.append(self._compile("executor", PLANS, self._executor_flags))
         self.tell("linking")
