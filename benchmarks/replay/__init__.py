@@ -1,0 +1,1 @@
+"""Schedules on boards: how right predictions are, and what methods come to beside each other."""

@@ -1,0 +1,97 @@
+"""A network on a board: profiled, then scheduled for a share of its peak."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices.description import DeviceDescription
+from devices.profile import DeviceProfile
+from profiler.options import ProfileOptions
+from profiler.run import profile_device
+from solver.baselines import keep_everything
+from solver.costing import cost_graph
+from solver.graph import CostedGraph
+from solver.lowering import unscheduled
+from solver.models import build_model
+from solver.options import SolverOptions
+from solver.referee import replay
+from solver.schedule import Budget, Schedule
+from solver.solving import solve_graph
+from solver.training import TrainingStep
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Network:
+    model: str
+    batch: int
+
+    def __str__(self) -> str:
+        return f"{self.model}, batch {self.batch}"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``budget_bytes`` is a share of the peak with nothing scheduled and parameters in RAM;
+    ``step`` has its parameters in storage where they alone would exceed that."""
+
+    step: TrainingStep
+    graph: CostedGraph
+    budget_bytes: int
+
+
+@dataclass(frozen=True)
+class Profiled:
+    network: Network
+    profile: DeviceProfile
+
+    @property
+    def peak_bytes(self) -> int:
+        step = build_model(self.network.model, self.network.batch)
+        return _peak_bytes(cost_graph(step, self.profile).graph)
+
+    def problem(self, share: float) -> Problem:
+        budget_bytes = int(share * self.peak_bytes)
+        step = build_model(self.network.model, self.network.batch)
+        if sum(tensor.bytes for tensor in step.tensors if _stays(step, tensor.name)) > budget_bytes:
+            step = build_model(self.network.model, self.network.batch, parameters_in="storage")
+        return Problem(step, cost_graph(step, self.profile).graph, budget_bytes)
+
+
+def profiled(
+    description: DeviceDescription, network: Network, blocks: int, progress: Progress
+) -> Profiled:
+    """On the board, now; nothing of the profile is kept."""
+    step = build_model(network.model, network.batch)
+    progress(f"{network}: profiling {len(step.distinct_specs)} operations")
+    with tempfile.TemporaryDirectory() as directory:
+        profile = profile_device(
+            description,
+            step.distinct_specs,
+            unscheduled(step),
+            ProfileOptions(blocks=blocks),
+            Path(directory) / "trials",
+        )
+    return Profiled(network, profile)
+
+
+def solved(problem: Problem, limit_s: float) -> Schedule:
+    return solve_graph(
+        problem.graph,
+        Budget(ram_bytes=problem.budget_bytes),
+        SolverOptions(time_limit_s=limit_s),
+    )
+
+
+def _peak_bytes(graph: CostedGraph) -> int:
+    return replay(graph, keep_everything(graph)).peak_bytes
+
+
+def _stays(step: TrainingStep, name: str) -> bool:
+    """From one step to the next."""
+    tensor = step.tensor[name]
+    return tensor.home == "ram" and tensor.kind in {"parameter", "optimizer_state"}
