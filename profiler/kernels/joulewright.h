@@ -20,7 +20,7 @@ typedef struct {
     const void *const *reads;  /* read_count buffers of float, or int32_t for indices */
     void *const *writes;       /* write_count buffers; may equal a read one where the signature's
                                   in_place says so, and overlap nothing otherwise */
-    void *workspace;           /* at least workspace_bytes, aligned to 64 bytes */
+    void *workspace;           /* at least workspace_bytes, aligned as floats are */
 } jw_call;
 
 typedef struct {
