@@ -149,7 +149,7 @@ def test_the_boards_coarse_clock_makes_no_slices_overlap() -> None:
     expected = expected_step(problem, schedule)
     step = measured_step(expected)
     early = [
-        span if index == 0 else type(span)(span.start_s - 1e-6, span.time_s)
+        type(span)(max(0.0, span.start_s - 1e-6 * index), span.time_s)
         for index, span in enumerate(step.spans)
     ]
     coarse = type(step)(step.time_s, spans=tuple(early), checksums=step.checksums)
