@@ -8,6 +8,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from commands.activity import Activity
 from commands.console import Console, size
 from commands.exit_codes import DONE, INTERNAL_ERROR
 
@@ -53,7 +54,8 @@ def run(arguments: Namespace, console: Console) -> int:
     directory = arguments.out or REPLAYS / f"{description.name}-{arguments.schedule.stem}"
     expected = expected_step(graph, schedule)
     try:
-        replayed = replay_schedule(subject, training, expected.time_s.median, console.say)
+        with Activity(console) as activity:
+            replayed = replay_schedule(subject, training, expected.time_s.median, activity)
     except ReplayFailed as failure:
         if failure.recovered is not None:
             write_atomically(directory / VALUES, _npz(failure.recovered.values))
