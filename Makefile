@@ -9,7 +9,8 @@ RUN := $(VENV)/bin/python
 demo: setup
 	$(RUN) cli.py profile --device local --model dscnn --batch 32
 	$(RUN) cli.py solve --profile local --model dscnn --batch 32 --ram-budget 50% \
-		--time-limit 60 --pictures results/pictures
+		--time-limit 60 --pictures results/pictures --out results/schedules/demo.json
+	$(RUN) cli.py run --schedule results/schedules/demo.json --device local
 
 test: test-setup system-packages
 	$(RUN) -m pytest
