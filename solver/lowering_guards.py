@@ -85,7 +85,6 @@ class _Guards:
         yield self._action(Poison(_whole(freed.block)))
 
     def around(self, action: Action) -> Iterator[Action]:
-        self._waits_for = max(self._waits_for, action.waits_for)
         deed = action.does
         carried_out = replace(action, does=_at_twice_the_address(deed))
         match deed:

@@ -13,8 +13,8 @@ from solver.training.step import StepOp, StepTensor, TrainingStep
 
 @dataclass(frozen=True)
 class KeptValue:
-    """A tensor that operations in place update: ``tensor`` is its name when the step begins,
-    ``result`` when it has ended, ``updated_by`` the last operation that changes it."""
+    """A tensor that the operation ``updated_by`` changes in place: ``tensor`` is its name when the
+    step begins, ``result`` when it has ended."""
 
     tensor: str
     result: str
@@ -29,25 +29,16 @@ class KeptValue:
 
 def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:
     """In the order of the step's tensors."""
-    latest: dict[str, KeptValue] = {}
+    found: dict[str, KeptValue] = {}
     for op in step.ops:
         if not op.spec.signature.mutates:
             continue
-        for written, read in op.in_place.items():
-            before = latest.pop(read, None)
-            source = step.tensor[before.tensor if before else read]
-            if source.home is None:
-                continue
-            latest[written] = KeptValue(
-                tensor=source.name,
-                result=written,
-                bytes=source.bytes,
-                home=source.home,
-                what=_observed(op, source),
-                updated_by=op.name,
-            )
-    by_tensor = {value.tensor: value for value in latest.values()}
-    return tuple(by_tensor[tensor.name] for tensor in step.tensors if tensor.name in by_tensor)
+        for result, name in op.in_place.items():
+            tensor = step.tensor[name]
+            if tensor.home is not None:
+                what = _observed(op, tensor)
+                found[name] = KeptValue(name, result, tensor.bytes, tensor.home, what, op.name)
+    return tuple(found[tensor.name] for tensor in step.tensors if tensor.name in found)
 
 
 def _observed(update: StepOp, tensor: StepTensor) -> Observed:

@@ -304,6 +304,28 @@ def test_an_operation_that_writes_too_far_is_found_by_the_tensor_that_it_leaves(
     assert found.value.args == (left,)
 
 
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
+def test_nobody_overwrites_what_is_on_its_way(step: TrainingStep) -> None:
+    """What is overwritten in place leaves right before, after it has come right before that."""
+    graph = costed(step, dma=True)
+    actions: list[Step] = [
+        PageInStep(tensor=tensor.name) for tensor in step.tensors if tensor.home == "storage"
+    ]
+    for op in step.ops:
+        for name in op.in_place.values():
+            out = PageOutStep(tensor=name, asynchronous=True)
+            actions += [out, PageInStep(tensor=name, asynchronous=True), out]
+        actions.append(ComputeStep(op=op.name))
+    actions += [
+        PageOutStep(tensor=tensor.name) for tensor in step.tensors if tensor.persist == "storage"
+    ]
+    steps = with_frees(graph, actions)
+    plan = plan_addresses(graph, steps, "all", 0, time.monotonic())
+    addressed = with_addresses(steps, plan)
+    schedule = schedule_of(graph, addressed, plan.resident_address, plan.arena_bytes)
+    assert run(lower(step, graph, schedule, no_workspace(step))) == expected(step)
+
+
 @pytest.mark.parametrize("dma", [False, True], ids=["one at a time", "beside ops"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
 def test_what_the_solver_schedules_for_little_ram_comes_to_the_same(
