@@ -263,7 +263,8 @@ class ValueCheck(StrictModel):
 
 class Responsible(StrictModel):
     """``what`` is a cost key, or that of an :class:`OtherTime`. ``excess_s`` is what all of it took
-    more than predicted in a step (less, if negative), ``share`` that of the whole difference."""
+    more than predicted in a step (less, if negative), ``share`` that of the whole difference,
+    negative where it hides some of it."""
 
     what: str
     labels: tuple[str, ...]

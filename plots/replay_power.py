@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import PowerSamples, ReplayedAction, ReplayReport
-from plots.replay_style import COLORS, group, step_line, with_interval, worth_line
+from plots.replay_style import COLORS, group, signed_percent, step_line, with_interval, worth_line
 from plots.style import BLUE, GREY, INK, engineering, heading, save, styled
 
 # Inches.
@@ -65,7 +65,7 @@ def _energy_line(report: ReplayReport) -> str:
     energy = report.energy_j
     if energy is None:
         return "no step has an energy of its own: too few samples fall into one"
-    difference = "" if energy.difference is None else f": {100 * energy.difference:+.1f} %"
+    difference = "" if energy.difference is None else f": {signed_percent(energy.difference)}"
     return (
         f"energy of a step: predicted {with_interval(energy.predicted, 'J')},"
         f" replayed {with_interval(energy.measured, 'J')}{difference}"

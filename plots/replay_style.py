@@ -44,10 +44,16 @@ def with_interval(interval: Interval, unit: str) -> str:
     return f"{median} ({ends[0]} to {ends[1]})"
 
 
+def signed_percent(fraction: float) -> str:
+    """``+4.2 %``; zero has no sign."""
+    text = f"{abs(100 * fraction):.1f} %"
+    return text if text == "0.0 %" else f"{'+' if fraction > 0 else '−'}{text}"
+
+
 def step_line(report: ReplayReport) -> str:
     """Both times of a step, and the difference."""
     times = report.time_s
-    difference = "" if times.difference is None else f": {100 * times.difference:+.1f} %"
+    difference = "" if times.difference is None else f": {signed_percent(times.difference)}"
     verdict = "beyond the 95 % intervals" if times.beyond else "within the 95 % intervals"
     return (
         f"step: predicted {with_interval(times.predicted, 's')},"

@@ -11,7 +11,7 @@ from devices.profile import Interval
 from devices.replay import Comparison, Diagnosis, Responsible
 
 MOST_OF_IT = 0.8
-"""Who is responsible is listed until this much of the difference is explained."""
+"""Parts are named until they explain this much of the difference."""
 
 _NAMED_LABELS = 3
 
@@ -32,23 +32,25 @@ class Part:
 
 
 def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
-    """``parts`` add up to the step. The parts that are out by more than their own intervals allow,
-    and to the same side as the step, largest first, until most of the difference is explained."""
+    """``parts`` add up to the step. Those that are out by more than their own intervals allow,
+    furthest first, until what is left of the difference is small. Some may be out to the other
+    side: they hide a part of what the others did, and were they not corrected as well, the next
+    prediction would be further off."""
     if not step_s.beyond:
         return Diagnosis(responsible=(), sentences=(_within(step_s),), refine=())
     total_s = step_s.excess
     suspects = sorted(
-        (part for part in parts if part.time_s.beyond and part.time_s.excess * total_s > 0),
+        (part for part in parts if part.time_s.beyond),
         key=lambda part: abs(part.time_s.excess),
         reverse=True,
     )
     found: list[Part] = []
-    explained = 0.0
+    left = 1.0
     for part in suspects:
-        if explained >= MOST_OF_IT:
+        if abs(left) <= 1.0 - MOST_OF_IT:
             break
         found.append(part)
-        explained += part.time_s.excess / total_s
+        left -= part.time_s.excess / total_s
     refine = tuple(part.what for part in found if part.source == "operation")
     return Diagnosis(
         responsible=tuple(
@@ -64,7 +66,7 @@ def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
         sentences=(
             _beyond(step_s),
             *(_said(part, total_s) for part in found),
-            *_rest(found, explained),
+            *_rest(found, left),
         ),
         refine=refine,
     )
@@ -102,10 +104,13 @@ def _beyond(step_s: Comparison) -> str:
 
 
 def _said(part: Part, total_s: float) -> str:
-    share = 100 * part.time_s.excess / total_s
+    excess_s = part.time_s.excess
+    share = excess_s / total_s
+    of_it = f" ({100 * share:.3g} % of it)" if 0 < share <= 1 else ""
     return (
-        f"{share:.3g} % of it: {_subject(part)}: {_time(part.time_s.measured)} instead of"
-        f" {_time(part.time_s.predicted)}"
+        f"{_subject(part)}: {_time(part.time_s.measured)} instead of"
+        f" {_time(part.time_s.predicted)}, {_seconds(abs(excess_s))}"
+        f" {'longer' if excess_s > 0 else 'shorter'}{of_it}"
     )
 
 
@@ -117,17 +122,14 @@ def _subject(part: Part) -> str:
     return f"{part.name} ({named}{f' and {more} more' if more > 0 else ''})"
 
 
-def _rest(found: Sequence[Part], explained: float) -> Iterator[str]:
+def _rest(found: Sequence[Part], left: float) -> Iterator[str]:
     if not found:
         yield (
             "no operation by itself is out by more than its interval allows: many small differences"
             " of one sign; profile the board again, in the state in which the replay ran"
         )
-    elif explained < MOST_OF_IT:
-        yield (
-            f"the other {100 * (1 - explained):.3g} % is spread over parts that are each within"
-            " their intervals"
-        )
+    elif abs(left) > 1.0 - MOST_OF_IT:
+        yield "the rest is spread over parts that are each within their intervals"
     if any(part.source == "storage" for part in found):
         yield "transfers: profile the board's storage again"
     if any(part.source == "rate" for part in found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -99,7 +99,7 @@ def replay_report(
         values=tuple(values),
         diagnosis=diagnose(time_s, _parts(expected.actions, watched, other)),
         power=measured.power,
-        limits=tuple(_limits(measured, energies_j)),
+        limits=tuple(_limits(measured, time_s, watched, energies_j)),
     )
 
 
@@ -326,10 +326,21 @@ def _whole_pages(layout: StoreLayout, size_bytes: int) -> int:
     return -(-size_bytes // layout.page_bytes) * layout.page_bytes
 
 
-def _limits(measured: MeasuredReplay, energies_j: Sequence[float]) -> list[str]:
-    said = []
+def _limits(
+    measured: MeasuredReplay,
+    time_s: Comparison,
+    watched: Sequence[WatchedStep],
+    energies_j: Sequence[float],
+) -> Iterator[str]:
     if all(step.spans for step in measured.steps):
-        said.append("every step was watched; the time of its checksums is left out of the step's")
+        yield "every step was watched; the time of its checksums is left out of the step's"
+    else:
+        seen_s = _median(step.time_s - step.other_s["probe"] for step in watched)
+        if Comparison.of(time_s.measured, seen_s).beyond:
+            yield (
+                f"the steps that were watched took {seen_s.median / time_s.measured.median:.2f}"
+                " times what those took that were not, whose time the step's is: times of single"
+                " actions are the former's"
+            )
     if not energies_j:
-        said.append("no step has an energy: the board has no meter, or a step is too short for it")
-    return said
+        yield "no step has an energy: the board has no meter, or a step is too short for it"
