@@ -237,9 +237,8 @@ class Refused(Exception):
 class Medium:
     """Pages, and erase blocks where ``erase_block_bytes`` is not 0: what is written must have been
     erased since it was last written. Every call is counted; the one with number ``cut_at`` is the
-    last, and only ``torn`` of its pages or blocks are done. Pages in ``unreadable`` fail.
-
-    >>> medium.calls    # so many so far
+    last, and only ``torn`` bytes of it are done. Pages in ``unreadable`` fail. Nothing is written
+    from beyond ``arena``.
     """
 
     def __init__(self, page_bytes: int, erase_block_bytes: int, scratch_bytes: int) -> None:
@@ -252,6 +251,7 @@ class Medium:
         self.cut_at: int | None = None
         self.torn = 0
         self.unreadable: set[int] = set()
+        self.arena = range(0)
         self.mistakes: list[str] = []
         self._sentences: dict[str, Any] = {}
         self.methods = [
@@ -304,6 +304,7 @@ class Medium:
         return None
 
     def _write(self, offset: int, memory: int, size: int, most: int) -> str | None:
+        assert memory not in self.arena or memory + size <= self.arena.stop, "beyond the arena"
         data = ctypes.string_at(memory, size)
         for count, page in enumerate(self._pages(offset, size)):
             assert self.writable[page], f"page {page} was not erased"
@@ -378,6 +379,7 @@ class Replay:
             running_ns=running,
         )
         if self.plan.pages and self.medium is not None:
+            self.medium.arena = range(self._arena, self._arena + self.plan.arena_bytes)
             self._check(
                 self.library.jw_store_open(
                     ctypes.byref(self.store),
