@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,13 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from devices.replay import OtherActivity, ReplayedAction, ReplayReport
-from plots.replay_style import COLORS, group, step_line, worth_line
+from devices.replay import ReplayedAction, ReplayReport
+from plots.replay_kinds import draw_kinds
+from plots.replay_style import COLORS, group, step_line, whole_percent, worth_line
 from plots.style import BLACK, BLUE, GREY, INK, engineering, heading, save, styled
 
 _BAND = 0.1
 _NAMED = 6
-_BARS = 14
 _TICKS_PERCENT = (0, 10, 30, 100, 300, 1000, 3000, 10000)
 
 # Inches.
@@ -40,12 +40,6 @@ _NAME_POINTS = 38.0
 # Numbered points that are no further apart than this would lie on each other.
 _NEAR_DECADES = 0.2
 _NEAR = 0.4
-
-_OTHER_WORDS: Mapping[OtherActivity, str] = {
-    "move": "moves in RAM",
-    "wait": "waiting for transfers",
-    "between": "between actions",
-}
 
 
 def predicted_against_measured(report: ReplayReport, path: Path) -> None:
@@ -75,7 +69,7 @@ def predicted_against_measured(report: ReplayReport, path: Path) -> None:
         _draw_points(points, drawn)
         _draw_differences(below, drawn, worst, points.get_xlim())
         _name(points, worst)
-        _draw_bars(bars, _bars(report))
+        draw_kinds(bars, report)
         figure.legend(
             handles=_legend(report.actions),
             loc="lower left",
@@ -162,7 +156,7 @@ def _draw_differences(
     axes.yaxis.set_major_locator(
         FixedLocator([*(-tick for tick in reversed(ticks) if tick), *ticks])
     )
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _percent(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: whole_percent(value)))
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylim(-130 * largest if largest < 1 else -130, 130 * largest)
     axes.set_ylabel("difference")
@@ -191,10 +185,6 @@ def _number(axes: Axes, worst: Sequence[_Offender]) -> None:
             weight="bold",
             color=INK,
         )
-
-
-def _percent(value: float) -> str:
-    return "0 %" if abs(value) < 0.5 else f"{'+' if value > 0 else '−'}{abs(value):.0f} %"
 
 
 def _draw_point(
@@ -286,7 +276,7 @@ def _name(axes: Axes, worst: Sequence[_Offender]) -> None:
             f"{row + 1}  {offender.name}\n"
             f"    {_shortened(offender.actions[0].label, 38)}\n"
             f"    {sign}{engineering(abs(offender.excess_s), 's')},"
-            f" {_percent(100 * offender.difference)}",
+            f" {whole_percent(100 * offender.difference)}",
             (1, 1),
             (14, -18 - _NAME_POINTS * row),
             xycoords="axes fraction",
@@ -304,89 +294,6 @@ def _shortened(text: str, length: int) -> str:
         return text
     half = (length - 1) // 2
     return f"{text[:half]}…{text[-half:]}"
-
-
-# --- bars -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Bar:
-    """Seconds of a step."""
-
-    name: str
-    predicted_s: float
-    measured_s: float
-
-
-def _bars(report: ReplayReport) -> list[_Bar]:
-    """By kind, dearest first; the small ones together. Transfers beside ops take none of a step's
-    time and are said to."""
-    kinds: dict[str, list[ReplayedAction]] = {}
-    for action in report.actions:
-        kinds.setdefault(_kind(action), []).append(action)
-    bars = [
-        _Bar(
-            name,
-            math.fsum(action.time_s.predicted.median for action in actions),
-            math.fsum(action.time_s.measured.median for action in actions),
-        )
-        for name, actions in kinds.items()
-    ]
-    bars.sort(key=lambda bar: -max(bar.predicted_s, bar.measured_s))
-    rest = bars[_BARS:]
-    if len(rest) > 1:
-        bars = [*bars[:_BARS], _together(f"{len(rest)} other kinds", rest)]
-    bars += [
-        _Bar(
-            _OTHER_WORDS[entry.what],
-            entry.time_s.predicted.median,
-            entry.time_s.measured.median,
-        )
-        for entry in report.other
-        if entry.what in _OTHER_WORDS
-    ]
-    return bars
-
-
-def _together(name: str, bars: Sequence[_Bar]) -> _Bar:
-    return _Bar(
-        name,
-        math.fsum(bar.predicted_s for bar in bars),
-        math.fsum(bar.measured_s for bar in bars),
-    )
-
-
-def _kind(action: ReplayedAction) -> str:
-    if action.kind is None:
-        return action.what.replace("_", " ") + (" beside ops" if action.asynchronous else "")
-    return f"{action.kind}, again" if action.what == "recompute" else action.kind
-
-
-def _draw_bars(axes: Axes, bars: Sequence[_Bar]) -> None:
-    rows = np.arange(len(bars))
-    axes.barh(rows - 0.2, [b.predicted_s for b in bars], 0.36, color=GREY, alpha=0.55)
-    axes.barh(rows + 0.2, [b.measured_s for b in bars], 0.36, color=BLUE)
-    for row, bar in enumerate(bars):
-        words = engineering(bar.measured_s, "s")
-        if bar.predicted_s:
-            words += f"  {_percent(100 * (bar.measured_s / bar.predicted_s - 1))}"
-        axes.annotate(
-            words,
-            (max(bar.predicted_s, bar.measured_s), row),
-            (4, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=7.5,
-            color=INK,
-        )
-    axes.set_yticks(rows, [bar.name for bar in bars])
-    axes.set_ylim(len(bars) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_formatter(EngFormatter(unit="s"))
-    axes.locator_params(axis="x", nbins=5)
-    axes.grid(visible=True, axis="x", color=GREY, alpha=0.25, linewidth=0.5)
-    axes.set_axisbelow(True)
-    axes.set_xlabel("time in a step, by kind (s)")
 
 
 def _legend(actions: Sequence[ReplayedAction]) -> list[Line2D | Patch]:

@@ -50,6 +50,11 @@ def signed_percent(fraction: float) -> str:
     return text if text == "0.0 %" else f"{'+' if fraction > 0 else '−'}{text}"
 
 
+def whole_percent(value: float) -> str:
+    """``+4 %``, of per cent."""
+    return "0 %" if abs(value) < 0.5 else f"{'+' if value > 0 else '−'}{abs(value):.0f} %"
+
+
 def step_line(report: ReplayReport) -> str:
     """Both times of a step, and the difference."""
     times = report.time_s

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 
 from devices.description import Storage
 from devices.operation import OperationError, OpSpec
-from devices.plan import ExecutionPlan, PageIn, PageOut
+from devices.plan import ExecutionPlan
 from devices.profile import Interval
 from devices.replay import (
     Comparison,
-    Count,
     DifferingValue,
     ExpectedAction,
     ExpectedStep,
@@ -25,14 +24,12 @@ from devices.replay import (
     Reference,
     ReplayedAction,
     ReplayReport,
-    StorageUse,
     ValueCheck,
 )
-from devices.wear import wear
 from profiler.errors import MeasurementInvalid
 from profiler.replay.diagnosis import Part, Source, diagnose
-from profiler.replay.store_layout import StoreLayout, store_layout
 from profiler.replay.timing import ScheduledActions, WatchedStep
+from profiler.replay.traffic import storage_use
 from profiler.statistics import median_interval
 
 _SEED = 1
@@ -93,7 +90,7 @@ def replay_report(
             touched_bytes=measured.counters.touched_bytes,
             process=measured.memory,
         ),
-        storage=_storage_use(subject.storage, plan, measured, steps_per_day),
+        storage=storage_use(subject.storage, plan, measured, steps_per_day),
         actions=_actions(expected.actions, watched),
         other=other,
         values=tuple(values),
@@ -280,50 +277,6 @@ def _source(action: ExpectedAction) -> Source:
     except OperationError:
         return "rate"
     return "operation"
-
-
-# --- storage --------------------------------------------------------------------------------------
-
-
-def _storage_use(
-    storage: Storage | None, plan: ExecutionPlan, measured: MeasuredReplay, steps_per_day: float
-) -> StorageUse | None:
-    if not plan.pages or storage is None:
-        return None
-    layout = store_layout(plan, storage)
-    counters = measured.counters
-    read = sum(
-        _whole_pages(layout, action.does.block.bytes)
-        for action in plan.actions
-        if isinstance(action.does, PageIn)
-    )
-    scheduled = sum(
-        _whole_pages(layout, action.does.block.bytes)
-        for action in plan.actions
-        if isinstance(action.does, PageOut) and action.step is not None
-    )
-    written = layout.written_bytes
-    blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
-    steps = max(1, counters.steps)
-    return StorageUse(
-        page_bytes=layout.page_bytes,
-        read_bytes=Count(predicted=read, measured=counters.bytes_in / steps),
-        written_bytes=Count(predicted=written, measured=counters.bytes_out / steps),
-        erased_blocks=Count(predicted=blocks, measured=counters.erased_blocks / steps),
-        scheduled_bytes=scheduled,
-        safety_bytes=written - scheduled,
-        wear=wear(
-            storage,
-            counters.bytes_out / steps,
-            counters.erased_blocks / steps,
-            layout.step_bytes,
-            steps_per_day,
-        ),
-    )
-
-
-def _whole_pages(layout: StoreLayout, size_bytes: int) -> int:
-    return -(-size_bytes // layout.page_bytes) * layout.page_bytes
 
 
 def _limits(

@@ -1,0 +1,51 @@
+"""What a step brings to and from the storage, as its plan has it and as the board counted it."""
+
+from __future__ import annotations
+
+from devices.description import Storage
+from devices.plan import ExecutionPlan, PageIn, PageOut
+from devices.replay import Count, MeasuredReplay, StorageUse
+from devices.wear import wear
+from profiler.replay.store_layout import StoreLayout, store_layout
+
+
+def storage_use(
+    storage: Storage | None, plan: ExecutionPlan, measured: MeasuredReplay, steps_per_day: float
+) -> StorageUse | None:
+    """None for a plan that does not page."""
+    if not plan.pages or storage is None:
+        return None
+    layout = store_layout(plan, storage)
+    counters = measured.counters
+    read = sum(
+        _whole_pages(layout, action.does.block.bytes)
+        for action in plan.actions
+        if isinstance(action.does, PageIn)
+    )
+    scheduled = sum(
+        _whole_pages(layout, action.does.block.bytes)
+        for action in plan.actions
+        if isinstance(action.does, PageOut) and action.step is not None
+    )
+    written = layout.written_bytes
+    blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
+    steps = max(1, counters.steps)
+    return StorageUse(
+        page_bytes=layout.page_bytes,
+        read_bytes=Count(predicted=read, measured=counters.bytes_in / steps),
+        written_bytes=Count(predicted=written, measured=counters.bytes_out / steps),
+        erased_blocks=Count(predicted=blocks, measured=counters.erased_blocks / steps),
+        scheduled_bytes=scheduled,
+        safety_bytes=written - scheduled,
+        wear=wear(
+            storage,
+            counters.bytes_out / steps,
+            counters.erased_blocks / steps,
+            layout.step_bytes,
+            steps_per_day,
+        ),
+    )
+
+
+def _whole_pages(layout: StoreLayout, size_bytes: int) -> int:
+    return -(-size_bytes // layout.page_bytes) * layout.page_bytes
