@@ -94,12 +94,10 @@ def _within(step_s: Comparison) -> str:
 
 def _beyond(step_s: Comparison) -> str:
     longer = "longer" if step_s.excess > 0 else "shorter"
-    relative = (
-        "" if step_s.difference is None else f", {100 * abs(step_s.difference):.3g} % {longer}"
-    )
+    relative = "" if step_s.difference is None else f" ({100 * abs(step_s.difference):.3g} %)"
     return (
         f"the step took {_time(step_s.measured)}, predicted were {_time(step_s.predicted)}:"
-        f" {_seconds(abs(step_s.excess))} {longer}{relative}, more than the intervals allow"
+        f" {_seconds(abs(step_s.excess))}{relative} {longer}, more than the intervals allow"
     )
 
 
