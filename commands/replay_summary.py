@@ -47,10 +47,13 @@ def _totals(report: ReplayReport) -> Iterator[list[str]]:
 
 
 def _row(name: str, figure: Comparison, unit: str) -> list[str]:
-    difference = "–" if figure.difference is None else f"{100 * figure.difference:+.1f} %"
-    mark = " (beyond the intervals)" if figure.beyond else ""
+    mark = "*" if figure.beyond else " "
     measured = _interval(figure.measured, unit)
-    return [name, _interval(figure.predicted, unit), measured, f"{difference}{mark}"]
+    return [name, _interval(figure.predicted, unit), measured, f"{_difference(figure)}{mark}"]
+
+
+def _difference(figure: Comparison) -> str:
+    return "–" if figure.difference is None else f"{100 * figure.difference:+.1f} %"
 
 
 def _interval(interval: Interval, unit: str) -> str:
@@ -73,11 +76,21 @@ def _actions(console: Console, report: ReplayReport) -> None:
     longest = sorted(report.actions, key=lambda action: -action.time_s.measured.median)
     rows = [["step of the schedule", "what", "predicted", "measured", "difference", "of the step"]]
     for action in longest[:_SHOWN_ACTIONS]:
-        name, predicted, measured, difference = _row(action.label, action.time_s, "s")
+        time_s = action.time_s
         rows.append(
-            [name, action.what, predicted, measured, difference, f"{100 * action.share:.1f} %"]
+            [
+                action.label,
+                action.what,
+                si(time_s.predicted.median, "s"),
+                si(time_s.measured.median, "s"),
+                f"{_difference(time_s)}{'*' if time_s.beyond else ' '}",
+                f"{100 * action.share:.1f} %",
+            ]
         )
-    console.result(f"the {len(rows) - 1} longest of {len(longest)} steps of the schedule")
+    console.result(
+        f"the {len(rows) - 1} longest of {len(longest)} steps of the schedule"
+        " (*: beyond the intervals)"
+    )
     console.table(rows, right=(2, 3, 4, 5))
 
 
