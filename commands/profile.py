@@ -89,7 +89,7 @@ def _summarise(console: Console, result: DeviceProfile) -> None:
         time_s = cost.time_s
         half = (time_s.high - time_s.low) / 2 / time_s.median if time_s.median else 0.0
         energy = si(cost.energy_j.median, "J") if cost.energy_j else "–"
-        rows.append([_short(key), si(time_s.median, "s"), f"±{100 * half:.1f} %", energy])
+        rows.append([short_key(key), si(time_s.median, "s"), f"±{100 * half:.1f} %", energy])
     console.result(f"the {len(slowest)} slowest of {len(costs)} operations ({result.cost_words})")
     console.table(rows, right=(1, 2, 3))
     if result.additivity is not None:
@@ -119,7 +119,7 @@ def _summarise_storage(console: Console, storage: StorageCosts) -> None:
             )
 
 
-def _short(key: str) -> str:
+def short_key(key: str) -> str:
     """The kind and the values of the attributes, in the signature's order."""
     kind, *attributes = key.split()
     return f"{kind} {'·'.join(attribute.partition('=')[2] for attribute in attributes)}"

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si, size
+from commands.profile import short_key
+from commands.run import GRAPH, REPORT, SCHEDULE
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -22,9 +24,6 @@ if TYPE_CHECKING:
     from solver.schedule import Schedule
 
 PROFILES = Path("results") / "profiles"
-REPORT, SCHEDULE, GRAPH = "replay.json", "schedule.json", "graph.json"
-"""Files of a replay's directory."""
-
 _SEED = 0
 _TRANSFERS = {"storage.read", "storage.write"}
 
@@ -123,6 +122,7 @@ def _measured_again(
 ) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
     """Runs the schedule with the project's own samples, however those of the run were: what a
     kernel takes does not depend on them."""
+    from commands.replaying import training_step_of
     from profiler.refine import (
         Executions,
         Provenance,
@@ -130,17 +130,16 @@ def _measured_again(
         measure_in_context,
         refine_profile,
         require_same_board,
+        undisturbed_steps,
     )
     from profiler.replay.opening import open_replay
     from profiler.replay.timing import ScheduledActions
     from solver.data import generated_batches
     from solver.expectation import expected_step
     from solver.lowering import lower
-    from solver.models import build_model
     from solver.training.initial import initial_values
 
-    origin = _origin(run)
-    step = build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
+    step = training_step_of(run.graph)
     batch = generated_batches(step, step.batch, _SEED).batch(0)
     initial = initial_values(step, _SEED)
     opened = open_replay(
@@ -165,7 +164,7 @@ def _measured_again(
                 watched=True,
                 expected_step_s=run.report.time_s.measured.median,
             )
-            return record.sound_steps
+            return undisturbed_steps(record)
 
         steps = measure_in_context(run_steps, executions, console.say)
     provenance = Provenance(
@@ -198,9 +197,9 @@ def _tell_what_else(console: Console, run: _Run, unmeasured: Sequence[str]) -> N
     if unmeasured:
         origin = _origin(run)
         console.say(
-            f"{len(unmeasured)} responsible operations were never measured, only predicted from"
-            f" others: {'; '.join(unmeasured)}. profile --device {device} --model {origin.model}"
-            f" --batch {origin.batch} --optimizer {origin.optimizer} measures them"
+            f"responsible and never measured by itself, only predicted from others:"
+            f" {'; '.join(unmeasured)}. profile --device {device} --model {origin.model}"
+            f" --batch {origin.batch} --optimizer {origin.optimizer} measures that"
         )
 
 
@@ -209,7 +208,7 @@ def _announce(console: Console, run: _Run, chosen: Sequence[str]) -> None:
 
     console.say(
         f"{run.report.device}: {FEWEST_STEPS} to {MOST_STEPS} steps of {run.schedule.graph}, to"
-        f" measure {len(chosen)} operations in context"
+        f" measure {_operations(len(chosen))} in context"
     )
     for key in chosen:
         console.say(f"  {key}")
@@ -229,7 +228,7 @@ def _summarise(console: Console, profile: DeviceProfile, refinements: Sequence[R
         before, now = refinement.before, refinement.now
         rows.append(
             [
-                refinement.op,
+                short_key(refinement.op),
                 si(before.time_s.median, "s"),
                 si(now.time_s.median, "s"),
                 _half(now.time_s),
@@ -238,8 +237,12 @@ def _summarise(console: Console, profile: DeviceProfile, refinements: Sequence[R
             ]
         )
     steps = refinements[0].now.trials
-    console.result(f"{len(refinements)} operations, measured again in {steps} steps")
+    console.result(f"{_operations(len(refinements))}, measured again in {steps} steps")
     console.table(rows, right=(1, 2, 3, 4, 5))
+
+
+def _operations(count: int) -> str:
+    return "1 operation" if count == 1 else f"{count} operations"
 
 
 def _half(interval: Interval) -> str:

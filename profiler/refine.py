@@ -33,6 +33,8 @@ from devices.profile import (
 from devices.replay import ExpectedAction, MeasuredStep
 from profiler.assembly import FEWEST_TRIALS
 from profiler.errors import MeasurementInvalid, RequestRefused
+from profiler.evaluate import PREEMPTION_LIMIT
+from profiler.replay.measured import ReplayRecord
 from profiler.replay.timing import ScheduledActions
 from profiler.statistics import median_interval
 
@@ -82,6 +84,17 @@ class Executions:
     def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
         """Of one execution, over the steps."""
         return median_interval(self.times_s(key, steps), _SEED)
+
+
+def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
+    """Spans are by the clock: steps in which other programs had the processor for a while are left
+    out, since they say nothing about the operation that was kept waiting."""
+    least_share = 1.0 - PREEMPTION_LIMIT
+    return tuple(
+        step
+        for number, step in enumerate(record.steps)
+        if number not in record.disturbed and step.time_s >= least_share * record.elapsed_s[number]
+    )
 
 
 def measure_in_context(

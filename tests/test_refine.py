@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
+from commands.profile import short_key
 from devices.description import DeviceDescription
 from devices.document import DocumentError, dump_yaml, read_json, read_yaml
 from devices.operation import OpSpec
@@ -30,6 +31,7 @@ from devices.profile import (
     OperationCost,
 )
 from devices.replay import ExpectedAction, MeasuredReplay, MeasuredStep, ReplayReport, Span
+from profiler.errors import MeasurementInvalid
 from profiler.refine import (
     FEWEST_STEPS,
     MOST_STEPS,
@@ -38,7 +40,9 @@ from profiler.refine import (
     measure_in_context,
     refinable,
     refine_profile,
+    undisturbed_steps,
 )
+from profiler.replay.measured import ReplayRecord
 from profiler.replay.opening import MakePlans, open_replay
 from profiler.replay.report import Subject, replay_report
 from profiler.replay.session import Progress, ReplaySession
@@ -142,6 +146,29 @@ def test_what_delays_now_one_execution_now_another_is_counted() -> None:
 def test_an_operation_that_never_runs_is_refused() -> None:
     with pytest.raises(ValueError, match=r"never executes sgd\.update elements=8"):
         executions("sgd.update elements=8")
+
+
+def test_steps_in_which_others_had_the_processor_do_not_count() -> None:
+    kept, delayed, void = [measured(1e-3, 1e-3, 1e-3) for _ in range(3)]
+    record = ReplayRecord(
+        plan=executions().actions.plan,
+        steps=(delayed, kept, void),
+        elapsed_s=(7e-3, 3.1e-3, 3e-3),
+        disturbed={2: "the frequency went from 1000 to 500 kHz"},
+        unmetered={},
+        counters=None,
+        memory=None,
+        power=None,
+        losses=(),
+        values={},
+    )
+    (found,) = undisturbed_steps(record)
+    assert found is kept
+
+
+def test_too_few_undisturbed_steps_are_no_measurement() -> None:
+    with pytest.raises(MeasurementInvalid, match="chain: 0 of 100 steps were undisturbed"):
+        measure_in_context(lambda _: (), executions())
 
 
 # --- how long -------------------------------------------------------------------------------------
@@ -406,11 +433,8 @@ def test_an_operation_that_was_only_predicted_is_to_be_measured_by_itself_first(
     made = bench(factor=1000.0, without=1)
     assert made.refine() == 0
     said = capsys.readouterr().err
-    assert (
-        f"1 responsible operations were never measured, only predicted from others: {made.wrong}"
-        in said
-    )
-    assert "profile --device bench --model digits --batch 2 --optimizer sgd measures them" in said
+    assert f"never measured by itself, only predicted from others: {made.wrong}. profile" in said
+    assert "profile --device bench --model digits --batch 2 --optimizer sgd measures that" in said
 
 
 @pytest.mark.usefixtures("no_board")
@@ -579,7 +603,7 @@ def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
     before = read_yaml(made.profile, DeviceProfile)
     assert made.refine() == 0
     shown = capsys.readouterr().out
-    assert re.search(rf"{re.escape(made.wrong)} +[\d.]+ .s +[\d.]+ .s +±", shown)
+    assert re.search(rf"{re.escape(short_key(made.wrong))} +[\d.]+ .s +[\d.]+ .s +±", shown)
     assert "solve again with --profile results/profiles/bench.yaml" in shown
     after = read_yaml(made.profile, DeviceProfile)
     assert [operation.op for operation in after.refined] == [made.wrong]
