@@ -33,9 +33,9 @@ STEP = build_model(*CURVE)
 BUDGET, SOUGHT = 0.4, 0.36
 """Of what the step takes with everything kept; what is sought for less has room to be packed."""
 
-TOLERANCE = 0.01
-"""Of the loss. PyTorch's own curves in float32 and in float64 part by 0.0018 of it; ours and
-PyTorch's, both in float32, by 0.003."""
+TOLERANCE = 0.005
+"""Of the loss. Ours and PyTorch's curve part by 0.0007 of it, PyTorch's own in float32 and in
+float64 by 0.0019; a learning rate that is 1 % off makes 0.012."""
 
 
 def scheduled(workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:

@@ -13,7 +13,9 @@ from tests.kernel_support import Array, uniform
 
 REFERENCES = Path(__file__).with_name("training_references.npz")
 
-SAMPLES = 160
+SAMPLES = 64
+"""As many as ``cli.py run`` generates for batches of 8."""
+
 CURVE = ("resnet8", 8)
 """Model and batch; samples and initial values are those of seed 0."""
 

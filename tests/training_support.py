@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -81,53 +81,23 @@ def execute(
 ) -> dict[str, Array]:
     """One step with the C kernels, in the buffers of the step's plan or, not ``in_place``, with one
     for each tensor. Returns the value of every tensor when it was made."""
-    bound = _Bound(step, library, in_place=in_place)
-    bound.fill(start)
+    memory = {t.name: _aligned(t.bytes) for t in step.tensors}
+    at = {t.name: memory[step.buffer[t.name] if in_place else t.name] for t in step.tensors}
+    for name, value in start.items():
+        at[name][:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     made: dict[str, Array] = {}
-    for each, call in zip(step.ops, bound.calls, strict=True):
+    for each in step.ops:
+        call = library.prepare(
+            each.spec,
+            [at[name] for name in each.reads],
+            [at[name] for name in each.writes],
+            _aligned(library.workspace_bytes(each.spec)),
+            [_encoded(scalar, value) for scalar, value in each.scalars.items()],
+        )
         call()
         for operand, name in zip(each.spec.writes, each.writes, strict=True):
-            made[name] = bound.at[name].view(np.float32).reshape(operand.shape).copy()
+            made[name] = at[name].view(np.float32).reshape(operand.shape).copy()
     return made
-
-
-def train(
-    step: TrainingStep, library: KernelLibrary, start: Values, batches: Iterable[Values]
-) -> list[float]:
-    """The loss of one step after another, each on inputs of its own."""
-    bound = _Bound(step, library, in_place=True)
-    bound.fill(start)
-    losses = []
-    for batch in batches:
-        bound.fill(batch)
-        for call in bound.calls:
-            call()
-        losses.append(float(bound.at["loss.loss"].view(np.float32)[0]))
-    return losses
-
-
-class _Bound:
-    """The calls of a step, and the buffers that they work in, by tensor."""
-
-    def __init__(self, step: TrainingStep, library: KernelLibrary, *, in_place: bool) -> None:
-        memory = {t.name: _aligned(t.bytes) for t in step.tensors}
-        self.at = {
-            t.name: memory[step.buffer[t.name] if in_place else t.name] for t in step.tensors
-        }
-        self.calls = [
-            library.prepare(
-                each.spec,
-                [self.at[name] for name in each.reads],
-                [self.at[name] for name in each.writes],
-                _aligned(library.workspace_bytes(each.spec)),
-                [_encoded(scalar, value) for scalar, value in each.scalars.items()],
-            )
-            for each in step.ops
-        ]
-
-    def fill(self, values: Values) -> None:
-        for name, value in values.items():
-            self.at[name][:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
 
 
 def gradients(step: TrainingStep, made: Values) -> dict[str, Array]:
