@@ -98,8 +98,8 @@ def media(draw: st.DrawFn) -> Storage:
 def erase_counts(
     scratch: Scratch, windows: Sequence[TransferWindow], seed: int
 ) -> tuple[Counter[int], int]:
-    """How often each block is erased when the harness (transfer.c) measures every window to its last
-    transfer, in any order; and the bytes that are programmed."""
+    """How often each block is erased when the harness (transfer.c) measures every window to its
+    last transfer, in any order; and the bytes that are programmed."""
     block = scratch.erase_block_bytes
     erased: Counter[int] = Counter()
     written = next_block = 0

@@ -58,8 +58,8 @@ typedef struct {
     uint32_t slot; /* where every step writes it, or JW_NOWHERE in a plan that does not page */
 } jw_kept;
 
-/* When an action was carried out, in seconds from the step's begin; a transfer from its own begin to
- * its own end. */
+/* When an action was carried out, in seconds from the step's begin; a transfer from its own begin
+ * to its own end. */
 typedef struct {
     float start_s, time_s;
 } jw_span;
@@ -85,8 +85,8 @@ typedef struct {
     const jw_kept *kept;
     uint32_t page_bytes;        /* of the storage; 1 where there is none */
     uint32_t erase_block_bytes; /* 0: nothing is erased */
-    uint32_t step_bytes;        /* of storage that one step writes: its slots, then its record, which
-                                   makes it valid; whole pages, whole erase blocks */
+    uint32_t step_bytes;        /* of storage that one step writes: its slots, then its record,
+                                   which makes it valid; whole pages, whole erase blocks */
     uint32_t record_offset;     /* where that record is, within step_bytes; it takes
                                    JW_STEP_RECORD_BYTES(kept_count), rounded up to whole pages */
     const jw_plan_memory *memory;

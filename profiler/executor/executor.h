@@ -11,9 +11,9 @@
 typedef struct jw_channel jw_channel;
 struct jw_channel {
     void (*submit)(jw_channel *channel, const jw_action *transfer);
-    /* Until no more than `left` of those submitted are under way. NULL, or the sentence of the first
-     * that went wrong, which is `failed`; what was submitted behind it is then left undone, and
-     * nothing is under way any more. */
+    /* Until no more than `left` of those submitted are under way. NULL, or the sentence of the
+     * first that went wrong, which is `failed`; what was submitted behind it is then left undone,
+     * and nothing is under way any more. */
     const char *(*wait)(jw_channel *channel, uint16_t left, const jw_action **failed);
 };
 
@@ -28,7 +28,7 @@ typedef struct {
     uint64_t (*running_ns)(void);           /* for which this thread had a processor */
 
     /* To be read behind a step. */
-    uint64_t blocked_ns;     /* of the step without `afterwards`: waited for transfers, no processor */
+    uint64_t blocked_ns;     /* waited for transfers without a processor, `afterwards` left out */
     const jw_action *failed; /* the action that went wrong, if it was one's fault */
 
     /* The executor's own. */

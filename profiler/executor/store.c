@@ -3,43 +3,10 @@
 #include <string.h>
 
 #include "checksum.h"
-#include "message.h"
-
-#define MAGIC 0x3153574au /* "JWS1" */
-
-enum { RECORD_MAGIC, RECORD_IDENTITY, RECORD_RUN, RECORD_STEP, RECORD_HEAD };
-
-/* --- sentences ---------------------------------------------------------------------------- */
-
-static jw_message said_about(jw_store *store, const char *what, uint32_t number, uint64_t offset) {
-    jw_message message;
-    jw_message_begin(&message, store->sentence, sizeof store->sentence);
-    jw_message_text(&message, what);
-    jw_message_number(&message, number);
-    jw_message_text(&message, " at byte ");
-    jw_message_number(&message, offset);
-    jw_message_text(&message, " of the storage ");
-    return message;
-}
-
-/* `why` may be NULL: then all is well. */
-static const char *explain(jw_store *store, const char *what, uint32_t number, uint64_t offset,
-                           const char *cannot, const char *why) {
-    if (!why) {
-        return NULL;
-    }
-    jw_message message = said_about(store, what, number, offset);
-    jw_message_text(&message, cannot);
-    jw_message_text(&message, ": ");
-    jw_message_text(&message, why);
-    return store->sentence;
-}
+#include "store_pages.h"
+#include "store_record.h"
 
 /* --- places ------------------------------------------------------------------------------- */
-
-static uint64_t part_begin(const jw_store *store, uint32_t part) {
-    return (uint64_t)part * store->plan->step_bytes;
-}
 
 static uint32_t part_before(const jw_store *store, uint32_t part) {
     return (part ? part : store->part_count) - 1;
@@ -49,98 +16,30 @@ static uint32_t part_behind(const jw_store *store, uint32_t part) {
     return part + 1 < store->part_count ? part + 1 : 0;
 }
 
-static uint32_t rounded_up(uint32_t bytes, uint32_t unit) {
-    return (bytes + unit - 1) / unit * unit;
-}
-
-/* --- pages -------------------------------------------------------------------------------- */
-
-/* Up to `end` in the part that is written, all in one go from where the last time has ended. */
-static const char *erase_up_to(jw_store *store, uint32_t end) {
-    jw_medium *medium = store->medium;
-    if (!medium->erase_block_bytes || end <= store->erased) {
-        return NULL;
-    }
-    const uint32_t begin = store->erased;
-    const uint32_t bytes = rounded_up(end - begin, store->plan->erase_block_bytes);
-    const char *error = medium->transfer[JW_ERASE](
-        medium, part_begin(store, store->part) + begin, NULL, bytes);
-    if (!error) {
-        store->erased += bytes;
-        store->erased_blocks += bytes / store->plan->erase_block_bytes;
-    }
-    return error;
-}
-
-/* To `offset` in the part that is written. Where what lies behind may be read too, it goes along to
- * the end of the last page: one transfer is faster than two, and nobody reads it. */
-static const char *write_pages(jw_store *store, uint32_t offset, void *memory, uint32_t bytes,
-                               size_t readable) {
-    jw_medium *medium = store->medium;
-    const uint32_t page_bytes = medium->page_bytes;
-    const uint32_t padded = rounded_up(bytes, page_bytes);
-    const uint32_t whole = padded <= readable ? padded : bytes / page_bytes * page_bytes;
-    const uint64_t at = part_begin(store, store->part) + offset;
-    const char *error = erase_up_to(store, offset + padded);
-    if (!error && whole) {
-        error = medium->transfer[JW_WRITE](medium, at, memory, whole);
-    }
-    if (!error && whole < bytes) {
-        unsigned char *page = store->plan->memory->page;
-        memset(page, 0, page_bytes);
-        memcpy(page, (unsigned char *)memory + whole, bytes - whole);
-        error = medium->transfer[JW_WRITE](medium, at + whole, page, page_bytes);
-    }
-    if (!error) {
-        store->bytes_out += rounded_up(bytes, store->plan->page_bytes);
-    }
-    return error;
-}
-
-static const char *read_pages(jw_store *store, uint64_t at, void *memory, uint32_t bytes) {
-    jw_medium *medium = store->medium;
-    const uint32_t page_bytes = medium->page_bytes;
-    const uint32_t whole = bytes / page_bytes * page_bytes;
-    const char *error = NULL;
-    if (whole) {
-        error = medium->transfer[JW_READ](medium, at, memory, whole);
-    }
-    if (!error && whole < bytes) {
-        unsigned char *page = store->plan->memory->page;
-        error = medium->transfer[JW_READ](medium, at + whole, page, page_bytes);
-        if (!error) {
-            memcpy((unsigned char *)memory + whole, page, bytes - whole);
-        }
-    }
-    if (!error) {
-        store->bytes_in += rounded_up(bytes, store->plan->page_bytes);
-    }
-    return error;
-}
-
 /* --- slots -------------------------------------------------------------------------------- */
 
 const char *jw_store_page_out(jw_store *store, uint16_t slot, void *memory, size_t readable) {
     const jw_slot *place = &store->plan->slots[slot];
     store->plan->memory->slot_checksums[slot] = jw_checksum_of(memory, place->bytes);
-    const char *why = write_pages(store, place->offset, memory, place->bytes, readable);
-    return explain(store, "slot ", slot, part_begin(store, store->part) + place->offset,
-                   "cannot be written", why);
+    const char *why = jw_store_write_pages(store, place->offset, memory, place->bytes, readable);
+    return jw_store_explain(store, "slot ", slot,
+                            jw_store_part_begin(store, store->part) + place->offset,
+                            "cannot be written", why);
 }
 
 static const char *read_slot(jw_store *store, uint16_t slot, uint32_t part, uint32_t checksum,
                              void *memory) {
     const jw_slot *place = &store->plan->slots[slot];
-    const uint64_t at = part_begin(store, part) + place->offset;
-    const char *why = read_pages(store, at, memory, place->bytes);
+    const uint64_t at = jw_store_part_begin(store, part) + place->offset;
+    const char *why = jw_store_read_pages(store, at, memory, place->bytes);
     if (why) {
-        return explain(store, "slot ", slot, at, "cannot be read", why);
+        return jw_store_explain(store, "slot ", slot, at, "cannot be read", why);
     }
     const uint32_t found = jw_checksum_of(memory, place->bytes);
     if (found == checksum) {
         return NULL;
     }
-    jw_message message = said_about(store, "slot ", slot, at);
+    jw_message message = jw_store_about(store, "slot ", slot, at);
     jw_message_text(&message, "holds other data than was written: checksum ");
     jw_message_bits(&message, found);
     jw_message_text(&message, " instead of ");
@@ -172,125 +71,6 @@ const char *jw_store_page_in(jw_store *store, uint16_t slot, bool last_step, voi
     return jw_store_fetch(store, kept, memory);
 }
 
-/* --- records ------------------------------------------------------------------------------ */
-
-static uint32_t record_words(const jw_plan *plan) {
-    return JW_STEP_RECORD_BYTES(plan->kept_count) / 4 - 1; /* all but its own checksum */
-}
-
-static uint32_t record_word(const jw_store *store, uint32_t index) {
-    switch (index) {
-    case RECORD_MAGIC:
-        return MAGIC;
-    case RECORD_IDENTITY:
-        return store->identity;
-    case RECORD_RUN:
-        return store->run;
-    case RECORD_STEP:
-        return store->step;
-    default:
-        return store->plan->memory->kept_checksums[index - RECORD_HEAD];
-    }
-}
-
-/* Page by page, of what `store` says to be complete. */
-static const char *write_record(jw_store *store) {
-    const jw_plan *plan = store->plan;
-    const uint32_t words = record_words(plan);
-    const uint32_t page_words = plan->page_bytes / 4;
-    uint32_t *page = (uint32_t *)(void *)plan->memory->page;
-    jw_medium *medium = store->medium;
-    const uint64_t begin = part_begin(store, store->part) + plan->record_offset;
-    jw_checksum sum;
-    jw_checksum_begin(&sum);
-    const char *why =
-        erase_up_to(store, plan->record_offset + rounded_up(4 * (words + 1), plan->page_bytes));
-    for (uint32_t first = 0; first <= words && !why; first += page_words) {
-        for (uint32_t i = 0; i < page_words; i++) {
-            const uint32_t index = first + i;
-            page[i] = index < words    ? record_word(store, index)
-                      : index == words ? jw_checksum_end(&sum)
-                                       : 0;
-            if (index < words) {
-                jw_checksum_add(&sum, &page[i], sizeof page[i]);
-            }
-        }
-        why = medium->transfer[JW_WRITE](medium, begin + 4 * (uint64_t)first, page,
-                                         plan->page_bytes);
-        store->bytes_out += plan->page_bytes;
-    }
-    return explain(store, "the record of step ", store->step, begin, "cannot be written", why);
-}
-
-typedef struct {
-    bool valid;
-    uint32_t run, step;
-} record;
-
-/* With `take`, the checksums of what is kept go to the plan's memory. */
-static const char *read_record(jw_store *store, uint32_t part, bool take, record *found) {
-    const jw_plan *plan = store->plan;
-    const uint32_t words = record_words(plan);
-    const uint32_t page_words = plan->page_bytes / 4;
-    const uint32_t *page = (const uint32_t *)(const void *)plan->memory->page;
-    jw_medium *medium = store->medium;
-    const uint64_t begin = part_begin(store, part) + plan->record_offset;
-    jw_checksum sum;
-    jw_checksum_begin(&sum);
-    *found = (record){true, 0, 0};
-    for (uint32_t index = 0; index <= words && found->valid; index++) {
-        if (index % page_words == 0) {
-            const char *why = medium->transfer[JW_READ](medium, begin + 4 * (uint64_t)index,
-                                                        plan->memory->page, plan->page_bytes);
-            if (why) {
-                return explain(store, "the record of part ", part, begin, "cannot be read", why);
-            }
-            store->bytes_in += plan->page_bytes;
-        }
-        const uint32_t word = page[index % page_words];
-        if (index == RECORD_MAGIC) {
-            found->valid = word == MAGIC;
-        } else if (index == RECORD_IDENTITY) {
-            found->valid = word == store->identity;
-        } else if (index == RECORD_RUN) {
-            found->run = word;
-        } else if (index == RECORD_STEP) {
-            found->step = word;
-        } else if (index == words) {
-            found->valid = word == jw_checksum_end(&sum);
-        } else if (take) {
-            plan->memory->kept_checksums[index - RECORD_HEAD] = word;
-        }
-        jw_checksum_add(&sum, &word, sizeof word);
-    }
-    return NULL;
-}
-
-static bool is_newer(const record *a, const record *b) {
-    return !b->valid || a->run > b->run || (a->run == b->run && a->step > b->step);
-}
-
-/* A part whose record cannot be read holds none: only where no part's can, that is told. */
-static const char *find_newest(jw_store *store, record *newest, uint32_t *part) {
-    const char *error = NULL;
-    bool readable = false;
-    *newest = (record){false, 0, 0};
-    for (uint32_t candidate = 0; candidate < store->part_count; candidate++) {
-        record found;
-        const char *why = read_record(store, candidate, false, &found);
-        if (why) {
-            error = why;
-            continue;
-        }
-        readable = true;
-        if (found.valid && is_newer(&found, newest)) {
-            *newest = found;
-            *part = candidate;
-        }
-    }
-    return readable ? NULL : error;
-}
-
 /* --- steps -------------------------------------------------------------------------------- */
 
 void jw_store_begin_step(jw_store *store) {
@@ -299,9 +79,10 @@ void jw_store_begin_step(jw_store *store) {
 
 /* Behind the newest step of all runs, so that wear goes on where it was. */
 static const char *begin_run(jw_store *store) {
-    record newest = {false, 0, 0};
+    jw_record_found newest = {false, 0, 0};
     uint32_t part = store->part_count - 1;
-    const char *error = store->plan->kept_count ? find_newest(store, &newest, &part) : NULL;
+    const char *error =
+        store->plan->kept_count ? jw_store_find_newest(store, &newest, &part) : NULL;
     store->begun = !error;
     store->complete = false;
     store->run = newest.valid ? newest.run + 1 : 0;
@@ -332,7 +113,7 @@ const char *jw_store_complete(jw_store *store) {
         memory->kept_checksums[kept] = slot == JW_NOWHERE ? 0 : memory->slot_checksums[slot];
     }
     store->step = store->complete ? store->step + 1 : 0;
-    error = plan->kept_count ? write_record(store) : NULL;
+    error = plan->kept_count ? jw_store_write_record(store) : NULL;
     if (error) {
         store->complete = false; /* jw_store_recover finds the one before */
         return error;
@@ -345,12 +126,12 @@ const char *jw_store_complete(jw_store *store) {
 }
 
 const char *jw_store_recover(jw_store *store) {
-    record newest;
+    jw_record_found newest;
     uint32_t part = 0;
-    const char *error = find_newest(store, &newest, &part);
+    const char *error = jw_store_find_newest(store, &newest, &part);
     store->begun = store->complete = false;
     if (!error && newest.valid) {
-        error = read_record(store, part, true, &newest);
+        error = jw_store_read_record(store, part, true, &newest);
     }
     if (error) {
         return error;

@@ -1,12 +1,15 @@
 /* Replays on Linux: the lines of replay.h, with files for the bytes that come and go, and a hard
  * limit of memory. Besides:
  *
- *   store bytes=8388608 anew=1 directory=/var/tmp   in front of `replay`, for a plan that pages; see
- *                                   linux_replay_store.h. Says `scratch direct=1`
+ *   store bytes=8388608 anew=1 directory=/var/tmp   in front of `replay`, for a plan that pages;
+ *                                   see linux_replay_store.h. Says `scratch direct=1`
  *   forget                          the store's file is removed
  *
  * From `replay` on, until the next one, the process cannot have more address space than it has
- * then. Behind `counters` stands `process limit_bytes=... overhead_bytes=... peak_resident_bytes=...`:
+ * then. Behind `counters` stands
+ *
+ *   process limit_bytes=... overhead_bytes=... peak_resident_bytes=...
+ *
  * that limit, how much of it is not the plan's arena, and the most that was in RAM since `replay`.
  * `probes` and `spans` say all from the first on.
  */

@@ -9,16 +9,17 @@
  *   probes first=0                 checksums of the last watched step, from this one on, as many as
  *                                  go into an answer: `probes first=0 values=0badf00d,...`
  *   spans first=0                  the same of when actions began and how long they took, in
- *                                  seconds, bits of float32: `spans first=0 values=3f800000:3a83126f,...`
+ *                                  seconds, bits of float32:
+ *                                  `spans first=0 values=3f800000:3a83126f,...`
  *   counters                       `counters steps=1 bytes_in=0 bytes_out=0 erased_blocks=0
  *                                  touched_bytes=4096`, of storage whole pages, since `replay`
  *   recover                        looks in the scratch for the last complete step:
  *                                  `recovered step=12`
  *   fetch kept=3 address=0         from there to the arena
  *
- * A step that goes wrong is refused with `action 12: ` and a sentence, or with a sentence alone where
- * no single action is to blame. What the last complete step has left in storage is then intact; what
- * is in RAM is not.
+ * A step that goes wrong is refused with `action 12: ` and a sentence, or with a sentence alone
+ * where no single action is to blame. What the last complete step has left in storage is then
+ * intact; what is in RAM is not.
  *
  * Of a transport are the lines that bring bytes: on Linux the program carries them out itself, with
  * files; firmware is given them by WRITE and READ (docs/serial-protocol.md).
@@ -52,8 +53,8 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
 /* An answer of so many bytes holds all probes and all spans of the plan. */
 size_t jw_replay_answer_bytes(const jw_plan *plan);
 
-/* `address=... bytes=...` of a line that brings bytes, to the end of the line: where they are in the
- * arena. NULL leaves text->error. */
+/* Where in the arena a line brings bytes to, or takes them from; nothing else may be left on the
+ * line. NULL leaves text->error. */
 unsigned char *jw_replay_place(const jw_replay *replay, jw_text *text, size_t bytes,
                                uint64_t address);
 
