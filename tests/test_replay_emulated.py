@@ -27,9 +27,9 @@ from devices.profile import (
     StorageCosts,
 )
 from profiler import lab
-from profiler.boards.base import RebootError
 from profiler.boards.serial import SerialBoard
 from profiler.lab.running import RunningBoard
+from profiler.replay.failure import ReplayFailed
 from profiler.replay.measured import ReplayRecord
 from profiler.replay.opening import open_replay
 from profiler.replay.session import ReplaySession
@@ -267,12 +267,13 @@ def test_a_step_takes_time_for_what_it_does(training: Training, record: ReplayRe
 
 def test_a_reset_in_a_step_leaves_what_the_last_complete_one_has(training: Training) -> None:
     reset_in_step(training, number=1)
-    with pytest.raises(RebootError, match="started anew while it was measuring"):
+    with pytest.raises(ReplayFailed, match="started anew while it was measuring") as failed:
         training.on_board()
-    training.session.board.prepare(ignore)
-    complete, values = training.session.last_complete_step(0)
-    assert complete in {1, 2}  # 2 if this computer was too slow for the step
-    assert same_bits(values, training.here(steps=complete).values)
+    recovered = failed.value.recovered
+    assert recovered is not None
+    assert recovered.step in {1, 2}  # 2 if this computer was too slow for the step
+    assert f"step {recovered.step} has left are intact" in str(failed.value)
+    assert same_bits(recovered.values, training.here(steps=recovered.step).values)
 
 
 def reset_in_step(training: Training, number: int) -> None:

@@ -14,7 +14,7 @@ from devices.description import DeviceDescription
 from devices.plan import ExecutionPlan
 from devices.profile import Build, EnergySource, MeterRecord
 from devices.replay import MeasuredReplay
-from profiler.boards.base import Board, BoardFacts, Wait
+from profiler.boards.base import Board, BoardFacts, RebootError, Wait
 from profiler.errors import BoardCommandFailed, BoardUnreachable, MeasurementInvalid, ProfilerError
 from profiler.meters.base import Meter
 from profiler.meters.nominal import is_instrument
@@ -24,7 +24,14 @@ from profiler.preview import idle_s, tail_s
 from profiler.replay.failure import Blame, Recovered, ReplayFailed, blamed
 from profiler.replay.measured import ReplayRecord, replay_record, require_whole
 from profiler.replay.records import parse_replay
-from profiler.replay.script import Replayed, Values, forgetting, recovering, training
+from profiler.replay.script import (
+    Replayed,
+    Script,
+    Values,
+    forgetting,
+    recovering,
+    training,
+)
 from profiler.sitting import ObservedRun, cool_down, sync_line
 
 Progress: TypeAlias = Callable[[str], None]
@@ -94,12 +101,15 @@ class ReplaySession:
         if replayed.plan.pages:
             self._left_behind.add(plan)
         observed = ObservedRun(self.board, self.meter, self.description)
-        outcome = observed.run(
-            script.text,
-            expected_s=steps * expected_step_s + 2 * replayed.settings.idle_s,
-            wait=wait,
-            data=script.data,
-        )
+        try:
+            outcome = observed.run(
+                script.text,
+                expected_s=steps * expected_step_s + 2 * replayed.settings.idle_s,
+                wait=wait,
+                data=script.data,
+            )
+        except RebootError as reboot:
+            raise self._rebooted(replayed.plan, plan, script, reboot) from reboot
         records = parse_replay(outcome.results)
         record = replay_record(
             replayed.plan,
@@ -151,12 +161,11 @@ class ReplaySession:
                 f"{self.board.name}: no step of {record.plan.name} was measured undisturbed:"
                 f" {reason}"
             )
-        has_energy = any(step.energy_j is not None for step in sound)
         return MeasuredReplay(
             board=self.facts.identity,
             build=self.build,
-            energy_source=self.energy_source if has_energy else None,
-            meter=self.meter_record if has_energy else None,
+            energy_source=self.energy_source,
+            meter=self.meter_record,
             steps=sound + (() if watched is None else watched.sound_steps),
             counters=record.counters,
             memory=record.memory,
@@ -176,23 +185,42 @@ class ReplaySession:
     def _failure(self, plan: int, blame: Blame, record: ReplayRecord) -> ReplayFailed:
         name, done = self.plans[plan].name, len(record.steps)
         during = _DURING.get(blame.word, f"step {done + 1}")
-        recovered: Recovered | None = None
-        if not self.plans[plan].pages:
-            remark = "What it trained was in RAM only, and is lost"
-        elif blame.word in {"keep", "commit"}:
-            remark = "Nothing was trained yet"
+        if self.plans[plan].pages and blame.word in {"keep", "commit"}:
+            remark, recovered = "Nothing was trained yet", None
         else:
-            try:
-                recovered = Recovered(*self.last_complete_step(plan))
-                remark = (
-                    f"The parameters that step {recovered.step} has left are intact, and have been"
-                    " read back from the storage"
-                )
-            except ProfilerError as error:
-                remark = f"What step {done} has left could not be read back: {error}"
+            remark, recovered = self._what_is_left(plan)
         return ReplayFailed(
             f"{self.board.name}: {name}: {during}: {blame.sentence}. {remark}", record, recovered
         )
+
+    def _rebooted(
+        self, plan: ExecutionPlan, number: int, script: Script, reboot: RebootError
+    ) -> ReplayFailed:
+        """What the board had said before is lost with it."""
+        nothing = replay_record(
+            plan, script, parse_replay(""), b"", None, throttled=None, is_measured=False
+        )
+        try:
+            self.board.prepare(self.progress)
+        except ProfilerError as error:
+            remark, recovered = _not_read_back(error), None
+        else:
+            remark, recovered = self._what_is_left(number)
+        return ReplayFailed(f"{reboot}. {plan.name}: {remark}", nothing, recovered)
+
+    def _what_is_left(self, plan: int) -> tuple[str, Recovered | None]:
+        """Of a run that ended in the middle, in words and values."""
+        if not self.plans[plan].pages:
+            return "What it trained was in RAM only, and is lost", None
+        try:
+            recovered = Recovered(*self.last_complete_step(plan))
+        except ProfilerError as error:
+            return _not_read_back(error), None
+        remark = (
+            f"The parameters that step {recovered.step} has left are intact, and have been read"
+            " back from the storage"
+        )
+        return remark, recovered
 
     def _replayed(self, index: int, *, metered: bool = True) -> Replayed:
         plan, meter, options = self.plans[index], self.meter, ProfileOptions()
@@ -220,3 +248,7 @@ class ReplaySession:
             settings=settings,
             is_firmware=self.description.firmware is not None,
         )
+
+
+def _not_read_back(error: ProfilerError) -> str:
+    return f"What the last complete step has left could not be read back: {error}"

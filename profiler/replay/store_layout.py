@@ -73,7 +73,7 @@ def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
 
 
 def record_bytes(kept_count: int) -> int:
-    """``JW_RECORD_BYTES`` of ``executor/execution_plan.h``."""
+    """``JW_STEP_RECORD_BYTES`` of ``executor/execution_plan.h``."""
     return _WORD_BYTES * (5 + kept_count)
 
 
