@@ -86,7 +86,8 @@ def unscheduled(
             parameter, gradient = trained
             block = Block(address[gradient], step.tensor[gradient].bytes)
             actions.append(Action(Probe(parameter, "gradient", block)))
-        actions.append(Action(_unscheduled_op(op, address, end, workspace_bytes or {})))
+        needed = 0 if workspace_bytes is None else workspace_bytes[op.spec]
+        actions.append(Action(_unscheduled_op(op, address, Block(end, needed))))
     kept = kept_values(step)
     actions.extend(
         Action(Probe(loss.name, "loss", Block(address[loss.name], loss.bytes)))
@@ -95,7 +96,7 @@ def unscheduled(
     actions.extend(Action(value.probe(address[value.result])) for value in kept)
     return ExecutionPlan(
         name=step.title,
-        arena_bytes=end + max((workspace_bytes or {}).values(), default=0),
+        arena_bytes=end + max((workspace_bytes or {}).get(op.spec, 0) for op in step.ops),
         inputs={t.name: Block(address[t.name], t.bytes) for t in input_tensors(step)},
         kept=tuple(
             Kept(value.tensor, value.result, value.bytes, address[value.tensor], slot=None)
@@ -109,16 +110,13 @@ def _in_order_of_use(step: TrainingStep) -> Iterator[str]:
     return (name for op in step.ops for name in (*op.reads, *op.writes))
 
 
-def _unscheduled_op(
-    op: StepOp, address: Mapping[str, int], end: int, workspace_bytes: Mapping[OpSpec, int]
-) -> Compute:
-    size = workspace_bytes.get(op.spec, 0)
+def _unscheduled_op(op: StepOp, address: Mapping[str, int], workspace: Block) -> Compute:
     return Compute(
         op=op.name,
         spec=op.spec,
         reads=tuple(address[name] for name in op.reads),
         writes=tuple(address[name] for name in op.writes),
-        workspace=Block(end, size) if size else None,
+        workspace=workspace if workspace.bytes else None,
         scalars=op.scalars,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, Deed, Kept, Observed, PageIn, PageOut, Probe
+from devices.plan import Action, Block, Compute, Deed, Kept, PageIn, PageOut, Probe
 from solver import schedule as scheduled
 from solver.lowering_moves import Mover, settled
 from solver.lowering_values import KeptValue, kept_values, losses, trained_parameter
@@ -94,9 +94,7 @@ class Walk:
         deeds = [*first]
         deeds += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
         deeds += [
-            Probe(value.tensor, value.what, at[value.result])
-            for value in self._kept
-            if value.home == "ram"
+            value.probe(at[value.result].address) for value in self._kept if value.home == "ram"
         ]
         return (Action(deed, self._over) for deed in deeds)
 
@@ -120,7 +118,7 @@ class Walk:
         if trained is not None:
             parameter, gradient = trained
             self._wait_for(self._coming, [gradient])
-            self._probe(parameter, "gradient", gradient)
+            self._do(Probe(parameter, "gradient", self._block(gradient)))
         self._wait_for(self._coming, op.reads)
         self._wait_for(self._going, op.in_place.values())
         reads = tuple(self._address[name] for name in op.reads)
@@ -141,7 +139,7 @@ class Walk:
         )
         for value in self._kept:
             if value.home == "storage" and value.updated_by == op.name:
-                self._probe(value.tensor, value.what, value.result)
+                self._do(value.probe(self._address[value.result]))
 
     def _page_out(self, index: int, step: scheduled.PageOut) -> None:
         self._wait_for(self._coming, [step.tensor])
@@ -185,9 +183,6 @@ class Walk:
 
     def _block(self, name: str) -> Block:
         return Block(self._address[name], self.step.tensor[name].bytes)
-
-    def _probe(self, tensor: str, what: Observed, value: str) -> None:
-        self._do(Probe(tensor, what, self._block(value)))
 
     def _do(self, deed: Deed, step: int | None = None) -> None:
         self.actions.append(Action(deed, self._over, step))

@@ -184,7 +184,7 @@ def _beside_compute(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) 
             found.append(step)
     for free in [step for step in found if isinstance(step, Free)]:
         index = next(i for i, step in enumerate(found) if step is free)
-        if not _is_leaving(found[:index], free.tensor):
+        if not _is_leaving(graph, found[:index], free.tensor):
             continue
         behind = index + 1
         while behind < len(found) and free.tensor not in _made_by(graph, found[behind]):
@@ -194,10 +194,14 @@ def _beside_compute(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) 
     return found
 
 
-def _is_leaving(before: Sequence[Step], tensor: str) -> bool:
-    """The last step that names it is an asynchronous page-out."""
-    last = next((s for s in reversed(before) if getattr(s, "tensor", None) == tensor), None)
-    return isinstance(last, PageOutStep) and last.asynchronous
+def _is_leaving(graph: CostedGraph, before: Sequence[Step], tensor: str) -> bool:
+    """The last step that makes it or moves it is an asynchronous page-out."""
+    for step in reversed(before):
+        if isinstance(step, PageOutStep) and step.tensor == tensor:
+            return step.asynchronous
+        if tensor in _made_by(graph, step):
+            return False
+    return False
 
 
 def _made_by(graph: CostedGraph, step: Step) -> Sequence[str]:
