@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devices.operation import OpSpec
+from devices.operation import ELEMENT_BYTES, OpSpec
 from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
 from devices.published import published_flop
 from solver.graph import CostedGraph, Origin, PageCost
@@ -183,13 +183,15 @@ def _fitted(scope: str, measured: Mapping[OpSpec, _Cost]) -> _Group | None:
 
 
 def _workspace_estimate(spec: OpSpec, measured: Mapping[OpSpec, _Cost]) -> int:
-    """An upper estimate: of the measured operations of its kind (else family, else all), the most
-    workspace, or the most per byte moved times the bytes that it moves, whichever is more."""
+    """An upper estimate, of whole elements: of the measured operations of its kind (else family,
+    else all), the most workspace, or the most per byte moved times the bytes that it moves,
+    whichever is more."""
     scopes = (spec.kind, spec.family, "")
     members = next(found for scope in scopes if (found := _members(scope, measured)))
     most = max(measured[other].workspace_bytes for other in members)
     share = max(measured[other].workspace_bytes / other.moved_bytes for other in members)
-    return max(most, math.ceil(share * spec.moved_bytes))
+    elements = math.ceil(max(most, share * spec.moved_bytes) / ELEMENT_BYTES)
+    return elements * ELEMENT_BYTES
 
 
 # --- the graph --------------------------------------------------------------------------------
