@@ -298,6 +298,22 @@ def test_a_run_is_never_taken_for_the_one_before_it(library: ctypes.CDLL) -> Non
     assert later.fetch(0) == bumped(initial(plan)[0])
 
 
+def test_what_could_not_be_read_for_a_while_is_not_taken_for_newer(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 5)
+    layout = store_layout(plan, storage)
+    begun(library, plan, storage, medium)
+    longer = begun(library, plan, storage, medium)
+    train(longer, 2)
+    records = {(part * layout.step_bytes + layout.record_offset) // 64 for part in (1, 2, 3)}
+    medium.unreadable = records
+    begun(library, plan, storage, medium).step()
+    medium.unreadable = set()
+    later = Replay(library, plan, store_layout(plan, storage), medium.restored())
+    assert later.recover() == 1
+    assert later.fetch(0) == bumped(initial(plan)[0])
+
+
 @settings(max_examples=80, deadline=None)
 @given(
     storage=st.sampled_from(CARDS),

@@ -48,7 +48,7 @@ typedef struct {
 
 #define JW_NOWHERE UINT32_MAX
 
-/* The record of a step: four words, a checksum for everything kept, and its own (store.c). */
+/* The record of a step: four words, a checksum for everything kept, and its own (store.h). */
 #define JW_STEP_RECORD_BYTES(kept_count) (4u * (5u + (kept_count)))
 
 /* What a step leaves to the next one. */

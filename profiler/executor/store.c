@@ -77,16 +77,15 @@ void jw_store_begin_step(jw_store *store) {
     store->erased = 0;
 }
 
-/* Behind the newest step of all runs, so that wear goes on where it was. */
+/* Behind the newest step of all runs, so that wear goes on where it was. Each record that cannot be
+ * read now may be of one more run. */
 static const char *begin_run(jw_store *store) {
-    jw_record_found newest = {false, 0, 0};
-    uint32_t part = store->part_count - 1;
-    const char *error =
-        store->plan->kept_count ? jw_store_find_newest(store, &newest, &part) : NULL;
+    jw_newest_record newest = {.part = store->part_count - 1};
+    const char *error = store->plan->kept_count ? jw_store_find_newest(store, &newest) : NULL;
     store->begun = !error;
     store->complete = false;
-    store->run = newest.valid ? newest.run + 1 : 0;
-    store->part = part_behind(store, part);
+    store->run = (newest.record.valid ? newest.record.run + 1 : 0) + newest.unreadable;
+    store->part = part_behind(store, newest.part);
     jw_store_begin_step(store);
     return error;
 }
@@ -126,23 +125,22 @@ const char *jw_store_complete(jw_store *store) {
 }
 
 const char *jw_store_recover(jw_store *store) {
-    jw_record_found newest;
-    uint32_t part = 0;
-    const char *error = jw_store_find_newest(store, &newest, &part);
+    jw_newest_record newest;
+    const char *error = jw_store_find_newest(store, &newest);
     store->begun = store->complete = false;
-    if (!error && newest.valid) {
-        error = jw_store_read_record(store, part, true, &newest);
+    if (!error && newest.record.valid) {
+        error = jw_store_read_record(store, newest.part, true, &newest.record);
     }
     if (error) {
         return error;
     }
-    if (!newest.valid) {
+    if (!newest.record.valid) {
         return "the storage holds no complete step of this plan";
     }
     store->complete = true;
-    store->run = newest.run;
-    store->step = newest.step;
-    store->part = part_behind(store, part);
+    store->run = newest.record.run;
+    store->step = newest.record.step;
+    store->part = part_behind(store, newest.part);
     jw_store_begin_step(store);
     return NULL;
 }

@@ -100,22 +100,19 @@ static bool is_newer(const jw_record_found *a, const jw_record_found *b) {
 }
 
 /* A part whose record cannot be read holds none: only where no part's can, that is told. */
-const char *jw_store_find_newest(jw_store *store, jw_record_found *newest, uint32_t *part) {
+const char *jw_store_find_newest(jw_store *store, jw_newest_record *newest) {
     const char *error = NULL;
-    bool readable = false;
-    *newest = (jw_record_found){false, 0, 0};
+    *newest = (jw_newest_record){.part = store->part_count - 1};
     for (uint32_t candidate = 0; candidate < store->part_count; candidate++) {
         jw_record_found found;
         const char *why = jw_store_read_record(store, candidate, false, &found);
         if (why) {
             error = why;
-            continue;
-        }
-        readable = true;
-        if (found.valid && is_newer(&found, newest)) {
-            *newest = found;
-            *part = candidate;
+            newest->unreadable++;
+        } else if (found.valid && is_newer(&found, &newest->record)) {
+            newest->record = found;
+            newest->part = candidate;
         }
     }
-    return readable ? NULL : error;
+    return newest->unreadable < store->part_count ? NULL : error;
 }

@@ -18,7 +18,13 @@ const char *jw_store_write_record(jw_store *store);
 const char *jw_store_read_record(jw_store *store, uint32_t part, bool take,
                                  jw_record_found *found);
 
-/* Of all parts. `part` is left as it is where no record is valid. */
-const char *jw_store_find_newest(jw_store *store, jw_record_found *newest, uint32_t *part);
+typedef struct {
+    jw_record_found record;
+    uint32_t part;       /* the last one where no record is valid */
+    uint32_t unreadable; /* records, which may be readable again later */
+} jw_newest_record;
+
+/* Of all parts. */
+const char *jw_store_find_newest(jw_store *store, jw_newest_record *newest);
 
 #endif
