@@ -32,7 +32,7 @@ STORAGE = Storage(medium="disk", path="/unused", page_bytes=PAGE)
 STORE = ".joulewright-store"
 
 # relu.forward adds one to every word; tanh.forward asks for memory and says whether it got any;
-# sigmoid.forward writes beyond its operand.
+# sigmoid.forward writes beyond its operand; flatten.forward takes all memory that is to be had.
 _KERNELS = """
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -58,6 +58,14 @@ void jw_tanh_forward(const jw_call *call) {
 
 void jw_sigmoid_forward(const jw_call *call) {
     memset(call->writes[0], 0, 4 * (size_t)call->attributes[0] + 4);
+}
+
+void jw_flatten(const jw_call *call) {
+    (void)call;
+    for (size_t bytes = 8192; bytes; bytes -= 16) {
+        while (malloc(bytes)) {
+        }
+    }
 }
 
 static void look(const jw_call *call) {
@@ -118,8 +126,12 @@ def careless() -> ExecutionPlan:
     return ExecutionPlan("careless", 4096, {}, (), (compute("sigmoid.forward", 64, 4032),))
 
 
-PLANS = (keeping(sizes=(28, 5000, 100, 4, PAGE)), beside(), hungry(), careless())
-KEEPING, BESIDE, HUNGRY, CARELESS = range(4)
+def greedy() -> ExecutionPlan:
+    return ExecutionPlan("greedy", 64, {}, (), (compute("flatten.forward", 0, 64),))
+
+
+PLANS = (keeping(sizes=(28, 5000, 100, 4, PAGE)), beside(), hungry(), careless(), greedy())
+KEEPING, BESIDE, HUNGRY, CARELESS, GREEDY = range(5)
 
 
 @pytest.fixture(scope="module")
@@ -155,13 +167,19 @@ def script(plan: int, *lines: str, store: str | None = None) -> str:
 
 
 def start(
-    program: Path, directory: Path, text: str, data: bytes = b"", **environment: str
+    program: Path,
+    directory: Path,
+    text: str,
+    data: bytes = b"",
+    *,
+    options: Sequence[str] = (),
+    **environment: str,
 ) -> subprocess.Popen[str]:
     directory.mkdir(exist_ok=True)
     (directory / "plan").write_text(text)
     (directory / "data").write_bytes(data)
     return subprocess.Popen(
-        [program, "run", "plan", "results", "samples", "data", "dump"],
+        [program, "run", "plan", "results", "samples", "data", "dump", *options],
         cwd=directory,
         env={**os.environ, **environment},
         stderr=subprocess.PIPE,
@@ -169,8 +187,16 @@ def start(
     )
 
 
-def run(program: Path, directory: Path, text: str, data: bytes = b"", **environment: str) -> Done:
-    with start(program, directory, text, data, **environment) as process:
+def run(
+    program: Path,
+    directory: Path,
+    text: str,
+    data: bytes = b"",
+    *,
+    options: Sequence[str] = (),
+    **environment: str,
+) -> Done:
+    with start(program, directory, text, data, options=options, **environment) as process:
         try:
             _, errors = process.communicate(timeout=60)
         finally:
@@ -283,7 +309,7 @@ def test_bytes_come_from_the_data_and_go_to_the_dump(program: Path, tmp_path: Pa
         ("keep kept=0 address=0", "kept is nothing that this plan keeps in storage"),
         ("recover", "this plan keeps nothing in storage"),
         ("probes first=0", "first is beyond the last one"),
-        ("replay plan=4", "plan is none of this program"),
+        ("replay plan=5", "plan is none of this program"),
         ("commit", "a commit belongs behind a `keep`"),
     ],
 )
@@ -477,6 +503,19 @@ def test_a_step_cannot_have_more_memory_than_there_is_when_it_begins(
     limit, overhead = int(fields["limit_bytes"]), int(fields["overhead_bytes"])
     assert overhead == limit - PLANS[HUNGRY].arena_bytes > 0
     assert 0 < int(fields["peak_resident_bytes"]) < limit
+
+
+def test_how_the_board_is_doing_is_seen_without_memory(program: Path, tmp_path: Path) -> None:
+    told = tmp_path / "sys/devices/platform/soc/soc:firmware/get_throttled"
+    told.parent.mkdir(parents=True)
+    told.write_text("50005\n")
+    lines = [*trained(1), "dump address=0 bytes=64", "counters"]
+    done = run(program, tmp_path, script(GREEDY, *lines), options=("--sysfs", "sys"))
+    assert (done.code, done.errors) == (0, "")
+    (window,) = done.records.results.windows
+    assert window.throttled == 0x50005
+    assert len(done.dumped) == 64
+    assert re.search(r"peak_resident_bytes=[1-9]", done.text)
 
 
 def test_the_same_kernel_has_memory_where_nothing_is_replayed(

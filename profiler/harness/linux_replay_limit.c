@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -96,14 +97,9 @@ void jw_unlimit_memory(void) {
 }
 
 uint64_t jw_peak_resident_bytes(void) {
-    char line[128];
-    uint64_t kibibytes = 0;
-    FILE *file = fopen("/proc/self/status", "r");
-    while (file && fgets(line, sizeof line, file) &&
-           sscanf(line, "VmHWM: %" SCNu64, &kibibytes) != 1) {
-    }
-    if (file) {
-        fclose(file);
-    }
-    return kibibytes << 10;
+    static const char key[] = "\nVmHWM:";
+    char status[8192]; /* lists of groups and of processors are in it */
+    jw_read_text(status, sizeof status, "/proc/self/status");
+    const char *line = strstr(status, key);
+    return line ? (uint64_t)strtoull(line + sizeof key - 1, NULL, 10) << 10 : 0;
 }

@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "linux_support.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,18 +29,26 @@ void jw_set_sysfs(const char *root) {
     sysfs_root = root;
 }
 
-static void read_line(char *line, size_t size, const char *path) {
-    size_t length = 0;
-    FILE *file = fopen(path, "r");
-    if (file) {
-        for (int c; length + 1 < size && (c = getc(file)) != EOF && c != '\n';) {
-            if (c >= ' ' && c != 127) {
-                line[length++] = (char)c;
-            }
-        }
-        fclose(file);
+size_t jw_read_text(char *text, size_t size, const char *path) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t got = file >= 0 ? read(file, text, size - 1) : -1;
+    const size_t length = got > 0 ? (size_t)got : 0;
+    if (file >= 0) {
+        close(file);
     }
-    line[length] = '\0';
+    text[length] = '\0';
+    return length;
+}
+
+static void read_line(char *line, size_t size, const char *path) {
+    const char *end = line + jw_read_text(line, size, path);
+    char *kept = line;
+    for (const char *c = line; c < end && *c != '\n'; c++) {
+        if ((unsigned char)*c >= ' ' && *c != 127) {
+            *kept++ = *c;
+        }
+    }
+    *kept = '\0';
 }
 
 void jw_read_line(char *line, size_t size, const char *format, ...) {

@@ -20,6 +20,10 @@ _Noreturn void jw_fail(int code, const char *format, ...) __attribute__((format(
 /* Where sysfs is mounted: "/sys", or the tree that stands in for it. */
 void jw_set_sysfs(const char *root);
 
+/* What one read brings of a file of procfs or sysfs, "" if it cannot be read; its length is returned.
+ * This and what follows allocates nothing: it works where memory is limited. */
+size_t jw_read_text(char *text, size_t size, const char *path);
+
 /* The first line of a file, without what is not printable; "" if it cannot be read. */
 void jw_read_line(char *line, size_t size, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
