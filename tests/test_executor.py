@@ -474,6 +474,16 @@ def test_a_storage_for_one_step_is_refused(library: ctypes.CDLL) -> None:
         Replay(library, plan, layout, medium)
 
 
+def test_a_storage_with_more_parts_than_can_be_counted_is_used_in_part(
+    library: ctypes.CDLL,
+) -> None:
+    plan, storage = keeping(), card(64)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 2)
+    medium.structure.scratch_bytes = (2**32 + 1) * layout.step_bytes
+    assert Replay(library, plan, layout, medium).store.part_count == 2**32 - 1
+
+
 def test_a_plan_that_pages_is_not_begun_without_storage(library: ctypes.CDLL) -> None:
     plan = keeping()
     with pytest.raises(Refused, match="no storage to page to"):

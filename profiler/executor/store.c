@@ -192,7 +192,8 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
     }
     store->plan = plan;
     store->medium = medium;
-    store->part_count = (uint32_t)(medium->scratch_bytes / plan->step_bytes);
+    const uint64_t parts = medium->scratch_bytes / plan->step_bytes;
+    store->part_count = parts < UINT32_MAX ? (uint32_t)parts : UINT32_MAX;
     if (store->part_count < (plan->kept_count ? 2u : 1u)) {
         jw_message message;
         jw_message_begin(&message, store->sentence, sizeof store->sentence);
