@@ -117,7 +117,7 @@ static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text
     }
     const jw_plan *plan = executor->plan;
     if (executor->store && !jw_store_file_pages(r->replay.medium, plan->page_bytes)) {
-        return done(text, "the plan's pages are larger than the buffers for them");
+        return done(text, "the plan's pages do not divide the buffers for them");
     }
     make_answer(r, jw_replay_answer_bytes(plan));
     executor->channel = jw_linux_channel_open(executor, r->processor);

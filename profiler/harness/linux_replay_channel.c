@@ -14,15 +14,14 @@ typedef struct {
     jw_channel channel; /* first: its functions get a pointer to it */
     const jw_executor *executor;
     int processor;
-    uint32_t capacity; /* all asynchronous transfers of a step */
     pthread_t thread;
     pthread_cond_t submitted, over;
     pthread_mutex_t lock;      /* guards what follows */
-    uint32_t head, tail;       /* free-running; head - tail transfers are under way */
+    uint32_t head, tail;       /* of the queue: head - tail transfers are under way */
     const char *error;         /* of `failed`; what is submitted is then left undone */
     const jw_action *failed;
     bool stop;
-    const jw_action *queue[];
+    const jw_action *queue[]; /* holds all of a step; begins anew when nothing is under way */
 } thread_channel;
 
 static void *carry_out(void *context) {
@@ -39,7 +38,7 @@ static void *carry_out(void *context) {
         if (c->head == c->tail) {
             break;
         }
-        const jw_action *transfer = c->queue[c->tail % c->capacity];
+        const jw_action *transfer = c->queue[c->tail];
         if (!c->error) {
             pthread_mutex_unlock(&c->lock);
             const char *error = jw_executor_transfer(c->executor, transfer);
@@ -57,8 +56,10 @@ static void *carry_out(void *context) {
 static void submit(jw_channel *channel, const jw_action *transfer) {
     thread_channel *c = (thread_channel *)channel;
     pthread_mutex_lock(&c->lock);
-    c->queue[c->head % c->capacity] = transfer;
-    c->head++;
+    if (c->head == c->tail) {
+        c->head = c->tail = 0;
+    }
+    c->queue[c->head++] = transfer;
     pthread_cond_signal(&c->submitted);
     pthread_mutex_unlock(&c->lock);
 }
@@ -87,18 +88,17 @@ static uint32_t asynchronous_count(const jw_plan *plan) {
 }
 
 jw_channel *jw_linux_channel_open(const jw_executor *executor, int processor) {
-    const uint32_t capacity = asynchronous_count(executor->plan);
-    if (!capacity) {
+    const size_t count = asynchronous_count(executor->plan);
+    if (!count) {
         return NULL;
     }
-    thread_channel *c = calloc(1, sizeof *c + capacity * sizeof c->queue[0]);
+    thread_channel *c = calloc(1, sizeof *c + count * sizeof c->queue[0]);
     if (!c) {
         jw_fail(JW_EXIT_MEMORY, "no memory for a queue of transfers");
     }
     c->channel = (jw_channel){submit, wait_until_left};
     c->executor = executor;
     c->processor = processor;
-    c->capacity = capacity;
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->submitted, NULL);
     pthread_cond_init(&c->over, NULL);

@@ -48,11 +48,10 @@ static const char *explain(store_file *file, const char *what, ssize_t length, s
         return NULL;
     }
     if (length < 0) {
-        snprintf(file->sentence, sizeof file->sentence, "%s: %s", what, strerror(errno));
-    } else {
-        snprintf(file->sentence, sizeof file->sentence, "%s: %zd of %zu bytes only", what, length,
-                 wanted);
+        return strerror(errno);
     }
+    snprintf(file->sentence, sizeof file->sentence, "short %s, %zd of %zu bytes only", what, length,
+             wanted);
     return file->sentence;
 }
 
@@ -66,7 +65,7 @@ static const char *read_words(jw_medium *medium, uint64_t offset, void *memory, 
         const size_t part = smaller(bytes - done, BOUNCE_BYTES);
         const size_t pages = whole_pages(file, part);
         const ssize_t length = pread(file->direct, file->bounce, pages, (off_t)(offset + done));
-        error = explain(file, "short read", length, pages);
+        error = explain(file, "read", length, pages);
         if (!error) {
             memcpy((unsigned char *)memory + done, file->bounce, part);
         }
@@ -86,10 +85,10 @@ static const char *write_words(jw_medium *medium, uint64_t offset, void *memory,
         memset(file->bounce + part, 0, pages - part);
         const ssize_t length = pwrite(is_one ? file->direct_synced : file->direct, file->bounce,
                                       pages, (off_t)(offset + done));
-        error = explain(file, "short write", length, pages);
+        error = explain(file, "write", length, pages);
     }
     if (!error && !is_one && fdatasync(file->direct) != 0) {
-        error = explain(file, "sync", -1, 0);
+        error = strerror(errno);
     }
     return error;
 }
@@ -233,5 +232,10 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
 
 const char *jw_store_file_forget(jw_medium *medium) {
     store_file *file = (store_file *)medium;
-    return unlink(file->path) == 0 ? NULL : explain(file, "the store cannot be removed", -1, 0);
+    if (unlink(file->path) == 0) {
+        return NULL;
+    }
+    snprintf(file->sentence, sizeof file->sentence, "the store cannot be removed: %s",
+             strerror(errno));
+    return file->sentence;
 }
