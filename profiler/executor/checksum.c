@@ -17,21 +17,21 @@ void jw_checksum_begin(jw_checksum *sum) {
 #define LANES_APART
 #endif
 
-static const uint32_t *add_one(jw_checksum *sum, const uint32_t *word) {
+static const jw_word *add_one(jw_checksum *sum, const jw_word *word) {
     uint32_t *lane = &sum->lanes[sum->count++ & 3];
     *lane = (*lane ^ *word) * PRIME;
     return word + 1;
 }
 
 LANES_APART void jw_checksum_add(jw_checksum *sum, const void *words, size_t bytes) {
-    const uint32_t *word = words;
-    const uint32_t *const end = word + bytes / sizeof *word;
+    const jw_word *word = words;
+    const jw_word *const end = word + bytes / sizeof *word;
     while (word < end && sum->count & 3) {
         word = add_one(sum, word);
     }
     const size_t rounds = (size_t)(end - word) / 4;
     uint32_t a = sum->lanes[0], b = sum->lanes[1], c = sum->lanes[2], d = sum->lanes[3];
-    for (const uint32_t *const last = word + 4 * rounds; word < last; word += 4) {
+    for (const jw_word *const last = word + 4 * rounds; word < last; word += 4) {
         a = (a ^ word[0]) * PRIME;
         b = (b ^ word[1]) * PRIME;
         c = (c ^ word[2]) * PRIME;

@@ -14,6 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A word of memory that kernels use as floats, and media as bytes. */
+#if defined(__GNUC__)
+typedef uint32_t __attribute__((may_alias)) jw_word;
+#else
+typedef uint32_t jw_word;
+#endif
+
 typedef struct {
     uint32_t lanes[4];
     uint32_t count; /* of words so far */

@@ -11,14 +11,14 @@
 /* --- memory ------------------------------------------------------------------------------- */
 
 static void fill(unsigned char *memory, uint32_t bytes, uint32_t pattern) {
-    uint32_t *word = (uint32_t *)(void *)memory;
+    jw_word *word = (jw_word *)(void *)memory;
     for (uint32_t i = 0; i < bytes / sizeof pattern; i++) {
         word[i] = pattern;
     }
 }
 
 static bool holds(const unsigned char *memory, uint32_t bytes, uint32_t pattern) {
-    const uint32_t *word = (const uint32_t *)(const void *)memory;
+    const jw_word *word = (const jw_word *)(const void *)memory;
     for (uint32_t i = 0; i < bytes / sizeof pattern; i++) {
         if (word[i] != pattern) {
             return false;
@@ -28,7 +28,7 @@ static bool holds(const unsigned char *memory, uint32_t bytes, uint32_t pattern)
 }
 
 uint32_t jw_touched_bytes(const jw_executor *executor) {
-    const uint32_t *word = (const uint32_t *)(const void *)executor->arena;
+    const jw_word *word = (const jw_word *)(const void *)executor->arena;
     uint32_t count = executor->plan->arena_bytes / sizeof *word;
     while (count && word[count - 1] == UNTOUCHED) {
         count--;

@@ -30,7 +30,7 @@ const char *jw_store_write_record(jw_store *store) {
     const jw_plan *plan = store->plan;
     const uint32_t words = record_words(plan);
     const uint32_t page_words = plan->page_bytes / 4;
-    uint32_t *page = (uint32_t *)(void *)plan->memory->page;
+    jw_word *page = (jw_word *)(void *)plan->memory->page;
     jw_medium *medium = store->medium;
     const uint64_t begin = jw_store_part_begin(store, store->part) + plan->record_offset;
     jw_checksum sum;
@@ -60,7 +60,7 @@ const char *jw_store_read_record(jw_store *store, uint32_t part, bool take,
     const jw_plan *plan = store->plan;
     const uint32_t words = record_words(plan);
     const uint32_t page_words = plan->page_bytes / 4;
-    const uint32_t *page = (const uint32_t *)(const void *)plan->memory->page;
+    const jw_word *page = (const jw_word *)(const void *)plan->memory->page;
     jw_medium *medium = store->medium;
     const uint64_t begin = jw_store_part_begin(store, part) + plan->record_offset;
     jw_checksum sum;
