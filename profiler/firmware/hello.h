@@ -2,8 +2,8 @@
 #ifndef JW_HELLO_H
 #define JW_HELLO_H
 
-#include "writer.h"
+#include "message.h"
 
-void jw_hello(jw_writer *writer);
+void jw_hello(jw_message *answer);
 
 #endif

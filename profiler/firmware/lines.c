@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "clock.h"
+#include "pairs.h"
 #include "plan.h"
 #include "platform.h"
 #include "replay.h"
@@ -51,7 +52,7 @@ static void forget_medium(void) {
     replay.executor.plan = NULL;
 }
 
-static bool run_storage(jw_writer *writer) {
+static bool run_storage(jw_message *answer) {
     jw_storage_facts facts;
     memset(&facts, 0, sizeof facts);
     if (!jw_text_end(&text)) {
@@ -62,10 +63,10 @@ static bool run_storage(jw_writer *writer) {
     if (!storage_ready) {
         return false;
     }
-    jw_write_pair(writer, ' ', "card", facts.card);
-    jw_write_count(writer, ' ', "capacity_bytes", facts.capacity_bytes);
-    jw_write_count(writer, ' ', "page_bytes", facts.page_bytes);
-    jw_write_count(writer, ' ', "erase_block_bytes", facts.erase_block_bytes);
+    jw_write_pair(answer, ' ', "card", facts.card);
+    jw_write_count(answer, ' ', "capacity_bytes", facts.capacity_bytes);
+    jw_write_count(answer, ' ', "page_bytes", facts.page_bytes);
+    jw_write_count(answer, ' ', "erase_block_bytes", facts.erase_block_bytes);
     return true;
 }
 
@@ -90,41 +91,41 @@ static bool run_scratch(void) {
     return true;
 }
 
-static bool run_kernel(jw_writer *writer) {
+static bool run_kernel(jw_message *answer) {
     size_t bytes;
     const bool read_well = jw_plan_workspace(&text, &bytes);
     if (read_well) {
-        jw_write_number(writer, bytes);
+        jw_message_number(answer, bytes);
     }
     return read_well;
 }
 
-static bool run_health(jw_writer *writer) {
+static bool run_health(jw_message *answer) {
     const long temperature_mc = jw_temperature_mc();
     if (!jw_text_end(&text)) {
         return false;
     }
-    jw_write_count(writer, ' ', "clock_ns", jw_clock_ns());
-    jw_write_pair(writer, ' ', "temperature_mc", temperature_mc < 0 ? "-" : "");
-    jw_write_number(writer, (uint64_t)(temperature_mc < 0 ? -temperature_mc : temperature_mc));
-    jw_write_count(writer, ' ', "stack_unused_bytes", jw_stack_unused());
+    jw_write_count(answer, ' ', "clock_ns", jw_clock_ns());
+    jw_write_pair(answer, ' ', "temperature_mc", temperature_mc < 0 ? "-" : "");
+    jw_message_number(answer, (uint64_t)(temperature_mc < 0 ? -temperature_mc : temperature_mc));
+    jw_write_count(answer, ' ', "stack_unused_bytes", jw_stack_unused());
     return true;
 }
 
 /* --- lines ------------------------------------------------------------------------------------ */
 
-static bool run_foreign(jw_writer *writer) {
+static bool run_foreign(jw_message *answer) {
     if (strcmp(word, "storage") == 0) {
-        return run_storage(writer);
+        return run_storage(answer);
     }
     if (strcmp(word, "scratch") == 0) {
         return run_scratch();
     }
     if (strcmp(word, "kernel") == 0) {
-        return run_kernel(writer);
+        return run_kernel(answer);
     }
     if (strcmp(word, "health") == 0) {
-        return run_health(writer);
+        return run_health(answer);
     }
     jw_text_fail(&text, word, "is no line that is known");
     return false;
@@ -134,23 +135,22 @@ static bool measures(void) {
     return jw_runner_measures(&runner, word) || jw_replay_measures(word);
 }
 
-static bool run(jw_writer *writer) {
+static bool run(jw_message *answer) {
     jw_record record;
     if (measures() && !jw_clock_moves()) {
         return !refused("no counter of this board moves: it cannot measure time");
     }
     jw_line_result result = jw_runner_line(&runner, word, &text, &record);
     if (result == JW_LINE_FOREIGN) {
-        result = jw_replay_line(&replay, &runner, word, &text, &record, writer->text,
-                                writer->capacity);
+        result = jw_replay_line(&replay, &runner, word, &text, &record, answer);
     }
     switch (result) {
     case JW_LINE_FOREIGN:
-        return run_foreign(writer);
+        return run_foreign(answer);
     case JW_LINE_READ:
         return true;
     case JW_LINE_RECORDED:
-        jw_record_text(writer->text, &record);
+        jw_record_text(answer->text, &record);
         return true;
     default:
         return false;
@@ -162,17 +162,17 @@ bool jw_line_begin(char *line) {
     return measures();
 }
 
-bool jw_line_run(jw_writer *writer) {
-    const bool done = run(writer);
+bool jw_line_run(jw_message *answer) {
+    const bool done = run(answer);
     if (jw_stack_unused() == 0) {
-        jw_writer_begin(writer, writer->text, writer->capacity);
-        jw_write_text(writer, "the stack has run over: raise firmware.stack_bytes");
+        jw_message_begin(answer, answer->text, answer->capacity);
+        jw_message_text(answer, "the stack has run over: raise firmware.stack_bytes");
         return false;
     }
     if (!done) {
-        jw_write_text(writer, text.key);
-        jw_write_text(writer, *text.key ? " " : "");
-        jw_write_text(writer, text.error);
+        jw_message_text(answer, text.key);
+        jw_message_text(answer, *text.key ? " " : "");
+        jw_message_text(answer, text.error);
     }
     return done;
 }

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "writer.h"
+#include "message.h"
 
 /* All of the arena, no medium, no step begun. */
 void jw_lines_begin(void);
@@ -18,6 +18,6 @@ unsigned char *jw_lines_memory(size_t *bytes);
 bool jw_line_begin(char *line);
 
 /* What it has to say is written. False: why it was refused. */
-bool jw_line_run(jw_writer *writer);
+bool jw_line_run(jw_message *answer);
 
 #endif

@@ -30,7 +30,7 @@ static size_t line_length;
 static bool line_too_long;
 
 static char said[JW_TEXT_BYTES]; /* by the last LINE or HELLO */
-static jw_writer writer;
+static jw_message message;
 
 /* --- answers ---------------------------------------------------------------------------------- */
 
@@ -75,13 +75,13 @@ static answer say_hello(void) {
     jw_lines_begin();
     line_length = 0;
     line_too_long = false;
-    jw_writer_begin(&writer, said, sizeof said);
-    jw_hello(&writer);
+    jw_message_begin(&message, said, sizeof said);
+    jw_hello(&message);
     return of_text(OK, said);
 }
 
 static answer run_line(const jw_frame *request) {
-    jw_writer_begin(&writer, said, sizeof said);
+    jw_message_begin(&message, said, sizeof said);
     line[line_length] = '\0';
     line_length = 0;
     const bool measures = jw_line_begin(line);
@@ -89,7 +89,7 @@ static answer run_line(const jw_frame *request) {
         send_bare(request, STARTED);
         jw_link_silence();
     }
-    const bool done = jw_line_run(&writer);
+    const bool done = jw_line_run(&message);
     if (measures) {
         jw_link_listen();
     }
@@ -103,8 +103,8 @@ static answer take_line(const jw_frame *request) {
     if (line_too_long) {
         line_too_long = !is_last; /* what follows of it is refused as well */
         line_length = 0;
-        jw_writer_begin(&writer, said, sizeof said);
-        jw_write_text(&writer, "the line is longer than line_bytes");
+        jw_message_begin(&message, said, sizeof said);
+        jw_message_text(&message, "the line is longer than line_bytes");
         return of_text(REFUSED, said);
     }
     memcpy(line + line_length, request->payload + 1, bytes);

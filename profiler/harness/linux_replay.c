@@ -103,6 +103,12 @@ static void make_answer(jw_linux_replay *r, size_t bytes) {
     }
 }
 
+static jw_message no_answer(const jw_linux_replay *r) {
+    jw_message answer;
+    jw_message_begin(&answer, r->answer, r->answer_bytes);
+    return answer;
+}
+
 /* All that a replay needs, and then no more of it. */
 static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text *text) {
     jw_executor *executor = &r->replay.executor;
@@ -110,8 +116,9 @@ static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text
     jw_linux_channel_close(executor->channel);
     executor->channel = NULL;
     jw_unlimit_memory();
-    const jw_line_result result = jw_replay_line(&r->replay, runner, "replay", text, &none,
-                                                 r->answer, r->answer_bytes);
+    jw_message nothing = no_answer(r);
+    const jw_line_result result =
+        jw_replay_line(&r->replay, runner, "replay", text, &none, &nothing);
     if (result == JW_LINE_REFUSED) {
         return result;
     }
@@ -133,9 +140,12 @@ static void say_process(const jw_linux_replay *r) {
             jw_peak_resident_bytes());
 }
 
-static jw_line_result say(jw_linux_replay *r, const char *word, jw_line_result result) {
-    if (result == JW_LINE_READ && *r->answer) {
-        fprintf(r->results, "%s\n", r->answer);
+static jw_line_result run_line(jw_linux_replay *r, const jw_runner *runner, const char *word,
+                               jw_text *text, jw_record *record) {
+    jw_message answer = no_answer(r);
+    const jw_line_result result = jw_replay_line(&r->replay, runner, word, text, record, &answer);
+    if (result == JW_LINE_READ && answer.length) {
+        fprintf(r->results, "%s\n", answer.text);
         if (strcmp(word, "counters") == 0) {
             say_process(r);
         }
@@ -177,8 +187,7 @@ jw_line_result jw_linux_replay_line(jw_linux_replay *r, const jw_runner *runner,
     if (strcmp(word, "replay") == 0) {
         return begin(r, runner, text);
     }
-    return say(r, word, jw_replay_line(&r->replay, runner, word, text, record, r->answer,
-                                       r->answer_bytes));
+    return run_line(r, runner, word, text, record);
 }
 
 int jw_linux_replay_exit_code(const char *word) {

@@ -2,7 +2,6 @@
 
 #include <string.h>
 
-#include "message.h"
 #include "platform.h"
 
 #define MOST_ROOM 4096u
@@ -237,9 +236,7 @@ static bool is_known(const char *word) {
 }
 
 jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const char *word,
-                              jw_text *text, jw_record *record, char *answer, size_t answer_bytes) {
-    jw_message said;
-    jw_message_begin(&said, answer, answer_bytes);
+                              jw_text *text, jw_record *record, jw_message *answer) {
     if (strcmp(word, "replay") == 0) {
         return begin(replay, runner, text);
     }
@@ -260,13 +257,13 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
         return train(replay, text, record);
     }
     if (strcmp(word, "probes") == 0) {
-        return say_list(replay, text, word, plan->probe_count, PROBE_DIGITS, say_probe, &said);
+        return say_list(replay, text, word, plan->probe_count, PROBE_DIGITS, say_probe, answer);
     }
     if (strcmp(word, "spans") == 0) {
-        return say_list(replay, text, word, plan->action_count, SPAN_DIGITS, say_span, &said);
+        return say_list(replay, text, word, plan->action_count, SPAN_DIGITS, say_span, answer);
     }
     if (strcmp(word, "counters") == 0) {
-        return say_counters(replay, text, &said);
+        return say_counters(replay, text, answer);
     }
-    return strcmp(word, "recover") == 0 ? recover(replay, text, &said) : fetch(replay, text);
+    return strcmp(word, "recover") == 0 ? recover(replay, text, answer) : fetch(replay, text);
 }

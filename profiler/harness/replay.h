@@ -31,6 +31,7 @@
 #define JW_REPLAY_H
 
 #include "executor.h"
+#include "message.h"
 #include "runner.h"
 
 typedef struct {
@@ -46,9 +47,9 @@ typedef struct {
 /* Whether jw_replay_line would measure: the platform falls silent first. */
 bool jw_replay_measures(const char *word);
 
-/* What the line has to say is in `answer`, "" for nothing. */
+/* What the line has to say goes to `answer`, which is empty. */
 jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const char *word,
-                              jw_text *text, jw_record *record, char *answer, size_t answer_bytes);
+                              jw_text *text, jw_record *record, jw_message *answer);
 
 /* An answer of so many bytes holds all probes and all spans of the plan. */
 size_t jw_replay_answer_bytes(const jw_plan *plan);

@@ -15,7 +15,7 @@
 #include "../board.h"
 #include "../cpu.h"
 #include "../systick.h"
-#include "../writer.h"
+#include "message.h"
 
 #define CRYSTAL_HZ 32768u
 #define MULTIPLY 1465u
@@ -241,10 +241,10 @@ void board_sync_line(bool high) {
 
 void board_serial(char serial[BOARD_SERIAL_BYTES]) {
     static const uint32_t words[] = {0x0080A00C, 0x0080A040, 0x0080A044, 0x0080A048};
-    jw_writer writer;
-    jw_writer_begin(&writer, serial, BOARD_SERIAL_BYTES);
+    jw_message message;
+    jw_message_begin(&message, serial, BOARD_SERIAL_BYTES);
     for (unsigned n = 0; n < sizeof words / sizeof words[0]; n++) {
-        jw_write_hex(&writer, REG32(words[n]));
+        jw_message_bits(&message, REG32(words[n]));
     }
 }
 

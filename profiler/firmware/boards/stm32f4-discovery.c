@@ -11,7 +11,7 @@
 #include "../chips/stm32f4.h"
 #include "../cpu.h"
 #include "../systick.h"
-#include "../writer.h"
+#include "message.h"
 
 enum { SEND_PIN = 2, RECEIVE_PIN = 3, USART_FUNCTION = 7, SYNC_PIN = 7 };
 enum { CARD_SELECT_PIN = 12, CARD_CLOCK_PIN = 13, CARD_OUT_PIN = 14, CARD_IN_PIN = 15 };
@@ -99,10 +99,10 @@ void board_sync_line(bool high) {
 }
 
 void board_serial(char serial[BOARD_SERIAL_BYTES]) {
-    jw_writer writer;
-    jw_writer_begin(&writer, serial, BOARD_SERIAL_BYTES);
+    jw_message message;
+    jw_message_begin(&message, serial, BOARD_SERIAL_BYTES);
     for (unsigned n = 0; n < 3; n++) {
-        jw_write_hex(&writer, UNIQUE_ID(n));
+        jw_message_bits(&message, UNIQUE_ID(n));
     }
 }
 

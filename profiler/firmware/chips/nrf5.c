@@ -7,7 +7,7 @@
 #include "nrf5.h"
 
 #include "../cpu.h"
-#include "../writer.h"
+#include "message.h"
 
 #define CLOCK_HFCLKSTART REG32(0x40000000)
 #define CLOCK_HFCLKSTARTED REG32(0x40000100)
@@ -152,8 +152,8 @@ void nrf5_timer_sleep(uint64_t until) {
 /* --- identity --------------------------------------------------------------------------------- */
 
 void nrf5_serial(char serial[BOARD_SERIAL_BYTES]) {
-    jw_writer writer;
-    jw_writer_begin(&writer, serial, BOARD_SERIAL_BYTES);
-    jw_write_hex(&writer, FICR_DEVICEID(1));
-    jw_write_hex(&writer, FICR_DEVICEID(0));
+    jw_message message;
+    jw_message_begin(&message, serial, BOARD_SERIAL_BYTES);
+    jw_message_bits(&message, FICR_DEVICEID(1));
+    jw_message_bits(&message, FICR_DEVICEID(0));
 }
