@@ -1,8 +1,10 @@
 /* To be preloaded: the call of FAULT_CALL (pread or pwrite) with number FAULT_AT (from 0) on a file
- * of the name .joulewright-store fails with ENOSPC, or is half as long, as FAULT_KIND says. */
+ * of the name .joulewright-store fails with ENOSPC, is half as long, or ends the process, as FAULT_KIND
+ * says (full, short, kill). With FAULT_KIND=kill no file system preallocates. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,9 +26,21 @@ static int is_struck(const char *call, int file) {
     return found && !found[sizeof name - 1] && count++ == atoi(at);
 }
 
-static int is_short(void) {
+static int is_kind(const char *wanted) {
     const char *kind = getenv("FAULT_KIND");
-    return kind && strcmp(kind, "short") == 0;
+    return kind && strcmp(kind, wanted) == 0;
+}
+
+int fallocate64(int file, int mode, off64_t offset, off64_t bytes) {
+    static int (*real)(int, int, off64_t, off64_t);
+    if (is_kind("kill")) {
+        errno = EOPNOTSUPP;
+        return -1;
+    }
+    if (!real) {
+        *(void **)&real = dlsym(RTLD_NEXT, "fallocate64");
+    }
+    return real(file, mode, offset, bytes);
 }
 
 ssize_t pread64(int file, void *memory, size_t bytes, off64_t offset) {
@@ -45,7 +59,10 @@ ssize_t pwrite64(int file, const void *memory, size_t bytes, off64_t offset) {
     if (!is_struck("pwrite", file)) {
         return real(file, memory, bytes, offset);
     }
-    if (is_short()) {
+    if (is_kind("kill")) {
+        raise(SIGKILL);
+    }
+    if (is_kind("short")) {
         return real(file, memory, bytes / 2, offset);
     }
     errno = ENOSPC;

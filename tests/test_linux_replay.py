@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -207,6 +207,20 @@ def run(
     return Done(process.returncode, parse_replay(said), said, dumped, errors)
 
 
+def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+    """Half a minute at most, and only as long as the process runs."""
+    for _ in range(3000):
+        assert process.poll() is None
+        if happened():
+            return
+        time.sleep(0.01)
+    pytest.fail("it does not happen")
+
+
+def has_said(results: Path, word: str, times: int = 1) -> bool:
+    return results.exists() and results.read_text().count(word) >= times
+
+
 def store_line(directory: Path, plan: int = KEEPING, *, anew: bool = True) -> str:
     size = 3 * store_layout(PLANS[plan], STORAGE).step_bytes
     return f"store bytes={size} anew={int(anew)} directory={directory}"
@@ -333,9 +347,7 @@ def test_a_run_that_is_killed_leaves_its_last_complete_step(program: Path, tmp_p
     results = tmp_path / "results"
     with start(program, tmp_path, text, data) as process:
         try:
-            while not (results.exists() and results.read_text().count("window") > 10):
-                assert process.poll() is None
-                time.sleep(0.01)
+            wait_until(process, lambda: has_said(results, "window", 10))
         finally:
             process.send_signal(signal.SIGKILL)
     windows = results.read_text().count("\nwindow")
@@ -408,14 +420,25 @@ def test_a_disk_without_room_is_told_before_anything_is_run(
     assert not (tmp_path / STORE).exists()
 
 
+def test_what_was_killed_while_it_made_the_file_leaves_one_that_can_be_forgotten(
+    program: Path, tmp_path: Path, faults: str
+) -> None:
+    line = f"store bytes={4 << 20} anew=1 directory={tmp_path}"
+    strike = {"FAULT_CALL": "pwrite", "FAULT_AT": "2", "FAULT_KIND": "kill"}
+    killed = run(program, tmp_path, script(KEEPING, store=line), LD_PRELOAD=faults, **strike)
+    assert killed.code == -signal.SIGKILL
+    assert (tmp_path / STORE).exists()
+    head = f"joulewright-plan 1\narena bytes=4096\n{line.replace('anew=1', 'anew=0')}\n"
+    assert run(program, tmp_path, f"{head}forget\nend\n").errors == ""
+    assert not (tmp_path / STORE).exists()
+
+
 def test_a_second_replay_is_refused_while_the_first_one_runs(program: Path, tmp_path: Path) -> None:
     idle = script(KEEPING, "idle id=0 duration_ns=60000000000", store=store_line(tmp_path))
     results = tmp_path / "first" / "results"
     with start(program, results.parent, idle) as process:
         try:
-            while not (results.exists() and "scratch" in results.read_text()):
-                assert process.poll() is None
-                time.sleep(0.01)
+            wait_until(process, lambda: has_said(results, "scratch"))
             second = run(program, tmp_path, script(KEEPING, store=store_line(tmp_path)))
         finally:
             process.kill()
