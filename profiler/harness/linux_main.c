@@ -150,7 +150,7 @@ static void map_memory(harness *h) {
         h->line_number++;
         refuse(h, "", "`arena` is expected here");
     }
-    const size_t bytes = (size_t)jw_text_number(&text, "bytes", JW_ALIGNMENT, SIZE_MAX / 64);
+    const size_t bytes = (size_t)jw_text_number(&text, "bytes", JW_ALIGNMENT, SIZE_MAX / 2);
     expect(h, jw_text_end(&text), &text);
     unsigned char *memory = mmap(NULL, bytes + 2 * JW_REPLAY_ROOM, PROT_READ | PROT_WRITE,
                                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

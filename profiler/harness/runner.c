@@ -16,7 +16,7 @@ static jw_line_result refused(jw_text *text, const char *key, const char *error)
 }
 
 static jw_line_result take_arena(jw_runner *runner, jw_text *text) {
-    const uint64_t bytes = jw_text_number(text, "bytes", JW_ALIGNMENT, SIZE_MAX / 64);
+    const uint64_t bytes = jw_text_number(text, "bytes", JW_ALIGNMENT, SIZE_MAX / 2);
     if (!jw_text_end(text)) {
         return JW_LINE_REFUSED;
     }
