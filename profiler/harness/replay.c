@@ -18,10 +18,20 @@ static jw_line_result done(jw_text *text, const char *error) {
     return error ? refused(text, "", error) : JW_LINE_READ;
 }
 
+static bool is_little_endian(void) {
+    const uint16_t one = 1;
+    unsigned char first;
+    memcpy(&first, &one, sizeof first);
+    return first == 1;
+}
+
 static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text *text) {
     const size_t index = (size_t)jw_text_number(text, "plan", 0, UINT16_MAX);
     if (!jw_text_end(text)) {
         return JW_LINE_REFUSED;
+    }
+    if (!is_little_endian()) {
+        return refused(text, "", "only little-endian boards replay");
     }
     if (index >= jw_plan_count) {
         return refused(text, "plan", "is none of this program");

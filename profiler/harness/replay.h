@@ -26,6 +26,8 @@
  *
  *   load address=0 bytes=1024 at=4096      from the data that came with the plan, to the arena
  *   dump address=0 bytes=1024              from the arena, behind what was dumped before
+ *
+ * Numbers in these bytes are those of a little-endian machine; others refuse to replay.
  */
 #ifndef JW_REPLAY_H
 #define JW_REPLAY_H
