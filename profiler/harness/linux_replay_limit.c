@@ -19,7 +19,7 @@
 /* A product that is too large for a BLAS's shortcuts: rows, features in, features out, no bias. */
 enum { BLAS_SIDE = 192 };
 
-static rlim_t unlimited; /* 0: no limit is set */
+static rlim_t unlimited; /* the limit without ours; 0: ours is not set */
 
 static __attribute__((noinline)) void touch_stack(void) {
     volatile unsigned char bytes[STACK_BYTES];
@@ -67,17 +67,19 @@ static uint64_t address_space_bytes(void) {
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void set_limit(rlim_t bytes) {
+/* Returns what the limit was. */
+static rlim_t set_limit(rlim_t bytes) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0) {
         jw_fail(JW_EXIT_MEMORY, "the limit of memory cannot be read: %s", strerror(errno));
     }
-    unlimited = limit.rlim_cur;
+    const rlim_t before = limit.rlim_cur;
     limit.rlim_cur = bytes;
     if (setrlimit(RLIMIT_AS, &limit) != 0) {
         jw_fail(JW_EXIT_MEMORY, "memory cannot be limited to %" PRIu64 " bytes: %s",
                 (uint64_t)bytes, strerror(errno));
     }
+    return before;
 }
 
 uint64_t jw_limit_memory(void) {
@@ -85,7 +87,7 @@ uint64_t jw_limit_memory(void) {
     touch_blas();
     forget_peak();
     const uint64_t bytes = address_space_bytes();
-    set_limit((rlim_t)bytes);
+    unlimited = set_limit((rlim_t)bytes);
     return bytes;
 }
 
