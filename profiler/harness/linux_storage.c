@@ -89,11 +89,12 @@ static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_dire
     if (file->buffered < 0) {
         fail(file, "make a scratch file", errno);
     }
-    unlink(path);
     file->direct_read = jw_open_direct(file->buffered, O_RDONLY, &file->is_direct);
     file->direct_write = jw_open_direct(file->buffered, O_WRONLY | O_DSYNC, &file->is_direct);
+    const int error = errno;
+    unlink(path); /* not before: network file systems open no file without a name */
     if (file->direct_read < 0 || file->direct_write < 0) {
-        fail(file, "open the scratch file", errno);
+        fail(file, "open the scratch file", error);
     }
     if (!jw_fill_file(file->buffered, bytes)) {
         fail(file, "fill the scratch file", errno);
