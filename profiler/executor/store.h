@@ -41,7 +41,7 @@ typedef struct {
  * The plan's `page` and checksums are the store's from now on. */
 const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *medium);
 
-/* An initial value; the first one begins a run. */
+/* An initial value, each once; the first one begins a run. */
 const char *jw_store_keep(jw_store *store, uint16_t kept, void *memory, size_t readable);
 
 /* What was written since the last complete step is the next complete one: step 0 of a run. */
