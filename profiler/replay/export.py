@@ -115,9 +115,9 @@ def _makefile(compilation: Compilation) -> str:
     blas = ""
     if compilation.blas:
         blas = (
-            "\n# Matrix products are OpenBLAS's, as in the build that was profiled (Debian's package\n"
-            "# libopenblas-dev). Run with OPENBLAS_NUM_THREADS=1: the plan is for one thread.\n"
-            "# Without it: make BLAS= LDLIBS=-lm takes the kernels' own product, which rounds otherwise.\n"
+            "\n# Matrix products are OpenBLAS's, as in the build that was profiled: Debian's\n"
+            "# libopenblas-dev. To be without it, profile with matmul: in-tree, and solve again.\n"
+            "# Run with OPENBLAS_NUM_THREADS=1: the plan is for one thread.\n"
             "CBLAS_SGEMM = cblas_sgemm\n"
             "BLAS = -DJW_CBLAS -DJW_CBLAS_SGEMM=$(CBLAS_SGEMM)\n"
         )
