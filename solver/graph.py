@@ -61,9 +61,9 @@ class Tensor(StrictModel):
 
 
 class Origin(StrictModel):
-    """The training step and the profile that a graph was made from, as ``solve`` was asked for them.
-    ``kernels_sha256`` and ``matmul`` say which kernels were measured; absent where the costs are
-    published figures, which are of no kernels in particular."""
+    """The training step and the profile that a graph was made from, as ``solve`` was asked for
+    them. ``kernels_sha256`` and ``matmul`` say which kernels were measured; absent where the costs
+    are published figures, which are of no kernels in particular."""
 
     model: str
     batch: Annotated[int, Field(ge=1)]
@@ -76,10 +76,10 @@ class Origin(StrictModel):
 
 class CostedGraph(StrictModel):
     """``origin`` is absent in graphs that no training step of this project is behind: they can be
-    solved, but not run. ``energy_source`` repeats what the profile said of its figures; absent in graphs that state
-    none. ``asynchronous_transfers``: the storage has DMA, so that a transfer can run beside ops,
-    one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are remarks of who
-    wrote it; they are recomputed here, never trusted."""
+    solved, but not run. ``energy_source`` repeats what the profile said of its figures; absent in
+    graphs that state none. ``asynchronous_transfers``: the storage has DMA, so that a transfer can
+    run beside ops, one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are
+    remarks of who wrote it; they are recomputed here, never trusted."""
 
     schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
     name: str

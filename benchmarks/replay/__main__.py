@@ -5,7 +5,8 @@
 
 `accuracy`: for each network, batch and budget, the step's time as predicted and as measured, its
 RAM, its values against those of the unscheduled step, and the executor's share. `methods`: what
-methods come to side by side, run in turns. Everything is profiled right before it is solved and run.
+methods come to side by side, run in turns. Everything is profiled right before it is solved and
+run.
 """
 
 from __future__ import annotations
