@@ -250,6 +250,14 @@ def test_samples_come_in_their_order_and_then_again(size: int, count: int, steps
     assert batches.sample_count == count
 
 
+@given(size=st.integers(1, 9), count=st.integers(1, 9))
+def test_batches_come_again_when_all_that_differ_have_come(size: int, count: int) -> None:
+    batches = Batches(size, {"x": np.arange(count)}, {})
+    first = batches.batch(0)["x"].tolist()
+    again = [n for n in range(1, 99) if batches.batch(n)["x"].tolist() == first]
+    assert again[0] == batches.count
+
+
 # --- a user's samples ---------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,11 @@ class Batches:
     @property
     def sample_count(self) -> int:
         return len(next(iter(self.samples.values())))
+
+    @property
+    def count(self) -> int:
+        """So many batches differ; behind them the first one comes again."""
+        return self.sample_count // math.gcd(self.sample_count, self.size)
 
     def batch(self, index: int) -> dict[str, NDArray[Any]]:
         """Every input of step ``index``, counted from 0: [size, *shape of one sample]. Samples come
