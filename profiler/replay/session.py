@@ -68,6 +68,9 @@ class ReplaySession:
 
     @property
     def energy_source(self) -> EnergySource | None:
+        """An emulated board's seconds are emulated too, also where nobody counts joules."""
+        if self.description.emulator is not None:
+            return "emulated"
         return None if self.meter is None else self.meter.energy_source
 
     @property
