@@ -47,19 +47,32 @@ def export(arguments: Namespace, console: Console) -> int:
 def _export_trace(
     arguments: Namespace, console: Console, graph: CostedGraph, schedule: Schedule
 ) -> int:
+    from commands.run import REPORT, SCHEDULE
     from devices.document import read_json, write_atomically
     from devices.replay import ReplayReport
     from plots.perfetto import perfetto_trace
+    from solver.referee import RefereeError
+    from solver.schedule import Schedule
 
+    if arguments.device is not None:
+        raise UsageError("--device is for --format c: a trace is for no board in particular")
     if not schedule.steps:
         raise UsageError(f"{arguments.schedule}: has no steps: it is {schedule.status}")
     report = None
     if arguments.run is not None:
-        report = read_json(arguments.run / "replay.json", ReplayReport)
+        report = read_json(arguments.run / REPORT, ReplayReport)
         if report.graph != graph.name:
             raise UsageError(f"{arguments.run}: is a run of {report.graph}, not of {graph.name}")
+        if read_json(arguments.run / SCHEDULE, Schedule).steps != schedule.steps:
+            raise UsageError(f"{arguments.run}: is a run of another schedule of {graph.name}")
+    try:
+        trace = perfetto_trace(graph, schedule, report)
+    except RefereeError as error:
+        raise UsageError(
+            f"{arguments.schedule}: is no schedule of {graph.name}: {error}"
+        ) from error
     path = (arguments.out or EXPORTS) / f"{arguments.schedule.stem}.trace.json"
-    write_atomically(path, json.dumps(perfetto_trace(graph, schedule, report)))
+    write_atomically(path, json.dumps(trace))
     console.document({"files": [str(path)]})
     console.result(f"trace     {path}")
     console.say("open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing")
@@ -72,18 +85,18 @@ def _export_trace(
 def _export_project(
     arguments: Namespace, console: Console, graph: CostedGraph, schedule: Schedule
 ) -> int:
+    from commands.replaying import planned_workspace, training_step_of
     from devices.description import load_description
     from profiler.replay.export import c_project
     from profiler.replay.export_directory import write_project
     from solver.lowering import lower
-    from solver.models import build_model
 
     if arguments.run is not None:
         raise UsageError("--run is for --format perfetto: a C project holds no measurements")
-    origin = _origin(graph)
-    step = build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
-    planned = {op.name: op.workspace_bytes for op in graph.ops}
-    workspace_bytes = {op.spec: planned.get(op.name, 0) for op in step.ops}
+    step = training_step_of(graph)
+    assert graph.origin is not None
+    origin = graph.origin
+    workspace_bytes = planned_workspace(step, graph)
     plan = lower(step, graph, schedule, workspace_bytes)
     description = None if arguments.device is None else load_description(arguments.device)
     profile = _profile(origin)
@@ -96,7 +109,7 @@ def _export_project(
         workspace_bytes,
         _training(step, arguments.seed),
         _compilation(origin, profile, description),
-        _provenance(graph, schedule, arguments.schedule.name, step.title),
+        _provenance(origin, graph.energy_source, schedule, arguments.schedule.name, step.title),
     )
     directory = arguments.out or EXPORTS / arguments.schedule.stem
     write_project(project.files, directory)
@@ -123,15 +136,6 @@ def _export_project(
             f" {layout.page_bytes} bytes"
         )
     return DONE
-
-
-def _origin(graph: CostedGraph) -> Origin:
-    if graph.origin is None:
-        raise UsageError(
-            f"{graph.name}: its graph does not say which network and profile it is made from, so"
-            " that nobody knows what its operations compute; solve with --profile and --model"
-        )
-    return graph.origin
 
 
 def _profile(origin: Origin) -> DeviceProfile | None:
@@ -242,11 +246,12 @@ def _board_flags(flags: tuple[str, ...]) -> Iterator[str]:
     )
 
 
-def _provenance(graph: CostedGraph, schedule: Schedule, name: str, title: str) -> Provenance:
+def _provenance(
+    origin: Origin, energy_source: str | None, schedule: Schedule, name: str, title: str
+) -> Provenance:
     from profiler.replay.export import Provenance
 
-    origin = _origin(graph)
-    source = graph.energy_source or "of a source that is not stated"
+    source = energy_source or "of a source that is not stated"
     kernels = f" with kernels {origin.kernels_sha256[:12]}" if origin.kernels_sha256 else ""
     assert schedule.energy_j is not None
     assert schedule.time_s is not None

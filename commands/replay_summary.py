@@ -20,7 +20,8 @@ def summarise(console: Console, report: ReplayReport) -> None:
         f"{report.graph}: {report.steps} steps on {report.device},"
         f" and {report.watched_steps} watched action by action"
     )
-    console.table([["", "predicted", "measured", "difference"], *_totals(report)], right=(1, 2, 3))
+    head = ["", "predicted", _board_word(report), "difference"]
+    console.table([head, *_totals(report)], right=(1, 2, 3))
     _actions(console, report)
     for check in report.values:
         console.result(_values(check))
@@ -28,6 +29,11 @@ def summarise(console: Console, report: ReplayReport) -> None:
         console.result(sentence)
     for limit in report.limits:
         console.result(f"note: {limit}")
+
+
+def _board_word(report: ReplayReport) -> str:
+    """A heading for what the board came to: an emulated one measures nothing."""
+    return "emulated" if report.measured_energy_source == "emulated" else "measured"
 
 
 def _totals(report: ReplayReport) -> Iterator[list[str]]:
@@ -74,7 +80,8 @@ def _count(count: Count) -> list[str]:
 
 def _actions(console: Console, report: ReplayReport) -> None:
     longest = sorted(report.actions, key=lambda action: -action.time_s.measured.median)
-    rows = [["step of the schedule", "what", "predicted", "measured", "difference", "of the step"]]
+    measured = _board_word(report)
+    rows = [["step of the schedule", "what", "predicted", measured, "difference", "of the step"]]
     for action in longest[:_SHOWN_ACTIONS]:
         time_s = action.time_s
         rows.append(
@@ -127,7 +134,8 @@ def _wear(report: ReplayReport) -> Iterator[str]:
     wear = storage.wear
     written = (
         f"storage: {size(wear.written_bytes_per_step)} written a step, of which"
-        f" {size(storage.safety_bytes)} are copies that keep what was trained safe"
+        f" {size(storage.safety_bytes)} are copies that keep what was trained safe, made behind the"
+        f" step in {_interval(storage.copies_s, 's')} that are not in its time"
     )
     if wear.erased_blocks_per_step:
         written += f"; {wear.erased_blocks_per_step:.3g} blocks erased"

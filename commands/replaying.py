@@ -134,6 +134,12 @@ def _check(against: Reference, watched: ReplayRecord, reference: ReplayRecord) -
     return value_check(against, watched.plan, watched.steps, reference.plan, reference.steps)
 
 
+def planned_workspace(step: TrainingStep, graph: CostedGraph) -> dict[OpSpec, int]:
+    """What kernels need for themselves as the graph has it, where no board is asked."""
+    planned = {op.name: op.workspace_bytes for op in graph.ops}
+    return {op.spec: planned.get(op.name, 0) for op in step.ops}
+
+
 @dataclass(frozen=True)
 class _Runs:
     subject: Subject
@@ -165,11 +171,12 @@ class _Runs:
         from solver.training.initial import initial_values
 
         steps = steps or self.training.steps
+        batches = self.training.batches
         self.progress(f"running {steps} steps of {what}")
         return session.run(
             plan,
             initial_values(self.subject.step, self.training.seed),
-            [self.training.batches.batch(index) for index in range(steps)],
+            [batches.batch(index) for index in range(min(steps, batches.count))],
             steps=steps,
             watched=watched,
             expected_step_s=self.expected_step_s,

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from commands.replaying import Replayed, Subject, Training
-    from devices.replay import ReplayReport
+    from devices.plan import ExecutionPlan
+    from devices.replay import ExpectedStep, ReplayReport
+    from profiler.replay.failure import Recovered
     from solver.data import Batches
     from solver.training import TrainingStep
 
@@ -27,12 +29,21 @@ REPLAYS = Path("results") / "replays"
 REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
 """Files of a replay's directory."""
 
+_RECOVERED = "recovered.npz"
+"""Beside them, of a replay that failed."""
+
 _GENERATED_BATCHES = 8
 
 
 def run(arguments: Namespace, console: Console) -> int:
     from commands.replay_summary import summarise
-    from commands.replaying import Subject, Training, replay_schedule, training_step_of
+    from commands.replaying import (
+        Subject,
+        Training,
+        planned_workspace,
+        replay_schedule,
+        training_step_of,
+    )
     from commands.solve import graph_path
     from devices.description import load_description
     from devices.document import read_json, write_atomically
@@ -40,6 +51,7 @@ def run(arguments: Namespace, console: Console) -> int:
     from profiler.replay.failure import ReplayFailed
     from solver.expectation import expected_step
     from solver.graph import CostedGraph
+    from solver.lowering import lower
     from solver.schedule import Schedule
 
     description = load_description(arguments.device)
@@ -48,27 +60,30 @@ def run(arguments: Namespace, console: Console) -> int:
     step = training_step_of(graph)
     subject = Subject(description, step, graph, schedule)
     training = Training(_batches(arguments, step), arguments.steps, arguments.seed)
+    # Before anything is built: a schedule that cannot be run, a directory that cannot be made.
+    planned = lower(step, graph, schedule, planned_workspace(step, graph))
     if arguments.dry_run:
-        _announce(console, subject, training)
+        _announce(console, subject, training, planned)
         return DONE
     directory = arguments.out or REPLAYS / f"{description.name}-{arguments.schedule.stem}"
+    directory.mkdir(parents=True, exist_ok=True)
     expected = expected_step(graph, schedule)
     try:
         with Activity(console) as activity:
             replayed = replay_schedule(subject, training, expected.time_s.median, activity)
     except ReplayFailed as failure:
         if failure.recovered is not None:
-            write_atomically(directory / VALUES, _npz(failure.recovered.values))
-            console.say(f"after step {failure.recovered.step}: {directory / VALUES}")
+            _keep(console, directory / _RECOVERED, failure.recovered)
         raise
-    report = _report(arguments, subject, replayed)
+    report = _report(arguments, subject, replayed, expected)
+    # What was measured is told also where it cannot be written.
+    console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+    summarise(console, report)
     for name, document in ((SCHEDULE, schedule), (GRAPH, graph), (REPORT, report)):
         text = document.model_dump_json(by_alias=True, exclude_none=True, indent=1)
         write_atomically(directory / name, text + "\n")
     write_atomically(directory / VALUES, _npz(replayed.timed.values))
     pictures = _pictures(subject, report, directory)
-    console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
-    summarise(console, report)
     advice = remedy(report.diagnosis, description.name, str(directory))
     if advice is not None:
         console.result(advice)
@@ -89,11 +104,25 @@ def _batches(arguments: Namespace, step: TrainingStep) -> Batches:
     return generated_batches(step, _GENERATED_BATCHES * step.batch, arguments.seed)
 
 
-def _report(arguments: Namespace, subject: Subject, replayed: Replayed) -> ReplayReport:
+def _keep(console: Console, path: Path, recovered: Recovered) -> None:
+    """What the last complete step of a replay that failed has left. That it failed is told in any
+    case."""
+    from devices.document import write_atomically
+
+    try:
+        write_atomically(path, _npz(recovered.values))
+    except OSError as error:
+        console.say(f"error: {path}: {error.strerror}")
+    else:
+        console.say(f"after step {recovered.step}: {path}")
+
+
+def _report(
+    arguments: Namespace, subject: Subject, replayed: Replayed, expected: ExpectedStep
+) -> ReplayReport:
     from profiler.replay.report import Subject as Head
     from profiler.replay.report import replay_report
     from profiler.statistics import median_interval
-    from solver.expectation import expected_step
 
     origin = subject.graph.origin
     head = Head(
@@ -102,7 +131,6 @@ def _report(arguments: Namespace, subject: Subject, replayed: Replayed) -> Repla
         origin={} if origin is None else origin.model_dump(),
         storage=subject.description.storage,
     )
-    expected = expected_step(subject.graph, subject.schedule)
     report = replay_report(
         head,
         expected,
@@ -125,8 +153,11 @@ def _report(arguments: Namespace, subject: Subject, replayed: Replayed) -> Repla
 
 def _limits(subject: Subject, replayed: Replayed) -> list[str]:
     said = []
-    if subject.kernels_sha256 is None:
+    origin, device = subject.graph.origin, subject.description.name
+    if origin is None or origin.kernels_sha256 is None:
         said.append("costs are published figures: nothing ties them to the kernels that ran")
+    elif origin.profile != device:
+        said.append(f"costs are those of {origin.profile}, and this is {device}")
     if not replayed.checks:
         said.append(
             "values were compared with nothing: the step with nothing scheduled does not fit into"
@@ -164,14 +195,10 @@ def _pictures(subject: Subject, report: ReplayReport, directory: Path) -> list[P
     return pictures
 
 
-def _announce(console: Console, subject: Subject, training: Training) -> None:
-    """What would be done, from what the graph says of the kernels; no board is asked."""
+def _announce(console: Console, subject: Subject, training: Training, plan: ExecutionPlan) -> None:
+    """What would be done; no board is asked."""
     from profiler.replay.store_layout import store_layout
-    from solver.lowering import lower
 
-    planned = {op.name: op.workspace_bytes for op in subject.graph.ops}
-    workspace_bytes = {op.spec: planned.get(op.name, 0) for op in subject.step.ops}
-    plan = lower(subject.step, subject.graph, subject.schedule, workspace_bytes)
     description = subject.description
     written = 0
     if plan.pages and description.storage is not None:

@@ -55,8 +55,7 @@ class ExpectedAction(StrictModel):
 
 class ExpectedStep(StrictModel):
     """One training step as a schedule has it. ``waited_s`` of ``time_s`` the processor waits for
-    transfers. ``paged_out_bytes`` and ``paged_in_bytes`` are those of tensors, without what fills
-    up their last pages; ``arena_bytes`` is absent as long as nothing has an address."""
+    transfers. ``arena_bytes`` is absent as long as nothing has an address."""
 
     graph: str
     energy_source: EnergySource | None
@@ -66,8 +65,6 @@ class ExpectedStep(StrictModel):
     budget_bytes: Size
     peak_bytes: Size
     arena_bytes: Size | None
-    paged_out_bytes: Size
-    paged_in_bytes: Size
     actions: tuple[ExpectedAction, ...]
 
 
@@ -228,7 +225,8 @@ class MemoryUse(StrictModel):
 class StorageUse(StrictModel):
     """A step's traffic in whole pages. Of ``written_bytes``, the schedule asks for
     ``scheduled_bytes``; ``safety_bytes`` are copies of what must survive, and the record that says
-    that they are complete."""
+    that they are complete. ``copies_s`` is what those copies take, behind every step and outside of
+    its time and energy; the record is not in it."""
 
     page_bytes: Size
     read_bytes: Count
@@ -236,6 +234,7 @@ class StorageUse(StrictModel):
     erased_blocks: Count
     scheduled_bytes: Size
     safety_bytes: Size
+    copies_s: Interval
     wear: Wear
 
 

@@ -43,11 +43,6 @@ def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
         raise ValueError(f"the schedule of {schedule.graph} has no steps: {schedule.status}")
     played = replay(graph, schedule.steps, schedule.budget.covers)
     actions = tuple(_actions(graph, played.moments))
-    size = {tensor.name: tensor.bytes for tensor in graph.tensors}
-    moved = {
-        way: sum(size[action.label] for action in actions if action.what == way)
-        for way in ("page_out", "page_in")
-    }
     return ExpectedStep(
         graph=graph.name,
         energy_source=graph.energy_source,
@@ -57,8 +52,6 @@ def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
         budget_bytes=schedule.budget.ram_bytes,
         peak_bytes=played.peak_bytes,
         arena_bytes=schedule.arena_bytes,
-        paged_out_bytes=moved["page_out"],
-        paged_in_bytes=moved["page_in"],
         actions=actions,
     )
 

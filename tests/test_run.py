@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 import cli
+from commands.console import Console
+from commands.replay_summary import summarise
+from commands.replaying import Replayed, replay_schedule
 from devices.document import dump_yaml, read_json
 from devices.replay import ReplayReport
 from solver.graph import CostedGraph
@@ -32,6 +38,7 @@ class Bench:
 
     case: Solved
     printed: dict[str, Any]
+    replayed: Replayed
 
     @property
     def directory(self) -> Path:
@@ -69,11 +76,17 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Solved:
 
 @pytest.fixture(scope="module")
 def bench(case: Solved) -> Bench:
-    printed = []
+    printed, replays = [], []
+
+    def replayed(*arguments: Any) -> Replayed:
+        replays.append(replay_schedule(*arguments))
+        return replays[-1]
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("commands.replaying.replay_schedule", replayed)
         patch.setattr("commands.console.Console.document", lambda _, data: printed.append(data))
         assert run(case, "--json", "--steps", str(STEPS), "--out", "replay") == 0
-    return Bench(case, printed[0])
+    return Bench(case, printed[0], replays[0])
 
 
 def test_values_are_those_of_the_step_with_nothing_scheduled(bench: Bench) -> None:
@@ -165,6 +178,109 @@ def test_a_graph_of_unknown_origin_is_refused(
     path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
     assert run(case, "--graph", path.name) == 2
     assert "does not say which network and profile" in capsys.readouterr().err
+
+
+def changed(case: Solved, name: str, **changes: object) -> str:
+    """The name of a file that holds the schedule with these changes."""
+    schedule = case.schedule.model_copy(update=changes)
+    text = schedule.model_dump_json(by_alias=True, exclude_none=True)
+    (case.directory / name).write_text(text)
+    return name
+
+
+@pytest.mark.usefixtures("no_board")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": (), "status": "infeasible"}, "has no steps: it is infeasible"),
+        ({"resident_address": None}, "has no addresses"),
+    ],
+)
+def test_a_schedule_that_cannot_be_run_is_refused_before_anything_is_built(
+    case: Solved, changes: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = changed(case, "changed.json", **changes)
+    assert run(case, "--schedule", name, "--graph", "small.graph.json") == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_schedule_that_the_referee_rejects_is_refused(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = changed(case, "changed.json", steps=case.schedule.steps[1:])
+    for command in (["run", "--device", "bench.yaml"], ["export", "--format", "perfetto"]):
+        with contextlib.chdir(case.directory):
+            code = cli.main([*command, "--schedule", name, "--graph", "small.graph.json"])
+        assert code == 2
+        assert "step 0" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_directory_that_cannot_be_made_is_told_before_anything_is_run(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(case, "--out", "bench.yaml") == 2
+    assert "bench.yaml" in capsys.readouterr().err
+
+
+def test_what_was_measured_is_told_where_it_cannot_be_written(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "replay.json")
+    monkeypatch.setattr("devices.document.write_atomically", Mock(side_effect=full))
+    monkeypatch.setattr("commands.replaying.replay_schedule", lambda *_: bench.replayed)
+    assert run(case, "--json", "--steps", str(STEPS)) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["schema"] == "replay/1"
+    assert "replay.json: No space left" in said.err
+
+
+def test_costs_of_another_board_are_told(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "costs are those of bench, and this is other"
+    assert told not in bench.report.limits
+    device = (case.directory / "bench.yaml").read_text().replace("name: bench", "name: other")
+    (case.directory / "other.yaml").write_text(device)
+    monkeypatch.setattr("commands.replaying.replay_schedule", lambda *_: bench.replayed)
+    assert run(case, "--device", "other.yaml", "--steps", str(STEPS), "--out", "other") == 0
+    assert told in read_json(case.directory / "other" / "replay.json", ReplayReport).limits
+
+
+def test_an_emulated_board_is_not_said_to_have_measured(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulated = bench.report.model_copy(update={"measured_energy_source": "emulated"})
+    summarise(Console(json_output=False), emulated)
+    heads = [line for line in capsys.readouterr().out.splitlines() if "difference" in line]
+    assert len(heads) == 2
+    assert all("emulated" in head and "measured" not in head for head in heads)
+
+
+def test_copies_for_safety_are_timed_apart(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = bench.report.storage
+    assert storage is not None
+    actions = len(bench.case.plan.actions)
+    watched = [sum(s.time_s for s in step.spans[actions:]) for step in bench.replayed.watched.steps]
+    assert 0 < min(watched) <= storage.copies_s.median <= max(watched)
+    summarise(Console(json_output=False), bench.report)
+    assert "made behind the step" in capsys.readouterr().out
+
+
+def test_the_run_of_another_schedule_is_not_drawn_beside_this_one(
+    case: Solved, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = next(i for i, step in enumerate(case.schedule.steps) if step.do == "page_out")
+    steps = case.schedule.steps
+    assert bench.directory.is_dir()
+    name = changed(case, "changed.json", steps=(*steps[:free], *steps[free + 1 :]))
+    options = ["--schedule", name, "--graph", "small.graph.json", "--run", "replay"]
+    with contextlib.chdir(case.directory):
+        assert cli.main(["export", "--format", "perfetto", *options]) == 2
+    assert "is a run of another schedule" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_board")

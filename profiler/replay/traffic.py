@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
+
 from devices.description import Storage
 from devices.plan import ExecutionPlan, PageIn, PageOut
-from devices.replay import Count, MeasuredReplay, StorageUse
+from devices.replay import Count, MeasuredReplay, MeasuredStep, StorageUse
 from devices.wear import wear
 from profiler.replay.store_layout import StoreLayout, store_layout
+from profiler.statistics import median_interval
+
+_SEED = 1
 
 
 def storage_use(
     storage: Storage | None, plan: ExecutionPlan, measured: MeasuredReplay, steps_per_day: float
 ) -> StorageUse | None:
-    """None for a plan that does not page."""
+    """None for a plan that does not page. At least one of the steps was watched."""
     if not plan.pages or storage is None:
         return None
     layout = store_layout(plan, storage)
@@ -37,6 +42,9 @@ def storage_use(
         erased_blocks=Count(predicted=blocks, measured=counters.erased_blocks / steps),
         scheduled_bytes=scheduled,
         safety_bytes=written - scheduled,
+        copies_s=median_interval(
+            [_copies_s(plan, step) for step in measured.steps if step.spans], _SEED
+        ),
         wear=wear(
             storage,
             counters.bytes_out / steps,
@@ -44,6 +52,16 @@ def storage_use(
             layout.step_bytes,
             steps_per_day,
         ),
+    )
+
+
+def _copies_s(plan: ExecutionPlan, step: MeasuredStep) -> float:
+    """What is copied to storage behind a watched step."""
+    spans = step.spans[len(plan.actions) :]
+    return math.fsum(
+        span.time_s
+        for action, span in zip(plan.afterwards, spans, strict=True)
+        if isinstance(action.does, PageOut)
     )
 
 
