@@ -1,29 +1,43 @@
 /* To be preloaded: the call of FAULT_CALL (pread or pwrite) with number FAULT_AT (from 0) on a file
  * of the name .joulewright-store fails with ENOSPC, is half as long, or ends the process, as FAULT_KIND
- * says (full, short, kill). With FAULT_KIND=kill no file system preallocates. */
+ * says (full, short, kill). With FAULT_KIND=kill no file system preallocates.
+ *
+ * Without FAULT_CALL: what a write without O_DSYNC has left must be synced before the next one with
+ * it, and before the program ends, which else does so with exit code 43. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 
-static int is_struck(const char *call, int file) {
-    static int count;
+static bool unsynced;
+
+static __attribute__((destructor)) void require_synced(void) {
+    if (unsynced) {
+        _exit(43);
+    }
+}
+
+static bool is_store(int file) {
     static const char name[] = "/.joulewright-store";
     char link[64], path[4096];
-    const char *wanted = getenv("FAULT_CALL"), *at = getenv("FAULT_AT");
-    if (!wanted || !at || strcmp(wanted, call) != 0) {
-        return 0;
-    }
     snprintf(link, sizeof link, "/proc/self/fd/%d", file);
     const ssize_t length = readlink(link, path, sizeof path - 1);
     path[length > 0 ? length : 0] = '\0';
     const char *found = strstr(path, name);
-    return found && !found[sizeof name - 1] && count++ == atoi(at);
+    return found && !found[sizeof name - 1];
+}
+
+static bool is_struck(const char *call, int file) {
+    static int count;
+    const char *wanted = getenv("FAULT_CALL"), *at = getenv("FAULT_AT");
+    return wanted && at && strcmp(wanted, call) == 0 && is_store(file) && count++ == atoi(at);
 }
 
 static int is_kind(const char *wanted) {
@@ -56,6 +70,11 @@ ssize_t pwrite64(int file, const void *memory, size_t bytes, off64_t offset) {
     if (!real) {
         *(void **)&real = dlsym(RTLD_NEXT, "pwrite64");
     }
+    if (is_store(file) && fcntl(file, F_GETFL) & O_DSYNC) {
+        require_synced();
+    } else if (is_store(file) && !getenv("FAULT_CALL")) {
+        unsynced = true;
+    }
     if (!is_struck("pwrite", file)) {
         return real(file, memory, bytes, offset);
     }
@@ -67,6 +86,15 @@ ssize_t pwrite64(int file, const void *memory, size_t bytes, off64_t offset) {
     }
     errno = ENOSPC;
     return -1;
+}
+
+int fdatasync(int file) {
+    static int (*real)(int);
+    if (!real) {
+        *(void **)&real = dlsym(RTLD_NEXT, "fdatasync");
+    }
+    unsynced = unsynced && !is_store(file);
+    return real(file);
 }
 
 ssize_t pread(int file, void *memory, size_t bytes, off_t offset) {

@@ -406,6 +406,16 @@ def test_a_transfer_that_fails_stops_the_step_and_spares_the_last_one(
     assert recovered.dumped == all_bumped(2)
 
 
+@pytest.mark.parametrize("plan", [KEEPING, BESIDE])
+def test_what_makes_a_step_complete_is_written_behind_all_that_belongs_to_it(
+    program: Path, tmp_path: Path, faults: str, plan: int
+) -> None:
+    """A disk's cache may otherwise keep the record, and lose what it vouches for."""
+    lines, data = begun() if plan == KEEPING else ([], b"")
+    text = script(plan, *lines, *trained(2), store=store_line(tmp_path, plan))
+    assert run(program, tmp_path, text, data, LD_PRELOAD=faults).code == 0
+
+
 def test_a_disk_without_room_is_told_before_anything_is_run(
     program: Path, tmp_path: Path, faults: str
 ) -> None:
