@@ -1,5 +1,5 @@
 /* The natural logarithm from additions, multiplications and one division, so that a loss has the
- * same bits wherever it is computed; a C library's logf does not promise that. */
+ * same bits wherever products and sums are fused alike (JW_FMA); no C library's logf promises that. */
 #ifndef JW_LOGARITHM_H
 #define JW_LOGARITHM_H
 
