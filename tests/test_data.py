@@ -353,6 +353,16 @@ def damaged(path: Path) -> None:
     path.write_bytes(content)
 
 
+def misplaced(path: Path) -> None:
+    """Its directory is said to begin further back, so that the first array is before the file."""
+    np.savez(path, **digits_arrays())
+    content = bytearray(path.read_bytes())
+    field = content.rindex(b"PK\x05\x06") + 16
+    begin = int.from_bytes(content[field : field + 4], "little")
+    content[field : field + 4] = (begin + 1).to_bytes(4, "little")
+    path.write_bytes(content)
+
+
 def a_single_array(path: Path) -> None:
     with path.open("wb") as file:
         np.save(file, np.zeros(3))
@@ -366,7 +376,7 @@ def an_archive_of_text(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "write",
-    [not_an_archive, cut_short, damaged, a_single_array, an_archive_of_text, Path.touch],
+    [not_an_archive, cut_short, damaged, misplaced, a_single_array, an_archive_of_text, Path.touch],
 )
 def test_what_is_no_archive_of_arrays_is_said_to_be_none(
     write: Callable[[Path], None], tmp_path: Path

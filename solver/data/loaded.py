@@ -15,8 +15,9 @@ from solver.data.batches import Batches
 from solver.data.inputs import DataError, SampleInput, constant_inputs, sample_inputs
 from solver.training import TrainingStep
 
-# What NumPy raises for a file that is no archive, cut short or encrypted, or full of objects.
-_UNREADABLE = (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error)
+# What NumPy raises for a file that is no archive, cut short or encrypted, full of objects, or with a
+# place in it that is before its begin.
+_UNREADABLE = (ValueError, EOFError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
 
 
 def load_batches(path: Path, step: TrainingStep) -> Batches:
@@ -38,13 +39,14 @@ def load_batches(path: Path, step: TrainingStep) -> Batches:
 
 
 def _arrays(path: Path) -> Mapping[str, NDArray[Any]]:
-    try:
-        with path.open("rb") as file:
+    with path.open("rb") as file:
+        try:
             archive = np.load(file, allow_pickle=False)
             if isinstance(archive, np.lib.npyio.NpzFile):
                 return {name: np.asarray(archive[name]) for name in archive.files}
-    except _UNREADABLE as error:
-        raise DataError(f"{path}: not a readable .npz archive of plain arrays: {error}") from None
+        except _UNREADABLE as error:
+            why = f"{path}: not a readable .npz archive of plain arrays: {error}"
+            raise DataError(why) from None
     raise DataError(f"{path}: holds one array without a name; an .npz archive is what is read")
 
 
