@@ -15,8 +15,8 @@ from solver.data.batches import Batches
 from solver.data.inputs import DataError, SampleInput, constant_inputs, sample_inputs
 from solver.training import TrainingStep
 
-# What NumPy raises for a file that is no archive, cut short or encrypted, full of objects, or with a
-# place in it that is before its begin.
+# What NumPy raises for a file that is no archive, cut short or encrypted, full of objects, or with
+# arrays at places before its begin.
 _UNREADABLE = (ValueError, EOFError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
 
 
