@@ -9,6 +9,8 @@ import shutil
 import struct
 import subprocess
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -49,15 +51,18 @@ from profiler.replay.records import parse_replay
 from profiler.replay.session import ReplaySession
 from profiler.replay.store_layout import record_bytes, store_layout
 from profiler.toolchain import EXECUTOR, KERNELS, BuiltHarness, HarnessBuilder
+from solver.addresses.plan import plan_addresses, with_addresses
 from solver.data import generated_batches
 from solver.graph import CostedGraph
+from solver.liveness import with_frees
 from solver.lowering import lower, unscheduled
-from solver.training import training_step
+from solver.schedule import Compute as ComputeStep
+from solver.training import Network, training_step
 from solver.training.initial import initial_values
 from tests import processes
 from tests.measuring_support import describe
-from tests.sshd_support import Network
-from tests.test_lowering import by_rule, costed
+from tests.sshd_support import Network as SshNetwork
+from tests.test_lowering import by_rule, costed, schedule_of
 from tests.training_support import small_convolutional
 
 STEP = training_step(small_convolutional(2), "momentum")
@@ -66,7 +71,7 @@ STEPS = 4
 SHARE = 1.05
 """Of the least RAM that any schedule needs: a greedy one pages, recomputes and moves."""
 
-UNSCHEDULED, SCHEDULED, GUARDED, PLANTED = range(4)
+UNSCHEDULED, SCHEDULED, GUARDED, PLANTED, NOISY_UNSCHEDULED, NOISY_AGAIN = range(6)
 OVERLAPPING = "stem.relu.forward"
 PAGE_BYTES = 512
 
@@ -92,6 +97,36 @@ def plans_for(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
         guarded,
         with_planted_overlap(guarded),
     ]
+
+
+def noisy() -> Network:
+    net = Network("noisy", 2)
+    x = net.batch_norm("norm", net.conv2d("stem", net.input("image", 2, 2, 6, 6), 8, 3, padding=1))
+    x = net.dropout("dropout", net.global_average_pool("pool", x), 0.5)
+    x = net.linear("classifier", x, 3)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 2))
+    return net
+
+
+NOISY = training_step(noisy())
+AGAIN = ("stem.forward", "norm.forward", "pool.forward", "dropout.forward")
+
+
+def noisy_plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
+    """Unscheduled, and with the whole way to the dropout's output gone again and again."""
+    graph = costed(NOISY, workspace_bytes)
+    backward = next(i for i, op in enumerate(graph.ops) if op.phase == "backward")
+    names = [op.name for op in graph.ops]
+    order = (*names[:backward], *AGAIN, *names[backward:])
+    steps = with_frees(graph, [ComputeStep(op=name) for name in order])
+    places = plan_addresses(graph, steps, "all", 0, time.monotonic())
+    addressed = with_addresses(steps, places)
+    schedule = schedule_of(graph, addressed, places.resident_address, places.arena_bytes)
+    return [unscheduled(NOISY, workspace_bytes), lower(NOISY, graph, schedule, workspace_bytes)]
+
+
+def all_plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
+    return [*plans_for(workspace_bytes), *noisy_plans(workspace_bytes)]
 
 
 def with_planted_overlap(guarded: ExecutionPlan) -> ExecutionPlan:
@@ -144,8 +179,9 @@ class Bench:
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     storage = tmp_path_factory.mktemp("storage")
+    specs = (*STEP.distinct_specs, *NOISY.distinct_specs)
     with open_replay(
-        board(storage), STEP.distinct_specs, plans_for, lambda _what: None, poll_interval_s=0.02
+        board(storage), specs, all_plans, lambda _what: None, poll_interval_s=0.02
     ) as session:
         yield Bench(session, storage)
 
@@ -195,6 +231,26 @@ def test_a_schedule_comes_to_the_very_bits_of_the_unscheduled_step(
     assert observed(record) == reference
     assert len({tuple(step.values()) for step in reference}) == STEPS  # it learns
     assert bench.files == []
+
+
+def test_a_dropout_made_again_has_its_mask_and_statistics_move_once_a_step(bench: Bench) -> None:
+    batches = generated_batches(NOISY, 4, SEED)
+    plain, again = (
+        bench.session.run(
+            plan,
+            initial_values(NOISY, SEED),
+            [batches.batch(0), batches.batch(1)],
+            steps=STEPS,
+            watched=True,
+            expected_step_s=0.01,
+        )
+        for plan in (NOISY_UNSCHEDULED, NOISY_AGAIN)
+    )
+    times = Counter(op.op for op in again.plan.computes)
+    assert {name for name, count in times.items() if count == 2} == set(AGAIN)
+    assert times["norm.statistics_update"] == 1
+    assert observed(again) == observed(plain)
+    assert any(probe.what == "statistic" for probe in again.plan.probes)
 
 
 def test_what_is_kept_comes_back_and_is_the_same_however_it_was_scheduled(bench: Bench) -> None:
@@ -437,7 +493,7 @@ def test_steps_of_a_board_that_was_slowed_down_are_not_reported(
 def test_over_a_connection_that_breaks_and_comes_back_the_bits_are_the_same(
     bench: Bench,
     reference: Observed,
-    network: Network,
+    network: SshNetwork,
     compiled_already: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
