@@ -108,7 +108,7 @@ class ProcessMemory(StrictModel):
     ``overhead_bytes`` of that are not the arena; ``peak_resident_bytes`` is what it had in RAM."""
 
     peak_resident_bytes: Size
-    limit: Literal["address space", "cgroup"]
+    limit: Literal["address space"]
     limit_bytes: Size
     overhead_bytes: Size
 
