@@ -253,7 +253,7 @@ def test_an_emulated_board_is_not_said_to_have_measured(
 ) -> None:
     emulated = bench.report.model_copy(update={"measured_energy_source": "emulated"})
     summarise(Console(json_output=False), emulated)
-    heads = [line for line in capsys.readouterr().out.splitlines() if "difference" in line]
+    heads = [line for line in capsys.readouterr().out.splitlines() if "  predicted  " in line]
     assert len(heads) == 2
     assert all("emulated" in head and "measured" not in head for head in heads)
 
