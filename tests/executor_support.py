@@ -41,7 +41,7 @@ from devices.plan import (
     Poison,
     Probe,
 )
-from profiler.replay.plan_source import kernel_entry
+from profiler.replay.plan_source import kernel_entry, scalar_bits
 from profiler.replay.store_layout import StoreLayout
 
 ROOT = Path(__file__).parent.parent
@@ -84,6 +84,7 @@ class _Compute(Structure):
         ("workspace", c_uint32),
         ("read_count", c_uint8),
         ("write_count", c_uint8),
+        ("seeded", c_uint8),
     )
 
 
@@ -174,6 +175,7 @@ class _Executor(Structure):
         ("channel", c_void_p),
         ("clock_ns", _Clock),
         ("running_ns", _Clock),
+        ("steps", c_uint32),
         ("blocked_ns", c_uint64),
         ("failed", c_void_p),
         ("begin_ns", c_uint64),
@@ -509,15 +511,17 @@ class Replay:
 
     def _compute(self, op: Compute) -> _Compute:
         own = op.op if op.op.startswith("shim_") else kernel_entry(op.spec.kind)
-        scalars = [op.scalars[name] for name in op.spec.signature.scalars]
+        names = op.spec.signature.scalars
+        scalars = [scalar_bits(name, op.scalars[name]) for name in names]
         return _Compute(
             run=ctypes.cast(getattr(self.library, own), c_void_p).value,
             attributes=self._array(c_int32, list(op.spec.values)),
-            scalars=self._array(c_float, scalars),
+            scalars=ctypes.cast(self._array(c_uint32, scalars), POINTER(c_float)),
             operands=self._array(c_uint32, [*op.reads, *op.writes]),
             workspace=NOWHERE if op.workspace is None else op.workspace.address,
             read_count=len(op.reads),
             write_count=len(op.writes),
+            seeded=len(names) if "seed" in names else 0,
         )
 
     def _action(self, action: Action, index: int) -> _Action:

@@ -56,6 +56,25 @@ def plan_of(*actions: Action | Move | Probe | Guard | Check | Poison, size: int)
 # --- actions ----------------------------------------------------------------------------------
 
 
+def test_a_mask_is_another_in_every_step_and_the_same_throughout_a_step(
+    library: ctypes.CDLL,
+) -> None:
+    spec = OpSpec.of("dropout.forward", elements=64)
+    scalars = {"probability": 0.5, "seed": 3.0}
+    first, again = (Action(Compute("drop", spec, (0,), (y,), None, scalars)) for y in (256, 512))
+    replay = Replay(library, plan_of(first, again, size=768), NO_STORAGE)
+    replay.put(0, np.ones(64, np.float32).tobytes())
+    masks = []
+    for _ in range(3):
+        replay.step()
+        masks.append(replay[256:512])
+        assert replay[512:768] == masks[-1]
+    assert len(set(masks)) == 3
+    replay.executor.steps = 1
+    replay.step()
+    assert replay[256:512] == masks[1]
+
+
 def test_a_plan_computes_what_its_kernels_compute(library: ctypes.CDLL) -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((5, 7), dtype=np.float32)

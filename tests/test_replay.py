@@ -568,6 +568,12 @@ def test_every_kind_has_the_entry_point_that_the_kernel_library_gives_it() -> No
     assert {kind: kernel_entry(kind) for kind in SIGNATURES} == entries
 
 
+def test_a_seed_is_the_last_scalar_of_its_kind() -> None:
+    seeded = [signature.scalars for signature in SIGNATURES.values() if "seed" in signature.scalars]
+    assert seeded
+    assert all(scalars.index("seed") == len(scalars) - 1 for scalars in seeded)
+
+
 def awkward_plan() -> ExecutionPlan:
     """Names with which C could be confused, a seed whose bits are no number, actions of every
     kind."""

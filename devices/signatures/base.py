@@ -42,7 +42,8 @@ class Operand:
 @dataclass(frozen=True)
 class Signature:
     """What a kind takes. ``in_place`` maps a written role to the read role whose bytes it may take
-    over; ``mutates`` is true where it always does, and the operation can happen only once."""
+    over; ``mutates`` is true where it always does, and the operation can happen only once. A scalar
+    named ``seed`` is the last one; every step of a training moves it on."""
 
     attributes: tuple[str, ...]
     reads: Callable[[Attributes], tuple[Operand, ...]]

@@ -38,6 +38,8 @@ typedef struct {
     const uint32_t *operands; /* addresses of what is read, then of what is written */
     uint32_t workspace;       /* its address, or JW_NOWHERE */
     uint8_t read_count, write_count;
+    uint8_t seeded; /* so many scalars, of which the last is a seed that differs from step to step;
+                       0: they are the same in every step */
 } jw_compute;
 
 /* Where a transfer out of a step goes, from the begin of the step's part of the storage on; whole

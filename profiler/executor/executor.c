@@ -7,6 +7,7 @@
 #define UNTOUCHED 0xa5c3965au
 #define CANARY 0xdeadcafeu
 #define NOT_A_NUMBER 0x7fc0badfu
+#define SEED_STRIDE 0x9e3779b9u /* odd: no two steps have the same seed; far from small numbers */
 
 /* --- memory ------------------------------------------------------------------------------- */
 
@@ -138,7 +139,17 @@ static const char *transfer(jw_executor *e, const jw_action *action) {
 
 /* --- actions ------------------------------------------------------------------------------ */
 
+/* A mask is another one in every step, and the same one wherever it is made in a step. */
+static void move_seed_on(float *scalars, const jw_compute *op, uint32_t steps) {
+    uint32_t seed;
+    memcpy(scalars, op->scalars, op->seeded * sizeof *scalars);
+    memcpy(&seed, &scalars[op->seeded - 1], sizeof seed);
+    seed += steps * SEED_STRIDE;
+    memcpy(&scalars[op->seeded - 1], &seed, sizeof seed);
+}
+
 static void compute(const jw_executor *e, const jw_compute *op) {
+    float seeded[JW_MAX_SCALARS];
     const void *reads[JW_MAX_OPERANDS];
     void *writes[JW_MAX_OPERANDS];
     const uint32_t *address = op->operands;
@@ -149,7 +160,11 @@ static void compute(const jw_executor *e, const jw_compute *op) {
         writes[i] = e->arena + *address++;
     }
     void *workspace = op->workspace == JW_NOWHERE ? NULL : e->arena + op->workspace;
-    const jw_call call = {op->attributes, op->scalars, reads, writes, workspace};
+    if (op->seeded) {
+        move_seed_on(seeded, op, e->steps);
+    }
+    const jw_call call = {op->attributes, op->seeded ? seeded : op->scalars, reads, writes,
+                          workspace};
     op->run(&call);
 }
 
@@ -243,6 +258,7 @@ const char *jw_executor_step(jw_executor *e, bool watched) {
         }
         jw_store_begin_step(e->store);
     }
+    e->steps++;
     return run(e, 0, e->plan->step_action_count);
 }
 

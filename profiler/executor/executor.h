@@ -26,6 +26,7 @@ typedef struct {
     jw_channel *channel;                    /* NULL: transfers are done at once */
     uint64_t (*clock_ns)(void);             /* NULL: no spans, and no blocked_ns */
     uint64_t (*running_ns)(void);           /* for which this thread had a processor */
+    uint32_t steps;                         /* begun so far: every step moves the seeds on */
 
     /* To be read behind a step. */
     uint64_t blocked_ns;     /* waited for transfers without a processor, `afterwards` left out */

@@ -208,11 +208,13 @@ class _Plan:
         begin = 0
         for op in computes:
             workspace = "JW_NOWHERE" if op.workspace is None else op.workspace.address
+            names = op.spec.signature.scalars
+            seeded = len(names) if "seed" in names else 0  # where it is the last of them
             yield (
                 f"    {c_comment(op.op)}\n"
                 f"    {{{kernel_entry(op.spec.kind)}, {self.shared.attributes(op.spec)},"
                 f" {self.shared.scalars(op.spec, op.scalars)}, operands_{self.index} + {begin},"
-                f" {workspace}, {len(op.reads)}, {len(op.writes)}}},\n"
+                f" {workspace}, {len(op.reads)}, {len(op.writes)}, {seeded}}},\n"
             )
             begin += len(op.reads) + len(op.writes)
 

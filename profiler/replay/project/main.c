@@ -186,7 +186,7 @@ int main(int argc, char **argv) {
 
     uint32_t number = 0;
     if (resume(&executor)) {
-        number = store.step;
+        number = executor.steps = store.step;
         fprintf(stderr, "%s: goes on behind step %" PRIu32 "\n", storage_path, number);
     } else {
         begin_anew(&data, &executor);
