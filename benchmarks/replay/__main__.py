@@ -2,11 +2,12 @@
 
     python -m benchmarks.replay accuracy [--device D] [--model M ...] [--batch N ...]
     python -m benchmarks.replay methods [--device D] [--model M] [--batch N] [--share S]
+    python -m benchmarks.replay overhead [--device D]
 
 `accuracy`: for each network, batch and budget, the step's time as predicted and as measured, its
 RAM, its values against those of the unscheduled step, and the executor's share. `methods`: what
-methods come to side by side, run in turns. Everything is profiled right before it is solved and
-run.
+methods come to side by side, run in turns. Both profile right before they solve and run.
+`overhead`: what the executor takes of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.replay.accuracy import Question, accuracy
 from benchmarks.replay.cases import Network
 from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods
+from benchmarks.replay.overhead import overhead
 from devices.description import load_description
 from devices.document import write_atomically
 
@@ -30,7 +32,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("accuracy", "methods"))
+    parser.add_argument("what", choices=("accuracy", "methods", "overhead"))
     parser.add_argument("--device", default="local")
     parser.add_argument("--model", nargs="+", default=["resnet8", "dscnn", "resnet18_cifar"])
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
@@ -68,6 +70,9 @@ def _report(arguments: argparse.Namespace) -> Iterator[str]:
             ),
             _say,
         )
+        return
+    if arguments.what == "overhead":
+        yield from overhead(description, arguments.steps, _say)
         return
     yield from methods(
         MethodsQuestion(
