@@ -126,6 +126,10 @@ def _export_project(
         }
     )
     console.result(f"project   {directory}: {len(project.files)} files; begin with README.md")
+    if origin.matmul == "cblas":
+        console.result(
+            "BLAS      OpenBLAS, as profiled: where it is built, libopenblas-dev is needed"
+        )
     console.result(
         f"RAM       {size(plan.arena_bytes)} of arena, {size(footprint.ram_bytes)} of the plan"
     )

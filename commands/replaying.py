@@ -119,6 +119,7 @@ def replay_schedule(
         unscheduled = None
         if reference is not None:
             unscheduled = runs.run(session, _UNSCHEDULED, "the unscheduled step", watched=False)
+        _require_same_values(timed, watched)
         measured = session.measured(timed, watched)
     checks: list[ValueCheck] = []
     if reference is not None:
@@ -126,6 +127,18 @@ def replay_schedule(
     elif subject.description.firmware is not None:
         checks = runs.against_this_computer(watched)
     return Replayed(watched.plan, measured, timed, watched, unscheduled, tuple(checks))
+
+
+def _require_same_values(timed: ReplayRecord, watched: ReplayRecord) -> None:
+    """Raises :class:`~profiler.errors.MeasurementInvalid` where looking on makes a difference."""
+    from profiler.errors import MeasurementInvalid
+
+    for name, values in timed.values.items():
+        if values.tobytes() != watched.values[name].tobytes():
+            raise MeasurementInvalid(
+                f"{timed.plan.name}: {name} came out otherwise in the same steps when nobody"
+                " watched: the board computes or stores unreliably, or this is a defect"
+            )
 
 
 def _check(against: Reference, watched: ReplayRecord, reference: ReplayRecord) -> ValueCheck:

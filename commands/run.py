@@ -215,7 +215,8 @@ def _announce(console: Console, subject: Subject, training: Training, plan: Exec
     )
     console.result(
         f"{description.name}: {training.steps} steps of {plan.name}, watched, and as many again"
-        f" unwatched, in an arena of {plan.arena_bytes} bytes ({len(plan.actions)} actions)"
+        f" unwatched, in an arena of {plan.arena_bytes} bytes ({len(plan.actions)} actions);"
+        " before them, where there is RAM for it, a few of a debug build"
     )
     if description.firmware is not None:
         console.result("a firmware with the plan in it is put on the board, and stays there")

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,6 +20,8 @@ from commands.replay_summary import summarise
 from commands.replaying import Replayed, replay_schedule
 from devices.document import dump_yaml, read_json
 from devices.replay import ReplayReport
+from profiler.replay.measured import ReplayRecord
+from profiler.replay.session import ReplaySession
 from solver.graph import CostedGraph
 from solver.schedule import Schedule
 from solver.training.initial import initial_values
@@ -302,3 +304,19 @@ def test_other_kernels_than_the_profiled_ones_are_refused(
     path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
     assert run(case, "--graph", path.name) == 2
     assert "other sources, or other flags" in capsys.readouterr().err
+
+
+def test_values_that_are_others_when_nobody_watches_are_told(
+    case: Solved, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = ReplaySession.run
+
+    def unreliable(*arguments: Any, watched: bool, **rest: Any) -> ReplayRecord:
+        record = trained(*arguments, watched=watched, **rest)
+        if watched:
+            return record
+        return replace(record, values={name: v + 1 for name, v in record.values.items()})
+
+    monkeypatch.setattr(ReplaySession, "run", unreliable)
+    assert run(case, "--steps", "1", "--out", "unreliable") == 4
+    assert "came out otherwise in the same steps" in capsys.readouterr().err
