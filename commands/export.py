@@ -127,9 +127,7 @@ def _export_project(
     )
     console.result(f"project   {directory}: {len(project.files)} files; begin with README.md")
     if origin.matmul == "cblas":
-        console.result(
-            "BLAS      OpenBLAS, as profiled: building it takes libopenblas-dev"
-        )
+        console.result("BLAS      OpenBLAS, as profiled: building it takes libopenblas-dev")
     console.result(
         f"RAM       {size(plan.arena_bytes)} of arena, {size(footprint.ram_bytes)} of the plan"
     )
