@@ -20,7 +20,7 @@ def summarise(console: Console, report: ReplayReport) -> None:
         f"{report.graph}: {report.steps} steps on {report.device},"
         f" and {report.watched_steps} watched action by action"
     )
-    head = ["", "predicted", _board_word(report), "difference"]
+    head = ["", "predicted", report.board_word, "difference"]
     console.table([head, *_totals(report)], right=(1, 2, 3))
     _actions(console, report)
     for check in report.values:
@@ -29,11 +29,6 @@ def summarise(console: Console, report: ReplayReport) -> None:
         console.result(sentence)
     for limit in report.limits:
         console.result(f"note: {limit}")
-
-
-def _board_word(report: ReplayReport) -> str:
-    """A heading for what the board came to: an emulated one measures nothing."""
-    return "emulated" if report.measured_energy_source == "emulated" else "measured"
 
 
 def _totals(report: ReplayReport) -> Iterator[list[str]]:
@@ -80,7 +75,7 @@ def _count(count: Count) -> list[str]:
 
 def _actions(console: Console, report: ReplayReport) -> None:
     longest = sorted(report.actions, key=lambda action: -action.time_s.measured.median)
-    measured = _board_word(report)
+    measured = report.board_word
     rows = [["step of the schedule", "what", "predicted", measured, "difference", "of the step"]]
     for action in longest[:_SHOWN_ACTIONS]:
         time_s = action.time_s

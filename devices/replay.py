@@ -313,3 +313,8 @@ class ReplayReport(StrictModel):
     unscheduled_s: Interval | None = None
     losses: tuple[float | None, ...] = ()
     limits: tuple[str, ...] = ()
+
+    @property
+    def board_word(self) -> str:
+        """What the board came to is called so: an emulated one measures nothing."""
+        return "emulated" if self.measured_energy_source == "emulated" else "measured"

@@ -53,7 +53,7 @@ def predicted_against_measured(report: ReplayReport, path: Path) -> None:
     ]
     with styled():
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
-        heading(figure, f"{report.graph}: predicted against measured", _lines(report))
+        heading(figure, f"{report.graph}: predicted against {report.board_word}", _lines(report))
 
         def place(left: float, bottom: float, width: float, height: float) -> Axes:
             """In inches."""
@@ -66,12 +66,12 @@ def predicted_against_measured(report: ReplayReport, path: Path) -> None:
         below = place(_LEFT, _BOTTOM, _POINTS, _BELOW)
         bars = place(_BARS_LEFT, _BOTTOM, _WIDTH - _BARS_LEFT - _BARS_RIGHT, inner)
         worst = _worst(drawn)
-        _draw_points(points, drawn)
+        _draw_points(points, drawn, report.board_word)
         _draw_differences(below, drawn, worst, points.get_xlim())
         _name(points, worst)
         draw_kinds(bars, report)
         figure.legend(
-            handles=_legend(report.actions),
+            handles=_legend(report.actions, report.board_word),
             loc="lower left",
             bbox_to_anchor=(0.1 / _WIDTH, 0.06 / _HEIGHT),
             ncols=10,
@@ -96,7 +96,7 @@ def _lines(report: ReplayReport) -> list[str]:
 # --- points ---------------------------------------------------------------------------------------
 
 
-def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction]) -> None:
+def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction], word: str) -> None:
     ends = [
         end
         for action in drawn
@@ -124,7 +124,7 @@ def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction]) -> None:
     axes.yaxis.set_major_locator(LogLocator(numticks=7))
     axes.yaxis.set_major_formatter(EngFormatter(unit="s"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.set_ylabel("measured time of an action (s)")
+    axes.set_ylabel(f"{word} time of an action (s)")
     _scale_predicted(axes, low, high)
     axes.tick_params(axis="x", labelbottom=False)
 
@@ -296,7 +296,7 @@ def _shortened(text: str, length: int) -> str:
     return f"{text[:half]}…{text[-half:]}"
 
 
-def _legend(actions: Sequence[ReplayedAction]) -> list[Line2D | Patch]:
+def _legend(actions: Sequence[ReplayedAction], word: str) -> list[Line2D | Patch]:
     present = {group(action) for action in actions}
     dots = [
         Line2D([], [], marker="o", linestyle="", color=color, markersize=5, label=name)
@@ -318,5 +318,5 @@ def _legend(actions: Sequence[ReplayedAction]) -> list[Line2D | Patch]:
         allowed,
         Patch(facecolor=GREY, alpha=0.18, label=f"±{100 * _BAND:.0f} %"),
         Patch(facecolor=GREY, alpha=0.55, label="predicted"),
-        Patch(facecolor=BLUE, label="measured"),
+        Patch(facecolor=BLUE, label=word),
     ]

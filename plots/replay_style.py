@@ -62,7 +62,7 @@ def step_line(report: ReplayReport) -> str:
     verdict = "beyond the 95 % intervals" if times.beyond else "within the 95 % intervals"
     return (
         f"step: predicted {with_interval(times.predicted, 's')},"
-        f" measured {with_interval(times.measured, 's')}{difference}, {verdict}"
+        f" {report.board_word} {with_interval(times.measured, 's')}{difference}, {verdict}"
     )
 
 

@@ -155,6 +155,14 @@ def test_every_picture_says_what_its_figures_are_worth(
     assert words in drawn(picture, report, tmp_path / "p.svg")
 
 
+@pytest.mark.parametrize("picture", ["points", "memory"])
+def test_nothing_of_an_emulated_board_is_called_measured(tmp_path: Path, picture: str) -> None:
+    report = slow_report(predicted_energy_source="emulated", measured_energy_source="emulated")
+    text = drawn(picture, report, tmp_path / "p.svg")
+    assert re.search(r"^step: predicted .*, emulated ", text, re.MULTILINE)
+    assert "measured" not in text
+
+
 def test_the_same_report_gives_the_same_file(tmp_path: Path) -> None:
     report = slow_report()
     for picture in PICTURES:
