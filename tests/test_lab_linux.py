@@ -207,10 +207,10 @@ def test_its_flash_has_a_part_that_may_be_overwritten(board: Transport) -> None:
 
 def test_its_flash_takes_as_long_as_described(board: Transport, probe: str) -> None:
     """The delays are the least that it can take; the processor corrects errors and moves data on
-    top of them."""
+    top of them. Of three tries the shortest: what the board does besides comes on top, too."""
     device, _, _ = flash_partitions(board)[SCRATCH_PARTITION]
-    times_ns = board.run([probe, "flash", device], timeout_s=LIMIT_S).stdout.split()
-    erase_us, write_us, read_us = (int(time_ns) / 1e3 for time_ns in times_ns)
+    tries = [board.run([probe, "flash", device], timeout_s=LIMIT_S).stdout.split() for _ in "123"]
+    erase_us, write_us, read_us = (min(map(int, ns)) / 1e3 for ns in zip(*tries, strict=True))
     emulator = DESCRIPTION.emulator
     assert emulator is not None
     assert isinstance(emulator.nand, EmulatedNand)

@@ -754,7 +754,10 @@ def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> N
         _, said = process.communicate(timeout=60)
         assert process.returncode == 130
         wait_until(lambda: not marked(mark))
-    assert said.splitlines()[-1].startswith("interrupted; what was finished is kept")
+    # Python's own tracker of what processes share may have a word to say behind it.
+    told = [line for line in said.splitlines() if line.startswith("interrupted")]
+    assert len(told) == 1
+    assert told[0].startswith("interrupted; what was finished is kept")
     assert "Traceback" not in said
     rows = table(tmp_path / "out")
     assert list(rows.status) == ["optimal"]
