@@ -33,13 +33,13 @@ _SAME = 1e-6
 # --- what is expected -------------------------------------------------------------------------
 
 
-class ExpectedAction(StrictModel):
+class ScheduledAction(StrictModel):
     """A step of the schedule that takes time, number ``step`` in it. ``label`` is an op or a
     tensor; ``kind`` and ``phase`` are an op's.
 
-    ``start_s`` and ``time_s`` of a transfer are those of its bytes; an ``asynchronous`` one runs
-    beside the steps behind it. Actions with one ``cost_key`` share one measured figure, and so its
-    error: the key of an operation, or ``storage.read`` and ``storage.write``."""
+    An ``asynchronous`` transfer runs beside the steps behind it. Actions with one ``cost_key``
+    share one measured figure, and so its error: the key of an operation, or ``storage.read`` and
+    ``storage.write``."""
 
     step: Size
     label: str
@@ -48,6 +48,11 @@ class ExpectedAction(StrictModel):
     kind: str | None = None
     phase: Phase | None = None
     asynchronous: bool = False
+
+
+class ExpectedAction(ScheduledAction):
+    """``start_s`` and ``time_s`` of a transfer are those of its bytes."""
+
     start_s: NonNegative
     time_s: Interval
     energy_j: Interval
@@ -176,19 +181,12 @@ class Count(StrictModel):
     measured: NonNegative
 
 
-class ReplayedAction(StrictModel):
-    """An :class:`ExpectedAction` and what it took; ``share`` of the measured step. ``start_s`` and
-    ``run_s`` are when it began and how long it took in the one step that stands for all, from that
-    step's begin. ``expected_energy_j`` is what was predicted; joules of single ops are too small to
-    be measured."""
+class ReplayedAction(ScheduledAction):
+    """What was expected of an action and what it took; ``share`` of the measured step. ``start_s``
+    and ``run_s`` are when it began and how long it took in the one step that stands for all, from
+    that step's begin. ``expected_energy_j`` is what was predicted; joules of single ops are too
+    small to be measured."""
 
-    step: Size
-    label: str
-    what: Activity
-    cost_key: str
-    kind: str | None = None
-    phase: Phase | None = None
-    asynchronous: bool = False
     time_s: Comparison
     share: NonNegative
     expected_start_s: NonNegative
