@@ -118,7 +118,7 @@ def _sentence(error: Exception) -> str:
 # Whose work is kept piece by piece.
 _RESUMED = {"profile", "sweep"}
 
-_OURS = {"commands", "devices", "plots", "profiler", "solver"}
+_OURS = {"commands", "devices", "networks", "plots", "profiler", "replay", "solver"}
 
 
 if __name__ == "__main__":

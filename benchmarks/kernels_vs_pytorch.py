@@ -26,10 +26,10 @@ import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from benchmarks.machine import machine_line
-from solver.lowering import unscheduled
-from solver.models import build_model
-from solver.training import TrainingStep
-from tests.kernel_support import (
+from networks.models import build_model
+from networks.training import TrainingStep
+from replay.lowering.lowering import unscheduled
+from tests.support.onboard.kernels import (
     Array,
     KernelLibrary,
     PreparedCall,
@@ -68,7 +68,7 @@ class _Block(nn.Module):
 
 def _resnet18_cifar() -> nn.Sequential:
     """Its parameters come in the same order as those of the model of that name in
-    :mod:`solver.models`."""
+    :mod:`networks.models`."""
     layers: list[nn.Module] = [
         nn.Conv2d(3, 64, 3, 1, 1, bias=False),
         nn.BatchNorm2d(64),

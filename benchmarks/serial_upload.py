@@ -27,7 +27,7 @@ from devices.description import SerialTransport, load_description
 from profiler import lab
 from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
-from tests.serial_support import Cable, Pace
+from tests.support.boards.serial import Cable, Pace
 
 BAUD = 115_200
 WEIGHTS_BYTES = 64 << 10

@@ -10,9 +10,9 @@ from commands.console import WITHOUT_ADDRESSES, Console, si, size
 
 if TYPE_CHECKING:
     from solver.baselines.baseline import BaselineResult
-    from solver.graph import CostedGraph
-    from solver.referee import Replay
-    from solver.schedule import Schedule
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Schedule
+    from solver.referee.referee import Replay
 
 # What each may take where no time limit was given.
 _TIME_LIMIT_S = 60.0
@@ -24,11 +24,11 @@ def compare_with_baselines(
     """Run every baseline under the schedule's budget and print them as a table; what it says, as
     data. Each has as long as the solver had.
 
-    Raises :class:`~solver.engine.EngineError`.
+    Raises :class:`~solver.engines.engine.EngineError`.
     """
     from solver.baselines.registry import BASELINES, run_baseline
-    from solver.problem import Problem
-    from solver.referee import replay
+    from solver.problem.problem import Problem
+    from solver.referee.referee import replay
 
     problem = Problem(graph, schedule.budget)
     limit_s = arguments.time_limit or _TIME_LIMIT_S

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription, Storage
     from devices.plan import ExecutionPlan
     from devices.profile import DeviceProfile
-    from profiler.replay.export import Compilation, Provenance
-    from profiler.replay.export_tables import TrainingData
-    from solver.graph import CostedGraph, Origin
-    from solver.schedule import Schedule
-    from solver.training import TrainingStep
+    from networks.training import TrainingStep
+    from replay.export.export import Compilation, Provenance
+    from replay.export.tables import TrainingData
+    from solver.problem.graph import CostedGraph, Origin
+    from solver.problem.schedule import Schedule
 
 EXPORTS = Path("results") / "export"
 
@@ -30,9 +30,9 @@ _PAGE_BYTES = 512  # the block of an SD card, where no board says otherwise
 
 
 def export(arguments: Namespace, console: Console) -> int:
-    from devices.document import read_json
-    from solver.graph import CostedGraph
-    from solver.schedule import Schedule
+    from devices.documents.document import read_json
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Schedule
 
     schedule = read_json(arguments.schedule, Schedule)
     graph = read_json(arguments.graph or graph_path(arguments.schedule), CostedGraph)
@@ -48,11 +48,11 @@ def _export_trace(
     arguments: Namespace, console: Console, graph: CostedGraph, schedule: Schedule
 ) -> int:
     from commands.run import REPORT, SCHEDULE
-    from devices.document import read_json, write_atomically
+    from devices.documents.document import read_json, write_atomically
     from devices.replay import ReplayReport
     from plots.perfetto import perfetto_trace
-    from solver.referee import RefereeError
-    from solver.schedule import Schedule
+    from solver.problem.schedule import Schedule
+    from solver.referee.referee import RefereeError
 
     if arguments.device is not None:
         raise UsageError("--device is for --format c: a trace is for no board in particular")
@@ -85,11 +85,11 @@ def _export_trace(
 def _export_project(
     arguments: Namespace, console: Console, graph: CostedGraph, schedule: Schedule
 ) -> int:
-    from commands.replaying import planned_workspace, training_step_of
     from devices.description import load_description
-    from profiler.replay.export import c_project
-    from profiler.replay.export_directory import write_project
-    from solver.lowering import lower
+    from replay.export.directory import write_project
+    from replay.export.export import c_project
+    from replay.lowering.lowering import lower
+    from replay.whole import planned_workspace, training_step_of
 
     if arguments.run is not None:
         raise UsageError("--run is for --format perfetto: a C project holds no measurements")
@@ -142,7 +142,7 @@ def _export_project(
 
 def _profile(origin: Origin) -> DeviceProfile | None:
     """None where it is not on this computer."""
-    from devices.document import DocumentError
+    from devices.documents.document import DocumentError
     from devices.library import resolve_profile
 
     try:
@@ -152,7 +152,7 @@ def _profile(origin: Origin) -> DeviceProfile | None:
 
 
 def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> None:
-    from profiler.toolchain import KERNELS, read_sources, sources_hash
+    from profiler.building.toolchain import KERNELS, read_sources, sources_hash
 
     if profile is None or profile.build is None or origin.kernels_sha256 is None:
         return
@@ -164,8 +164,8 @@ def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> 
 
 
 def _require_no_workspace(graph: CostedGraph, plan: ExecutionPlan) -> None:
-    from profiler.replay.export_tables import workspace_queries
-    from profiler.toolchain import KERNELS
+    from profiler.building.toolchain import KERNELS
+    from replay.export.tables import workspace_queries
 
     queries = workspace_queries((KERNELS / "registry.c").read_text(encoding="utf-8"))
     needing = [op.op for op in plan.computes if op.spec.kind in queries]
@@ -191,9 +191,9 @@ def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Stor
 
 
 def _training(step: TrainingStep, seed: int) -> TrainingData:
-    from profiler.replay.export_tables import TrainingData
-    from solver.data import generated_batches
-    from solver.training.initial import initial_values
+    from networks.data import generated_batches
+    from networks.training.initial import initial_values
+    from replay.export.tables import TrainingData
 
     batches = generated_batches(step, _BATCHES * step.batch, seed)
     return TrainingData(
@@ -204,8 +204,8 @@ def _training(step: TrainingStep, seed: int) -> TrainingData:
 def _compilation(
     origin: Origin, profile: DeviceProfile | None, description: DeviceDescription | None
 ) -> Compilation:
-    from profiler.replay.export import Compilation
-    from profiler.replay.twin import host_twin
+    from replay.export.export import Compilation
+    from replay.running.twin import host_twin
 
     blas = origin.matmul == "cblas"
     if description is not None and description.firmware is not None:
@@ -241,7 +241,7 @@ def _compilation(
 
 def _board_flags(flags: tuple[str, ...]) -> Iterator[str]:
     """Without those that every build has, and those that say which BLAS."""
-    from profiler.toolchain import KERNEL_FLAGS
+    from profiler.building.toolchain import KERNEL_FLAGS
 
     return (
         flag for flag in flags if flag not in KERNEL_FLAGS and not flag.startswith("-DJW_CBLAS")
@@ -251,7 +251,7 @@ def _board_flags(flags: tuple[str, ...]) -> Iterator[str]:
 def _provenance(
     origin: Origin, energy_source: str | None, schedule: Schedule, name: str, title: str
 ) -> Provenance:
-    from profiler.replay.export import Provenance
+    from replay.export.export import Provenance
 
     source = energy_source or "of a source that is not stated"
     kernels = f" with kernels {origin.kernels_sha256[:12]}" if origin.kernels_sha256 else ""

@@ -9,14 +9,14 @@ from commands.console import Console, size
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
-    from profiler.firmware_image import FirmwareImage
+    from profiler.building.firmware_image import FirmwareImage
 
 
 def flash(arguments: Namespace, console: Console) -> int:
     from devices.description import load_description
-    from devices.document import DocumentError
-    from profiler.firmware_image import build_firmware
-    from profiler.flashing import flashing_of, greet
+    from devices.documents.document import DocumentError
+    from profiler.building.firmware_image import build_firmware
+    from profiler.flashing.flashing import flashing_of, greet
 
     description = load_description(arguments.device)
     if description.firmware is None:

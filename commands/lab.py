@@ -84,7 +84,7 @@ def _described(names: list[str] | None) -> list[DeviceDescription]:
 
 
 def _require_known(name: str) -> None:
-    """Raises :class:`~devices.document.DocumentError` for what no board of the catalogue is called,
+    """Raises ``DocumentError`` for what no board of the catalogue is called,
     with the near name for a typo."""
     from devices.description import load_description
 

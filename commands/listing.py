@@ -40,7 +40,7 @@ def list_devices(_arguments: Namespace, console: Console) -> int:
 
 
 def list_models(arguments: Namespace, console: Console) -> int:
-    from solver.models import build_model, model_names
+    from networks.models import build_model, model_names
 
     steps = [build_model(name, arguments.batch) for name in model_names()]
     facts = [

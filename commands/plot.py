@@ -38,13 +38,13 @@ def plot_profile(name_or_path: str, directory: Path) -> list[Path]:
 
 def plot_schedule(schedule_path: Path, graph_path: Path | None, directory: Path) -> list[Path]:
     from commands.solve import graph_path as beside
-    from devices.document import read_json
+    from devices.documents.document import read_json
     from plots.arena import arena
     from plots.memory_timeline import memory_timeline
     from plots.robustness import robustness
     from plots.schedule_matrix import schedule_matrix
-    from solver.graph import CostedGraph
-    from solver.schedule import Schedule
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Schedule
 
     schedule = read_json(schedule_path, Schedule)
     graph = read_json(graph_path or beside(schedule_path), CostedGraph)

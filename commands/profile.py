@@ -11,7 +11,7 @@ from commands.console import Console, si, size, time_words
 
 if TYPE_CHECKING:
     from devices.profile import DeviceProfile, StorageCosts
-    from profiler.preview import ProfilePlan, StoragePlan
+    from profiler.run.preview import ProfilePlan, StoragePlan
 
 CAMPAIGNS = Path("results") / "campaigns"
 
@@ -22,13 +22,13 @@ def profile(arguments: Namespace, console: Console) -> int:
 
         return refine(arguments, console)
     from devices.description import load_description
-    from devices.document import dump_yaml, write_atomically
-    from profiler.frame import trials_frame
-    from profiler.options import ProfileOptions
-    from profiler.preview import plan_profile
-    from profiler.run import choose_run_directory, profile_device
-    from solver.lowering import unscheduled
-    from solver.models import build_model
+    from devices.documents.document import dump_yaml, write_atomically
+    from networks.models import build_model
+    from profiler.run.frame import trials_frame
+    from profiler.run.options import ProfileOptions
+    from profiler.run.preview import plan_profile
+    from profiler.run.run import choose_run_directory, profile_device
+    from replay.lowering.lowering import unscheduled
 
     description = load_description(arguments.device)
     steps = [build_model(name, arguments.batch, arguments.optimizer) for name in arguments.model]
@@ -153,7 +153,7 @@ class _ProgressBar:
         self._progress.stop()
 
     def __call__(self, event: object) -> None:
-        from profiler.run import ProgressEvent
+        from profiler.run.run import ProgressEvent
 
         assert isinstance(event, ProgressEvent)
         left = "" if event.left_s is None else f"{event.left_s:.0f} s left"

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription
     from devices.profile import DeviceProfile, Interval
     from devices.replay import MeasuredStep, ReplayReport
-    from profiler.refine import Refinement
-    from solver.graph import CostedGraph, Origin
-    from solver.schedule import Schedule
+    from replay.refine import Refinement
+    from solver.problem.graph import CostedGraph, Origin
+    from solver.problem.schedule import Schedule
 
 PROFILES = Path("results") / "profiles"
 _SEED = 0
@@ -44,10 +44,10 @@ class _Run:
     @classmethod
     def read(cls, path: Path) -> _Run:
         """``path``: the directory, or the report in it."""
-        from devices.document import read_json
+        from devices.documents.document import read_json
         from devices.replay import ReplayReport
-        from solver.graph import CostedGraph
-        from solver.schedule import Schedule
+        from solver.problem.graph import CostedGraph
+        from solver.problem.schedule import Schedule
 
         directory = path.parent if path.is_file() else path
         return cls(
@@ -69,9 +69,9 @@ class _Run:
 def refine(arguments: Namespace, console: Console) -> int:
     """Exit code 0 also where nothing is to be refined."""
     from devices.description import load_description
-    from devices.document import dump_yaml, write_atomically
+    from devices.documents.document import dump_yaml, write_atomically
     from devices.library import resolve_profile
-    from profiler.refine import refinable
+    from replay.refine import refinable
 
     description = load_description(arguments.device)
     run = _Run.read(arguments.refine)
@@ -122,8 +122,11 @@ def _measured_again(
 ) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
     """Runs the schedule with the project's own samples, however those of the run were: what a
     kernel takes does not depend on them."""
-    from commands.replaying import training_step_of
-    from profiler.refine import (
+    from networks.data import generated_batches
+    from networks.training.initial import initial_values
+    from replay.expectation import expected_step
+    from replay.lowering.lowering import lower
+    from replay.refine import (
         Executions,
         Provenance,
         kernels_of,
@@ -132,12 +135,9 @@ def _measured_again(
         require_same_board,
         undisturbed_steps,
     )
-    from profiler.replay.opening import open_replay
-    from profiler.replay.timing import ScheduledActions
-    from solver.data import generated_batches
-    from solver.expectation import expected_step
-    from solver.lowering import lower
-    from solver.training.initial import initial_values
+    from replay.reporting.timing import ScheduledActions
+    from replay.running.opening import open_replay
+    from replay.whole import training_step_of
 
     step = training_step_of(run.graph)
     batch = generated_batches(step, step.batch, _SEED).batch(0)
@@ -204,7 +204,7 @@ def _tell_what_else(console: Console, run: _Run, unmeasured: Sequence[str]) -> N
 
 
 def _announce(console: Console, run: _Run, chosen: Sequence[str]) -> None:
-    from profiler.refine import FEWEST_STEPS, MOST_STEPS
+    from replay.refine import FEWEST_STEPS, MOST_STEPS
 
     console.say(
         f"{run.report.device}: {FEWEST_STEPS} to {MOST_STEPS} steps of {run.schedule.graph}, to"
@@ -253,7 +253,7 @@ def _half(interval: Interval) -> str:
 def _plan_document(
     run: _Run, out: Path, chosen: Sequence[str], unmeasured: Sequence[str]
 ) -> dict[str, object]:
-    from profiler.refine import FEWEST_STEPS, MOST_STEPS
+    from replay.refine import FEWEST_STEPS, MOST_STEPS
 
     storage = run.report.storage
     return {

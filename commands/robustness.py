@@ -9,11 +9,11 @@ from commands.console import Console, si
 from commands.solve import UsageError
 
 if TYPE_CHECKING:
-    from solver.cost_draws import CostDraws
-    from solver.draw_search import DrawProgress
-    from solver.graph import CostedGraph
     from solver.options import SolverOptions
-    from solver.schedule import OverDraws, Schedule, Share
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import OverDraws, Schedule, Share
+    from solver.robustness.draws import CostDraws
+    from solver.robustness.search import DrawProgress
 
 _SEED = 0
 # For all draws together, where the command has no --time-limit.
@@ -21,12 +21,12 @@ _TIME_LIMIT_S = 300.0
 
 
 def draws_asked_for(arguments: Namespace, graph: CostedGraph) -> CostDraws | None:
-    """Raises :class:`~solver.cost_draws.NoIntervalsError` if the graph states no intervals."""
+    """Raises ``NoIntervalsError`` if the graph states no intervals."""
     if arguments.draws is None:
         if arguments.robust:
             raise UsageError("--robust needs --draws, the number of draws, such as --draws 100")
         return None
-    from solver.cost_draws import draw_costs
+    from solver.robustness.draws import draw_costs
 
     return draw_costs(graph, arguments.draws, _SEED)
 
@@ -45,7 +45,7 @@ def held_against_draws(
     from rich.status import Status
 
     from solver.pools import local_pool
-    from solver.robustness import assess
+    from solver.robustness.robustness import assess
 
     limit_s = options.time_limit_s or _TIME_LIMIT_S
     console.say(

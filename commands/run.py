@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from commands.replaying import Replayed, Subject, Training
     from devices.plan import ExecutionPlan
     from devices.replay import ExpectedStep, ReplayReport
-    from profiler.replay.failure import Recovered
-    from solver.data import Batches
-    from solver.training import TrainingStep
+    from networks.data import Batches
+    from networks.training import TrainingStep
+    from replay.running.failure import Recovered
+    from replay.whole import Replayed, Subject, Training
 
 REPLAYS = Path("results") / "replays"
 REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
@@ -37,22 +37,22 @@ _GENERATED_BATCHES = 8
 
 def run(arguments: Namespace, console: Console) -> int:
     from commands.replay_summary import summarise
-    from commands.replaying import (
+    from commands.solve import graph_path
+    from devices.description import load_description
+    from devices.documents.document import read_json, write_atomically
+    from replay.expectation import expected_step
+    from replay.lowering.lowering import lower
+    from replay.reporting.diagnosis import remedy
+    from replay.running.failure import ReplayFailed
+    from replay.whole import (
         Subject,
         Training,
         planned_workspace,
         replay_schedule,
         training_step_of,
     )
-    from commands.solve import graph_path
-    from devices.description import load_description
-    from devices.document import read_json, write_atomically
-    from profiler.replay.diagnosis import remedy
-    from profiler.replay.failure import ReplayFailed
-    from solver.expectation import expected_step
-    from solver.graph import CostedGraph
-    from solver.lowering import lower
-    from solver.schedule import Schedule
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Schedule
 
     description = load_description(arguments.device)
     schedule = read_json(arguments.schedule, Schedule)
@@ -97,7 +97,7 @@ def run(arguments: Namespace, console: Console) -> int:
 
 
 def _batches(arguments: Namespace, step: TrainingStep) -> Batches:
-    from solver.data import generated_batches, load_batches
+    from networks.data import generated_batches, load_batches
 
     if arguments.batches is not None:
         return load_batches(arguments.batches, step)
@@ -107,7 +107,7 @@ def _batches(arguments: Namespace, step: TrainingStep) -> Batches:
 def _keep(console: Console, path: Path, recovered: Recovered) -> None:
     """What the last complete step of a replay that failed has left. That it failed is told in any
     case."""
-    from devices.document import write_atomically
+    from devices.documents.document import write_atomically
 
     try:
         write_atomically(path, _npz(recovered.values))
@@ -120,9 +120,9 @@ def _keep(console: Console, path: Path, recovered: Recovered) -> None:
 def _report(
     arguments: Namespace, subject: Subject, replayed: Replayed, expected: ExpectedStep
 ) -> ReplayReport:
-    from profiler.replay.report import Subject as Head
-    from profiler.replay.report import replay_report
     from profiler.statistics import median_interval
+    from replay.reporting.report import Subject as Head
+    from replay.reporting.report import replay_report
 
     origin = subject.graph.origin
     head = Head(
@@ -182,9 +182,9 @@ def _npz(values: Mapping[str, NDArray[np.float32]]) -> bytes:
 
 
 def _pictures(subject: Subject, report: ReplayReport, directory: Path) -> list[Path]:
-    from plots.replay import predicted_against_measured
-    from plots.replay_memory import replayed_memory
-    from plots.replay_power import replayed_power
+    from plots.replay.memory import replayed_memory
+    from plots.replay.power import replayed_power
+    from plots.replay.times import predicted_against_measured
 
     pictures = [directory / "times.png", directory / "memory.png"]
     predicted_against_measured(report, pictures[0])
@@ -197,7 +197,7 @@ def _pictures(subject: Subject, report: ReplayReport, directory: Path) -> list[P
 
 def _announce(console: Console, subject: Subject, training: Training, plan: ExecutionPlan) -> None:
     """What would be done; no board is asked."""
-    from profiler.replay.store_layout import store_layout
+    from profiler.building.store_layout import store_layout
 
     description = subject.description
     written = 0

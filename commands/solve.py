@@ -12,11 +12,11 @@ from commands.console import Console, si, size, time_words
 from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
 
 if TYPE_CHECKING:
-    from solver.costing import Predicted
-    from solver.graph import CostedGraph
-    from solver.referee import Replay
-    from solver.schedule import Schedule
-    from solver.search import Progress
+    from solver.costing.costing import Predicted
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Schedule
+    from solver.referee.referee import Replay
+    from solver.search.search import Progress
 
 SCHEDULES = Path("results") / "schedules"
 
@@ -24,13 +24,13 @@ SCHEDULES = Path("results") / "schedules"
 def solve(arguments: Namespace, console: Console) -> int:
     from commands.baselines import compare_with_baselines
     from commands.robustness import draws_asked_for, held_against_draws, summarise_robustness
-    from devices.document import write_atomically
-    from solver.baselines import keep_everything
+    from devices.documents.document import write_atomically
+    from solver.constructed import keep_everything
     from solver.options import SolverOptions
-    from solver.quantities import parse_deadline_s, parse_ram_bytes
-    from solver.referee import replay
-    from solver.schedule import Budget
-    from solver.solving import solve_graph
+    from solver.problem.quantities import parse_deadline_s, parse_ram_bytes
+    from solver.problem.schedule import Budget
+    from solver.referee.referee import replay
+    from solver.solving.solving import solve_graph
 
     graph = _graph(arguments, console)
     if arguments.export_graph is not None:
@@ -115,11 +115,11 @@ def _json(document: CostedGraph | Schedule) -> str:
 
 
 def _graph(arguments: Namespace, console: Console) -> CostedGraph:
-    from devices.document import read_json
+    from devices.documents.document import read_json
     from devices.library import resolve_profile
-    from solver.costing import cost_graph
-    from solver.graph import CostedGraph
-    from solver.models import build_model
+    from networks.models import build_model
+    from solver.costing.costing import cost_graph
+    from solver.problem.graph import CostedGraph
 
     if arguments.graph is not None:
         if arguments.parameters_in != "ram":
@@ -178,8 +178,8 @@ def _summarise(console: Console, schedule: Schedule, kept: Replay, graph: Costed
 
 def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGraph) -> None:
     """The schedule beside the step with nothing recomputed or paged."""
-    from solver.referee import replay
-    from solver.schedule import PageIn, PageOut
+    from solver.problem.schedule import PageIn, PageOut
+    from solver.referee.referee import replay
 
     chosen = replay(graph, schedule.steps, schedule.budget.covers)
 

@@ -15,10 +15,10 @@ from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
 
 if TYPE_CHECKING:
     from solver.pools import Pool
-    from solver.schedule import Budget
-    from solver.sweep import BaselineRun, PointSolved, Study
-    from solver.sweep_directory import Subject
-    from solver.sweep_record import SweepRow
+    from solver.problem.schedule import Budget
+    from solver.sweep.directory import Subject
+    from solver.sweep.record import SweepRow
+    from solver.sweep.sweep import BaselineRun, PointSolved, Study
 
 
 class SweepError(ValueError):
@@ -27,11 +27,11 @@ class SweepError(ValueError):
 
 def sweep(arguments: Namespace, console: Console) -> int:
     from plots.tradeoff import tradeoff
-    from solver.grid import budget_grid
     from solver.options import SolverOptions
-    from solver.sweep import sweep as run_sweep
-    from solver.sweep_directory import SweepDirectory
-    from solver.sweep_record import SOLVED
+    from solver.sweep.directory import SweepDirectory
+    from solver.sweep.grid import budget_grid
+    from solver.sweep.record import SOLVED
+    from solver.sweep.sweep import sweep as run_sweep
 
     alone = arguments.scheduler is None and arguments.jobs == 1
     options = SolverOptions(
@@ -79,12 +79,12 @@ def sweep(arguments: Namespace, console: Console) -> int:
 
 
 def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
-    from devices.document import read_json
+    from devices.documents.document import read_json
     from devices.library import resolve_profile
-    from solver.costing import cost_graph
-    from solver.graph import CostedGraph
-    from solver.models import build_model
-    from solver.sweep_directory import Subject
+    from networks.models import build_model
+    from solver.costing.costing import cost_graph
+    from solver.problem.graph import CostedGraph
+    from solver.sweep.directory import Subject
 
     if arguments.graph is not None and arguments.parameters_in != "ram":
         raise SweepError(
@@ -112,9 +112,9 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
 def _baselines(subject: Subject, grid: Sequence[Budget]) -> list[tuple[str, Budget]]:
     """Every baseline under every RAM budget and under what keeping everything takes, with the most
     patient deadline: most of them know of none."""
-    from solver.baselines import keep_everything
     from solver.baselines.registry import BASELINES
-    from solver.referee import replay
+    from solver.constructed import keep_everything
+    from solver.referee.referee import replay
 
     patient = grid[-1]
     peak_bytes = replay(subject.graph, keep_everything(subject.graph), subject.covers).peak_bytes
@@ -238,7 +238,7 @@ class _ProgressBar:
 
 
 def _told(event: PointSolved | BaselineRun) -> str:
-    from solver.sweep import PointSolved
+    from solver.sweep.sweep import PointSolved
 
     if not isinstance(event, PointSolved):
         nothing = "" if event.result.steps else ", no schedule"

@@ -12,8 +12,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
-from devices.document import DocumentError, StrictModel, read_yaml
-from devices.explain import choices
+from devices.documents.document import DocumentError, StrictModel, read_yaml
+from devices.documents.explain import choices
 from devices.firmware import Emulator, Firmware
 from devices.meters import GpioSync, Meter
 
@@ -253,7 +253,7 @@ def catalog_names() -> list[str]:
 def load_description(name_or_path: str) -> DeviceDescription:
     """A board of the catalogue by name, or any description by path.
 
-    Raises :class:`~devices.document.DocumentError`, with the near name for a typo.
+    Raises :class:`~devices.documents.document.DocumentError`, with the near name for a typo.
     """
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:

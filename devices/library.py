@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from devices.description import catalog_names
-from devices.document import DocumentError, read_yaml
-from devices.explain import choices
+from devices.documents.document import DocumentError, read_yaml
+from devices.documents.explain import choices
 from devices.profile import DeviceProfile
 from devices.published import load_published, published_names
 
@@ -17,7 +17,7 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
     """A profile by path, or else by name: one in ``measured`` (with or without ``.yaml``) before a
     published one of that name.
 
-    Raises :class:`~devices.document.DocumentError`, which lists what exists, or says how to measure
+    Raises ``DocumentError``, which lists what exists, or says how to measure
     a board of the catalogue.
     """
     path = Path(name_or_path)

@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
-from devices.document import StrictModel
+from devices.documents.document import StrictModel
 from devices.operation import OperationError, OpSpec
 
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]

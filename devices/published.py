@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
-from devices.document import DocumentError, read_yaml
-from devices.explain import choices
+from devices.documents.document import DocumentError, read_yaml
+from devices.documents.explain import choices
 from devices.operation import SIGNATURES, OpSpec
 from devices.profile import DeviceProfile
 
@@ -28,7 +28,7 @@ def published_names() -> list[str]:
 
 
 def load_published(name: str) -> DeviceProfile:
-    """Raises :class:`~devices.document.DocumentError`, with the near name for a typo."""
+    """Raises :class:`~devices.documents.document.DocumentError`, with the near name for a typo."""
     known = published_names()
     if name not in known:
         raise DocumentError(f"no published profile {name!r}; {choices(name, known)}")

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from devices.document import StrictModel
+from devices.documents.document import StrictModel
 from devices.plan import Observed
 from devices.profile import Board, Build, EnergySource, Interval, MeterRecord
 from devices.wear import Wear

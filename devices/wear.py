@@ -15,7 +15,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from devices.description import Storage
-from devices.document import StrictModel
+from devices.documents.document import StrictModel
 
 NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
 Size: TypeAlias = Annotated[int, Field(ge=0)]

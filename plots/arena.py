@@ -29,9 +29,9 @@ from plots.style import (
     size_text,
     styled,
 )
-from solver.graph import CostedGraph
-from solver.referee import replay
-from solver.schedule import Compute, Free, PageIn, Schedule
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Compute, Free, PageIn, Schedule
+from solver.referee.referee import replay
 
 _COLORS = {
     "input": GREY,

@@ -30,10 +30,10 @@ from plots.style import (
     size_text,
     styled,
 )
-from solver.baselines import keep_everything
-from solver.graph import CostedGraph
-from solver.referee import Moment, Replay, replay
-from solver.schedule import Compute, Free, PageIn, PageOut, Schedule, Step
+from solver.constructed import keep_everything
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Compute, Free, PageIn, PageOut, Schedule, Step
+from solver.referee.referee import Moment, Replay, replay
 
 _SHADES = {"forward": "#FFFFFF", "backward": "#F1F1F1", "update": "#E2E2E2"}
 

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 
 from devices.profile import Interval
 from devices.replay import ExpectedAction, ReplayedAction, ReplayReport, Span
-from solver.expectation import Level, expected_step, memory_levels
-from solver.graph import CostedGraph
-from solver.referee import replay
-from solver.schedule import Schedule
+from replay.expectation import Level, expected_step, memory_levels
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+from solver.referee.referee import replay
 
 Event: TypeAlias = dict[str, Any]
 
@@ -31,7 +31,7 @@ def perfetto_trace(
     """For ``json.dump``. Two processes, ``predicted`` and, with a ``report``, ``measured`` (its
     median step), each with a track of the processor, one of the storage and one of bytes in RAM.
 
-    Raises :class:`~solver.referee.RefereeError` for a schedule that is not one of this graph, and
+    Raises ``RefereeError`` for a schedule that is not one of this graph, and
     :class:`ValueError` for one without steps."""
     expected = expected_step(graph, schedule)
     played = replay(graph, schedule.steps, schedule.budget.covers)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from solver.graph import CostedGraph, Op
-from solver.schedule import Compute, Free, PageIn, PageOut, Schedule
+from solver.problem.graph import CostedGraph, Op
+from solver.problem.schedule import Compute, Free, PageIn, PageOut, Schedule
 
 
 @dataclass

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from plots.style import BLUE, GREY, VERMILLION, energy_words, heading, save, styled
-from solver.schedule import OverDraws, Schedule
+from solver.problem.schedule import OverDraws, Schedule
 
 # Where no schedule ever needs more than the best, the axis shows this much, in tolerances.
 _LEAST_WIDTH = 1.2

@@ -27,8 +27,8 @@ from plots.style import (
     size_text,
     styled,
 )
-from solver.graph import CostedGraph, Tensor
-from solver.schedule import Schedule
+from solver.problem.graph import CostedGraph, Tensor
+from solver.problem.schedule import Schedule
 
 # In the order in which one hides another, the last on top.
 _STATES = {

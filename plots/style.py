@@ -12,7 +12,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from devices.document import write_atomically
+from devices.documents.document import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType

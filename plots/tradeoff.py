@@ -30,7 +30,7 @@ from plots.style import (
     size_text,
     styled,
 )
-from solver.sweep_record import SOLVED, SweepRow
+from solver.sweep.record import SOLVED, SweepRow
 
 # Curves differ in colour and in line, markers in colour and in shape: they can be told apart in
 # grey as well.

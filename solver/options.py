@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from solver.engine import EngineName
+from solver.engines.engine import EngineName
 
 FormulationName: TypeAlias = Literal["auto", "compact", "poet", "retention"]
 Order: TypeAlias = Literal["auto", "given", "free"]

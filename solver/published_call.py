@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from devices.library import resolve_profile
-from solver.baselines import keep_everything
-from solver.costing import cost_graph
-from solver.engine import EngineName
-from solver.models import build_model
+from networks.models import build_model
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
+from solver.engines.engine import EngineName
 from solver.options import SolverOptions
-from solver.referee import replay
-from solver.schedule import Budget, Coverage, Schedule
-from solver.solving import solve_graph
+from solver.problem.schedule import Budget, Coverage, Schedule
+from solver.referee.referee import replay
+from solver.solving.solving import solve_graph
 
 
 def solve(
@@ -35,9 +35,9 @@ def solve(
     rematerialization. As in POET the budget covers activations and their gradients;
     ``budget_covers="all"`` adds parameters, their gradients and optimizer state.
 
-    Raises :class:`~devices.document.DocumentError` for an unknown platform,
-    :class:`~solver.models.ModelError` for an unknown model and
-    :class:`~solver.costing.CostingError` where the profile cannot cost it.
+    Raises :class:`~devices.documents.document.DocumentError` for an unknown platform,
+    :class:`~networks.models.ModelError` for an unknown model and
+    :class:`~solver.costing.costing.CostingError` where the profile cannot cost it.
     """
     profile = resolve_profile(platform)
     graph = cost_graph(build_model(model, batch_size), profile).graph

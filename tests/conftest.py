@@ -1,3 +1,7 @@
 """Fixtures that several test modules use."""
 
-pytest_plugins = ["tests.emulated_support", "tests.measuring_support", "tests.sshd_support"]
+pytest_plugins = [
+    "tests.support.boards.emulated",
+    "tests.support.boards.measuring",
+    "tests.support.boards.sshd",
+]

@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.machine import machine_line
-from devices.document import write_atomically
+from devices.documents.document import write_atomically
 from devices.operation import OpSpec
-from profiler.options import ProfileOptions
-from profiler.plan_file import operand_bytes
-from solver.models import build_model
-from tests.ground_truth_support import CountedBoard, Profiled, counted_board
+from networks.models import build_model
+from profiler.run.options import ProfileOptions
+from profiler.script.writer import operand_bytes
+from tests.support.boards.ground_truth import CountedBoard, Profiled, counted_board
 
 _BOARDS = ("emulated-m4f", "emulated-m3-sd", "emulated-a72")
 

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.machine import machine_line
 from devices.meters import Ppk2Meter
 from profiler.meters.capture import Flaw
-from profiler.meters.ppk2 import open_ppk2
+from profiler.meters.ppk2.ppk2 import open_ppk2
 from profiler.meters.stand_ins.ppk2 import Ppk2StandIn, Scenario, Step
 
 STEPS = (Step(0.05, 0.003), Step(0.03, 0.020, inputs=1), Step(0.02, 0.11))

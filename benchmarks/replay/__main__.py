@@ -25,7 +25,7 @@ from benchmarks.replay.methods import Question as MethodsQuestion
 from benchmarks.replay.methods import methods
 from benchmarks.replay.overhead import overhead
 from devices.description import load_description
-from devices.document import write_atomically
+from devices.documents.document import write_atomically
 
 
 def main() -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from benchmarks.replay.cases import Network, Progress, profiled, solved
 from commands.console import si, size
-from commands.replaying import Replayed, Subject, Training, replay_schedule
 from devices.description import DeviceDescription
 from devices.replay import ExpectedStep
+from networks.data import generated_batches
 from profiler.statistics import median_interval
-from solver.data import generated_batches
-from solver.expectation import expected_step
+from replay.expectation import expected_step
+from replay.whole import Replayed, Subject, Training, replay_schedule
 
 _SEED = 0
 _BATCHES = 8

@@ -9,18 +9,18 @@ from pathlib import Path
 
 from devices.description import DeviceDescription
 from devices.profile import DeviceProfile
-from profiler.options import ProfileOptions
-from profiler.run import profile_device
-from solver.baselines import keep_everything
-from solver.costing import cost_graph
-from solver.graph import CostedGraph
-from solver.lowering import unscheduled
-from solver.models import build_model
+from networks.models import build_model
+from networks.training import TrainingStep
+from profiler.run.options import ProfileOptions
+from profiler.run.run import profile_device
+from replay.lowering.lowering import unscheduled
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
-from solver.referee import replay
-from solver.schedule import Budget, Schedule
-from solver.solving import solve_graph
-from solver.training import TrainingStep
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Schedule
+from solver.referee.referee import replay
+from solver.solving.solving import solve_graph
 
 Progress = Callable[[str], None]
 

@@ -13,18 +13,18 @@ from commands.console import si, size
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from profiler.replay.measured import ReplayRecord
-from profiler.replay.opening import open_replay
-from profiler.replay.report import value_check
+from networks.data import generated_batches
+from networks.training.initial import initial_values
+from replay.expectation import expected_step
+from replay.lowering.lowering import lower, unscheduled
+from replay.reporting.report import value_check
+from replay.running.measured import ReplayRecord
+from replay.running.opening import open_replay
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.baselines.registry import run_baseline
-from solver.data import generated_batches
-from solver.expectation import expected_step
-from solver.lowering import lower, unscheduled
-from solver.problem import Problem as SchedulingProblem
-from solver.referee import replay
-from solver.schedule import Budget, Schedule, SolverRecord, Step
-from solver.training.initial import initial_values
+from solver.problem.problem import Problem as SchedulingProblem
+from solver.problem.schedule import Budget, Schedule, SolverRecord, Step
+from solver.referee.referee import replay
 
 METHODS = ("keep-everything", "paging-only", "remat-only", "capuchin-like")
 _ROUNDS = 2

@@ -10,7 +10,7 @@ from commands.console import si
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
-from profiler.replay.opening import open_replay
+from replay.running.opening import open_replay
 
 _OPERATIONS = 10_000
 _SPEC = OpSpec.of("relu.forward", elements=1)

@@ -21,14 +21,14 @@ from benchmarks.machine import machine_line
 from benchmarks.solver.cases import Case, cases
 from benchmarks.solver.command import Ran, solve
 from benchmarks.solver.graphs import graph_of_name
-from devices.document import read_json, write_atomically
-from solver.baselines import keep_everything
+from devices.documents.document import read_json, write_atomically
 from solver.baselines.registry import BASELINES, run_baseline
-from solver.graph import CostedGraph
-from solver.problem import Problem
-from solver.quantities import parse_deadline_s, parse_ram_bytes
-from solver.referee import replay
-from solver.schedule import Budget
+from solver.constructed import keep_everything
+from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
+from solver.problem.quantities import parse_deadline_s, parse_ram_bytes
+from solver.problem.schedule import Budget
+from solver.referee.referee import replay
 
 # POET's program has some 6 n² columns: beyond this many ops there is no point in writing it down.
 _MOST_POET_OPS = 250

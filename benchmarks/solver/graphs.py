@@ -21,15 +21,15 @@ from pathlib import Path
 
 from benchmarks.solver import poet_graphs
 from benchmarks.solver.layered_graphs import layered
-from devices.document import write_atomically
+from devices.documents.document import write_atomically
 from devices.published import load_published, published_names
-from solver.baselines import keep_everything
-from solver.costing import cost_graph
-from solver.footprint import least_ram_bytes
-from solver.graph import CostedGraph
-from solver.models.transformer import encoder
-from solver.referee import replay
-from solver.training import Network, training_step
+from networks.models.transformer import encoder
+from networks.training import Network, training_step
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph
+from solver.referee.referee import replay
 
 POET_MODELS: Mapping[str, Callable[[str], CostedGraph]] = {
     "linear": poet_graphs.poet_linear,

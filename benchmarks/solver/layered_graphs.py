@@ -13,7 +13,7 @@ import math
 import random
 from itertools import pairwise
 
-from solver.graph import CostedGraph, Op, Tensor
+from solver.problem.graph import CostedGraph, Op, Tensor
 
 # Of an op to read another one of the layer before, beyond what keeps every op connected.
 _EDGE_PROBABILITY = 0.2

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from devices.profile import DeviceProfile
 from devices.published import load_published
-from solver.graph import CostedGraph, Op, PageCost, Tensor
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 
 _ELEMENT_BYTES = 4
 

@@ -28,8 +28,8 @@ def open_board(
             running = stack.enter_context(lab.start(description, progress, plans))
             description = running.description
         elif plans and description.firmware is not None:
-            from profiler.firmware_image import build_firmware
-            from profiler.flashing import put_on
+            from profiler.building.firmware_image import build_firmware
+            from profiler.flashing.flashing import put_on
 
             put_on(description, build_firmware(description, progress, plans), progress)
         yield stack.enter_context(_connected(description, poll_interval_s, plans))
@@ -40,7 +40,7 @@ def _connected(
 ) -> Board:
     if isinstance(description.transport, SerialTransport):
         from profiler.boards.serial import SerialBoard
-        from profiler.firmware_image import firmware_identity
+        from profiler.building.firmware_image import firmware_identity
 
         return SerialBoard(description, firmware_identity(description, plans))
     from profiler.boards.posix import PosixBoard

@@ -18,16 +18,16 @@ from devices.profile import Board as Identity
 from devices.profile import Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.boards.pinning import pin
+from profiler.boards.raw_flash import find_partition
+from profiler.building.plan_source import plans_source
+from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     ProfilerError,
 )
 from profiler.meters.base import ClockReading
-from profiler.plan_file import workspace_query
-from profiler.raw_flash import find_partition
-from profiler.replay.plan_source import plans_source
-from profiler.toolchain import BuiltHarness, HarnessBuilder
+from profiler.script.writer import workspace_query
 from profiler.transports.base import DetachedCommand, Transport
 
 _BUILD_TIMEOUT_S = 600.0

@@ -20,12 +20,12 @@ from devices.operation import OpSpec
 from devices.profile import Board as Identity
 from devices.profile import Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
+from profiler.building.firmware_image import FirmwareIdentity, firmware_identity
+from profiler.building.toolchain import KERNEL_FLAGS
 from profiler.errors import BoardCommandFailed, FirmwareMismatch, MeasurementInvalid, ProfilerError
-from profiler.firmware_image import FirmwareIdentity, firmware_identity
 from profiler.meters.base import ClockReading
-from profiler.plan_file import workspace_query
-from profiler.records import FIRST_LINE
-from profiler.toolchain import KERNEL_FLAGS
+from profiler.script.records import FIRST_LINE
+from profiler.script.writer import workspace_query
 from profiler.transports.serial.exchange import Silence, StrangerError
 from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import PROTOCOL, SerialSession

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from devices.description import DeviceDescription
 from devices.plan import ExecutionPlan
+from profiler.building.programs import require_programs
 from profiler.lab.kept import KeptBoard, bring_up, join, kept_boards, take_down
 from profiler.lab.qemu import Progress, make_guest
 from profiler.lab.running import RunningBoard, start_own
-from profiler.programs import require_programs
 
 __all__ = ["KeptBoard", "RunningBoard", "bring_up", "kept_boards", "start", "take_down"]
 

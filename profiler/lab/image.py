@@ -78,7 +78,7 @@ class LinuxImage:
 
 def build_image(progress: Progress) -> LinuxImage:
     """From Debian's packages, unless it was done before; these are not needed any more then.
-    :func:`~profiler.programs.require_programs` comes first.
+    :func:`~profiler.building.programs.require_programs` comes first.
 
     Raises :class:`~profiler.errors.BuildFailed`.
     """

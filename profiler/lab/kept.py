@@ -11,13 +11,13 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from devices.description import DeviceDescription
-from devices.document import StrictModel, read_json, write_atomically
+from devices.documents.document import StrictModel, read_json, write_atomically
+from profiler.building.programs import require_programs
 from profiler.errors import ProfilerError
 from profiler.lab.directories import boards_directory, boards_lock
 from profiler.lab.process import Process
 from profiler.lab.qemu import Guest, Progress, make_guest
 from profiler.lab.running import PATIENCE_S, RunningBoard, prepare, reached, wait_until_up
-from profiler.programs import require_programs
 
 State: TypeAlias = Literal["up", "starting", "dead"]
 
@@ -179,7 +179,7 @@ def _records() -> list[Record]:
 
 
 def _read(name: str) -> Record | None:
-    """Raises :class:`~devices.document.DocumentError` for a damaged one."""
+    """Raises :class:`~devices.documents.document.DocumentError` for a damaged one."""
     path = _kept() / name / "board.json"
     return read_json(path, Record) if path.exists() else None
 

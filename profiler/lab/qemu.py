@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from devices.description import DeviceDescription, SerialTransport, SshTransport
-from devices.document import DocumentError, write_atomically
+from devices.documents.document import DocumentError, write_atomically
 from devices.firmware import EmulatedCard, Emulator
 from devices.plan import ExecutionPlan
+from profiler.building.programs import program_path
 from profiler.errors import BuildFailed
 from profiler.lab.monitor import Monitor
-from profiler.programs import program_path
 
 if TYPE_CHECKING:
-    from profiler.firmware_image import FirmwareImage
+    from profiler.building.firmware_image import FirmwareImage
     from profiler.lab.image import LinuxImage
 
 Progress: TypeAlias = Callable[[str], None]
@@ -219,14 +219,14 @@ def make_guest(
     """With its firmware, and in that the plans, or its kernel and root file system, built unless
     that was done before.
 
-    Raises :class:`~profiler.errors.BuildFailed`, and :class:`~devices.document.DocumentError` for a
+    Raises ``BuildFailed``, and ``DocumentError`` for a
     description without an emulator.
     """
     emulator = description.emulator
     if emulator is None:
         raise DocumentError(f"{description.name} is not an emulated board: it has no emulator")
     if description.firmware is not None:
-        from profiler.firmware_image import build_firmware
+        from profiler.building.firmware_image import build_firmware
 
         firmware = build_firmware(description, progress, plans)
         return Microcontroller(description, emulator, firmware)

@@ -35,7 +35,7 @@ def open_host_meter(description: DeviceDescription) -> Meter | None:
             | described.OtiiMeter()
         ) as meter:
             from profiler.meters.on_host import HostMeter
-            from profiler.meters.sync import open_synchroniser
+            from profiler.meters.sync.choice import open_synchroniser
 
             source = _source(description)
             return HostMeter(_open_instrument(meter), open_synchroniser(meter.sync), source)
@@ -57,20 +57,20 @@ def open_board_meter(description: DeviceDescription, board: Board) -> Meter | No
     source = _source(description)
     match meter:
         case described.HwmonMeter():
-            from profiler.meters.hwmon import open_hwmon
+            from profiler.meters.on_board.hwmon import open_hwmon
 
             return open_hwmon(meter, _transport(board, meter.kind), source)
         case described.RaplMeter():
-            from profiler.meters.rapl import open_rapl
+            from profiler.meters.on_board.rapl import open_rapl
 
             return open_rapl(meter, _transport(board, meter.kind), source)
         case described.InaMeter():
-            from profiler.meters.ina import open_ina
+            from profiler.meters.on_board.ina import open_ina
 
             _transport(board, meter.kind)
             return open_ina(meter, board.name, source)
         case described.PmicMeter():
-            from profiler.meters.pmic import open_pmic
+            from profiler.meters.on_board.pmic import open_pmic
 
             _transport(board, meter.kind)
             return open_pmic(meter, source)
@@ -90,7 +90,7 @@ def _open_instrument(
 ) -> Instrument:
     match meter:
         case described.Ppk2Meter():
-            from profiler.meters.ppk2 import open_ppk2
+            from profiler.meters.ppk2.ppk2 import open_ppk2
 
             return open_ppk2(meter)
         case described.ScpiMeter():
@@ -98,11 +98,11 @@ def _open_instrument(
 
             return open_scpi(meter)
         case described.JoulescopeMeter():
-            from profiler.meters.joulescope import open_joulescope
+            from profiler.meters.joulescope.joulescope import open_joulescope
 
             return open_joulescope(meter)
         case described.OtiiMeter():
-            from profiler.meters.otii import open_otii
+            from profiler.meters.otii.otii import open_otii
 
             return open_otii(meter)
 

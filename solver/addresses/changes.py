@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from solver.problem import Problem
-from solver.schedule import Compute, Free, PageIn, PageOut, Step
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, Free, PageIn, PageOut, Step
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from solver.addresses.exact import pack_exactly
 from solver.addresses.packing import Packing
 from solver.addresses.residencies import Block, blocks_of, spans_of
 from solver.addresses.search import OrderSearch
-from solver.graph import CostedGraph
-from solver.schedule import Compute, Coverage, Free, PageIn, PageOut, Step
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Compute, Coverage, Free, PageIn, PageOut, Step
 
 # Local search and CP-SAT take turns, each twice as long as the one before: both are lucky or not.
 _FIRST_WORK = 2_000_000

@@ -10,11 +10,11 @@ from typing import TypeAlias
 
 from solver.addresses.changes import changes
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
-from solver.liveness import with_frees
-from solver.problem import Problem
-from solver.referee import RefereeError, verify
-from solver.referee_addresses import verify_addresses
-from solver.schedule import Step
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Step
+from solver.referee.addresses import verify_addresses
+from solver.referee.referee import RefereeError, verify
 
 SolveAgain: TypeAlias = Callable[[int], tuple[Step, ...] | None]
 
@@ -55,7 +55,7 @@ def fit_into_arena(
     ``time.monotonic``) or Ctrl-C. Changes that cost no more than ``tolerance_j`` are taken as they
     are; for dearer ones it is seen whether solving again does better. Both referees are asked.
 
-    Raises :class:`~solver.referee.RefereeError` for a schedule that is not valid.
+    Raises :class:`~solver.referee.referee.RefereeError` for a schedule that is not valid.
     """
     fitting = _Fitting(problem, steps, deadline)
     try:

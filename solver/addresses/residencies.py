@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from solver.footprint import uncounted_tensors
-from solver.graph import CostedGraph
-from solver.schedule import Compute, Coverage, Free, PageIn, Step
+from solver.problem.footprint import uncounted_tensors
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Compute, Coverage, Free, PageIn, Step
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import numpy as np
 
 from solver.annealing.events import EventArray, Events, Objective
 from solver.annealing.library import library
-from solver.problem import Problem
-from solver.schedule import Step
+from solver.problem.problem import Problem
+from solver.problem.schedule import Step
 
 # The longest that the C library runs before it is asked whether to stop; a round is at least four
 # of these.

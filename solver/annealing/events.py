@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.annealing.library import ProblemData
-from solver.graph import Op, PageCost
-from solver.liveness import with_frees
-from solver.problem import Problem
-from solver.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.graph import Op, PageCost
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, PageIn, PageOut, Step
 
 Objective: TypeAlias = Literal["energy", "time"]
 EventArray: TypeAlias = npt.NDArray[np.int32]

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from solver.problem import Problem
-from solver.referee import RefereeError, replay, verify
-from solver.schedule import Step
+from solver.problem.problem import Problem
+from solver.problem.schedule import Step
+from solver.referee.referee import RefereeError, replay, verify
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ Baseline: TypeAlias = Callable[[Problem, float], BaselineResult]
 def judged(problem: Problem, steps: tuple[Step, ...], note: str) -> BaselineResult:
     """``steps`` if they keep to the budget, else what they break in it.
 
-    Raises :class:`~solver.referee.RefereeError` if they break the semantics, which is a defect.
+    Raises ``RefereeError`` if they break the semantics, which is a defect.
     """
     _, broken = _energy_or_fault(problem, steps)
     return BaselineResult(steps, note) if broken is None else BaselineResult(None, broken.reason)
@@ -47,7 +47,7 @@ def cheapest(
     one that comes closest breaks in it, or ``nothing`` where there are no candidates. After the
     time limit no more are tried, which the note says.
 
-    Raises :class:`~solver.referee.RefereeError` if one breaks the semantics, which is a defect.
+    Raises ``RefereeError`` if one breaks the semantics, which is a defect.
     """
     deadline = time.monotonic() + time_limit_s
     best: tuple[float, str, tuple[Step, ...]] | None = None

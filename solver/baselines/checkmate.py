@@ -6,12 +6,12 @@ import time
 from collections.abc import Sequence
 
 from solver.baselines.baseline import BaselineResult, judged
-from solver.compact import CompactProgram
-from solver.engine import Engine
-from solver.engine_messages import Finished, Incumbent
-from solver.liveness import with_frees
-from solver.problem import Problem
-from solver.schedule import Compute, PageIn, PageOut, Step
+from solver.engines.engine import Engine
+from solver.engines.messages import Finished, Incumbent
+from solver.formulations.compact import CompactProgram
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, PageIn, PageOut, Step
 
 # Shares of the budget that the linear program does without, since rounding takes more memory: the
 # paper's first. The others are for where that is too little, and 0 where it is too much.
@@ -27,7 +27,7 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
     aside, what is retained from stage to stage is rounded; what is computed again follows from it,
     as little as will do. Where that does not fit, with more of the budget set aside.
 
-    Raises :class:`~solver.engine.EngineError`.
+    Raises :class:`~solver.engines.engine.EngineError`.
     """
     deadline = time.monotonic() + time_limit_s
     budget = problem.budget.model_copy(update={"paging": False})

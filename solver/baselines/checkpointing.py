@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from solver.liveness import with_frees
-from solver.problem import Problem
-from solver.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, PageIn, PageOut, Step
 
 
 class Unavailable(Exception):

@@ -7,7 +7,7 @@ from collections import deque
 from solver.baselines.allocator import Arena, Block
 from solver.baselines.baseline import BaselineResult
 from solver.baselines.eviction import OnlineEviction
-from solver.problem import Problem
+from solver.problem.problem import Problem
 
 
 def coop(problem: Problem, time_limit_s: float) -> BaselineResult:

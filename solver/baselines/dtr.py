@@ -5,7 +5,7 @@ from __future__ import annotations
 from solver.baselines.allocator import Arena
 from solver.baselines.baseline import BaselineResult
 from solver.baselines.eviction import OnlineEviction
-from solver.problem import Problem
+from solver.problem.problem import Problem
 
 
 def dtr(problem: Problem, time_limit_s: float) -> BaselineResult:

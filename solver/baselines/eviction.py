@@ -20,9 +20,9 @@ from solver.baselines.allocator import Arena
 from solver.baselines.baseline import BaselineResult, judged
 from solver.baselines.evicted import EvictedNeighbourhoods
 from solver.baselines.lineage import Lineage
-from solver.liveness import with_frees
-from solver.problem import Problem
-from solver.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, PageIn, PageOut, Step
 
 # Owner of the workspace of the op that runs; tensors are from 0.
 _WORKSPACE = -1

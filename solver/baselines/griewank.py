@@ -12,8 +12,8 @@ from solver.baselines.checkpointing import (
     articulation_points,
     forward_end,
 )
-from solver.problem import Problem
-from solver.schedule import Step
+from solver.problem.problem import Problem
+from solver.problem.schedule import Step
 
 # How many numbers of checkpoints are tried.
 _MOST_TRIED = 40

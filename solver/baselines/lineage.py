@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
 
-from solver.problem import Problem
+from solver.problem.problem import Problem
 
 
 class Lineage:

@@ -12,10 +12,10 @@ from solver.baselines.coop import coop
 from solver.baselines.dtr import dtr
 from solver.baselines.griewank import griewank
 from solver.baselines.restricted import paging_only, remat_only
-from solver.baselines.unsearched import keep_everything, page_everything
-from solver.greedy import greedy_schedule
-from solver.problem import Problem
-from solver.referee import verify
+from solver.constructed.greedy import greedy_schedule
+from solver.constructed.unsearched import keep_everything, page_everything
+from solver.problem.problem import Problem
+from solver.referee.referee import verify
 
 
 def _keep_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
@@ -54,8 +54,8 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
 def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineResult:
     """The baseline's schedule, held before the referee.
 
-    Raises :class:`KeyError` for a name that is none, :class:`~solver.engine.EngineError`, and
-    :class:`~solver.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    Raises ``KeyError`` for a name that is none, ``EngineError``, and
+    :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
     """
     result = BASELINES[name](problem, time_limit_s)
     if result.steps is not None:

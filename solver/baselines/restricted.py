@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from solver.baselines.baseline import BaselineResult
 from solver.options import SolverOptions
-from solver.problem import Problem
-from solver.solving import solve_graph
+from solver.problem.problem import Problem
+from solver.solving.solving import solve_graph
 
 
 def remat_only(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The least energy without paging. Raises :class:`~solver.engine.EngineError`."""
+    """The least energy without paging. Raises :class:`~solver.engines.engine.EngineError`."""
     return _solved_without(problem, "paging", time_limit_s)
 
 
 def paging_only(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The least energy without recomputation. Raises :class:`~solver.engine.EngineError`."""
+    """The least energy without recomputation. Raises ``EngineError``."""
     return _solved_without(problem, "rematerialization", time_limit_s)
 
 

@@ -1,0 +1,1 @@
+"""Strict YAML and JSON documents, atomic writes, and errors in plain English."""

@@ -1,0 +1,134 @@
+"""YAML and JSON documents with strict models: read with errors that name file, path, value and
+what is allowed; written so that a power cut or a full disk loses nothing that was there before."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from devices.documents import core_yaml
+from devices.documents.explain import explain
+
+
+class DocumentError(ValueError):
+    """A file that cannot be read, or whose content is not what its format allows."""
+
+
+class StrictModel(BaseModel):
+    """Base of every file format: an unknown key is an error, and nothing changes after reading.
+
+    A YAML list that is cut off after an item is still YAML; files of a model with ``end_marked``
+    therefore end with YAML's ``...``, and one that does not is incomplete.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True
+    )
+    end_marked: ClassVar[bool] = False
+
+
+Model = TypeVar("Model", bound=StrictModel)
+
+
+def read_yaml(path: Path, model: type[Model]) -> Model:
+    """Raises :class:`DocumentError`."""
+    text = _read_text(path)
+    try:
+        data = core_yaml.load(text)
+    except core_yaml.YamlError as error:
+        raise DocumentError(f"{path}: not valid YAML: {error}") from None
+    if data is None:
+        raise DocumentError(f"{path}: the file is empty")
+    document = validate(data, model, str(path))
+    if model.end_marked and text.rstrip().rpartition("\n")[2] != "...":
+        raise DocumentError(
+            f"{path}: the file is cut off: it does not end with a line of three dots"
+        )
+    return document
+
+
+def read_json(path: Path, model: type[Model]) -> Model:
+    """Raises :class:`DocumentError`."""
+    text = _read_text(path)
+    if not text.strip():
+        raise DocumentError(f"{path}: the file is empty")
+    try:
+        data = json.loads(text, parse_float=core_yaml.number, object_pairs_hook=_unique_keys)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise DocumentError(f"{path}: not valid JSON: {where}: {error.msg}") from None
+    except _RepeatedKeyError as error:
+        raise DocumentError(f"{path}: the key {str(error)!r} is given twice") from None
+    except RecursionError:
+        raise DocumentError(f"{path}: not valid JSON: nested too deeply") from None
+    return validate(data, model, str(path))
+
+
+def validate(data: object, model: type[Model], source: str) -> Model:
+    """``data``, of the types that JSON has, as ``model``. Strict: a number in quotes is text.
+
+    Raises :class:`DocumentError` naming every wrong key of ``source``.
+    """
+    try:
+        return model.model_validate_json(
+            json.dumps(data), strict=True, by_alias=True, by_name=False
+        )
+    except ValidationError as error:
+        raise DocumentError(explain(error, model, source)) from None
+
+
+def dump_yaml(document: StrictModel) -> str:
+    """What :func:`read_yaml` reads back as the same document."""
+    data = document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return core_yaml.dump(data, end_marked=document.end_marked)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write next to ``path``, sync, rename. Raises :class:`OSError`, which names ``path`` also when
+    the disk is full; ``path`` is then untouched."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).chmod(0o644)
+        os.replace(name, path)
+    except OSError as error:
+        Path(name).unlink()
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    except BaseException:
+        Path(name).unlink()
+        raise
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{path}: not UTF-8 text ({error.reason})") from None
+
+
+class _RepeatedKeyError(Exception):
+    """Carries the key."""
+
+
+def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+    return mapping

@@ -1,0 +1,156 @@
+"""A small data set for any network: made from a seed, the same everywhere, and one that can be
+learned.
+
+What is to be found out about a sample is its class or, in a network without labels, a point on a
+surface of a few dimensions. Every class has smooth patterns, one for each input of real numbers; a
+sample is the pattern of its class, shifted a little, with noise on it. Where there are no classes,
+it is a mixture of patterns, and so is what the network is to put out, of the same shares. Half of a
+sample's tokens are any, half are some that its class prefers.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from networks.data.batches import Batches
+from networks.data.inputs import SampleInput, constant_inputs, sample_inputs
+from networks.training import TrainingStep
+from networks.training.draws import below, permutation, uniform
+
+_FACTORS = 4
+"""Dimensions of the surface that samples without a class lie on."""
+
+_KNOTS = 4
+"""Along an axis: a pattern has no finer detail."""
+
+_NOISE = 0.5
+"""Of the largest number at a knot."""
+
+_LARGEST_SHIFT = 1 / 16
+"""Of an axis."""
+
+
+def generated_batches(step: TrainingStep, samples: int, seed: int) -> Batches:
+    """``samples`` samples, real numbers with mean 0 and variance 1 over all of them. Raises
+    :class:`~networks.data.inputs.DataError` where an input is not made up of samples."""
+    inputs = sample_inputs(step)
+    classes = next((each.bound for each in inputs if each.use == "labels"), None)
+    labels = None if classes is None else _labels(samples, classes, seed)
+    arrays: dict[str, NDArray[Any]] = {}
+    for each in inputs:
+        if each.bound is None:
+            shares = [_shares(labels, sample, seed) for sample in range(samples)]
+            arrays[each.name] = _real_numbers(each, shares, seed)
+        else:
+            arrays[each.name] = _whole_numbers(each, each.bound, samples, classes, labels, seed)
+    return Batches(step.batch, arrays, constant_inputs(step))
+
+
+def _labels(samples: int, classes: int, seed: int) -> NDArray[np.int64]:
+    """Every class once, in random order, then every class once more."""
+    rounds = range(-(-samples // classes))
+    return np.concatenate([permutation(classes, "labels", seed, each) for each in rounds])[:samples]
+
+
+_Shares = dict[int, float]
+"""Of which patterns a sample is made, and how much of each."""
+
+
+def _shares(labels: NDArray[np.int64] | None, sample: int, seed: int) -> _Shares:
+    if labels is not None:
+        return {int(labels[sample]): 1.0}
+    return dict(enumerate(map(float, uniform((_FACTORS,), "shares", seed, sample))))
+
+
+# --- real numbers -------------------------------------------------------------------------------
+
+
+def _real_numbers(each: SampleInput, shares: list[_Shares], seed: int) -> NDArray[np.float32]:
+    values = np.empty((len(shares), *each.shape), np.float32)
+    for sample, of_patterns in enumerate(shares):
+        value = np.zeros(each.shape)
+        for number, share in of_patterns.items():
+            value += share * _pattern(each.shape, each.name, number, seed)
+        if each.use == "features":
+            value = _seen(value, each.name, sample, seed)
+        values[sample] = value
+    values -= np.float32(values.mean(dtype=np.float64))
+    deviation = np.float32(values.std(dtype=np.float64))
+    return values / deviation if deviation > 0 else values
+
+
+def _pattern(shape: tuple[int, ...], name: str, number: int, seed: int) -> NDArray[np.float64]:
+    """Smooth and periodic along the last two axes, of their own along others: random numbers at
+    knots, and between them what rises smoothly from one to the next."""
+    smooth = len(shape[-2:])
+    leading = shape[: len(shape) - smooth]
+    knots = tuple(min(_KNOTS, size) for size in shape[-2:])
+    values = uniform((*leading, *knots), "pattern", seed, name, number).astype(np.float64)
+    for axis in range(len(leading), len(shape)):
+        values = _interpolated(values, shape[axis], axis)
+    return values
+
+
+def _interpolated(values: NDArray[np.float64], size: int, axis: int) -> NDArray[np.float64]:
+    knots = values.shape[axis]
+    position: NDArray[np.float64] = np.arange(size) * knots / size
+    before = position.astype(np.int64)
+    way = position - before
+    weight = way * way * (3.0 - 2.0 * way)
+    along_axis = weight.reshape((-1,) + (1,) * (values.ndim - axis - 1))
+    low = np.take(values, before, axis)
+    high = np.take(values, (before + 1) % knots, axis)
+    result: NDArray[np.float64] = low + along_axis * (high - low)
+    return result
+
+
+def _seen(value: NDArray[np.float64], name: str, sample: int, seed: int) -> NDArray[np.float64]:
+    """As a sample has it: not quite in place, and not quite clean."""
+    axes = range(max(0, value.ndim - 2), value.ndim)
+    for axis in axes:
+        largest = int(value.shape[axis] * _LARGEST_SHIFT)
+        (shift,) = below(2 * largest + 1, 1, "shift", seed, name, sample, axis)
+        value = np.roll(value, int(shift) - largest, axis)
+    noise = uniform(value.shape, "noise", seed, name, sample).astype(np.float64)
+    return value + _NOISE * noise
+
+
+# --- whole numbers ------------------------------------------------------------------------------
+
+
+def _whole_numbers(
+    each: SampleInput,
+    bound: int,
+    samples: int,
+    classes: int | None,
+    labels: NDArray[np.int64] | None,
+    seed: int,
+) -> NDArray[np.int32]:
+    values = np.empty((samples, *each.shape), np.int32)
+    for sample in range(samples):
+        label = 0 if labels is None else int(labels[sample])
+        match each.use:
+            case "labels":
+                values[sample] = label
+            case "positions":
+                values[sample] = np.arange(math.prod(each.shape)).reshape(each.shape)
+            case _:
+                key = (seed, each.name, sample)
+                values[sample] = _tokens(each.shape, bound, label, classes or 1, key)
+    return values
+
+
+def _tokens(
+    shape: tuple[int, ...], vocabulary: int, label: int, classes: int, key: tuple[str | int, ...]
+) -> NDArray[np.int64]:
+    count = math.prod(shape)
+    preferred = max(1, vocabulary // classes)
+    first = label * vocabulary // classes
+    of_class = first + below(preferred, count, "preferred tokens", *key)
+    anything = below(vocabulary, count, "tokens", *key)
+    from_class = below(2, count, "from class", *key) == 1
+    return np.where(from_class, of_class, anything).reshape(shape)

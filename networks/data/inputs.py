@@ -1,0 +1,122 @@
+"""The inputs of a training step, as they follow from its operations: what a sample consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.operation import ELEMENT_BYTES
+from networks.training import StepOp, TrainingStep
+
+Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions"]
+"""``target``: numbers that a network is to put out, and sees nowhere else. ``positions``: tokens of
+which there are as many as a sample has of them; that is how a network is told where each is."""
+
+
+class DataError(ValueError):
+    """Data that a network cannot be trained on; the message says what it takes."""
+
+
+@dataclass(frozen=True)
+class SampleInput:
+    """``shape`` is that of one sample, () for a single number. ``bound``: whole numbers from 0 to
+    below it; None for real numbers."""
+
+    name: str
+    use: Use
+    shape: tuple[int, ...]
+    bound: int | None
+
+    @property
+    def dtype(self) -> type[np.float32] | type[np.int32]:
+        return np.float32 if self.bound is None else np.int32
+
+
+def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
+    """What every sample has a value of its own for. Raises :class:`DataError` where an input is not
+    made up of samples."""
+    return tuple(
+        _sample_input(step, name, uses)
+        for name, uses in _uses(step).items()
+        if not any(_gathers(step, op) for op, _ in uses)
+    )
+
+
+def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
+    """Inputs that are the same at every step: which rows of an activation a network goes on with.
+    That is the first of every sample, or evenly spread ones if there are not as many samples."""
+    found = {}
+    for name, uses in _uses(step).items():
+        for op, _ in uses:
+            if _gathers(step, op):
+                rows, available, _ = op.spec.values
+                found[name] = (np.arange(rows) * (available // rows)).astype(np.int32)
+    return found
+
+
+_Uses: TypeAlias = list[tuple[StepOp, int]]
+
+
+def _uses(step: TrainingStep) -> dict[str, _Uses]:
+    """Of every input, the operations that read it, and as which of their operands."""
+    uses: dict[str, _Uses] = {t.name: [] for t in step.tensors if t.kind == "input"}
+    for op in step.ops:
+        for number, name in enumerate(op.reads):
+            if name in uses:
+                uses[name].append((op, number))
+    return uses
+
+
+def _gathers(step: TrainingStep, op: StepOp) -> bool:
+    return op.spec.kind == "embedding.forward" and step.tensor[op.reads[1]].home is None
+
+
+def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
+    operands = [op.spec.reads[number] for op, number in uses]
+    bounds = [operand.index_bound for operand in operands if operand.fill == "index"]
+    use = _use(step, uses)
+    shapes = [operand.shape for operand in operands]
+    if use == "target":
+        shapes.extend(_prediction_shapes(step, uses))
+    shape = _of_one_sample(step, name, max(shapes, key=len))
+    return SampleInput(name, use, shape, min(bounds) if bounds else None)
+
+
+def _use(step: TrainingStep, uses: _Uses) -> Use:
+    roles = {op.spec.reads[number].role for op, number in uses}
+    if "labels" in roles:
+        return "labels"
+    if roles == {"target"}:
+        return "target"
+    for op, _ in uses:
+        if op.spec.kind == "embedding.forward":
+            rows, vocabulary, _ = op.spec.values
+            # Of a table in storage only the rows of a batch are there, which are as many.
+            whole = step.tensor[op.reads[1]].stretches == 1
+            return "positions" if whole and rows == step.batch * vocabulary else "tokens"
+    return "features"
+
+
+def _prediction_shapes(step: TrainingStep, uses: _Uses) -> Iterator[tuple[int, ...]]:
+    """A loss takes its operands as plain rows of numbers; who makes the prediction knows more."""
+    predictions = {op.reads[0] for op, _ in uses}
+    for op in step.ops:
+        for operand, name in zip(op.spec.writes, op.writes, strict=True):
+            if name in predictions:
+                yield operand.shape
+
+
+def _of_one_sample(step: TrainingStep, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    outer, *inner = shape
+    if outer % step.batch:
+        elements = step.tensor[name].bytes // ELEMENT_BYTES
+        raise DataError(
+            f"{step.title}: the input {name} has {elements} elements, which are not a whole number"
+            f" for each of {step.batch} samples"
+        )
+    each = outer // step.batch
+    return tuple(inner) if each == 1 else (each, *inner)

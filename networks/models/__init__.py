@@ -1,0 +1,5 @@
+"""The networks that can be named on the command line."""
+
+from networks.models.registry import ModelError, build_model, model_names
+
+__all__ = ["ModelError", "build_model", "model_names"]

@@ -1,0 +1,63 @@
+"""Models by name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import get_args
+
+from networks.models import mlp, resnet, tiny, transformer, vgg
+from networks.training import (
+    Network,
+    Optimizer,
+    TrainingStep,
+    training_step,
+    with_parameters_in_storage,
+)
+from solver.problem.graph import Place
+
+
+class ModelError(ValueError):
+    """No such model, optimizer or batch size; the message says what there is."""
+
+
+# Each describes the forward pass and the loss for a batch size.
+_MODELS: Mapping[str, Callable[[int], Network]] = {
+    "linear": mlp.linear,
+    "vgg16": vgg.vgg16,
+    "vgg16_cifar": vgg.vgg16_cifar,
+    "resnet18": resnet.resnet18,
+    "resnet18_cifar": resnet.resnet18_cifar,
+    "resnet50": resnet.resnet50,
+    "transformer": transformer.transformer,
+    "bert": transformer.bert,
+    "resnet8": tiny.resnet8,
+    "dscnn": tiny.dscnn,
+    "mobilenet": tiny.mobilenet,
+    "autoencoder": tiny.autoencoder,
+    "digits": tiny.digits,
+}
+
+_OPTIMIZERS: Mapping[str, Optimizer] = {name: name for name in get_args(Optimizer)}
+
+
+def model_names() -> tuple[str, ...]:
+    return tuple(_MODELS)
+
+
+def build_model(
+    name: str, batch: int = 1, optimizer: str = "sgd", parameters_in: Place = "ram"
+) -> TrainingStep:
+    """One training step of a model on ``batch`` samples, with parameters and optimizer state at
+    home in RAM or in storage. Raises :class:`ModelError`."""
+    if name not in _MODELS:
+        near = difflib.get_close_matches(name, _MODELS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_MODELS)}"
+        raise ModelError(f"no model is named {name!r}; {hint}")
+    if batch < 1:
+        raise ModelError(f"{name}: the batch size is {batch}, it must be at least 1")
+    if optimizer not in _OPTIMIZERS:
+        allowed = ", ".join(_OPTIMIZERS)
+        raise ModelError(f"{name}: no optimizer is named {optimizer!r}; there are {allowed}")
+    step = training_step(_MODELS[name](batch), _OPTIMIZERS[optimizer])
+    return with_parameters_in_storage(step) if parameters_in == "storage" else step

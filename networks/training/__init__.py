@@ -1,0 +1,23 @@
+"""Networks and the training steps that follow from them.
+
+A model describes its forward pass with :class:`~networks.training.network.Network`;
+:func:`~networks.training.derive.training_step` turns it into the operations of one training step.
+"""
+
+from networks.training.derive import training_step
+from networks.training.home import with_parameters_in_storage
+from networks.training.network import Network, NetworkError, Value
+from networks.training.step import StepOp, StepTensor, TrainingStep
+from solver.problem.graph import Optimizer
+
+__all__ = [
+    "Network",
+    "NetworkError",
+    "Optimizer",
+    "StepOp",
+    "StepTensor",
+    "TrainingStep",
+    "Value",
+    "training_step",
+    "with_parameters_in_storage",
+]

@@ -1,0 +1,242 @@
+"""From a network to its training step: the backward pass and the updates.
+
+Which gradient operations a layer has, and what each reads and writes, stands in the signatures of
+:mod:`devices.operation`: an operand named like one of the forward operation is that tensor, and
+``<operand>_gradient`` is its gradient. The pass is therefore the same for every layer, but for
+``add``, whose two gradients *are* the gradient of its sum.
+
+The order is that of the network forwards, then of the network backwards. Among the gradient
+operations of one layer those of its parameters come first, then those with the smaller result.
+No other order has a smaller peak: a layer's input can go once the parameter gradient is made, but
+a parameter gradient has to stay beside the input gradient in any case, because the update must
+wait until the input gradient has read the parameter. An update comes as soon as nothing is left
+that reads its parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec
+from networks.training.in_place import with_in_place
+from networks.training.network import Layer, Network, NetworkError, Value
+from networks.training.step import StepOp, StepTensor, TrainingStep
+from solver.problem.graph import Optimizer, Phase, Place, TensorKind
+
+LEARNING_RATE = 0.01
+MOMENTUM = 0.9
+
+
+def training_step(network: Network, optimizer: Optimizer = "sgd") -> TrainingStep:
+    """One step of ``network``. Raises :class:`NetworkError` if it has no loss, or a parameter that
+    the loss does not depend on."""
+    if network.loss is None:
+        raise NetworkError(f"{network.name}: the network has no loss")
+    draft = _Draft()
+    for layer in network.layers:
+        _forward(draft, layer)
+    draft.persist(network.loss.name)
+    gradients = _Backward(draft, network).gradients()
+    _add_updates(draft, network, gradients, optimizer)
+    return TrainingStep(
+        name=network.name,
+        batch=network.batch,
+        optimizer=optimizer,
+        ops=with_in_place(draft.ops, draft.tensors),
+        tensors=tuple(draft.tensors.values()),
+    )
+
+
+class _Draft:
+    """The step so far: operations in order, tensors in the order of first use."""
+
+    def __init__(self) -> None:
+        self.ops: list[StepOp] = []
+        self.tensors: dict[str, StepTensor] = {}
+
+    def tensor(
+        self,
+        name: str,
+        elements: int,
+        kind: TensorKind,
+        *,
+        home: Place | None = None,
+        persist: Place | None = None,
+    ) -> str:
+        self.tensors[name] = StepTensor(name, elements * ELEMENT_BYTES, kind, home, persist)
+        return name
+
+    def persist(self, name: str) -> None:
+        """``name`` must be in RAM when the step ends."""
+        old = self.tensors[name]
+        self.tensors[name] = StepTensor(name, old.bytes, old.kind, old.home, "ram")
+
+    def op(
+        self,
+        layer: str,
+        spec: OpSpec,
+        phase: Phase,
+        reads: tuple[str, ...],
+        writes: tuple[str, ...],
+        scalars: Mapping[str, float],
+    ) -> None:
+        entry = spec.kind.partition(".")[2]
+        self.ops.append(
+            StepOp(f"{layer}.{entry}", layer, spec, phase, reads, writes, scalars, in_place={})
+        )
+
+
+def _forward(draft: _Draft, layer: Layer) -> None:
+    for value in layer.reads:
+        if value.name not in draft.tensors:
+            draft.tensor(value.name, value.elements, value.kind, home="ram")
+    mutates = layer.spec.signature.mutates
+    for value in layer.writes:
+        draft.tensor(value.name, value.elements, value.kind, persist="ram" if mutates else None)
+    draft.op(
+        layer.name,
+        layer.spec,
+        "update" if mutates else "forward",
+        tuple(value.name for value in layer.reads),
+        tuple(value.name for value in layer.writes),
+        layer.scalars,
+    )
+
+
+class _Backward:
+    """Walks the layers backwards; ``_gradient`` holds, for each tensor of the forward pass, the sum
+    of what has reached it so far."""
+
+    def __init__(self, draft: _Draft, network: Network) -> None:
+        self._draft = draft
+        self._network = network
+        self._gradient: dict[str, str] = {}
+        self._sums: dict[str, int] = {}
+        self._needed = _depend_on_parameters(network)
+
+    def gradients(self) -> Mapping[str, str]:
+        """Append the backward pass; returns the name of each tensor's gradient."""
+        for layer in reversed(self._network.layers):
+            output = layer.writes[0]
+            reached = output == self._network.loss or output.name in self._gradient
+            if not reached or output.name not in self._needed:
+                continue
+            if layer.spec.family == "add":
+                for value in layer.reads:
+                    self._contribute(value, self._gradient[output.name])
+            else:
+                self._differentiate(layer)
+        return self._gradient
+
+    def _differentiate(self, layer: Layer) -> None:
+        read = {o.role: value for o, value in zip(layer.spec.reads, layer.reads, strict=True)}
+        tensor = {role: value.name for role, value in read.items()}
+        for operand, value in zip(layer.spec.writes, layer.writes, strict=True):
+            tensor[operand.role] = value.name
+            if value.name in self._gradient:
+                tensor[f"{operand.role}_gradient"] = self._gradient[value.name]
+        for spec in self._gradient_specs(layer, read):
+            for operand in spec.writes:
+                tensor[operand.role] = self._draft.tensor(
+                    f"{layer.name}.{operand.role}", operand.elements, "gradient"
+                )
+            self._draft.op(
+                layer.name,
+                spec,
+                "backward",
+                tuple(tensor[operand.role] for operand in spec.reads),
+                tuple(tensor[operand.role] for operand in spec.writes),
+                {name: layer.scalars[name] for name in spec.signature.scalars},
+            )
+            for operand in spec.writes:
+                self._contribute(_target(read, operand.role), tensor[operand.role])
+
+    def _gradient_specs(self, layer: Layer, read: Mapping[str, Value]) -> list[OpSpec]:
+        """The gradient operations of a layer of which somebody needs a result, in their order."""
+
+        def rank(spec: OpSpec) -> tuple[bool, int]:
+            of_parameters = all(_target(read, operand.role).trained for operand in spec.writes)
+            return not of_parameters, sum(operand.bytes for operand in spec.writes)
+
+        specs = [
+            OpSpec.of(kind, **layer.spec.attributes)
+            for kind in SIGNATURES
+            if kind.startswith(f"{layer.spec.family}.") and kind.endswith("_gradient")
+        ]
+        return sorted(
+            (
+                spec
+                for spec in specs
+                if any(_target(read, o.role).name in self._needed for o in spec.writes)
+            ),
+            key=rank,
+        )
+
+    def _contribute(self, value: Value, gradient: str) -> None:
+        """``gradient`` has reached ``value`` along one way; where another came before it, the two
+        are added at once, so that neither waits for a third."""
+        if value.name not in self._needed:
+            return
+        before = self._gradient.get(value.name)
+        if before is None:
+            self._gradient[value.name] = gradient
+            return
+        self._sums[value.name] = self._sums.get(value.name, 0) + 1
+        layer = f"{value.name}.gradient_sum{self._sums[value.name]}"
+        self._gradient[value.name] = self._draft.tensor(layer, value.elements, "gradient")
+        spec = OpSpec.of("gradient.accumulate", elements=value.elements)
+        self._draft.op(layer, spec, "backward", (before, gradient), (layer,), {})
+
+
+def _target(read: Mapping[str, Value], gradient_role: str) -> Value:
+    """What ``gradient_role`` is the gradient of."""
+    return read[gradient_role.removesuffix("_gradient")]
+
+
+def _depend_on_parameters(network: Network) -> set[str]:
+    """Tensors that have a use for a gradient."""
+    found = {value.name for layer in network.layers for value in layer.reads if value.trained}
+    for layer in network.layers:
+        if any(value.name in found for value in layer.reads):
+            found.update(value.name for value in layer.writes)
+    return found
+
+
+def _add_updates(
+    draft: _Draft, network: Network, gradients: Mapping[str, str], optimizer: Optimizer
+) -> None:
+    """Put each parameter's update right after the last operation that reads the parameter or
+    writes its gradient."""
+    backward = draft.ops
+    last_use = {name: i for i, op in enumerate(backward) for name in (*op.reads, *op.writes)}
+    made_at = {name: i for i, op in enumerate(backward) for name in op.writes}
+    due: dict[int, list[Value]] = {}
+    parameters = {
+        value.name: value for layer in network.layers for value in layer.reads if value.trained
+    }
+    for name, parameter in parameters.items():
+        if name not in gradients:
+            raise NetworkError(f"{network.name}: the loss does not depend on {name}")
+        due.setdefault(max(last_use[name], made_at[gradients[name]]), []).append(parameter)
+    draft.ops = []
+    for index, op in enumerate(backward):
+        draft.ops.append(op)
+        for parameter in due.get(index, ()):
+            _update(draft, parameter, gradients[parameter.name], optimizer)
+
+
+def _update(draft: _Draft, parameter: Value, gradient: str, optimizer: Optimizer) -> None:
+    name, elements = parameter.name, parameter.elements
+    reads = [name, gradient]
+    writes = [draft.tensor(f"{name}.next", elements, "parameter", persist="ram")]
+    scalars = {"learning_rate": LEARNING_RATE}
+    kind = "sgd.update"
+    if optimizer == "momentum":
+        kind = "sgd_momentum.update"
+        scalars["momentum"] = MOMENTUM
+        reads.append(draft.tensor(f"{name}.velocity", elements, "optimizer_state", home="ram"))
+        writes.append(
+            draft.tensor(f"{name}.next_velocity", elements, "optimizer_state", persist="ram")
+        )
+    spec = OpSpec.of(kind, elements=elements)
+    draft.op(name, spec, "update", tuple(reads), tuple(writes), scalars)

@@ -1,0 +1,82 @@
+"""Where parameters live between steps.
+
+In RAM, all of them take their bytes throughout. In storage, they are paged in where an operation
+reads them, and whatever the step changes (parameters, optimizer state, running statistics) must be
+in storage again when it ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from devices.operation import OpSpec
+from networks.training.step import StepOp, StepTensor, TrainingStep
+
+_KEPT_BETWEEN_STEPS = frozenset({"parameter", "optimizer_state"})
+
+
+def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
+    """``step`` with parameters, optimizer state and running statistics at home in storage.
+
+    Of an embedding's table only the rows that the batch touches are brought, at most one for each
+    index, and only these have a gradient and an update; the indices count rows brought. Nothing is
+    lost by that: the gradient of every other row is zero, and SGD leaves it as it is. With momentum
+    a velocity of its own would move such a row still; here it rests until a batch touches it (the
+    sparse momentum of the deep-learning libraries).
+    """
+    tables = {forward.reads[1]: forward for forward in _sparse_embeddings(step)}
+    ops = tuple(_with_rows_brought(op, tables) for op in step.ops)
+    size = {
+        name: operand.bytes
+        for op in ops
+        for operands, names in ((op.spec.reads, op.reads), (op.spec.writes, op.writes))
+        for operand, name in zip(operands, names, strict=True)
+    }
+    scattered = {
+        name: tables[op.reads[0]].spec.attributes["rows"]
+        for op in ops
+        if op.phase == "update" and op.reads[0] in tables
+        for name in (*op.in_place, *op.in_place.values())
+    }
+
+    def moved(tensor: StepTensor) -> StepTensor:
+        tensor = replace(tensor, bytes=size[tensor.name])
+        if tensor.kind not in _KEPT_BETWEEN_STEPS:
+            return tensor
+        return replace(
+            tensor,
+            home=tensor.home and "storage",
+            persist=tensor.persist and "storage",
+            stretches=scattered.get(tensor.name, 1),
+        )
+
+    return replace(
+        step, parameters_in="storage", ops=ops, tensors=tuple(moved(each) for each in step.tensors)
+    )
+
+
+def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
+    """Lookups in a trained table with more rows than indices, which nothing else reads."""
+    readers: dict[str, list[StepOp]] = {}
+    for op in step.ops:
+        for name in op.reads:
+            readers.setdefault(name, []).append(op)
+    for op in step.ops:
+        if op.spec.kind != "embedding.forward":
+            continue
+        rows, vocabulary, _ = op.spec.values
+        phases = [reader.phase for reader in readers[op.reads[1]]]
+        if vocabulary > rows and phases == ["forward", "update"]:
+            yield op
+
+
+def _with_rows_brought(op: StepOp, tables: Mapping[str, StepOp]) -> StepOp:
+    for table, forward in tables.items():
+        rows, _, features = forward.spec.values
+        if op.layer == forward.layer:
+            spec = OpSpec.of(op.spec.kind, rows=rows, vocabulary=rows, features=features)
+            return replace(op, spec=spec)
+        if op.phase == "update" and op.reads[0] == table:
+            return replace(op, spec=OpSpec.of(op.spec.kind, elements=rows * features))
+    return op

@@ -1,0 +1,55 @@
+"""Which operations of a step work in place.
+
+An operation in place destroys what it overwrites, in every schedule, so it must never be worth
+having that tensor again. It is not if nothing else reads it: whoever would keep it for later can
+keep the result, in as many bytes. The one other reader that does no harm is the parameter gradient
+of the same layer, which stands before it: its result is no larger than what would have to be kept
+to make it once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from networks.training.step import StepOp, StepTensor
+
+_COMMUTATIVE = frozenset({"add.forward", "gradient.accumulate"})
+
+
+def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> tuple[StepOp, ...]:
+    """``ops`` with ``in_place`` set wherever the kernel allows it and it is safe; a sum's operands
+    are exchanged where only the second may be overwritten."""
+    readers: dict[str, list[StepOp]] = {}
+    for op in ops:
+        for name in dict.fromkeys(op.reads):
+            readers.setdefault(name, []).append(op)
+
+    def may_overwrite(op: StepOp, name: str) -> bool:
+        return op.spec.signature.mutates or (
+            tensors[name].kind in {"activation", "gradient"}
+            and tensors[name].persist is None
+            and op.reads.count(name) == 1
+            and all(_does_no_harm(reader, op) for reader in readers[name])
+        )
+
+    def rewritten(op: StepOp) -> StepOp:
+        reads = op.reads
+        if op.spec.kind in _COMMUTATIVE and not may_overwrite(op, reads[0]):
+            reads = reads[::-1]
+        read = {operand.role: name for operand, name in zip(op.spec.reads, reads, strict=True)}
+        in_place = {
+            name: read[op.spec.signature.in_place[operand.role]]
+            for operand, name in zip(op.spec.writes, op.writes, strict=True)
+            if operand.role in op.spec.signature.in_place
+        }
+        allowed = {w: r for w, r in in_place.items() if may_overwrite(op, r)}
+        return replace(op, reads=reads if allowed else op.reads, in_place=allowed)
+
+    return tuple(map(rewritten, ops))
+
+
+def _does_no_harm(reader: StepOp, op: StepOp) -> bool:
+    return reader.name == op.name or (
+        reader.layer == op.layer and reader.spec.kind.endswith(".parameter_gradient")
+    )

@@ -1,0 +1,61 @@
+"""What a network begins with: a value for whatever lives from one training step to the next."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.operation import Operand
+from networks.training.draws import uniform
+from networks.training.step import TrainingStep
+
+# The standard deviation of BERT's initial embeddings (Devlin et al. 2019).
+_EMBEDDING_DEVIATION = 0.02
+
+_CONSTANTS: Mapping[str, float] = {
+    "bias": 0.0,
+    "scale": 1.0,
+    "shift": 0.0,
+    "running_mean": 0.0,
+    "running_variance": 1.0,
+    "velocity": 0.0,
+}
+
+
+def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float32]]:
+    """Of parameters, optimizer state and running statistics, by name, in the shape of the operand
+    that each is to its first reader. What a tensor gets depends on ``seed``, its name and its
+    shape, and on nothing else of the step.
+
+    Weights are uniform with variance 2 / fan-in (He et al. 2015, Delving Deep into Rectifiers),
+    embeddings uniform with BERT's variance: uniform, because that needs no function that computers
+    round differently.
+    """
+    values: dict[str, NDArray[np.float32]] = {}
+    for op in step.ops:
+        for operand, name in zip(op.spec.reads, op.reads, strict=True):
+            tensor = step.tensor[name]
+            if tensor.home is not None and tensor.kind != "input" and name not in values:
+                values[name] = _initial(operand, name, seed)
+    return values
+
+
+def _initial(operand: Operand, name: str, seed: int) -> NDArray[np.float32]:
+    if operand.role in _CONSTANTS:
+        return np.full(operand.shape, _CONSTANTS[operand.role], np.float32)
+    amplitude = np.float32(math.sqrt(3.0) * _deviation(operand))
+    return amplitude * uniform(operand.shape, "initial", seed, name)
+
+
+def _deviation(operand: Operand) -> float:
+    match operand.role:
+        case "weight":
+            fan_in = math.prod(operand.shape[1:])
+            return math.sqrt(2.0 / fan_in)
+        case "table":
+            return _EMBEDDING_DEVIATION
+        case role:
+            raise NotImplementedError(f"no initial value is known for a {role}")

@@ -1,0 +1,374 @@
+"""Network: a forward pass written down layer by layer.
+
+Each method appends one operation (``attention`` a few) and returns its output, which later layers
+take. Nothing is computed: a :class:`Value` is a name with a shape.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from devices.operation import OpSpec
+from solver.problem.graph import TensorKind
+
+Pair: TypeAlias = int | tuple[int, int]
+Padding: TypeAlias = Pair | Literal["same"]
+
+# Added to variances before the square root (PyTorch's default for both norms).
+NORM_EPSILON = 1e-5
+# Share of the new batch in the running statistics (Ioffe and Szegedy 2015; PyTorch's default).
+STATISTICS_MOMENTUM = 0.1
+
+
+class NetworkError(ValueError):
+    """A layer whose inputs do not fit it; the message names layer and shapes."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A tensor of the forward pass. ``trained`` marks the parameters that get an update."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: TensorKind
+    trained: bool = False
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One operation of the forward pass, with its operands in the signature's order."""
+
+    name: str
+    spec: OpSpec
+    reads: tuple[Value, ...]
+    writes: tuple[Value, ...]
+    scalars: Mapping[str, float]
+
+
+class Network:
+    """``batch`` samples at a time. Names of layers must be distinct; tensors are named after the
+    layer and the operand (``stem.conv.weight``, ``stem.conv.output``)."""
+
+    def __init__(self, name: str, batch: int) -> None:
+        self.name = name
+        self.batch = batch
+        self.layers: list[Layer] = []
+        self.loss: Value | None = None
+        self._names: set[str] = set()
+        self._dropouts = 0
+
+    def input(self, name: str, *shape: int) -> Value:
+        """What the step is given: samples, labels, indices."""
+        self._claim(name)
+        return Value(name, shape, "input")
+
+    # --- layers with parameters ---------------------------------------------------------------
+
+    def conv2d(
+        self,
+        name: str,
+        x: Value,
+        out_channels: int,
+        kernel: Pair,
+        *,
+        stride: Pair = 1,
+        padding: Padding = 0,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> Value:
+        """``padding`` is symmetric, or ``"same"``: output size = ⌈input size / stride⌉, with the
+        odd row or column at the bottom or right, as TensorFlow does."""
+        batch, channels, height, width = self._image(name, x)
+        spec = OpSpec.of(
+            "conv2d.forward",
+            batch=batch,
+            in_channels=channels,
+            in_height=height,
+            in_width=width,
+            out_channels=out_channels,
+            **_window(height, width, kernel, stride, padding),
+            groups=groups,
+            bias=int(bias),
+        )
+        return self._layer(name, spec, x)
+
+    def linear(self, name: str, x: Value, out_features: int) -> Value:
+        """Over the last axis, with bias."""
+        *leading, in_features = x.shape
+        spec = OpSpec.of(
+            "linear.forward",
+            rows=math.prod(leading),
+            in_features=in_features,
+            out_features=out_features,
+            bias=1,
+        )
+        return self._layer(name, spec, x, shape=(*leading, out_features))
+
+    def batch_norm(self, name: str, x: Value) -> Value:
+        """Over all axes but the second, in training mode: batch statistics normalise, and move the
+        running ones once a step."""
+        batch, channels, *plane = x.shape
+        sizes = {"batch": batch, "channels": channels, "plane": math.prod(plane)}
+        spec = OpSpec.of("batch_norm.forward", **sizes)
+        output = self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})
+        _, mean, variance = self.layers[-1].writes
+        running_mean = Value(f"{name}.running_mean", (channels,), "parameter")
+        running_variance = Value(f"{name}.running_variance", (channels,), "parameter")
+        self._append(
+            name,
+            OpSpec.of("batch_norm.statistics_update", **sizes),
+            (mean, variance, running_mean, running_variance),
+            scalars={"momentum": STATISTICS_MOMENTUM},
+        )
+        return output
+
+    def layer_norm(self, name: str, x: Value) -> Value:
+        """Over the last axis."""
+        *leading, features = x.shape
+        spec = OpSpec.of("layer_norm.forward", rows=math.prod(leading), features=features)
+        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})
+
+    def embedding(self, name: str, indices: Value, vocabulary: int, features: int) -> Value:
+        spec = OpSpec.of(
+            "embedding.forward", rows=indices.elements, vocabulary=vocabulary, features=features
+        )
+        return self._layer(name, spec, indices, shape=(*indices.shape, features))
+
+    # --- layers without parameters ------------------------------------------------------------
+
+    def gather(self, name: str, indices: Value, x: Value) -> Value:
+        """Rows of ``x`` (its last axis is a row): an embedding whose table is an activation."""
+        *leading, features = x.shape
+        spec = OpSpec.of(
+            "embedding.forward",
+            rows=indices.elements,
+            vocabulary=math.prod(leading),
+            features=features,
+        )
+        return self._layer(name, spec, indices, x, shape=(*indices.shape, features))
+
+    def relu(self, name: str, x: Value) -> Value:
+        return self._elementwise(name, "relu", x)
+
+    def gelu(self, name: str, x: Value) -> Value:
+        return self._elementwise(name, "gelu", x)
+
+    def tanh(self, name: str, x: Value) -> Value:
+        return self._elementwise(name, "tanh", x)
+
+    def sigmoid(self, name: str, x: Value) -> Value:
+        return self._elementwise(name, "sigmoid", x)
+
+    def add(self, name: str, left: Value, right: Value) -> Value:
+        self._same_shape(name, left, right)
+        return self._elementwise(name, "add", left, right)
+
+    def dropout(self, name: str, x: Value, probability: float) -> Value:
+        """Each dropout of a network has a seed of its own."""
+        self._dropouts += 1
+        spec = OpSpec.of("dropout.forward", elements=x.elements)
+        scalars = {"probability": probability, "seed": float(self._dropouts)}
+        return self._layer(name, spec, x, shape=x.shape, scalars=scalars)
+
+    def max_pool2d(
+        self, name: str, x: Value, kernel: Pair, *, stride: Pair, padding: Padding = 0
+    ) -> Value:
+        return self._pool("max_pool2d", name, x, kernel, stride, padding)
+
+    def average_pool2d(
+        self, name: str, x: Value, kernel: Pair, *, stride: Pair, padding: Padding = 0
+    ) -> Value:
+        return self._pool("average_pool2d", name, x, kernel, stride, padding)
+
+    def global_average_pool(self, name: str, x: Value) -> Value:
+        batch, channels, height, width = self._image(name, x)
+        spec = OpSpec.of(
+            "global_average_pool.forward", batch=batch, channels=channels, plane=height * width
+        )
+        return self._layer(name, spec, x)
+
+    def flatten(self, name: str, x: Value) -> Value:
+        spec = OpSpec.of("flatten.forward", elements=x.elements)
+        return self._layer(name, spec, x, shape=(x.shape[0], math.prod(x.shape[1:])))
+
+    def concat(self, name: str, left: Value, right: Value) -> Value:
+        """Along the second axis."""
+        if left.shape[0] != right.shape[0] or left.shape[2:] != right.shape[2:]:
+            raise NetworkError(f"{name}: shapes {left.shape} and {right.shape} do not concatenate")
+        outer = left.shape[0]
+        spec = OpSpec.of(
+            "concat.forward",
+            outer=outer,
+            left_inner=left.elements // outer,
+            right_inner=right.elements // outer,
+        )
+        shape = (outer, left.shape[1] + right.shape[1], *left.shape[2:])
+        return self._layer(name, spec, left, right, shape=shape)
+
+    def attention(
+        self, name: str, query: Value, key: Value, value: Value, *, heads: int, dropout: float
+    ) -> Value:
+        """Scaled dot-product attention of every head (Vaswani et al. 2017, section 3.2), with
+        dropout on the weights. No mask: every sequence has its full length."""
+        self._same_shape(name, query, key)
+        self._same_shape(name, query, value)
+        batch, sequence, features = query.shape
+        if features % heads:
+            raise NetworkError(f"{name}: {heads} heads do not divide {features} features")
+        sizes = {
+            "batch": batch,
+            "sequence": sequence,
+            "heads": heads,
+            "head_features": features // heads,
+        }
+        scores = self._layer(
+            f"{name}.scores", OpSpec.of("attention_scores.forward", **sizes), query, key
+        )
+        rows = batch * heads * sequence
+        weights = self._layer(
+            f"{name}.softmax",
+            OpSpec.of("softmax.forward", rows=rows, columns=sequence),
+            scores,
+            shape=scores.shape,
+        )
+        weights = self.dropout(f"{name}.dropout", weights, dropout)
+        return self._layer(
+            f"{name}.context", OpSpec.of("attention_context.forward", **sizes), weights, value
+        )
+
+    # --- losses -------------------------------------------------------------------------------
+
+    def softmax_cross_entropy(self, name: str, logits: Value, labels: Value) -> Value:
+        """Mean over rows; ends the network."""
+        *leading, classes = logits.shape
+        rows = math.prod(leading)
+        spec = OpSpec.of("softmax_cross_entropy.forward", rows=rows, classes=classes)
+        self.loss = self._layer(name, spec, logits, labels)
+        return self.loss
+
+    def mean_squared_error(self, name: str, prediction: Value, target: Value) -> Value:
+        """Mean over elements; ends the network."""
+        self._same_shape(name, prediction, target)
+        spec = OpSpec.of("mean_squared_error.forward", elements=prediction.elements)
+        self.loss = self._layer(name, spec, prediction, target)
+        return self.loss
+
+    # --- how a layer is written down ----------------------------------------------------------
+
+    def _elementwise(self, name: str, family: str, *inputs: Value) -> Value:
+        spec = OpSpec.of(f"{family}.forward", elements=inputs[0].elements)
+        return self._layer(name, spec, *inputs, shape=inputs[0].shape)
+
+    def _pool(
+        self, family: str, name: str, x: Value, kernel: Pair, stride: Pair, padding: Padding
+    ) -> Value:
+        batch, channels, height, width = self._image(name, x)
+        spec = OpSpec.of(
+            f"{family}.forward",
+            batch=batch,
+            channels=channels,
+            in_height=height,
+            in_width=width,
+            **_window(height, width, kernel, stride, padding),
+        )
+        return self._layer(name, spec, x)
+
+    def _layer(
+        self,
+        name: str,
+        spec: OpSpec,
+        *inputs: Value,
+        shape: tuple[int, ...] | None = None,
+        scalars: Mapping[str, float] | None = None,
+    ) -> Value:
+        """Append ``spec``; operands after ``inputs`` are parameters of the layer. Returns the first
+        output, with ``shape`` where the model's shape has more axes than the kernel's."""
+        self._claim(name)
+        parameters = tuple(
+            Value(f"{name}.{operand.role}", operand.shape, "parameter", trained=True)
+            for operand in spec.reads[len(inputs) :]
+        )
+        return self._append(name, spec, (*inputs, *parameters), shape=shape, scalars=scalars)
+
+    def _append(
+        self,
+        name: str,
+        spec: OpSpec,
+        reads: tuple[Value, ...],
+        *,
+        shape: tuple[int, ...] | None = None,
+        scalars: Mapping[str, float] | None = None,
+    ) -> Value:
+        for operand, value in zip(spec.reads, reads, strict=True):
+            if operand.elements != value.elements:
+                raise NetworkError(
+                    f"{name}: {operand.role} has {value.elements} elements, shape {value.shape};"
+                    f" {spec.key} takes {operand.shape}"
+                )
+        kind: TensorKind = "parameter" if spec.signature.mutates else "activation"
+        first, *rest = spec.writes
+        writes = (
+            Value(f"{name}.{first.role}", shape or first.shape, kind),
+            *(Value(f"{name}.{operand.role}", operand.shape, kind) for operand in rest),
+        )
+        self.layers.append(Layer(name, spec, reads, writes, dict(scalars or {})))
+        return writes[0]
+
+    def _claim(self, name: str) -> None:
+        if name in self._names:
+            raise NetworkError(f"{self.name}: two layers or inputs are named {name!r}")
+        self._names.add(name)
+
+    @staticmethod
+    def _image(name: str, x: Value) -> tuple[int, int, int, int]:
+        if len(x.shape) != 4:
+            raise NetworkError(f"{name}: takes an image of 4 axes, {x.name} has shape {x.shape}")
+        batch, channels, height, width = x.shape
+        return batch, channels, height, width
+
+    @staticmethod
+    def _same_shape(name: str, left: Value, right: Value) -> None:
+        if left.shape != right.shape:
+            raise NetworkError(
+                f"{name}: {left.name} has shape {left.shape}, {right.name} {right.shape}"
+            )
+
+
+def _pair(value: Pair) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else value
+
+
+def _window(
+    height: int, width: int, kernel: Pair, stride: Pair, padding: Padding
+) -> dict[str, int]:
+    """The attributes of a sliding window."""
+    kernel_height, kernel_width = _pair(kernel)
+    stride_height, stride_width = _pair(stride)
+    if padding == "same":
+        top, bottom = _same_padding(height, kernel_height, stride_height)
+        left, right = _same_padding(width, kernel_width, stride_width)
+    else:
+        top, left = _pair(padding)
+        bottom, right = top, left
+    return {
+        "kernel_height": kernel_height,
+        "kernel_width": kernel_width,
+        "stride_height": stride_height,
+        "stride_width": stride_width,
+        "pad_top": top,
+        "pad_bottom": bottom,
+        "pad_left": left,
+        "pad_right": right,
+    }
+
+
+def _same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
+    total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
+    return total // 2, total - total // 2

@@ -1,0 +1,153 @@
+"""TrainingStep: every operation of one training step, in a valid execution order, without costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from devices.operation import ELEMENT_BYTES, OpSpec
+from solver.problem.graph import (
+    CostedGraph,
+    Op,
+    Optimizer,
+    PageCost,
+    Phase,
+    Place,
+    Tensor,
+    TensorKind,
+)
+
+
+@dataclass(frozen=True)
+class StepOp:
+    """One operation. ``reads`` and ``writes`` name tensors in the order of the signature's
+    operands; ``in_place`` maps a written tensor to the read one whose bytes it takes over."""
+
+    name: str
+    layer: str
+    spec: OpSpec
+    phase: Phase
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    scalars: Mapping[str, float]
+    in_place: Mapping[str, str]
+
+    @property
+    def recomputable(self) -> bool:
+        """False for what changes a parameter or a statistic: it happens once a step."""
+        return not self.spec.signature.mutates
+
+
+@dataclass(frozen=True)
+class StepTensor:
+    """``home`` is set for tensors that no operation writes; ``persist`` says where a valid copy
+    must be when the step ends. In storage the tensor lies in ``stretches`` of the same size, each
+    of which is read and written by itself."""
+
+    name: str
+    bytes: int
+    kind: TensorKind
+    home: Place | None = None
+    persist: Place | None = None
+    stretches: int = 1
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """``parameters_in`` says where parameters and optimizer state are between two steps."""
+
+    name: str
+    batch: int
+    optimizer: Optimizer
+    ops: tuple[StepOp, ...]
+    tensors: tuple[StepTensor, ...]
+    parameters_in: Place = "ram"
+
+    @cached_property
+    def tensor(self) -> Mapping[str, StepTensor]:
+        return {tensor.name: tensor for tensor in self.tensors}
+
+    @cached_property
+    def distinct_specs(self) -> tuple[OpSpec, ...]:
+        """What a profile must measure, in the order of first execution."""
+        return tuple(dict.fromkeys(op.spec for op in self.ops))
+
+    @cached_property
+    def parameter_count(self) -> int:
+        """Trained numbers, as far as the step reads them. Running statistics of batch norm are not
+        among them."""
+        return sum(
+            self.tensor[name].bytes // ELEMENT_BYTES
+            for op in self.ops
+            for operand, name in zip(op.spec.reads, op.reads, strict=True)
+            if operand.role == "parameter"
+        )
+
+    @cached_property
+    def statistics_count(self) -> int:
+        """Numbers that batch norm keeps from step to step without training them."""
+        return sum(
+            self.tensor[name].bytes // ELEMENT_BYTES
+            for op in self.ops
+            if op.spec.kind == "batch_norm.statistics_update"
+            for name in op.in_place.values()
+        )
+
+    @cached_property
+    def activation_bytes(self) -> int:
+        """Of everything that the forward pass makes; what is made in place counts once."""
+        shared = {written for op in self.ops for written in op.in_place}
+        return sum(
+            tensor.bytes
+            for tensor in self.tensors
+            if tensor.kind == "activation" and tensor.name not in shared
+        )
+
+    @cached_property
+    def buffer(self) -> Mapping[str, str]:
+        """The tensor that each tensor shares bytes with, through any number of operations in place;
+        itself for most."""
+        root = {tensor.name: tensor.name for tensor in self.tensors}
+        for op in self.ops:
+            for written, read in op.in_place.items():
+                root[written] = root[read]
+        return root
+
+    def uncosted_graph(self) -> CostedGraph:
+        """The scheduling problem with every cost zero, nothing pageable but what must be."""
+        free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
+        return CostedGraph(
+            name=self.title,
+            ops=tuple(
+                Op(
+                    name=op.name,
+                    kind=op.spec.kind,
+                    phase=op.phase,
+                    reads=op.reads,
+                    writes=op.writes,
+                    time_s=0.0,
+                    energy_j=0.0,
+                    recomputable=op.recomputable,
+                    in_place=op.in_place,
+                )
+                for op in self.ops
+            ),
+            tensors=tuple(
+                Tensor(
+                    name=tensor.name,
+                    bytes=tensor.bytes,
+                    kind=tensor.kind,
+                    home=tensor.home,
+                    persist=tensor.persist,
+                    page_out=free_of_cost if tensor.persist == "storage" else None,
+                    page_in=free_of_cost if tensor.home == "storage" else None,
+                )
+                for tensor in self.tensors
+            ),
+        )
+
+    @property
+    def title(self) -> str:
+        elsewhere = ", parameters in storage" if self.parameters_in == "storage" else ""
+        return f"{self.name}, batch {self.batch}{elsewhere}"

@@ -1,0 +1,125 @@
+"""What a meter saw while steps of a replay ran."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter
+
+from devices.replay import PowerSamples, ReplayedAction, ReplayReport
+from plots.replay.style import COLORS, group, signed_percent, step_line, with_interval, worth_line
+from plots.style import BLUE, GREY, INK, engineering, heading, save, styled
+
+# Inches.
+_WIDTH, _HEIGHT = 10.0, 4.6
+_LEFT, _RIGHT, _TOP, _BOTTOM, _STRIP = 0.75, 0.2, 1.35, 0.85, 0.2
+
+# More samples than this do not show as points.
+_DOTTED = 400
+
+
+def replayed_power(report: ReplayReport, path: Path) -> None:
+    """Power over steps that follow each other, and below it what the board was doing, by the median
+    step's actions, stretched to each step's own length.
+
+    Raises :class:`ValueError` for a replay whose meter took no samples."""
+    power = report.power
+    if power is None:
+        raise ValueError(f"the replay of {report.schedule} has no samples of power to draw")
+    with styled():
+        figure = Figure(figsize=(_WIDTH, _HEIGHT))
+        heading(
+            figure,
+            f"{report.graph}: power while it is replayed",
+            [step_line(report), _energy_line(report), _meter_line(report), worth_line(report)],
+        )
+        inner = _HEIGHT - _TOP - _BOTTOM - _STRIP
+        width = 1 - (_LEFT + _RIGHT) / _WIDTH
+        trace = figure.add_axes(
+            (_LEFT / _WIDTH, (_BOTTOM + _STRIP) / _HEIGHT, width, inner / _HEIGHT)
+        )
+        strip = figure.add_axes(
+            (_LEFT / _WIDTH, _BOTTOM / _HEIGHT, width, _STRIP / _HEIGHT), sharex=trace
+        )
+        _draw_trace(trace, power)
+        _draw_actions(strip, report.actions, power)
+        strip.set_xlabel("time since the first of these steps began (s)")
+        present = {group(action) for action in report.actions}
+        figure.legend(
+            handles=[
+                Patch(color=color, label=name) for name, color in COLORS.items() if name in present
+            ],
+            loc="lower left",
+            bbox_to_anchor=(0.1 / _WIDTH, 0.03 / _HEIGHT),
+            ncols=6,
+            columnspacing=1.3,
+        )
+        save(figure, path)
+
+
+def _energy_line(report: ReplayReport) -> str:
+    energy = report.energy_j
+    if energy is None:
+        return "no step has an energy of its own: too few samples fall into one"
+    difference = "" if energy.difference is None else f": {signed_percent(energy.difference)}"
+    return (
+        f"energy of a step: predicted {with_interval(energy.predicted, 'J')},"
+        f" replayed {with_interval(energy.measured, 'J')}{difference}"
+    )
+
+
+def _meter_line(report: ReplayReport) -> str:
+    meter = report.meter
+    if meter is None:
+        return "meter not stated"
+    rate = "" if meter.rate_hz is None else f", {engineering(meter.rate_hz, 'Sa/s')}"
+    return f"{report.device}, meter {meter.kind}, {meter.detail}{rate}"
+
+
+def _draw_trace(axes: Axes, power: PowerSamples) -> None:
+    marker = "." if len(power.time_s) <= _DOTTED else ""
+    axes.plot(power.time_s, power.power_w, color=BLUE, linewidth=0.8, marker=marker, markersize=3)
+    for number, start_s in enumerate(power.step_starts_s):
+        axes.axvline(start_s, color=GREY, linewidth=0.8, linestyle=":")
+        axes.text(
+            start_s + power.step_times_s[number] / 2,
+            1.01,
+            f"step {number + 1}",
+            transform=axes.get_xaxis_transform(),
+            ha="center",
+            va="bottom",
+            fontsize=8,
+            color=INK,
+        )
+    axes.axvline(
+        power.step_starts_s[-1] + power.step_times_s[-1], color=GREY, linewidth=0.8, linestyle=":"
+    )
+    axes.set_xlim(power.time_s[0], power.time_s[-1])
+    axes.set_ylim(0, 1.1 * max(power.power_w))
+    axes.set_ylabel("power (W)")
+    axes.tick_params(axis="x", labelbottom=False, length=0)
+
+
+def _draw_actions(axes: Axes, actions: Sequence[ReplayedAction], power: PowerSamples) -> None:
+    end_s = max(action.start_s + action.run_s for action in actions)
+    for start_s, time_s in zip(power.step_starts_s, power.step_times_s, strict=True):
+        stretch = time_s / end_s if end_s else 1.0
+        for name, color in COLORS.items():
+            axes.broken_barh(
+                [
+                    (start_s + stretch * action.start_s, stretch * action.run_s)
+                    for action in actions
+                    if group(action) == name
+                ],
+                (0, 1),
+                color=color,
+                linewidth=0,
+            )
+    axes.set_ylim(0, 1)
+    axes.set_yticks([])
+    axes.xaxis.set_major_formatter(EngFormatter(unit="s"))
+    axes.spines["left"].set_visible(False)

@@ -1,0 +1,95 @@
+"""One run of the harness under the eyes of a meter: what is asked of the board in front of it and
+behind it, and the power that the meter saw meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from devices.description import DeviceDescription
+from devices.meters import GpioSync, SteadySync
+from profiler.boards.base import Board, Outcome, Wait
+from profiler.errors import ProfilerError
+from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
+from profiler.script.records import Results, parse_samples
+from profiler.script.writer import MARKER_IDS, SyncLine
+from profiler.transports.deadline import Deadline
+
+_COOLING_POLL_S = 2.0
+
+
+class ObservedRun:
+    """Made when everything is ready for :meth:`run`: the meter begins to record."""
+
+    def __init__(self, board: Board, meter: Meter | None, description: DeviceDescription) -> None:
+        self._board = board
+        self._meter = meter
+        # Asked only where nothing else ties the meter to the board.
+        sync = getattr(description.meter, "sync", None)
+        self._asks_clock = isinstance(sync, SteadySync)
+        self._throttled_before = board.throttled()
+        self._clock = self._read_clock()
+        self.throttled: tuple[int, int] | None = None
+        """Raspberry Pi's bits before and behind the run, where both are known."""
+        if meter is not None:
+            meter.begin()
+
+    def run(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
+        """A board that is lost only behind the run has cut nothing off but what it is asked
+        then."""
+        outcome = self._board.run_plan(plan, expected_s=expected_s, wait=wait, data=data)
+        if outcome.cut is not None:
+            return outcome
+        try:
+            throttled_after = self._board.throttled()
+            self._clock += self._read_clock()
+        except ProfilerError as cut:
+            return replace(outcome, cut=cut)
+        if self._throttled_before is not None and throttled_after is not None:
+            self.throttled = self._throttled_before, throttled_after
+        return outcome
+
+    def trace(self, results: Results, samples: str) -> PowerTrace | None:
+        """Of the run that is over; None without a meter."""
+        meter = self._meter
+        if meter is None:
+            return None
+        sources = 0 if meter.sampler is None else len(meter.sampler.sources)
+        block = Block(
+            windows_ns=tuple((record.start_ns, record.end_ns) for record in results.windows),
+            markers_ns=tuple(
+                record.start_ns for record in results.windows if record.id in MARKER_IDS
+            ),
+            samples=parse_samples(samples, sources),
+            clock=self._clock,
+        )
+        return meter.finish(block)
+
+    def _read_clock(self) -> tuple[ClockReading, ...]:
+        return (self._board.clock(),) if self._asks_clock else ()
+
+
+def cool_down(description: DeviceDescription, board: Board, report: Callable[[str], None]) -> float:
+    """Seconds that it took, or that were given to it in vain: the windows tell whether the board
+    was slowed down, and the profile that it was hot."""
+    conditions = description.conditions
+    cooldown = None if conditions is None else conditions.cooldown
+    if cooldown is None:
+        return 0.0
+    deadline = Deadline(cooldown.limit_s)
+    while not deadline.expired:
+        temperature_c = board.temperature_c()
+        if temperature_c is None or temperature_c <= cooldown.below_c:
+            break
+        report(f"cooling down: {temperature_c:.0f} °C, until {cooldown.below_c:.0f} °C")
+        time.sleep(min(_COOLING_POLL_S, deadline.remaining_s))
+    return cooldown.limit_s - deadline.remaining_s
+
+
+def sync_line(description: DeviceDescription) -> SyncLine | None:
+    """Of a Linux board; firmware knows its own."""
+    sync = getattr(description.meter, "sync", None)
+    if not isinstance(sync, GpioSync) or sync.chip is None or sync.line is None:
+        return None
+    return SyncLine(str(sync.chip), sync.line)

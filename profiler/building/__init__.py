@@ -1,0 +1,1 @@
+"""Programs and firmware for boards, with their hashes."""

@@ -1,0 +1,257 @@
+"""From the kernels', the harness's and the firmware's sources to the program of a microcontroller,
+compiled on this computer and kept for the next time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from devices.description import DeviceDescription
+from devices.plan import ExecutionPlan
+from devices.profile import Build
+from devices.user_cache import user_cache
+from profiler.building.firmware_sources import FirmwareIdentity, FirmwareSources
+from profiler.building.programs import package_of, program_path
+from profiler.building.toolchain import first_errors
+from profiler.errors import BuildFailed
+
+__all__ = ["FirmwareIdentity", "FirmwareImage", "build_firmware", "firmware_identity"]
+
+LIBRARIES = ("-lm",)
+
+_JOBS = 2
+_COMPILER_LIMIT_S = 300.0
+
+Progress: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class FirmwareImage:
+    """A program, in the formats that flashing tools take."""
+
+    elf: Path
+    bin: Path
+    hex: Path
+    identity: FirmwareIdentity
+    record: Build
+
+    @property
+    def firmware_sha256(self) -> str:
+        return self.identity.firmware_sha256
+
+
+def firmware_identity(
+    description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()
+) -> FirmwareIdentity:
+    """Without building. Raises :class:`~profiler.errors.BuildFailed` as the build does where there
+    is no support for a board."""
+    return FirmwareSources(description, plans).identity
+
+
+def build_firmware(
+    description: DeviceDescription,
+    progress: Progress | None = None,
+    plans: Sequence[ExecutionPlan] = (),
+) -> FirmwareImage:
+    """The program of a board, with the plans that it is to replay, compiled unless that was done
+    before with the same sources, flags and compiler.
+
+    Raises :class:`~profiler.errors.BuildFailed`: no compiler, no support for the board, or a
+    program that does not fit into its flash or RAM.
+    """
+    sources = FirmwareSources(description, plans)
+    compiler = _Compiler(description)
+    version = compiler.version()
+    key = hashlib.sha256(f"{sources.identity.firmware_sha256}\0{version}".encode()).hexdigest()
+    place = _cache() / key[:32]
+    record = Build(
+        kernels_sha256=sources.identity.kernels_sha256,
+        compiler=version,
+        flags=sources.kernel_flags,
+        matmul="in-tree",
+        threads=1,
+    )
+    if not place.is_dir():
+        try:
+            _build(sources, compiler, version, place, progress or (lambda _step: None))
+        except OSError as error:
+            raise BuildFailed(f"{description.name}: the firmware cannot be kept: {error}") from None
+    _require_arena(sources, compiler.symbols(place / "firmware.elf"))
+    files = {suffix: place / f"firmware.{suffix}" for suffix in ("elf", "bin", "hex")}
+    return FirmwareImage(files["elf"], files["bin"], files["hex"], sources.identity, record)
+
+
+def compiler_macros(description: DeviceDescription) -> dict[str, str]:
+    """What the board's compiler defines by itself, with the description's flags.
+
+    Raises :class:`~profiler.errors.BuildFailed` where there is no such compiler.
+    """
+    return _Compiler(description).macros(description.toolchain.flags)
+
+
+def _cache() -> Path:
+    return user_cache() / "firmware"
+
+
+class _Compiler:
+    """GCC for Arm, and the tools beside it, on this computer."""
+
+    def __init__(self, description: DeviceDescription) -> None:
+        self.board = description.name
+        self.program = description.toolchain.compiler
+        if not self.program.endswith("gcc") or " " in self.program:
+            raise BuildFailed(
+                f"{self.board}: firmware is compiled with a GCC and its tools; found"
+                f" toolchain.compiler {self.program!r}; allowed: such as arm-none-eabi-gcc"
+            )
+        if program_path(self.program) is None:
+            raise BuildFailed(
+                f"{self.board}: there is no {self.program} on this computer; install it with:"
+                f" sudo apt install {package_of(self.program)}"
+            )
+
+    def version(self) -> str:
+        said = self._run([self.program, "--version"], "say its version")
+        return said.splitlines()[0]
+
+    def compile(self, *arguments: str, directory: Path, what: str) -> None:
+        self._run([self.program, *arguments], what, directory)
+
+    def macros(self, flags: Sequence[str]) -> dict[str, str]:
+        said = self._run([self.program, *flags, "-dM", "-E", "-x", "c", "/dev/null"], "say macros")
+        rows = (row.split(" ", 2) for row in said.splitlines())
+        return {row[1]: row[2] for row in rows if len(row) == 3}
+
+    def symbols(self, program: Path) -> dict[str, int]:
+        """Addresses by name."""
+        said = self._run([self.program.removesuffix("gcc") + "nm", str(program)], "list symbols")
+        rows = (row.split() for row in said.splitlines())
+        return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
+
+    def copy(self, target: str, source: Path, made: Path) -> None:
+        objcopy = self.program.removesuffix("gcc") + "objcopy"
+        self._run([objcopy, "-O", target, str(source), str(made)], f"write {made.name}")
+
+    def _run(self, command: list[str], what: str, directory: Path | None = None) -> str:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=directory,
+                capture_output=True,
+                text=True,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "LC_ALL": "C"},  # its messages are read
+                timeout=_COMPILER_LIMIT_S,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise BuildFailed(f"{self.board}: {command[0]} cannot {what}: {error}") from None
+        if done.returncode:
+            raise BuildFailed(self._explained(command[0], what, done.stderr))
+        return done.stdout
+
+    def _explained(self, program: str, what: str, said: str) -> str:
+        full = re.search(r"region `(\w+)' overflowed by (\d+) bytes", said)
+        if full:
+            return (
+                f"{self.board}: the firmware is {full[2]} bytes larger than the board's"
+                f" {'flash' if full[1] == 'FLASH' else 'RAM'}; look at memory and firmware in its"
+                " description, or compile for size: -Os in toolchain.flags in place of -O3"
+            )
+        hint = ""
+        if re.search(r"nano\.specs|(math|string|stdint|inttypes)\.h: No such file", said):
+            hint = f"; the C library is missing: sudo apt install {package_of('arm-none-eabi-gcc')}"
+        if "undefined reference to `board_" in said:
+            hint = "; the board's support lacks what docs/porting-a-board.md says about it"
+        return f"{self.board}: {program} cannot {what}: {first_errors(said)}{hint}"
+
+
+def _build(
+    sources: FirmwareSources, compiler: _Compiler, version: str, place: Path, tell: Progress
+) -> None:
+    """In a directory beside its place, which it takes when everything is there."""
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
+        work, made = Path(scratch) / "work", Path(scratch) / "made"
+        work.mkdir()
+        made.mkdir()
+        sources.write(work)
+        objects = _compile_all(sources, compiler, version, work, tell)
+        tell("linking the firmware")
+        elf = made / "firmware.elf"
+        script = ("-T", "firmware.ld")
+        compiler.compile(
+            *sources.link_flags, *script, *objects, "-o", str(elf), *LIBRARIES,
+            directory=work, what="link the firmware",
+        )  # fmt: skip
+        compiler.copy("binary", elf, made / "firmware.bin")
+        compiler.copy("ihex", elf, made / "firmware.hex")
+        try:
+            made.rename(place)
+        except OSError:
+            if not place.is_dir():  # another process has built the same meanwhile
+                raise
+            shutil.rmtree(made)
+
+
+def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
+    """What the description leaves for training must be there; with plans, the arena of these."""
+    memory, needed_bytes = sources.memory, sources.plans_arena_bytes
+    arena_bytes = addresses["jw_arena_end"] - addresses["jw_arena_begin"]
+    if needed_bytes is not None:
+        if arena_bytes < needed_bytes:
+            raise BuildFailed(
+                f"{sources.name}: the plan has an arena of {needed_bytes} bytes, and the firmware"
+                f" that replays it leaves {arena_bytes}; schedule it for a RAM budget of"
+                f" {arena_bytes} bytes, or less: a plan of more steps takes more beside its arena"
+            )
+    elif arena_bytes < memory.usable_bytes:
+        taken_bytes = memory.ram_bytes - arena_bytes
+        raise BuildFailed(
+            f"{sources.name}: the firmware takes {taken_bytes} bytes of RAM for its data and its"
+            f" stack of {sources.firmware.stack_bytes}, but memory.reserved_bytes is only"
+            f" {memory.reserved_bytes}; write {taken_bytes} there, or more"
+        )
+
+
+def _compile_all(
+    sources: FirmwareSources, compiler: _Compiler, version: str, work: Path, tell: Progress
+) -> list[str]:
+    include = ("-I", "firmware", "-I", "harness", "-I", "executor", "-I", "kernels")
+    hashed = f'-DJW_FIRMWARE_SHA256="{sources.identity.firmware_sha256}"'
+    compiled = f'-DJW_COMPILER="{version}"'
+    own = (*sources.firmware_flags, *sources.defines, hashed, compiled, *include)
+    units = [
+        *((f"kernels/{name}", (*sources.kernel_flags, *include)) for name in sources.kernels),
+        *((f"harness/{name}", own) for name in sources.harness),
+        *((f"executor/{name}", own) for name in sources.executor),
+        *((f"firmware/{name}", own) for name in sources.files),
+    ]
+    units = [(path, flags) for path, flags in units if path.endswith(".c")]
+
+    def compile_one(unit: tuple[str, tuple[str, ...]]) -> str:
+        path, flags = unit
+        compiler.compile(
+            *flags, "-c", path, "-o", f"{path}.o", directory=work, what=f"compile {path}"
+        )
+        return f"{path}.o"
+
+    objects = []
+    with ThreadPoolExecutor(_JOBS) as pool:
+        try:
+            for count, made in enumerate(pool.map(compile_one, units), 1):
+                tell(f"compiling the firmware ({count} of {len(units)})")
+                objects.append(made)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return objects

@@ -1,0 +1,180 @@
+"""What goes into a microcontroller's firmware: the sources, the plans that it can replay, the
+flags, the linker script, and the hash over all of it that its hello repeats."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices.description import DeviceDescription, Memory, SerialTransport
+from devices.firmware import Firmware
+from devices.plan import ExecutionPlan
+from profiler.building.plan_source import PLANS, plans_source
+from profiler.building.toolchain import (
+    EXECUTOR,
+    HARNESS,
+    HARNESS_FLAGS,
+    KERNEL_FLAGS,
+    KERNELS,
+    ONBOARD,
+    Files,
+    read_sources,
+    sources_hash,
+)
+from profiler.errors import BuildFailed
+
+FIRMWARE = ONBOARD / "firmware"
+
+FIRMWARE_FLAGS = (
+    *HARNESS_FLAGS,
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-ffunction-sections",
+    "-fdata-sections",
+)
+LINK_FLAGS = ("-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections", "-Wl,--fatal-warnings")
+PORTABLE = ("core", "plan", "text", "runner", "transfer", "replay")
+"""What firmware takes of the harness."""
+
+ALIGNMENT_BYTES = 64
+"""Of the arena: JW_ALIGNMENT of the harness."""
+
+
+@dataclass(frozen=True)
+class FirmwareIdentity:
+    """What a board must say in its hello for its firmware to be of these sources and for this
+    description."""
+
+    board: str
+    firmware_sha256: str
+    kernels_sha256: str
+
+
+def firmware_boards() -> list[str]:
+    """The boards that there is support for."""
+    return sorted(path.stem for path in (FIRMWARE / "boards").glob("*.c"))
+
+
+class FirmwareSources:
+    """All that goes into an image, and its hash. The plans lie in flash, as constants; of the RAM
+    they take an arena, and what the executor notes down."""
+
+    def __init__(self, description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()) -> None:
+        firmware, memory, transport = _microcontroller(description)
+        self.name = description.name
+        self.firmware = firmware
+        self.memory = memory
+        self.kernels = read_sources(KERNELS)
+        self.harness = {
+            name: content
+            for name, content in read_sources(HARNESS).items()
+            if Path(name).stem in {*PORTABLE, "platform"}
+        }
+        self.executor = _executor_files(description, plans)
+        self.plans_arena_bytes = max((plan.arena_bytes for plan in plans), default=None)
+        self.files = _firmware_files(description)
+        self.linker_script = _linker_script(firmware, memory)
+        flags = description.toolchain.flags
+        self.kernel_flags = (*KERNEL_FLAGS, *flags)
+        self.firmware_flags = (*FIRMWARE_FLAGS, *flags)
+        self.link_flags = (*flags, *LINK_FLAGS)
+        defines = {
+            "JW_BOARD": f'"{firmware.board}"',
+            "JW_RAM_BYTES": str(memory.ram_bytes),
+            "JW_FLASH_BYTES": str(memory.flash_bytes),
+            "JW_BAUD": str(transport.baud),
+            "JW_KERNELS_SHA256": f'"{sources_hash(self.kernels, self.kernel_flags)}"',
+        }
+        self.defines = tuple(f"-D{name}={value}" for name, value in defines.items())
+        everything = {**self.kernels, **self.harness, **self.executor, **self.files}
+        flags_of_all = (*self.firmware_flags, *self.link_flags, *self.defines, self.linker_script)
+        self.identity = FirmwareIdentity(
+            board=firmware.board,
+            firmware_sha256=sources_hash(everything, (*self.kernel_flags, *flags_of_all)),
+            kernels_sha256=sources_hash(self.kernels, self.kernel_flags),
+        )
+
+    def write(self, directory: Path) -> None:
+        for folder, files in (
+            ("kernels", self.kernels),
+            ("harness", self.harness),
+            ("executor", self.executor),
+            ("firmware", self.files),
+        ):
+            for name, content in files.items():
+                path = directory / folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+        (directory / "firmware.ld").write_text(self.linker_script)
+
+
+def _microcontroller(
+    description: DeviceDescription,
+) -> tuple[Firmware, Memory, SerialTransport]:
+    """The parts that the description of every serial board has."""
+    firmware, memory, transport = description.firmware, description.memory, description.transport
+    if firmware is None or memory is None or not isinstance(transport, SerialTransport):
+        raise BuildFailed(f"{description.name} is no board with firmware of this project")
+    return firmware, memory, transport
+
+
+def _executor_files(description: DeviceDescription, plans: Sequence[ExecutionPlan]) -> Files:
+    files = dict(read_sources(EXECUTOR))
+    if plans:
+        del files["plans_none.c"]
+        files[PLANS] = plans_source(plans, description.storage).encode()
+    return files
+
+
+def _firmware_files(description: DeviceDescription) -> Files:
+    """By path below the firmware's directory: what all boards share, the board, and the driver of
+    its storage."""
+    firmware, _, _ = _microcontroller(description)
+    if firmware.board not in firmware_boards():
+        raise BuildFailed(
+            f"{description.name}: there is no support for the board {firmware.board!r}; there is"
+            f" for: {', '.join(firmware_boards())} (docs/porting-a-board.md says how to add one)"
+        )
+    files = dict(read_sources(FIRMWARE))
+    for name, content in read_sources(FIRMWARE / "chips").items():
+        files[f"chips/{name}"] = content
+    files[f"boards/{firmware.board}.c"] = (FIRMWARE / "boards" / f"{firmware.board}.c").read_bytes()
+    if description.storage is None:
+        return files
+    assert description.storage.driver is not None  # the description has seen to it
+    driver = f"{description.storage.driver.replace('-', '_')}.c"
+    drivers = read_sources(FIRMWARE / "storage")
+    if driver not in drivers:
+        known = ", ".join(Path(name).stem.replace("_", "-") for name in drivers)
+        raise BuildFailed(
+            f"{description.name}: there is no storage driver {description.storage.driver!r};"
+            f" there is: {known}"
+        )
+    del files["storage_none.c"]
+    files[f"storage/{driver}"] = drivers[driver]
+    for name, content in read_sources(FIRMWARE / "storage" / "support").items():
+        files[f"storage/support/{name}"] = content
+    return files
+
+
+def _linker_script(firmware: Firmware, memory: Memory) -> str:
+    """Firmware's own data lies in front of the arena, and the stack at RAM's end, unless the
+    reserved memory is a place of its own."""
+    apart = firmware.data_address is not None
+    template = string.Template((FIRMWARE / "firmware.ld.in").read_text())
+    return template.substitute(
+        flash_address=f"{firmware.flash_address:#010x}",
+        flash_bytes=memory.flash_bytes,
+        ram_address=f"{firmware.ram_address:#010x}",
+        ram_bytes=memory.usable_bytes if apart else memory.ram_bytes,
+        data_memory=f"DATA (rwx) : ORIGIN = {firmware.data_address:#010x},"
+        f" LENGTH = {memory.reserved_bytes}"
+        if apart
+        else "",
+        data_alias="" if apart else 'REGION_ALIAS("DATA", RAM);',
+        stack_bytes=firmware.stack_bytes,
+        alignment=ALIGNMENT_BYTES,
+    )

@@ -1,0 +1,343 @@
+"""Execution plans as one C file of constants, which the executor interprets: the layout is that of
+``executor/execution_plan.h``.
+
+Kernels are named directly, so that a linker leaves out those that no plan uses.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from devices.description import Storage
+from devices.operation import OpSpec
+from devices.plan import (
+    Action,
+    Block,
+    Check,
+    Compute,
+    Deed,
+    ExecutionPlan,
+    Guard,
+    Move,
+    PageIn,
+    PageOut,
+    Poison,
+    Probe,
+)
+from profiler.building.store_layout import StoreLayout, store_layout
+from profiler.errors import RequestRefused
+
+PLANS = "plans.c"
+"""What the file is called in a build."""
+
+_COLUMNS = 100
+_MOST_COUNTED = 2**16 - 2  # in 16 bits, and a count is one more
+_MOST_BYTES = 2**32 - 2
+
+# Kinds that share an entry point of the kernel library.
+_SHARED_ENTRIES = {
+    "dropout.forward": "jw_dropout",
+    "dropout.input_gradient": "jw_dropout",
+    "flatten.forward": "jw_flatten",
+    "flatten.input_gradient": "jw_flatten",
+}
+
+
+def kernel_entry(kind: str) -> str:
+    """The C function of a kind, as ``kernels/kernels.h`` declares it."""
+    return _SHARED_ENTRIES.get(kind, "jw_" + kind.replace(".", "_"))
+
+
+def plans_source(plans: Sequence[ExecutionPlan], storage: Storage | None) -> str:
+    """The file that defines ``jw_plans``: plan number i of the program is ``plans[i]``.
+
+    ``storage`` is the board's; its pages and erase blocks decide where transfers go. The same plans
+    always give the same text. Raises :class:`~profiler.errors.RequestRefused` for a plan that is
+    too large for the table.
+    """
+    shared = _Constants()
+    bodies = [
+        line
+        for index, plan in enumerate(plans)
+        for line in _Plan(index, plan, store_layout(plan, storage), shared).definitions()
+    ]
+    listed = "".join(f"    &plan_{index},\n" for index in range(len(plans)))
+    return "\n".join(
+        [
+            "/* Written by Joulewright from an execution plan; changes are lost. */",
+            '#include "execution_plan.h"',
+            '#include "kernels.h"',
+            "",
+            *shared.definitions,
+            *bodies,
+            f"const jw_plan *const jw_plans[] = {{\n{listed}}};",
+            f"const size_t jw_plan_count = {len(plans)};",
+            "",
+        ]
+    )
+
+
+@dataclass
+class _Constants:
+    """Attributes and scalars, each distinct list once for all plans."""
+
+    definitions: list[str] = field(default_factory=list)
+    _attributes: dict[OpSpec, str] = field(default_factory=dict)
+    _scalars: dict[tuple[tuple[str, ...], tuple[int, ...]], str] = field(default_factory=dict)
+
+    def attributes(self, spec: OpSpec) -> str:
+        if spec not in self._attributes:
+            name = f"attributes_{len(self._attributes)}"
+            self._attributes[spec] = name
+            values = ", ".join(map(str, spec.values))
+            self.definitions += [
+                c_comment(spec.key),
+                f"static const int32_t {name}[{len(spec.values)}] = {{{values}}};\n",
+            ]
+        return self._attributes[spec]
+
+    def scalars(self, spec: OpSpec, values: Mapping[str, float]) -> str:
+        names = spec.signature.scalars
+        if not names:
+            return "NULL"
+        bits = tuple(scalar_bits(name, values[name]) for name in names)
+        # A seed's bits need not be those of a number, so that no float constant stands for them.
+        has_seed = "seed" in names
+        if (names, bits) not in self._scalars:
+            name = f"scalars_{len(self._scalars)}"
+            self._scalars[names, bits] = f"{name}.values" if has_seed else name
+            self.definitions.append(c_comment(", ".join(f"{key} {values[key]:g}" for key in names)))
+            if has_seed:
+                patterns = ", ".join(f"0x{pattern:08x}" for pattern in bits)
+                self.definitions.append(
+                    f"static const union {{\n    uint32_t bits[{len(bits)}];\n"
+                    f"    float values[{len(bits)}];\n}} {name} = {{{{{patterns}}}}};\n"
+                )
+            else:
+                numbers = ", ".join(map(_c_float, bits))
+                self.definitions.append(
+                    f"static const float {name}[{len(bits)}] = {{{numbers}}};\n"
+                )
+        return self._scalars[names, bits]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    index: int
+    plan: ExecutionPlan
+    layout: StoreLayout
+    shared: _Constants
+
+    def definitions(self) -> Iterator[str]:
+        self._check_size()
+        plan, layout = self.plan, self.layout
+        computes = list(plan.computes)
+        actions = (*plan.actions, *plan.afterwards)
+        yield c_comment(f"--- {plan.name} ---")
+        yield from self._operands(computes)
+        yield from self._table("jw_compute", "computes", self._computes(computes))
+        yield from self._table("jw_action", "actions", self._actions(actions))
+        yield from self._table("jw_slot", "slots", self._slots())
+        yield from self._table("jw_kept", "kept", self._kept())
+        yield from self._memory(len(actions))
+        probes = len(plan.probes)
+        yield (
+            f"static const jw_plan plan_{self.index} = {{\n"
+            f"    .name = {c_string(plan.name)},\n"
+            f"    .arena_bytes = {plan.arena_bytes},\n"
+            f"    .actions = {self._name('actions', len(actions))},\n"
+            f"    .action_count = {len(actions)},\n"
+            f"    .step_action_count = {len(plan.actions)},\n"
+            f"    .slot_count = {len(plan.slot_bytes)},\n"
+            f"    .kept_count = {len(plan.kept)},\n"
+            f"    .probe_count = {probes},\n"
+            f"    .computes = {self._name('computes', len(computes))},\n"
+            f"    .slots = {self._name('slots', len(plan.slot_bytes))},\n"
+            f"    .kept = {self._name('kept', len(plan.kept))},\n"
+            f"    .page_bytes = {layout.page_bytes},\n"
+            f"    .erase_block_bytes = {layout.erase_block_bytes},\n"
+            f"    .step_bytes = {layout.step_bytes},\n"
+            f"    .record_offset = {layout.record_offset},\n"
+            f"    .memory = &memory_{self.index},\n"
+            "};\n"
+        )
+
+    def _check_size(self) -> None:
+        """Raises :class:`~profiler.errors.RequestRefused`."""
+        plan = self.plan
+        counts = {
+            "actions": len(plan.actions) + len(plan.afterwards),
+            "transfers": len(plan.slot_bytes),
+            "kept tensors": len(plan.kept),
+        }
+        for what, count in counts.items():
+            if count > _MOST_COUNTED:
+                raise RequestRefused(
+                    f"{plan.name}: {count} {what}; boards run plans of at most {_MOST_COUNTED}."
+                    " Choose a smaller network"
+                )
+        sizes = {"arena": plan.arena_bytes, "part of the storage": self.layout.step_bytes}
+        for what, size in sizes.items():
+            if size > _MOST_BYTES:
+                raise RequestRefused(
+                    f"{plan.name}: its {what} has {size} bytes; boards run plans of at most"
+                    f" {_MOST_BYTES}. Choose a smaller batch"
+                )
+
+    def _name(self, table: str, count: int) -> str:
+        return f"{table}_{self.index}" if count else "NULL"
+
+    def _table(self, kind: str, table: str, rows: Iterator[str]) -> Iterator[str]:
+        lines = list(rows)
+        if lines:
+            yield f"static const {kind} {table}_{self.index}[] = {{\n{''.join(lines)}}};\n"
+
+    def _operands(self, computes: Sequence[Compute]) -> Iterator[str]:
+        """One list for all operations; each has its stretch of it."""
+        numbers = [f"{address}," for op in computes for address in (*op.reads, *op.writes)]
+        if numbers:
+            lines = textwrap.wrap(" ".join(numbers), _COLUMNS - 4)
+            body = "".join(f"    {line}\n" for line in lines)
+            yield f"static const uint32_t operands_{self.index}[] = {{\n{body}}};\n"
+
+    def _computes(self, computes: Sequence[Compute]) -> Iterator[str]:
+        begin = 0
+        for op in computes:
+            workspace = "JW_NOWHERE" if op.workspace is None else op.workspace.address
+            names = op.spec.signature.scalars
+            seeded = len(names) if "seed" in names else 0  # where it is the last of them
+            yield (
+                f"    {c_comment(op.op)}\n"
+                f"    {{{kernel_entry(op.spec.kind)}, {self.shared.attributes(op.spec)},"
+                f" {self.shared.scalars(op.spec, op.scalars)}, operands_{self.index} + {begin},"
+                f" {workspace}, {len(op.reads)}, {len(op.writes)}, {seeded}}},\n"
+            )
+            begin += len(op.reads) + len(op.writes)
+
+    def _actions(self, actions: Sequence[Action]) -> Iterator[str]:
+        computes = probes = 0
+        for number, action in enumerate(actions):
+            index = 0
+            match action.does:
+                case Compute():
+                    index = computes
+                    computes += 1
+                case Probe():
+                    index = probes
+                    probes += 1
+                case PageOut(slot=slot) | PageIn(slot=slot):
+                    index = slot
+                case _:
+                    pass
+            if number == len(self.plan.actions):
+                yield "    /* behind the step */\n"
+            yield _action(action, index)
+
+    def _slots(self) -> Iterator[str]:
+        for offset, size in zip(self.layout.offsets, self.plan.slot_bytes, strict=True):
+            yield f"    {{{offset}, {size}}},\n"
+
+    def _kept(self) -> Iterator[str]:
+        for kept in self.plan.kept:
+            address = "JW_NOWHERE" if kept.address is None else kept.address
+            slot = "JW_NOWHERE" if kept.slot is None else kept.slot
+            yield f"    {{{address}, {kept.bytes}, {slot}}}, {c_comment(kept.tensor)}\n"
+
+    def _memory(self, actions: int) -> Iterator[str]:
+        plan, layout = self.plan, self.layout
+        arrays = {
+            "slot_checksums": ("uint32_t", len(plan.slot_bytes)),
+            "kept_checksums": ("uint32_t", len(plan.kept)),
+            "probed": ("uint32_t", len(plan.probes)),
+            "spans": ("jw_span", actions),
+            "page": ("unsigned char", layout.page_bytes if plan.pages else 0),
+        }
+        for name, (kind, count) in arrays.items():
+            if count:
+                # Drivers move whole words, and DMA whole cache lines.
+                aligned = " __attribute__((aligned(64)))" if name == "page" else ""
+                yield f"static {kind} {name}_{self.index}[{count}]{aligned};"
+        named = ", ".join(self._name(name, count) for name, (_, count) in arrays.items())
+        yield f"static const jw_plan_memory memory_{self.index} = {{{named}}};\n"
+
+
+def _action(action: Action, index: int) -> str:
+    verb, said, block = _VERBS[type(action.does)], _said(action.does), _block(action.does)
+    last_step = asynchronous = to = 0
+    match action.does:
+        case PageOut(asynchronous=asynchronous_):
+            asynchronous = int(asynchronous_)
+        case PageIn(of=of, asynchronous=asynchronous_):
+            last_step, asynchronous = int(of == "last step"), int(asynchronous_)
+        case Move(to=to_):
+            to = to_
+        case _:
+            pass
+    numbers = (
+        f"{last_step}, {asynchronous}, 0, {action.waits_for}, {index},"
+        f" {block.address}, {block.bytes}, {to}"
+    )
+    return f"    {{{verb}, {numbers}}}, {c_comment(said)}\n"
+
+
+_VERBS: Mapping[type[Deed], str] = {
+    Compute: "JW_DO_COMPUTE",
+    PageOut: "JW_DO_PAGE_OUT",
+    PageIn: "JW_DO_PAGE_IN",
+    Move: "JW_DO_MOVE",
+    Probe: "JW_DO_PROBE",
+    Guard: "JW_DO_GUARD",
+    Check: "JW_DO_CHECK",
+    Poison: "JW_DO_POISON",
+}
+
+
+def _block(deed: Deed) -> Block:
+    return Block(0, 0) if isinstance(deed, Compute) else deed.block
+
+
+def _said(deed: Deed) -> str:
+    match deed:
+        case Compute(op=op):
+            return op
+        case Probe(tensor=tensor, what=what):
+            return f"{what} {tensor}"
+        case PageOut(tensor=tensor) | PageIn(tensor=tensor) | Move(tensor=tensor):
+            return tensor
+        case Check(tensor=tensor):
+            return f"behind {tensor}"
+        case _:
+            return "freed" if isinstance(deed, Poison) else "free"
+
+
+def scalar_bits(name: str, value: float) -> int:
+    """Of a kernel's scalar, in 32 bits: a float32, or a seed as it is."""
+    if name == "seed":
+        return int(value)
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    return int(bits)
+
+
+def _c_float(bits: int) -> str:
+    """Exactly, in hexadecimal."""
+    (value,) = struct.unpack("<f", struct.pack("<I", bits))
+    return f"{float(value).hex()}f"
+
+
+def c_string(text: str) -> str:
+    escaped = re.sub(r'[\\"]', r"\\\g<0>", _printable(text))
+    return f'"{escaped}"'
+
+
+def c_comment(text: str) -> str:
+    shown = _printable(text).replace("*/", "* /").replace("/*", "/ *")
+    return f"/* {shown} */"
+
+
+def _printable(text: str) -> str:
+    """C sources are read in whatever encoding the board has, and trigraphs are still there."""
+    return re.sub(r"[^ -~]|\?(?=\?)", "_", text)

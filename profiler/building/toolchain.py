@@ -1,0 +1,381 @@
+"""From the sources of kernels, executor and harness to a program on the board, with its provenance.
+
+A native toolchain compiles on the board itself, a cross one on this computer; the steps are the
+same, taken on whichever machine has the compiler.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import shlex
+import tarfile
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from devices.description import CrossToolchain, NativeToolchain
+from devices.profile import Build
+from profiler.building.plan_source import PLANS
+from profiler.building.programs import package_of
+from profiler.errors import BoardCommandFailed, BuildFailed
+from profiler.transports.base import CommandResult, Transport
+from profiler.transports.deadline import Deadline
+from profiler.transports.local import LocalTransport
+
+ONBOARD = Path(__file__).parents[2] / "onboard"
+KERNELS = ONBOARD / "kernels"
+EXECUTOR = ONBOARD / "executor"
+HARNESS = ONBOARD / "harness"
+
+KERNEL_FLAGS = ("-std=c99", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
+"""On every board, ahead of its own flags. Which products and sums are fused is written in the
+kernels, so that compilers with different habits round alike."""
+
+HARNESS_FLAGS = ("-std=gnu11",)
+EXECUTOR_FLAGS = (*HARNESS_FLAGS, "-O2")
+"""Whatever a board's own flags say of optimisation counts instead."""
+
+LIBRARIES = ("-lm", "-lpthread")
+PROGRAM = "joulewright-harness"
+
+ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
+"""What the program must run with: schedules are for one thread, and OpenBLAS would start more."""
+
+NO_PLANS = "plans_none.c"
+"""Of the executor: stands in where there are no plans."""
+
+_SOURCE = "source"  # the directory of the sources, in the private directory of the machine
+_SHOWN_ERRORS = 5
+_CANNOT_RUN = {126, 127}  # exit codes of a shell whose command is not there or not executable
+
+Toolchain: TypeAlias = NativeToolchain | CrossToolchain
+Progress: TypeAlias = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class BuiltHarness:
+    """A program on the board, to be run with ``environment``."""
+
+    path: str
+    record: Build
+    environment: Mapping[str, str]
+
+
+class HarnessBuilder:
+    """Compiles on the machine that has the compiler, and keeps the objects there until it is
+    closed: programs with other plans are then only linked anew."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        toolchain: Toolchain,
+        *,
+        kernels: Path = KERNELS,
+        executor: Path = EXECUTOR,
+        harness: Path = HARNESS,
+    ) -> None:
+        self.transport = transport
+        self._toolchain = toolchain
+        self._sources = _Sources(*map(read_sources, (kernels, executor, harness)))
+        self._here: LocalTransport | None = None
+        self._compiled: _Compiled | None = None
+
+    def build(
+        self, plans: str | None = None, *, timeout_s: float, progress: Progress | None = None
+    ) -> BuiltHarness:
+        """Leave the program in the board's private directory. ``plans`` is the C source of what it
+        can replay (:mod:`profiler.building.plan_source`); ``progress`` is told each step. Raises
+        :class:`~profiler.errors.BuildFailed`, and what the transport raises."""
+        deadline = Deadline(timeout_s)
+        tell = progress or (lambda _step: None)
+        machine = _Machine(self._compiling_transport(), self._toolchain, deadline, tell)
+        if self._compiled is None:
+            self._compiled = machine.compile(self._sources)
+        machine.link(self._compiled, plans)
+        if self._here is not None:
+            with tempfile.TemporaryDirectory() as scratch:
+                program = Path(scratch) / PROGRAM
+                self._here.get(PROGRAM, program, timeout_s=deadline.remaining_s)
+                tell("copying the program to the board")
+                self.transport.put(
+                    program, PROGRAM, timeout_s=deadline.remaining_s, executable=True
+                )
+        path = f"{self.transport.directory}/{PROGRAM}"
+        return BuiltHarness(path, self._compiled.record, ENVIRONMENT)
+
+    def close(self) -> None:
+        """The programs stay; what is on the board is the transport's."""
+        if self._here is not None:
+            self._here.close()
+
+    def _compiling_transport(self) -> Transport:
+        if isinstance(self._toolchain, NativeToolchain):
+            return self.transport
+        if self._here is None:
+            self._here = LocalTransport()
+            self._here.connect()
+        return self._here
+
+
+def build(
+    transport: Transport,
+    toolchain: Toolchain,
+    *,
+    timeout_s: float,
+    progress: Progress | None = None,
+    kernels: Path = KERNELS,
+    executor: Path = EXECUTOR,
+    harness: Path = HARNESS,
+) -> BuiltHarness:
+    """A program without plans, as :meth:`HarnessBuilder.build`."""
+    builder = HarnessBuilder(
+        transport, toolchain, kernels=kernels, executor=executor, harness=harness
+    )
+    with closing(builder):
+        return builder.build(timeout_s=timeout_s, progress=progress)
+
+
+Files: TypeAlias = Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class _Sources:
+    kernels: Files
+    executor: Files
+    harness: Files
+
+    def write_archive(self, path: Path) -> None:
+        """A plain tar: boards without gzip unpack it too."""
+        with tarfile.open(path, "w") as archive:
+            for directory, files in (
+                ("kernels", self.kernels),
+                ("executor", self.executor),
+                ("harness", self.harness),
+            ):
+                for name, content in files.items():
+                    entry = tarfile.TarInfo(f"{_SOURCE}/{directory}/{name}")
+                    entry.size = len(content)
+                    archive.addfile(entry, io.BytesIO(content))
+
+
+def sources_hash(files: Files, flags: Sequence[str]) -> str:
+    """Of everything that shapes the object code of these sources, except the compiler. Of the
+    kernels, it is what a profile is told by."""
+    digest = hashlib.sha256()
+    for name, content in files.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    digest.update("\0".join(flags).encode())
+    return digest.hexdigest()
+
+
+def read_sources(directory: Path) -> Files:
+    """The C sources and headers of a directory, by name."""
+    return {
+        path.name: path.read_bytes()
+        for path in sorted(directory.iterdir())
+        if path.suffix in {".c", ".h"}
+    }
+
+
+@dataclass(frozen=True)
+class _Blas:
+    """A BLAS that may be there; ``prefix`` is what its build put before every symbol."""
+
+    prefix: str
+    link: tuple[str, ...]
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        return ("-DJW_CBLAS", f"-DJW_CBLAS_SGEMM={self.prefix}cblas_sgemm")
+
+
+_BLAS_PROBE = """
+#include <stdio.h>
+#include <string.h>
+void JW_CBLAS_SGEMM(int, int, int, int, int, int, float, const float *, int, const float *, int,
+                    float, float *, int);
+char *JW_BLAS_CONFIG(void);
+int main(void) {
+    const float a = 2.0f, b = 3.0f;
+    float c = 0.0f;
+    JW_CBLAS_SGEMM(101, 111, 111, 1, 1, 1, 1.0f, &a, 1, &b, 1, 0.0f, &c, 1);
+    puts(JW_BLAS_CONFIG());
+    return c == 6.0f ? 0 : 1;
+}
+"""
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """What lies on the machine: objects by path, and with what they are linked."""
+
+    objects: tuple[str, ...]
+    link: tuple[str, ...]
+    record: Build
+
+
+@dataclass(frozen=True)
+class _Machine:
+    """The machine that has the compiler: the board, or this computer for a cross compiler."""
+
+    transport: Transport
+    toolchain: Toolchain
+    deadline: Deadline
+    tell: Progress
+
+    def compile(self, sources: _Sources) -> _Compiled:
+        version = self._compiler_version()
+        with tempfile.TemporaryDirectory() as scratch:
+            archive = Path(scratch) / "sources.tar"
+            sources.write_archive(archive)
+            probe = Path(scratch) / "probe.c"
+            probe.write_text(_BLAS_PROBE)
+            for path in (archive, probe):
+                self.transport.put(path, path.name, timeout_s=self._left_s())
+        self.transport.run(["tar", "-xf", archive.name], timeout_s=self._left_s())
+        blas, blas_config = self._choose_blas(probe.name)
+        flags = (*KERNEL_FLAGS, *self.toolchain.flags, *(blas.defines if blas else ()))
+        objects = [
+            *self._compile_all("kernels", sources.kernels, flags),
+            *self._compile_all("executor", sources.executor, self._executor_flags),
+            *self._compile_all("harness", sources.harness, (*HARNESS_FLAGS, *self.toolchain.flags)),
+        ]
+        record = Build(
+            kernels_sha256=sources_hash(sources.kernels, flags),
+            compiler=version,
+            flags=flags,
+            matmul="cblas" if blas else "in-tree",
+            blas=blas_config,
+            threads=1,
+        )
+        return _Compiled(tuple(objects), (*(blas.link if blas else ()), *LIBRARIES), record)
+
+    def link(self, compiled: _Compiled, plans: str | None) -> None:
+        objects = list(compiled.objects)
+        if plans is not None:
+            objects.remove(f"{_SOURCE}/executor/{NO_PLANS}.o")
+            with tempfile.TemporaryDirectory() as scratch:
+                written = Path(scratch) / PLANS
+                written.write_text(plans, encoding="ascii")
+                self.transport.put(written, f"{_SOURCE}/executor/{PLANS}", timeout_s=self._left_s())
+            self.tell("compiling the plans")
+            objects.append(self._compile("executor", PLANS, self._executor_flags))
+        self.tell("linking")
+        result = self._compiler(*self.toolchain.flags, *objects, "-o", PROGRAM, *compiled.link)
+        self._require(result, "link the harness")
+
+    @property
+    def _executor_flags(self) -> tuple[str, ...]:
+        return (*EXECUTOR_FLAGS, *self.toolchain.flags)
+
+    def _compiler_version(self) -> str:
+        result = self._compiler("--version")
+        if result.exit_code in _CANNOT_RUN:
+            where = "this computer" if self._is_cross else self.transport.name
+            raise BuildFailed(
+                f"{where}: there is no {self.toolchain.compiler}; install it with:"
+                f" sudo apt install {package_of(shlex.split(self.toolchain.compiler)[0])}"
+            )
+        self._require(result, "ask the compiler for its version")
+        return (result.stdout.strip().splitlines() or ["unknown"])[0]
+
+    @property
+    def _is_cross(self) -> bool:
+        return isinstance(self.toolchain, CrossToolchain)
+
+    def _choose_blas(self, probe: str) -> tuple[_Blas | None, str | None]:
+        """The first BLAS that links and multiplies, and what it says about itself."""
+        if self.toolchain.matmul == "in-tree":
+            return None, None
+        self.tell("looking for a BLAS")
+        said = ""
+        for blas in self._known_blas():
+            defines = (*blas.defines, f"-DJW_BLAS_CONFIG={blas.prefix}openblas_get_config")
+            result = self._compiler(
+                *self.toolchain.flags, *defines, probe, "-o", "probe", *blas.link
+            )
+            if result.exit_code == 0 and self._is_cross:
+                return blas, None  # it would not run here
+            if result.exit_code == 0:
+                result = self.transport.run(
+                    ["./probe"], timeout_s=self._left_s(), environment=ENVIRONMENT, check=False
+                )
+            if result.exit_code == 0:
+                return blas, result.stdout.strip()
+            said = first_errors(result.stderr)
+        if self.toolchain.matmul == "cblas":
+            raise BuildFailed(
+                f"{self.transport.name}: cblas is asked for, but no OpenBLAS can be used there"
+                f" ({said}); install it with: sudo apt install libopenblas-dev"
+            )
+        return None, None
+
+    def _known_blas(self) -> list[_Blas]:
+        known = [_Blas("", ("-lopenblas",))]
+        if isinstance(self.transport, LocalTransport) and not self._is_cross:
+            import scipy_openblas32 as wheel
+
+            directory = wheel.get_lib_dir()
+            link = (f"-L{directory}", f"-l{wheel.get_library()}", f"-Wl,-rpath,{directory}")
+            known.insert(0, _Blas("scipy_", link))
+        return known
+
+    def _compile_all(self, directory: str, files: Files, flags: tuple[str, ...]) -> list[str]:
+        """Each source by itself, so that progress shows and errors are of one file."""
+        names = [name for name in files if name.endswith(".c")]
+        objects = []
+        for count, name in enumerate(names, 1):
+            self.tell(f"compiling {directory}/{name} ({count} of {len(names)})")
+            objects.append(self._compile(directory, name, flags))
+        return objects
+
+    def _compile(self, directory: str, name: str, flags: tuple[str, ...]) -> str:
+        """The path of the object."""
+        source = f"{_SOURCE}/{directory}/{name}"
+        include = (f"{_SOURCE}/{library}" for library in ("kernels", "executor"))
+        options = [word for path in include for word in ("-I", path)]
+        result = self._compiler(*flags, *options, "-c", source, "-o", f"{source}.o")
+        self._require(result, f"compile {directory}/{name}")
+        return f"{source}.o"
+
+    def _compiler(self, *arguments: str) -> CommandResult:
+        try:
+            return self.transport.run(
+                [*shlex.split(self.toolchain.compiler), *arguments],
+                timeout_s=self._left_s(),
+                environment={"LC_ALL": "C"},  # its messages are read
+                check=False,
+            )
+        except BoardCommandFailed as failure:
+            raise BuildFailed(str(failure)) from failure
+
+    def _require(self, result: CommandResult, what: str) -> None:
+        if result.exit_code == 0:
+            return
+        hint = ""
+        if re.search(r"\bstd\w+\.h.*(No such file|not found)", result.stderr):
+            hint = "; the C library's headers are missing: sudo apt install libc6-dev"
+        raise BuildFailed(
+            f"{self.transport.name}: {self.toolchain.compiler} cannot {what}:"
+            f" {first_errors(result.stderr)}{hint}"
+        )
+
+    def _left_s(self) -> float:
+        if self.deadline.expired:
+            raise BuildFailed(
+                f"{self.transport.name}: the build did not finish within"
+                f" {self.deadline.seconds:g} s"
+            )
+        return self.deadline.remaining_s
+
+
+def first_errors(said: str) -> str:
+    """What matters of a compiler's output."""
+    lines = said.strip().splitlines()
+    errors = [line for line in lines if re.search(r"error|undefined|No space", line)]
+    return "\n".join((errors or lines[-_SHOWN_ERRORS:])[:_SHOWN_ERRORS])

@@ -1,0 +1,353 @@
+"""Programs into the flash of microcontrollers, by the tool or the boot loader that the board's
+description names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+from devices.description import DeviceDescription, SerialTransport
+from devices.documents.document import DocumentError
+from devices.firmware import (
+    BossacFlasher,
+    CopyFlasher,
+    NrfjprogFlasher,
+    OpenocdFlasher,
+    PyocdFlasher,
+)
+from profiler.boards.base import BoardFacts
+from profiler.building.firmware_image import FirmwareImage
+from profiler.errors import BoardUnreachable, BuildFailed, FirmwareMismatch
+from profiler.flashing.uf2 import uf2_file
+from profiler.transports.deadline import Deadline
+
+Progress: TypeAlias = Callable[[str], None]
+
+TOOL_LIMIT_S = 120.0
+"""The largest of these programs is written in a few seconds; a probe that hangs is given up."""
+
+DISK_LIMIT_S = 60.0
+"""For somebody to put the board into its boot loader."""
+
+_ANSWER_LIMIT_S = 3.0  # of a board that may have no program that answers
+_PORT_LIMIT_S = 10.0  # for the boot loader's port to appear after the touch
+_START_LIMIT_S = 10.0  # for the boot loader to leave, and a port of the program's own to come back
+_END_LIMIT_S = 3.0  # for a tool that is told to end to release its probe
+_POLL_S = 0.05
+
+
+class Flashing(Protocol):
+    """How one program gets into one board."""
+
+    @property
+    def words(self) -> str:
+        """What will be done, as one could type or do it oneself."""
+        ...
+
+    def carry_out(self, progress: Progress) -> None:
+        """Raises :class:`~profiler.errors.BuildFailed` for a tool that this computer does not have,
+        and :class:`~profiler.errors.BoardUnreachable` for what fails between it and the board."""
+        ...
+
+
+def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashing:
+    """Nothing is touched yet. Raises ``DocumentError`` for a board whose
+    description names no way."""
+    board = description.name
+    firmware = description.firmware
+    if firmware is None:
+        raise DocumentError(f"{board}: only boards with firmware are flashed; it has none")
+    match firmware.flasher:
+        case OpenocdFlasher(config=config):
+            files = [word for name in config for word in ("-f", name)]
+            # Braces: to Tcl a word, whatever the path contains.
+            program = f"program {{{image.elf}}} verify reset exit"
+            return ToolFlashing(
+                board, ("openocd", *files, "-c", program), "sudo apt install openocd"
+            )
+        case PyocdFlasher(target=target, probe=probe):
+            choice = () if probe is None else ("--probe", probe)
+            return ToolFlashing(
+                board,
+                ("pyocd", "flash", "--no-wait", "--target", target, *choice, str(image.elf)),
+                f"pip install pyocd, then: pyocd pack install {target}",
+            )
+        case NrfjprogFlasher(serial=serial):
+            choice = () if serial is None else ("--snr", serial)
+            words = ("--program", str(image.hex), "--sectorerase", "--verify", "--reset")
+            return ToolFlashing(
+                board, ("nrfjprog", *words, *choice), "Nordic's nRF Command Line Tools"
+            )
+        case BossacFlasher(port=port, offset=offset):
+            return BossacFlashing(board, port, offset, image.bin)
+        case CopyFlasher(directory=directory, format="uf2", uf2_family=int(family)):
+            content = uf2_file(image.bin.read_bytes(), firmware.flash_address, family)
+            return CopyFlashing(board, directory.expanduser(), f"{image.bin.stem}.uf2", content)
+        case CopyFlasher(directory=directory, format=kind):
+            source = image.hex if kind == "hex" else image.bin
+            return CopyFlashing(board, directory.expanduser(), source.name, source.read_bytes())
+    raise DocumentError(
+        f"{board}: its description does not say how it is flashed; add firmware.flasher, of kind"
+        " openocd, pyocd, nrfjprog, bossac or copy"
+    )
+
+
+def put_on(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> None:
+    """Have the program on the board: it is written, and has answered, unless it runs there already.
+
+    Raises what :func:`flashing_of`, :meth:`Flashing.carry_out` and :func:`greet` raise.
+    """
+    if _runs(description, image, progress):
+        return
+    flashing = flashing_of(description, image)
+    progress(
+        f"writing the firmware with the plan to {description.name}: {flashing.words}; it stays"
+        f" there until: cli.py flash --device {description.name}"
+    )
+    flashing.carry_out(progress)
+    greet(description, image, progress)
+
+
+def _runs(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> bool:
+    from profiler.boards.serial import SerialBoard
+
+    transport = description.transport
+    assert isinstance(transport, SerialTransport)
+    soon = transport.model_copy(update={"deadline_s": min(transport.deadline_s, _ANSWER_LIMIT_S)})
+    asked = description.model_copy(update={"transport": soon})
+    try:
+        with SerialBoard(asked, image.identity) as board:
+            board.prepare(progress)
+    except (BoardUnreachable, FirmwareMismatch):
+        return False
+    return True
+
+
+def greet(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> BoardFacts:
+    """What the board says once the program runs.
+
+    Raises :class:`~profiler.errors.BoardUnreachable` where it says nothing, and
+    :class:`~profiler.errors.FirmwareMismatch` where something else runs.
+    """
+    from profiler.boards.serial import SerialBoard
+
+    deadline = Deadline(_START_LIMIT_S)
+    while True:
+        try:
+            with SerialBoard(description, image.identity) as board:
+                board.prepare(progress)
+                return board.facts
+        except FirmwareMismatch as error:
+            if deadline.expired:
+                raise FirmwareMismatch(
+                    f"the program was written, but another one answers: {error}"
+                ) from error
+        except BoardUnreachable as error:
+            if deadline.expired:
+                raise BoardUnreachable(
+                    f"the program was written, but it does not answer: {error}"
+                ) from error
+        time.sleep(_POLL_S)
+
+
+@dataclass(frozen=True)
+class ToolFlashing:
+    """A tool with a debug probe. ``remedy`` is how one comes by the tool."""
+
+    board: str
+    argv: tuple[str, ...]
+    remedy: str
+    limit_s: float = TOOL_LIMIT_S
+
+    @property
+    def words(self) -> str:
+        import shlex
+
+        return shlex.join(self.argv)
+
+    def carry_out(self, progress: Progress) -> None:
+        tool = self.argv[0]
+        progress(f"{tool} writes the program")
+        try:
+            process = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,  # it must not ask
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C is for this process, which then ends the tool
+            )
+        except OSError as error:
+            raise BuildFailed(
+                f"{self.board}: cannot run {tool} ({error.strerror}); it comes with: {self.remedy}"
+            ) from error
+        with process:
+            try:
+                output, _ = process.communicate(timeout=self.limit_s)
+            except subprocess.TimeoutExpired:
+                raise BoardUnreachable(
+                    f"{self.board}: {tool} did not finish within {self.limit_s:g} s; is the board"
+                    " powered and its probe free?"
+                ) from None
+            finally:
+                _end(process)
+        if process.returncode != 0:
+            raise BoardUnreachable(
+                f"{self.board}: {tool} failed: {_complaint(output, process.returncode)}"
+            )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """With all its children; asked first, since a probe left in the middle may have to be
+    replugged."""
+    if process.poll() is not None:
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_LIMIT_S)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+_ERROR_LINE = re.compile(r"(?:error\b:?|\d+ [CE] )\s*(?P<words>.*?)(?: \[\w+\])?$", re.IGNORECASE)
+"""``Error: …`` of OpenOCD and nrfjprog; ``0000390 E … [load_cmd]`` of pyOCD."""
+
+
+def _complaint(output: str, exit_code: int) -> str:
+    """The last line that is marked as an error, or else the last one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    marked = [match["words"] for line in lines if (match := _ERROR_LINE.match(line))]
+    return (marked or lines or [f"it said nothing, exit code {exit_code}"])[-1]
+
+
+@dataclass(frozen=True)
+class BossacFlashing:
+    """Opening the port at 1200 baud sends the board into its boot loader, which has a port of its
+    own: another number, another name, or the same as before."""
+
+    board: str
+    port: str
+    offset: int
+    binary: Path
+    limit_s: float = TOOL_LIMIT_S
+    port_limit_s: float = _PORT_LIMIT_S
+
+    @property
+    def words(self) -> str:
+        return f"{self._tool(self.port).words}  (after opening {self.port} at 1200 baud)"
+
+    def carry_out(self, progress: Progress) -> None:
+        progress(f"opening {self.port} at 1200 baud, for the boot loader")
+        before = _serial_ports(self.port)
+        self._touch()
+        self._tool(self._boot_loader(before)).carry_out(progress)
+
+    def _tool(self, port: str) -> ToolFlashing:
+        options = (f"--port={port}", f"--offset={self.offset:#x}")
+        actions = ("--erase", "--write", "--verify", "--reset")
+        argv = ("bossac", *options, *actions, str(self.binary))
+        return ToolFlashing(self.board, argv, "sudo apt install bossa-cli", self.limit_s)
+
+    def _touch(self) -> None:
+        import serial
+
+        try:
+            with serial.Serial(self.port, baudrate=1200) as port, contextlib.suppress(OSError):
+                port.dtr = False
+        except serial.SerialException as error:
+            raise BoardUnreachable(
+                f"{self.board}: cannot open {self.port} ({error}); is the board plugged in, with a"
+                " program that has a USB port (else press reset twice, for the boot loader's), and"
+                " may you use the port (group dialout)?"
+            ) from error
+
+    def _boot_loader(self, known: set[str]) -> str:
+        """The first port that appears. A board that was in its boot loader already stays where it
+        is."""
+        deadline = Deadline(self.port_limit_s)
+        while not deadline.expired:
+            time.sleep(_POLL_S)
+            ports = _serial_ports(self.port)
+            ready = [name for name in ports - known if os.access(name, os.R_OK | os.W_OK)]
+            if ready:
+                return self.port if self.port in ready else min(ready)
+            known &= ports  # what has gone may come back
+        if self.port in known:
+            return self.port
+        raise BoardUnreachable(
+            f"{self.board}: no port appeared within {self.port_limit_s:g} s of the touch at 1200"
+            " baud; press the board's reset button twice, name the boot loader's port and try again"
+        )
+
+
+def _serial_ports(named: str) -> set[str]:
+    from serial.tools import list_ports
+
+    present = {port.device for port in list_ports.comports()}
+    return present | ({named} if Path(named).exists() else set())
+
+
+@dataclass(frozen=True)
+class CopyFlashing:
+    """A boot loader that shows up as a disk and takes what is copied there."""
+
+    board: str
+    directory: Path
+    name: str
+    content: bytes
+    limit_s: float = DISK_LIMIT_S
+
+    @property
+    def words(self) -> str:
+        return f"copy {self.name} ({len(self.content)} bytes) to {self.directory}"
+
+    def carry_out(self, progress: Progress) -> None:
+        if not self._is_there():
+            progress(f"waiting for the disk {self.directory}: put the board into its boot loader")
+            self._await_disk()
+        progress(f"copying {self.name} to {self.directory}")
+        try:
+            with (self.directory / self.name).open("wb") as file:
+                file.write(self.content)
+                file.flush()
+                self._sync(file.fileno())
+        except OSError as error:
+            raise BoardUnreachable(
+                f"{self.board}: cannot write {self.name} to {self.directory}: {error.strerror}"
+            ) from error
+
+    def _await_disk(self) -> None:
+        deadline = Deadline(self.limit_s)
+        while not self._is_there():
+            if deadline.expired:
+                raise BoardUnreachable(
+                    f"{self.board}: no disk appeared at {self.directory} within {self.limit_s:g} s;"
+                    " put the board into its boot loader (often: press reset twice) and mount it"
+                )
+            time.sleep(_POLL_S)
+
+    def _is_there(self) -> bool:
+        """An empty directory is a place to mount it: every boot loader shows files of its own."""
+        try:
+            return any(self.directory.iterdir())
+        except OSError:  # not there, or the boot loader is just starting
+            return False
+
+    def _sync(self, descriptor: int) -> None:
+        """A boot loader that has the last block starts the program at once, and its disk is gone
+        before the computer has closed the file."""
+        try:
+            os.fsync(descriptor)
+        except OSError:
+            if self._is_there():
+                raise

@@ -1,0 +1,1 @@
+"""Sensors that the board itself reads."""

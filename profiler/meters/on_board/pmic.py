@@ -1,0 +1,39 @@
+"""The power management chip of a Raspberry Pi 5.
+
+``vcgencmd pmic_read_adc`` tells current and voltage of every rail behind the chip (Raspberry Pi
+documentation, "OS applications, vcgencmd"). What is taken from the 5 V pins and by USB devices does
+not pass through it. A reading takes the firmware milliseconds: tens of readings a second at best.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from devices.meters import PmicMeter
+from devices.profile import EnergySource, MeterRecord
+from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
+from profiler.meters.on_board.base import OnBoardMeter
+from profiler.meters.trace import SampledPower
+
+
+def open_pmic(meter: PmicMeter, source: EnergySource) -> OnBoardMeter:
+    def to_trace(samples: BoardSamples) -> PowerTrace:
+        power_w = samples.values[:, 0] * 1e-6
+        return SampledPower(
+            times_ns=samples.times_ns,
+            power_w=power_w.astype(np.float64),
+            saturated=np.zeros(len(power_w), dtype=np.bool_),
+            period_s=1.0 / meter.rate_hz,
+        )
+
+    return OnBoardMeter(
+        record=MeterRecord(
+            kind="pmic",
+            detail="all rails behind the power management chip; not the 5 V pins, not USB",
+            rate_hz=meter.rate_hz,
+            sync="sampled on the board, by its own clock",
+        ),
+        sampler=SamplerSpec((f"pmic={meter.command}",), meter.rate_hz),
+        to_trace=to_trace,
+        energy_source=source,
+    )

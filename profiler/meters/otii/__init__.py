@@ -1,0 +1,1 @@
+"""The Otii Arc and Ace, through their server."""

@@ -1,0 +1,1 @@
+"""The Nordic Power Profiler Kit II."""

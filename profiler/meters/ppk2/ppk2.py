@@ -1,0 +1,238 @@
+"""Nordic Power Profiler Kit II on its serial port, 100,000 samples a second.
+
+    meter:
+      kind: ppk2
+      port: /dev/serial/by-id/usb-Nordic_Semiconductor_PPK2_…-if01
+      mode: source            # it feeds the board; ampere: it measures another supply's current
+      voltage_v: 3.3          # what it feeds, or what the other supply has
+      sync: {kind: gpio, input: 0}
+
+Voltage is set, not measured: power is current times ``voltage_v``, and what the voltage sags under
+load is not seen.
+"""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from array import array
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from devices.meters import Ppk2Meter
+from profiler.errors import BoardUnreachable, MeasurementInvalid
+from profiler.meters.capture import Capture
+from profiler.meters.ppk2.capture import RATE_HZ, decode
+from profiler.meters.ppk2.current import Metadata, MetadataError
+from profiler.meters.ppk2.losses import JUDGED_S, Arrivals
+
+if TYPE_CHECKING:
+    from serial import Serial
+
+_START, _STOP = b"\x06", b"\x07"
+_POWER_ON = b"\x0c\x01"
+_SET_MODE = {"ampere": b"\x11\x01", "source": b"\x11\x02"}
+_SET_VOLTAGE = 0x0D
+_GET_METADATA = b"\x19"
+
+_ATTEMPTS = 2
+_ANSWER_S = 1.5
+_QUIET_S = 0.1
+_POLL_S = 0.002
+
+MOST_CAPTURE_S = 1800.0
+"""Of a capture, whose words take 400 kB a second. What comes later is not kept, and windows in it
+are void."""
+
+
+def open_ppk2(described: Ppk2Meter) -> Ppk2:
+    """The instrument, set up as described and feeding the board. Raises
+    :class:`~profiler.errors.BoardUnreachable` when it is not there or does not answer."""
+    port = _open_port(described.port)
+    try:
+        metadata = _ask_metadata(port)
+        port.write(_SET_MODE[described.mode])
+        port.write(_voltage_command(described.voltage_v))
+        port.write(_POWER_ON)
+    except OSError as error:
+        port.close()
+        raise BoardUnreachable(f"PPK2 on {described.port}: {error}; plug it in anew") from error
+    except BaseException:
+        port.close()
+        raise
+    return Ppk2(port, described, metadata)
+
+
+def _open_port(name: str) -> Serial:
+    import serial
+
+    try:
+        return serial.Serial(name, timeout=_QUIET_S, write_timeout=_ANSWER_S, exclusive=True)
+    except serial.SerialException as error:
+        if error.errno == errno.ENOENT:
+            remedy = "it is not there: plug the PPK2 in, or correct meter.port in the description"
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            remedy = "this user may not open it: sudo usermod -aG dialout $USER, and log in again"
+        elif error.errno in (errno.EAGAIN, errno.EBUSY):
+            remedy = (
+                "another program has it: close the Power Profiler app, or the other profile run"
+            )
+        else:
+            remedy = str(error)
+        raise BoardUnreachable(f"PPK2 on {name}: {remedy}") from error
+
+
+def _ask_metadata(port: Serial) -> Metadata:
+    """An earlier session may have left it streaming, so that its answer stands among words."""
+    reason = "nothing was received"
+    for _ in range(_ATTEMPTS):
+        port.write(_STOP)
+        _drain(port)
+        port.write(_GET_METADATA)
+        answer = bytearray()
+        deadline_s = time.monotonic() + _ANSWER_S
+        while b"END" not in answer and time.monotonic() < deadline_s:
+            answer += port.read(max(1, port.in_waiting))
+        try:
+            return Metadata.parse(bytes(answer))
+        except MetadataError as error:
+            reason = str(error) if answer else reason
+    raise BoardUnreachable(
+        f"PPK2 on {port.name}: {reason}. A PPK2 may show up as two ports: try the other one; or"
+        " switch it off and on"
+    )
+
+
+def _drain(port: Serial) -> None:
+    """Until nothing comes any more."""
+    deadline_s = time.monotonic() + _ANSWER_S
+    while port.read(max(1, port.in_waiting)) and time.monotonic() < deadline_s:
+        pass
+
+
+def _voltage_command(voltage_v: float) -> bytes:
+    """In millivolts above 800, which is (3, 32)."""
+    steps = round(voltage_v * 1000) - 800 + 32
+    return bytes([_SET_VOLTAGE, 3 + steps // 256, steps % 256])
+
+
+class _Reader:
+    """A thread that does nothing but take what arrives, so that decoding is never in its way."""
+
+    def __init__(self, port: Serial) -> None:
+        self.pieces: Final[list[bytes]] = []
+        self.bytes_so_far: Final = array("q")
+        self.times_s: Final = array("d")
+        self.error: OSError | None = None
+        self._port: Final = port
+        self._deadline_s = float("inf")
+        self._thread: Final = threading.Thread(target=self._read, name="ppk2 reader", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """What is still on its way is taken as well; nothing of it is missed by an instrument that
+        has been told to stop."""
+        self._deadline_s = time.monotonic() + _ANSWER_S
+        self._thread.join()
+
+    def _read(self) -> None:
+        so_far, most = 0, int(4 * RATE_HZ * MOST_CAPTURE_S)
+        try:
+            while time.monotonic() < self._deadline_s:
+                piece, arrived_s = self._next()
+                if not piece and self._deadline_s < float("inf"):
+                    return
+                if not piece:
+                    continue
+                if so_far < most:
+                    so_far += len(piece)
+                    self.pieces.append(piece)
+                    self.bytes_so_far.append(so_far)
+                    self.times_s.append(arrived_s)
+                time.sleep(_POLL_S)
+        except OSError as error:  # SerialException is one: raised again by whoever asked
+            self.error = error
+
+    def _next(self) -> tuple[bytes, float]:
+        """All that there is, and when that was. If this thread was interrupted while it read, more
+        has come, and the instant would be too late for what was read."""
+        piece = self._port.read(max(1, self._port.in_waiting))
+        arrived_s = time.monotonic()
+        while waiting := self._port.in_waiting:
+            piece += self._port.read(waiting)
+            arrived_s = time.monotonic()
+        return piece, arrived_s
+
+
+class Ppk2:
+    """An :class:`~profiler.meters.capture.Instrument`. Closing it ends the stream and leaves its
+    output on: a board loses what it holds when its power goes."""
+
+    kind: Final = "ppk2"
+    rate_hz: Final = RATE_HZ
+
+    def __init__(self, port: Serial, described: Ppk2Meter, metadata: Metadata) -> None:
+        self._port: Final = port
+        self._described: Final = described
+        self._metadata: Final = metadata
+        self._reader: _Reader | None = None
+
+    @property
+    def detail(self) -> str:
+        voltage = f"{self._described.voltage_v:g} V"
+        mode = "feeds" if self._described.mode == "source" else "ampere meter, supply taken as"
+        hardware = self._metadata.hardware
+        return f"PPK2{f' (hardware {hardware})' if hardware else ''}, {mode} {voltage}"
+
+    def start(self) -> None:
+        self._end_reading()
+        try:
+            self._port.write(_STOP)
+            _drain(self._port)
+            self._reader = _Reader(self._port)
+            self._port.write(_START)
+        except OSError as error:
+            raise self._gone(error) from error
+        time.sleep(JUDGED_S)
+
+    def stop(self) -> Capture:
+        if self._reader is None:
+            raise MeasurementInvalid(f"PPK2 on {self._port.name}: stopped before it was started")
+        time.sleep(JUDGED_S)
+        reader = self._reader
+        error = self._end_reading()
+        if error is not None:
+            raise self._gone(error) from error
+        stream = b"".join(reader.pieces)
+        arrivals = Arrivals(np.array(reader.bytes_so_far), np.array(reader.times_s))
+        capture = decode(stream, arrivals, self._metadata, self._described.voltage_v)
+        if capture is None:
+            raise MeasurementInvalid(
+                f"PPK2 on {self._port.name}: {len(stream)} bytes in a block and no samples among"
+                " them: switch it off and on"
+            )
+        return capture
+
+    def close(self) -> None:
+        self._end_reading()
+        self._port.close()
+
+    def _end_reading(self) -> OSError | None:
+        """End the stream; what went wrong with it, or goes wrong now."""
+        if self._reader is None:
+            return None
+        reader, self._reader = self._reader, None
+        try:
+            self._port.write(_STOP)
+        except OSError as error:
+            reader.error = reader.error or error
+        reader.end()
+        return reader.error
+
+    def _gone(self, error: OSError) -> BoardUnreachable:
+        return BoardUnreachable(
+            f"PPK2 on {self._port.name}: lost during a block ({error}); check its cable, then start"
+            " again: what was measured is kept"
+        )

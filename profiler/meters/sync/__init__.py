@@ -1,0 +1,1 @@
+"""An instrument's samples are placed on the board's clock."""

@@ -1,0 +1,211 @@
+"""Synchronising by a line of the board that is high while a window is open.
+
+The line also rises in windows that are not recorded (calibration, repeated tries), so the recorded
+ones are found among the pulses by their lengths and by the time between them::
+
+    line      ▁▇▇▁▁▇▁▇▇▇▁▁▁▇▇▇▁▁▇▇▇▇▇▁
+    windows    └┘   └─┘   (×)  └───┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from profiler.errors import MeasurementInvalid
+from profiler.meters.base import Block
+from profiler.meters.capture import Capture, Flaw
+from profiler.meters.sync.choice import ClockMap, SyncLost
+
+_MOST_RATE_ERROR = 0.05
+"""Of a board's clock: internal RC oscillators are within a few per cent."""
+
+_RATE_WANDER = 2e-3
+"""By how much the rate may change in the course of a block: an RC oscillator's, as it warms up."""
+
+_LATENCY_S = 300e-6
+"""Between the line and the reading of the clock, on a board whose system can be in the way."""
+
+_MOST_UNMATCHED = 0.1
+"""Of the windows, where a glitch has split a pulse. Their neighbours tell when they were."""
+
+_RECENT = 16
+_CLEARLY_WORSE = 3.0
+
+
+@dataclass(frozen=True)
+class _Pulses:
+    """float64 [pulses]: rising and falling edges on the instrument's time base."""
+
+    start_s: NDArray[np.float64]
+    end_s: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.start_s)
+
+
+@dataclass(frozen=True)
+class _Match:
+    """Pairs of a window and a pulse, and how far (rms) starts were from where they were
+    expected."""
+
+    pairs: list[tuple[int, int]]
+    missed_s: float
+
+
+@dataclass(frozen=True)
+class GpioSynchroniser:
+    input: int
+    marker: None = None
+    guard_s: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"gpio: the board's line on logic input {self.input}"
+
+    def clock(self, capture: Capture, block: Block) -> ClockMap:
+        pulses = _pulses(capture, self.input)
+        if len(pulses) == 0 and capture.flawed(Flaw.LOST, slice(None)).any():
+            raise SyncLost("the sync line's edges were among the samples that were lost")
+        if len(pulses) == 0:
+            raise MeasurementInvalid(
+                f"logic input {self.input} of the instrument saw no window during a whole block:"
+                " check the wire from the board's sync line, the instrument's logic supply (on a"
+                " PPK2: VCC of the logic port), and sync.input in the description"
+            )
+        match = _Matcher(capture, pulses, block.windows_ns).best()
+        windows = [window for window, _ in match.pairs]
+        chosen = [pulse for _, pulse in match.pairs]
+        edges_ns = np.array(block.windows_ns, dtype=np.int64)[windows]
+        edges_s = np.stack([pulses.start_s[chosen], pulses.end_s[chosen]], axis=1)
+        return ClockMap(
+            board_ns=edges_ns.ravel(),
+            meter_s=edges_s.ravel(),
+            uncertainty_s=capture.period_s / 2,
+        )
+
+
+def _pulses(capture: Capture, number: int) -> _Pulses:
+    """An edge lies between two samples. Pulses that begin or end among lost samples are left out:
+    the windows that they belong to are void."""
+    if capture.inputs is None:
+        raise MeasurementInvalid("the instrument recorded no logic inputs: use another sync")
+    level = ((capture.inputs >> number) & 1).astype(np.int8)
+    changed = np.flatnonzero(np.diff(level)) + 1
+    if len(changed) == 0:
+        return _Pulses(np.empty(0), np.empty(0))
+    edges_s = capture.time_s(changed) - capture.period_s / 2
+    lost = capture.flawed(Flaw.LOST, slice(None))
+    seen = ~(lost[changed] | lost[changed - 1])
+    first = 0 if level[changed[0]] else 1  # a line that was high from the start says nothing
+    falling = slice(first + 1, None, 2)
+    count = len(edges_s[falling])
+    rising = slice(first, first + 2 * count, 2)
+    whole = seen[rising] & seen[falling]
+    return _Pulses(edges_s[rising][whole], edges_s[falling][whole])
+
+
+class _Matcher:
+    """Walks along windows and pulses together. What the walk has learnt of the rate of the two
+    clocks says where the next pulse has to be."""
+
+    def __init__(
+        self, capture: Capture, pulses: _Pulses, windows_ns: tuple[tuple[int, int], ...]
+    ) -> None:
+        self._capture: Final = capture
+        self._pulses: Final = pulses
+        self._latency_s: Final = _LATENCY_S + capture.period_s
+        table = np.array(windows_ns, dtype=np.int64)
+        self._windows_s: Final = (table - table[0, 0]) / 1e9
+
+    def best(self) -> _Match:
+        """Raises :class:`SyncLost` if no walk gets through, or more than one."""
+        found = sorted(self._walks(), key=lambda match: match.missed_s)
+        if not found:
+            raise SyncLost(
+                f"{len(self._pulses)} pulses of the sync line do not fit the"
+                f" {len(self._windows_s)} windows that the board recorded: look for noise on the"
+                " line, or for another program that drives it"
+            )
+        best = found[0]
+        floor_s = self._capture.period_s
+        for other in found[1:]:
+            differs = any(dict(best.pairs).get(w, p) != p for w, p in other.pairs)
+            if differs and other.missed_s <= _CLEARLY_WORSE * best.missed_s + floor_s:
+                raise SyncLost("the pulses of the sync line fit the board's windows in two ways")
+        return best
+
+    def _walks(self) -> Iterator[_Match]:
+        allowed = self._most_unmatched()
+        for window in range(allowed + 1):
+            for pulse in range(len(self._pulses)):
+                match = self._walk(window, pulse, allowed - window)
+                if match is not None:
+                    yield match
+
+    def _most_unmatched(self) -> int:
+        """Windows whose pulse may be missing: as many as can lie among lost samples, besides."""
+        count = len(self._windows_s)
+        lost = int(np.count_nonzero(self._capture.flawed(Flaw.LOST, slice(None))))
+        shortest_s = float(np.diff(self._windows_s, axis=1).min())
+        hidden = 1 + int(lost * self._capture.period_s / shortest_s) if lost else 0
+        return min(int(_MOST_UNMATCHED * count) + hidden, count // 2)
+
+    def _walk(self, window: int, pulse: int, allowed: int) -> _Match | None:
+        pulses, windows_s = self._pulses, self._windows_s
+        if not self._fits(window, pulse, 1.0, _MOST_RATE_ERROR):
+            return None
+        pairs = [(window, pulse)]
+        missed: list[float] = []
+        for following in range(window + 1, len(windows_s)):
+            rate, rate_error = self._rate(pairs)
+            at_window, at_pulse = pairs[-1]
+            gap_s = windows_s[following, 0] - windows_s[at_window, 1]
+            expected_s = float(pulses.end_s[at_pulse] + rate * gap_s)
+            leeway_s = self._latency_s + rate_error * gap_s
+            found = self._nearest(following, at_pulse, expected_s, leeway_s, rate, rate_error)
+            if found is not None:
+                pairs.append((following, found))
+                missed.append(float(pulses.start_s[found]) - expected_s)
+            else:
+                allowed -= 1
+                if allowed < 0:
+                    return None
+        missed_s = float(np.sqrt(np.mean(np.square(missed)))) if missed else 0.0
+        return _Match(pairs, missed_s)
+
+    def _rate(self, pairs: list[tuple[int, int]]) -> tuple[float, float]:
+        """Seconds of the instrument in one of the board, and by how much that can be wrong, both
+        from the last windows that were matched."""
+        first, last = pairs[-_RECENT:][0], pairs[-1]
+        span_s = float(self._windows_s[last[0], 1] - self._windows_s[first[0], 0])
+        pulses = self._pulses
+        error = self._latency_s / span_s + _RATE_WANDER
+        if error >= _MOST_RATE_ERROR:
+            return 1.0, _MOST_RATE_ERROR
+        return float(pulses.end_s[last[1]] - pulses.start_s[first[1]]) / span_s, error
+
+    def _nearest(
+        self,
+        window: int,
+        behind: int,
+        expected_s: float,
+        leeway_s: float,
+        rate: float,
+        rate_error: float,
+    ) -> int | None:
+        starts_s = self._pulses.start_s
+        low = max(int(np.searchsorted(starts_s, expected_s - leeway_s)), behind + 1)
+        high = int(np.searchsorted(starts_s, expected_s + leeway_s, side="right"))
+        fitting = [p for p in range(low, high) if self._fits(window, p, rate, rate_error)]
+        return min(fitting, key=lambda p: abs(starts_s[p] - expected_s), default=None)
+
+    def _fits(self, window: int, pulse: int, rate: float, rate_error: float) -> bool:
+        window_s = float(self._windows_s[window, 1] - self._windows_s[window, 0])
+        pulse_s = float(self._pulses.end_s[pulse] - self._pulses.start_s[pulse])
+        leeway_s = self._latency_s + rate_error * window_s
+        return abs(pulse_s - rate * window_s) <= leeway_s

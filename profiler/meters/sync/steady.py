@@ -1,0 +1,53 @@
+"""Synchronising by this computer's clock: the board is asked what time it is before and behind a
+block, the instrument's samples carry this computer's time.
+
+An answer says no more than that the board's clock stood there at some instant between question and
+answer (Cristian 1989), which over SSH or a serial line is some milliseconds. Windows are therefore
+long, and what lies within ``guard_s`` of their ends is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from profiler.meters.base import Block, ClockReading
+from profiler.meters.capture import Capture
+from profiler.meters.sync.choice import ClockMap, SyncLost
+
+
+@dataclass(frozen=True)
+class SteadySynchroniser:
+    guard_s: float
+    marker: None = None
+
+    @property
+    def name(self) -> str:
+        return f"this computer's clock, {self.guard_s:g} s left out at either end of a window"
+
+    def clock(self, capture: Capture, block: Block) -> ClockMap:
+        middle = len(block.clock) // 2
+        if middle == 0:
+            raise SyncLost("the board's clock was not read both before and behind the block")
+        before, behind = _narrowest(block.clock[:middle]), _narrowest(block.clock[middle:])
+        uncertainty_s = max(_half_s(before), _half_s(behind)) + capture.time_error_s
+        if uncertainty_s > self.guard_s:
+            raise SyncLost(
+                f"the board's clock is known to {uncertainty_s * 1e3:.0f} ms only, more than the"
+                f" {self.guard_s * 1e3:.0f} ms left out at the ends of a window: raise sync.guard_s"
+            )
+        pair = (before, behind)
+        return ClockMap(
+            board_ns=np.array([reading.board_ns for reading in pair]),
+            meter_s=np.array([(reading.asked_s + reading.answered_s) / 2 for reading in pair]),
+            uncertainty_s=uncertainty_s,
+        )
+
+
+def _half_s(reading: ClockReading) -> float:
+    return (reading.answered_s - reading.asked_s) / 2
+
+
+def _narrowest(readings: tuple[ClockReading, ...]) -> ClockReading:
+    return min(readings, key=_half_s)

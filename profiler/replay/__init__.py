@@ -1,1 +1,0 @@
-"""Schedules run on boards: an execution plan becomes a table in C and lines for the harness."""

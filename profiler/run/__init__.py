@@ -1,0 +1,1 @@
+"""A profile: measured block by block, evaluated and assembled."""

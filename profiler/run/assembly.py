@@ -1,0 +1,242 @@
+"""From all trials of a run to the device profile."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from devices.profile import (
+    Additivity,
+    Build,
+    CacheState,
+    Cost,
+    DeviceProfile,
+    EnergySource,
+    MeterRecord,
+    OperationCost,
+    StorageCosts,
+)
+from profiler.boards.base import BoardFacts
+from profiler.errors import MeasurementInvalid
+from profiler.meters.nominal import is_instrument
+from profiler.run.storage_costs import storage_costs
+from profiler.run.table import TrialTable
+from profiler.run.trials import Trial
+from profiler.script.windows import CACHE_STATES, BlockContent, OpWindow, StepWindow
+from profiler.script.writer import COLD_CACHES, Memory, cold_copies, operand_bytes
+from profiler.statistics import median_interval
+
+FEWEST_TRIALS = 3
+"""Valid ones that an operation needs for a median (of fewer blocks: all)."""
+
+_BLOCKS_FOR_AN_INTERVAL = 5
+_STEAL_WORTH_A_NOTE = 0.01
+_PREEMPTION_WORTH_A_NOTE = 0.05
+_NAMED_OPERATIONS = 3
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Everything that a profile is made from. ``energy_source`` and ``meter`` are None if the
+    board has neither a meter nor a nominal power."""
+
+    description: DeviceDescription
+    facts: BoardFacts
+    build: Build
+    content: BlockContent
+    step: ExecutionPlan | None
+    memory: Memory
+    table: TrialTable
+    blocks: int
+    seed: int
+    energy_source: EnergySource | None
+    meter: MeterRecord | None
+    storage_place: str | None
+
+
+def assemble(run: RunResult) -> DeviceProfile:
+    """Raises :class:`~profiler.errors.MeasurementInvalid` naming the operations that have too few
+    valid trials."""
+    _require_valid(run)
+    operations = tuple(_operation(run, spec) for spec in run.content.specs)
+    additivity = _additivity(run, run.step, operations) if run.step is not None else None
+    idle_w = list(run.table.idle_power_w().values())
+    storage = storage_costs(
+        run.description.storage, run.storage_place, run.content, run.table, run.seed
+    )
+    return DeviceProfile(
+        name=run.description.name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        energy_source=_energy_source(run),
+        meter=run.meter,
+        board=run.facts.identity.model_copy(update={"cpu_frequency_hz": _frequency_hz(run)}),
+        build=run.build,
+        idle_power_w=(
+            median_interval(idle_w, run.seed)
+            if idle_w and run.meter is not None and is_instrument(run.meter)
+            else None
+        ),
+        cost_basis=_cost_basis(additivity),
+        operations=operations,
+        storage=storage,
+        additivity=additivity,
+        notes=tuple(_notes(run, storage)),
+    )
+
+
+def _energy_source(run: RunResult) -> EnergySource:
+    """Of an emulated board the times are emulated too, so that it is said where there are no
+    energies."""
+    if run.description.emulator is not None:
+        return "emulated"
+    return run.energy_source or "estimated"
+
+
+def _require_valid(run: RunResult) -> None:
+    needed = min(FEWEST_TRIALS, run.blocks)
+    labels = _op_labels(run)
+    if run.step is not None:
+        labels += [StepWindow(index).label for index in range(run.content.step_windows)]
+    lacking = [label for label in labels if len(run.table.valid(label)) < needed]
+    if not lacking:
+        return
+    label = lacking[0]
+    reasons = {trial.void for trial in run.table.void(label) if trial.void}
+    others = f" ({len(lacking) - 1} more windows are as bad)" if len(lacking) > 1 else ""
+    raise MeasurementInvalid(
+        f"{run.description.name}: {label}: {len(run.table.valid(label))} valid trials of"
+        f" {run.blocks}, {needed} are needed; void because {'; '.join(sorted(reasons))}{others}."
+        " Remove the cause (pin the frequency, cool the board, check its power supply, end other"
+        " programs) and start the same command again: what is valid is kept"
+    )
+
+
+def _op_labels(run: RunResult) -> list[str]:
+    content = run.content
+    return [OpWindow(spec, state).label for spec in content.specs for state in content.states]
+
+
+def _operation(run: RunResult, spec: OpSpec) -> OperationCost:
+    """Without a data cache the one state that was measured stands for both."""
+    states = run.content.states
+    costs = {state: _cost(run, OpWindow(spec, state).label) for state in states}
+    return OperationCost(
+        op=spec.key,
+        workspace_bytes=run.memory.workspace_bytes[spec],
+        warm=costs["warm"],
+        cold=costs.get("cold", costs["warm"]),
+    )
+
+
+def _cost(run: RunResult, label: str) -> Cost:
+    times = run.table.values(label, lambda trial: trial.time_s)
+    energies = run.table.values(label, Trial.execution_energy_j)
+    return Cost(
+        time_s=median_interval(times, run.seed),
+        energy_j=median_interval(energies, run.seed) if energies else None,
+        trials=len(times),
+        void_trials=len(run.table.void(label)),
+    )
+
+
+def _additivity(
+    run: RunResult, step: ExecutionPlan, operations: Sequence[OperationCost]
+) -> Additivity | None:
+    cost = {operation.op: operation for operation in operations}
+    per_block: dict[int, list[float]] = {}
+    for index in range(run.content.step_windows):
+        for block, trial in run.table.valid(StepWindow(index).label).items():
+            per_block.setdefault(block, []).append(trial.time_s)
+    steps = [statistics.median(times) for _, times in sorted(per_block.items())]
+    if not steps:
+        return None
+    return Additivity(
+        model=step.name,
+        step_s=median_interval(steps, run.seed),
+        sum_warm_s=math.fsum(cost[op.spec.key].warm.time_s.median for op in step.computes),
+        sum_cold_s=math.fsum(cost[op.spec.key].cold.time_s.median for op in step.computes),
+    )
+
+
+def _cost_basis(additivity: Additivity | None) -> CacheState:
+    """The cache state whose sum is nearer to the whole step; the careful one without a step."""
+    if additivity is None:
+        return "cold"
+    warm, cold = (abs(math.log(additivity.ratio(state))) for state in CACHE_STATES)
+    return "warm" if warm < cold else "cold"
+
+
+def _frequency_hz(run: RunResult) -> float | None:
+    """Under load, from the windows; what the board said when asked was idle."""
+    seen = [
+        trial.frequency_after_khz
+        for sitting in run.table.sittings
+        for trial in sitting.trials
+        if trial.frequency_after_khz and trial.void is None
+    ]
+    return statistics.median(seen) * 1e3 if seen else run.facts.identity.cpu_frequency_hz
+
+
+def _notes(run: RunResult, storage: StorageCosts | None) -> Iterator[str]:
+    if run.energy_source is None:
+        yield "No energy: the board has neither a meter nor a nominal power."
+    if run.content.transfers and storage is None:
+        yield (
+            "No costs of storage: transfers of fewer than two sizes are valid, or more would have"
+            " written beyond the budget; measure again with a larger --storage-budget-mib."
+        )
+    if run.step is not None and not run.content.step_windows:
+        yield (
+            f"A whole step of {run.step.name} with every tensor in memory does not fit into the"
+            " board: there is no additivity check."
+        )
+    if run.blocks < _BLOCKS_FOR_AN_INTERVAL:
+        yield f"{run.blocks} blocks are too few for intervals of 95 % confidence."
+    if not run.facts.is_cache_known:
+        assumed = run.facts.last_level_cache_bytes
+        yield f"The board does not tell its last-level cache; {assumed} bytes are assumed."
+    yield from _cold_note(run)
+    yield from _disturbance_notes(run)
+
+
+def _cold_note(run: RunResult) -> Iterator[str]:
+    cache_bytes = run.facts.last_level_cache_bytes
+    if "cold" not in run.content.states:
+        yield "The board has no data cache: warm and cold costs are one measurement."
+        return
+    lukewarm = [
+        spec
+        for spec in run.content.specs
+        if cold_copies(spec, run.memory) * operand_bytes(spec) < COLD_CACHES * cache_bytes
+    ]
+    if lukewarm:
+        named = ", ".join(spec.key for spec in lukewarm[:_NAMED_OPERATIONS])
+        more = len(lukewarm) - _NAMED_OPERATIONS
+        yield (
+            f"Memory is too small to measure {named}{f' and {more} more' if more > 0 else ''}"
+            " fully cache-cold."
+        )
+
+
+def _disturbance_notes(run: RunResult) -> Iterator[str]:
+    steal = max((sitting.header.steal_share for sitting in run.table.sittings), default=0.0)
+    if steal > _STEAL_WORTH_A_NOTE:
+        yield f"The hypervisor took up to {steal:.0%} of a block's time."
+    preempted: Mapping[str, list[float]] = {
+        label: run.table.values(label, lambda trial: trial.preempted_share)
+        for label in _op_labels(run)
+    }
+    shares = [share for values in preempted.values() for share in values]
+    if shares and statistics.mean(shares) > _PREEMPTION_WORTH_A_NOTE:
+        yield (
+            f"Other programs had the processor for {statistics.mean(shares):.0%} of the windows'"
+            " time, which is left out; intervals are wider for it."
+        )
+    for reason, count in run.table.void_reasons().most_common():
+        yield f"{count} void trials: {reason}."

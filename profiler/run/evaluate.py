@@ -1,0 +1,119 @@
+"""From the records of a sitting to trials: energy for every window, and which windows are void."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from profiler.errors import MeasurementInvalid
+from profiler.meters.base import PowerTrace, Void
+from profiler.run.trials import Trial
+from profiler.script.records import Health, WindowRecord
+from profiler.script.transfers import TransferWindow
+from profiler.script.windows import OpWindow, StepWindow, Window
+
+FREQUENCY_TOLERANCE = 0.02
+
+PREEMPTION_LIMIT = 0.10
+"""A meter also sees what other programs do: the energy of a window that was pre-empted for a larger
+share than this is not the operation's. Its time still is, since pre-emption is left out of it."""
+
+# Bits of `vcgencmd get_throttled`: what is the case now, and, 16 places higher, what has been the
+# case since boot (Raspberry Pi documentation).
+_THROTTLE_BITS = {
+    0: "under-voltage",
+    1: "frequency capped",
+    2: "throttled",
+    3: "temperature limit",
+}
+_SINCE_BOOT = 16
+
+_UNKNOWN = -1
+
+
+def evaluate(
+    records: Sequence[WindowRecord],
+    windows: Sequence[Window],
+    trace: PowerTrace | None,
+    *,
+    is_measured: bool,
+    start: Health | None,
+    throttled: tuple[int, int] | None,
+) -> tuple[Trial, ...]:
+    """``trace`` is what the meter saw during the sitting, ``is_measured`` whether it really
+    measures; ``start`` is how the board was when it began. ``throttled`` holds the Raspberry Pi's
+    bits before and after, for boards that do not tell them window by window."""
+    before = start.throttled if start is not None else _UNKNOWN
+    cooling = start.cooling if start is not None else _UNKNOWN
+    trials = []
+    for record in records:
+        bits = throttled if record.throttled == _UNKNOWN else (before, record.throttled)
+        hindrances = [*_throttling(bits), *_cooling(cooling, record.cooling)]
+        trials.append(_trial(record, windows[record.id], trace, is_measured, hindrances))
+        before, cooling = record.throttled, record.cooling
+    return tuple(trials)
+
+
+def _trial(
+    record: WindowRecord,
+    window: Window,
+    trace: PowerTrace | None,
+    is_measured: bool,
+    hindrances: Sequence[str],
+) -> Trial:
+    if record.executions < 1 or record.end_ns <= record.start_ns:
+        raise MeasurementInvalid(f"{window.label}: the record of its window makes no sense")
+    trial = Trial(
+        window=window.label,
+        executions=record.executions,
+        start_ns=record.start_ns,
+        end_ns=record.end_ns,
+        tail_end_ns=record.tail_end_ns,
+        running_ns=record.running_ns,
+        frequency_before_khz=record.frequency_before_khz,
+        frequency_after_khz=record.frequency_after_khz,
+        temperature_mc=record.temperature_mc,
+        tries=record.tries,
+        throttled=None if record.throttled == _UNKNOWN else record.throttled,
+        cooling=None if record.cooling == _UNKNOWN else record.cooling,
+    )
+    reading = trace.energy_j(record.start_ns, record.tail_end_ns) if trace is not None else None
+    reasons = [*hindrances, *_disturbances(trial)]
+    if is_measured and isinstance(window, OpWindow | StepWindow):
+        reasons.extend(_preemption(trial))
+    # A transfer may be too short for the meter and still have its time measured.
+    if isinstance(reading, Void) and not isinstance(window, TransferWindow):
+        reasons.append(reading.reason)
+    return trial.model_copy(
+        update={
+            "energy_j": None if isinstance(reading, Void) else reading,
+            "void": "; ".join(reasons) or None,
+        }
+    )
+
+
+def _disturbances(trial: Trial) -> Iterator[str]:
+    before, after = trial.frequency_before_khz, trial.frequency_after_khz
+    if abs(after - before) > FREQUENCY_TOLERANCE * before:
+        yield f"the frequency went from {before} to {after} kHz"
+
+
+def _preemption(trial: Trial) -> Iterator[str]:
+    if trial.preempted_share > PREEMPTION_LIMIT:
+        yield f"other programs had the processor for {trial.preempted_share:.0%} of the window"
+
+
+def _throttling(bits: tuple[int, int] | None) -> Iterator[str]:
+    """What was the case at either end, or has been the case for the first time in between."""
+    if bits is None:
+        return
+    before, after = (max(word, 0) for word in bits)
+    new_since_boot = (after & ~before) >> _SINCE_BOOT
+    seen = before | after | new_since_boot
+    names = [name for bit, name in _THROTTLE_BITS.items() if seen >> bit & 1]
+    if names:
+        yield f"the board reports {', '.join(names)}"
+
+
+def _cooling(before: int, after: int) -> Iterator[str]:
+    if max(before, after) > 0:
+        yield "the processor was slowed down to cool it"

@@ -1,0 +1,42 @@
+"""Raw trials as a table, for a researcher's own statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from profiler.run.trials import RunDirectory
+
+
+def trials_frame(run_directory: Path) -> pd.DataFrame:
+    """One row for each window that was measured, void ones included, in the order of measuring.
+
+    Columns: ``block``, ``sitting``, ``window``, ``executions``, ``time_s`` of one execution,
+    ``energy_j`` of the whole window as the meter saw it and what that is worth in
+    ``energy_source`` (both empty without a meter), ``start_s`` and ``length_s`` on the board's
+    clock, ``frequency_khz`` (0 where unknown), ``temperature_c``, ``preempted_share``, ``void``
+    (the reason, empty if valid).
+
+    Raises :class:`~devices.documents.document.DocumentError` for a damaged file of trials.
+    """
+    rows = [
+        {
+            "block": sitting.header.block,
+            "sitting": sitting.header.sitting,
+            "window": trial.window,
+            "executions": trial.executions,
+            "time_s": trial.time_s,
+            "energy_j": trial.energy_j,
+            "energy_source": sitting.header.energy_source,
+            "start_s": trial.start_ns / 1e9,
+            "length_s": trial.length_s,
+            "frequency_khz": trial.frequency_after_khz,
+            "temperature_c": trial.temperature_mc / 1000,
+            "preempted_share": trial.preempted_share,
+            "void": trial.void,
+        }
+        for sitting in RunDirectory(run_directory).sittings()
+        for trial in sitting.trials
+    ]
+    return pd.DataFrame(rows)

@@ -1,0 +1,207 @@
+"""What a profile would measure, how long it would take and what it would write: before anything
+is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from profiler.boards.raw_flash import require_overwritable, scratch_place
+from profiler.meters.least_window import least_window_s
+from profiler.run.options import ProfileOptions
+from profiler.script.transfers import (
+    LARGEST_TRANSFER_BYTES,
+    Scratch,
+    TransferWindow,
+    plan_transfers,
+)
+from profiler.script.windows import (
+    CACHE_STATES,
+    BlockContent,
+    IdleWindow,
+    OpWindow,
+    StepWindow,
+    Window,
+)
+from profiler.script.writer import ALIGNMENT
+
+# Guesses, for the time before there are measurements: about a third of what one core's vector unit
+# can do at best, a modest memory, and what comes with every window (operands filled, calibration).
+_FLOP_PER_CYCLE = {
+    "x86_64": 10.0,
+    "aarch64": 2.5,
+    "armv7": 1.2,
+    "armv8-m": 0.3,
+    "armv7e-m": 0.3,
+    "armv7-m": 0.03,
+    "armv6-m": 0.02,
+}
+_FLOP_PER_S = 30e9  # of a computer that is not described
+_BYTES_PER_S = 3e9
+_OVERHEAD_S = 0.02
+_BUILD_S = 10.0
+
+# Of the memory that is described; the rest is for what else the board does.
+_ARENA_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class StoragePlan:
+    """What is overwritten, and the most that an undisturbed profile does to it; with windows
+    repeated it stays within ``budget_bytes`` and the share of ``endurance_cycles`` that a profile
+    may use. Of flash that is erased, ``written_bytes`` are those of all erased blocks, and
+    ``cycles`` of the block that is erased most often."""
+
+    place: str
+    written_bytes: int
+    budget_bytes: int
+    erased_blocks: int
+    cycles: int
+    endurance_cycles: int | None
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """``storage`` is None where storage is left alone."""
+
+    operations: int
+    blocks: int
+    windows_per_block: int
+    estimated_s: float
+    storage: StoragePlan | None
+
+
+def plan_profile(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+) -> ProfilePlan:
+    """Reaches no board. Raises :class:`~profiler.errors.RequestRefused` as
+    :func:`block_content` does."""
+    content = block_content(description, specs, step, options)
+    windows = content.ordered(options.seed, 0)
+    per_block_s = sum(guess_s(window, step, description, options) for window in windows)
+    return ProfilePlan(
+        operations=len(content.specs),
+        blocks=options.blocks,
+        windows_per_block=len(windows),
+        estimated_s=_BUILD_S + options.blocks * per_block_s,
+        storage=_storage_plan(description, content, options),
+    )
+
+
+def block_content(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+    arena_bytes: int | None = None,
+) -> BlockContent:
+    """Every distinct operation once, those of the step among them, and transfers of what fits into
+    the memory that is described and (once it is known) the board's ``arena_bytes``.
+
+    Raises :class:`~profiler.errors.RequestRefused` for raw flash that the options do not allow to
+    be overwritten, for a budget or an endurance that is too small, and where too few sizes fit.
+    """
+    of_step = () if step is None else tuple(op.spec for op in step.computes)
+    storage = description.storage
+    transfers: tuple[TransferWindow, ...] = ()
+    scratch: Scratch | None = None
+    if options.storage and storage is not None:
+        require_overwritable(description.name, storage, options.overwrite_raw_flash)
+        scratch = Scratch.of(storage, options.storage_budget_bytes)
+        transfers = plan_transfers(
+            scratch,
+            blocks=options.blocks,
+            memory_bytes=_transfer_memory_bytes(description, arena_bytes),
+        )
+    return BlockContent(
+        specs=tuple(dict.fromkeys((*specs, *of_step))),
+        step_windows=0 if step is None else options.step_windows,
+        transfers=transfers,
+        states=("warm",) if _has_no_cache(description) else CACHE_STATES,
+        scratch=scratch,
+    )
+
+
+def _transfer_memory_bytes(description: DeviceDescription, arena_bytes: int | None) -> int:
+    """What one transfer may take, in whole lines of the arena."""
+    limits = [LARGEST_TRANSFER_BYTES]
+    if description.memory is not None:
+        limits.append(int(_ARENA_SHARE * description.memory.usable_bytes))
+    if arena_bytes is not None:
+        limits.append(arena_bytes)
+    return min(limits) // ALIGNMENT * ALIGNMENT
+
+
+def _storage_plan(
+    description: DeviceDescription, content: BlockContent, options: ProfileOptions
+) -> StoragePlan | None:
+    storage, scratch = description.storage, content.scratch
+    if storage is None or scratch is None:
+        return None
+    wear = scratch.wear(content.transfers).times(options.blocks)
+    return StoragePlan(
+        place=scratch_place(storage, scratch.bytes),
+        written_bytes=wear.written_bytes,
+        budget_bytes=scratch.budget_bytes,
+        erased_blocks=wear.erased_blocks,
+        cycles=wear.cycles,
+        endurance_cycles=scratch.endurance_cycles,
+    )
+
+
+def _has_no_cache(description: DeviceDescription) -> bool:
+    processor = description.processor
+    return processor is not None and processor.data_cache_bytes == 0
+
+
+def window_s(description: DeviceDescription, options: ProfileOptions) -> float:
+    """The least length of a window: enough for the clock and for the meter."""
+    if description.meter is None:
+        return options.min_window_s
+    return max(options.min_window_s, least_window_s(description.meter))
+
+
+def tail_s(description: DeviceDescription, options: ProfileOptions) -> float:
+    """How long the meter watches a medium settle; nothing without a meter to watch."""
+    if description.meter is None:
+        return 0.0
+    return max(options.settle_s, least_window_s(description.meter))
+
+
+def idle_s(description: DeviceDescription, options: ProfileOptions) -> float:
+    return max(options.idle_s, window_s(description, options))
+
+
+def guess_s(
+    window: Window,
+    step: ExecutionPlan | None,
+    description: DeviceDescription,
+    options: ProfileOptions,
+) -> float:
+    """How long a window takes, with what comes with it."""
+    least_s = window_s(description, options)
+    match window:
+        case OpWindow(spec):
+            return _OVERHEAD_S + max(least_s, 2 * _execution_s(spec, description))
+        case StepWindow():
+            ops = () if step is None else step.computes
+            once_s = sum(_execution_s(op.spec, description) for op in ops)
+            return _OVERHEAD_S + max(least_s, 2 * once_s)
+        case TransferWindow():
+            return least_s + tail_s(description, options)
+        case IdleWindow():
+            return idle_s(description, options)
+
+
+def _execution_s(spec: OpSpec, description: DeviceDescription) -> float:
+    processor = description.processor
+    flop_per_s = _FLOP_PER_S
+    if processor is not None:
+        flop_per_s = _FLOP_PER_CYCLE[processor.architecture] * processor.clock_hz
+    return spec.work_flop / flop_per_s + spec.moved_bytes / _BYTES_PER_S

@@ -1,0 +1,345 @@
+"""Profile a board: build, measure block by block, keep every trial, assemble the profile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from devices.profile import DeviceProfile
+from profiler.boards import open_board
+from profiler.boards.base import Board, Outcome, RebootError
+from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
+from profiler.errors import BoardCommandFailed, MeasurementInvalid
+from profiler.meters import open_board_meter, open_host_meter
+from profiler.meters.base import Meter
+from profiler.meters.nominal import is_instrument
+from profiler.run.assembly import RunResult, assemble
+from profiler.run.evaluate import evaluate
+from profiler.run.options import ProfileOptions
+from profiler.run.preview import block_content, guess_s, idle_s, tail_s, window_s
+from profiler.run.table import TrialTable
+from profiler.run.trials import (
+    RunDirectory,
+    RunMetadata,
+    Sitting,
+    SittingHeader,
+    next_run_directory,
+)
+from profiler.script.records import Results, parse_results
+from profiler.script.transfers import TransferWindow, Wear
+from profiler.script.windows import BlockContent, Window
+from profiler.script.writer import (
+    Memory,
+    PlanFile,
+    Settings,
+    step_bytes,
+    write_plan,
+)
+
+_SITTINGS_PER_BLOCK = 3
+_MOST_REBOOTS = 2
+_MARGIN = 1.1
+
+
+@dataclass(frozen=True)
+class ProgressEvent:
+    """``fraction`` of the measuring is done, ``left_s`` is what it probably still takes; None
+    before measuring has begun."""
+
+    activity: str
+    fraction: float
+    left_s: float | None
+
+
+OnProgress = Callable[[ProgressEvent], None]
+
+
+def choose_run_directory(
+    campaigns: Path,
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+) -> Path:
+    """A directory for :func:`profile_device` with the same arguments: of the run that was
+    interrupted with them, or a new one."""
+    content = block_content(description, specs, step, options)
+    question = [
+        description.model_dump_json(),
+        *(spec.key for spec in content.specs),
+        "" if step is None else step.name,
+        f"{bool(content.transfers)} {options.min_window_s} {options.seed}",
+    ]
+    return next_run_directory(campaigns, description.name, "\n".join(question))
+
+
+def profile_device(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+    run_directory: Path,
+    on_progress: OnProgress = lambda _event: None,
+) -> DeviceProfile:
+    """What every distinct operation of ``specs`` and ``step`` costs on a board, and what moving
+    pages to and from its storage costs.
+
+    Trials go to ``run_directory`` as they are finished. When this is interrupted, calling it again
+    with the same arguments goes on where it ended.
+
+    Raises :class:`~profiler.errors.ProfilerError` (board unreachable, build failed, measurement
+    invalid, trials that were measured under other circumstances) and
+    :class:`~devices.documents.document.DocumentError` for a damaged file of trials.
+    """
+    directory = RunDirectory(run_directory)
+
+    def building(what: str) -> None:
+        on_progress(ProgressEvent(what, 0.0, None))
+
+    with ExitStack() as stack:
+        meter = open_host_meter(description)
+        if meter is not None:
+            stack.callback(meter.close)
+        board = stack.enter_context(open_board(description, options.poll_interval_s, building))
+        board.prepare(building)
+        content = block_content(
+            description, specs, step, options, arena_bytes=board.facts.available_bytes
+        )
+        memory = Memory(
+            arena_limit_bytes=board.facts.available_bytes,
+            last_level_cache_bytes=board.facts.last_level_cache_bytes,
+            workspace_bytes=board.workspace_bytes(content.specs),
+        )
+        if step is not None and step_bytes(step, memory) > memory.arena_limit_bytes:
+            # Which is what boards are that schedules are for. The profile says so.
+            content = replace(content, step_windows=0)
+        storage_place = board.storage_place if content.transfers else None
+        directory.claim(
+            RunMetadata(
+                description=description.model_dump(mode="json", by_alias=True, exclude_none=True),
+                board=board.facts.identity.model_copy(update={"cpu_frequency_hz": None}),
+                build=board.build,
+                operations=tuple(spec.key for spec in content.specs),
+                step=None if step is None else step.name,
+                storage=bool(content.transfers),
+                min_window_s=options.min_window_s,
+                seed=options.seed,
+            )
+        )
+        table = TrialTable.of(directory.sittings())
+        if meter is None:
+            meter = open_board_meter(description, board)
+            if meter is not None:
+                stack.callback(meter.close)
+        _Run(
+            description=description,
+            options=options,
+            step=step,
+            memory=memory,
+            content=content,
+            storage_place=storage_place,
+            board=board,
+            meter=meter,
+            directory=directory,
+            table=table,
+            on_progress=on_progress,
+            blocks=[content.ordered(options.seed, block) for block in range(options.blocks)],
+        ).measure()
+        source = None if meter is None else meter.energy_source
+        record = None if meter is None else meter.record
+    profile = assemble(
+        RunResult(
+            description=description,
+            facts=board.facts,
+            build=board.build,
+            content=content,
+            step=step,
+            memory=memory,
+            table=table,
+            blocks=options.blocks,
+            seed=options.seed,
+            energy_source=source,
+            meter=record,
+            storage_place=storage_place,
+        )
+    )
+    directory.finish(profile)
+    return profile
+
+
+@dataclass
+class _Run:
+    """The measuring itself: sittings until no window is missing, or until what is missing stays
+    void."""
+
+    description: DeviceDescription
+    options: ProfileOptions
+    step: ExecutionPlan | None
+    memory: Memory
+    content: BlockContent
+    storage_place: str | None
+    board: Board
+    meter: Meter | None
+    directory: RunDirectory
+    table: TrialTable
+    on_progress: OnProgress
+    blocks: Sequence[Sequence[Window]]
+    reboots: int = 0
+    fraction: float = 0.0
+
+    def measure(self) -> None:
+        for block, windows in enumerate(self.blocks):
+            sittings = 0
+            while sittings < _SITTINGS_PER_BLOCK:
+                missing = self._within_budget(self.table.missing(block, windows))
+                if not missing:
+                    break
+                try:
+                    self._sit(block, missing)
+                    sittings += 1
+                except RebootError:
+                    self.reboots += 1
+                    if self.reboots > _MOST_REBOOTS:
+                        raise
+                    self.board.prepare(self._reporter(block, missing))
+        self.on_progress(ProgressEvent("measured", 1.0, 0.0))
+
+    def _reporter(self, block: int, windows: Sequence[Window]) -> Callable[[str], None]:
+        return lambda what: self._report(block, windows, 0.0, what)
+
+    def _within_budget(self, windows: Sequence[Window]) -> tuple[Window, ...]:
+        """Without transfers once they could wear the medium more than is allowed."""
+        scratch = self.content.scratch
+        if scratch is None or scratch.allows(self.table.wear() + scratch.wear(windows)):
+            return tuple(windows)
+        return tuple(window for window in windows if not isinstance(window, TransferWindow))
+
+    def _sit(self, block: int, windows: tuple[Window, ...]) -> None:
+        """One run of the harness. What it finished is on disk before anything else happens, also
+        when it was cut short; what it can have done to storage is on disk whatever happened."""
+        plan = write_plan(windows, self.step, self.memory, self._settings())
+        cooled_s = cool_down(self.description, self.board, self._reporter(block, plan.windows))
+        began_s = time.monotonic()
+        scratch = self.content.scratch
+        wear = Wear() if scratch is None else scratch.wear(windows)
+        header = SittingHeader(
+            block=block,
+            sitting=self.table.next_sitting(block),
+            started=datetime.now(UTC).isoformat(timespec="seconds"),
+            duration_s=0.0,
+            boot_id=self.board.facts.boot_id,
+            cooled_s=cooled_s,
+            written_bytes=wear.written_bytes,
+            erase_cycles=wear.cycles,
+            energy_source=None if self.meter is None else self.meter.energy_source,
+            interrupted=True,
+        )
+        observed = ObservedRun(self.board, self.meter, self.description)
+        try:
+            outcome = self._run_plan(observed, block, plan)
+            results = parse_results(outcome.results)
+            trace = observed.trace(results, outcome.samples)
+            trials = evaluate(
+                [record for record in results.windows if record.id < len(windows)],
+                windows,
+                trace,
+                is_measured=self.meter is not None and is_instrument(self.meter.record),
+                start=results.start,
+                throttled=observed.throttled,
+            )
+        except BaseException:
+            self._keep(Sitting(header=header, trials=()), "")
+            raise
+        update = {
+            "duration_s": time.monotonic() - began_s,
+            "steal_share": _steal_share(results),
+            "throttled": observed.throttled,
+            "temperature_mc": _temperatures(results),
+            "is_direct": results.is_direct,
+            "interrupted": results.end is None,
+        }
+        self._keep(Sitting(header=header.model_copy(update=update), trials=trials), outcome.samples)
+        if isinstance(outcome.cut, BoardCommandFailed) and len(trials) < len(windows):
+            unfinished = windows[len(trials)].label
+            raise BoardCommandFailed(f"{outcome.cut} (while measuring: {unfinished})")
+        if outcome.cut is not None:
+            raise outcome.cut
+        if results.end is None:
+            raise MeasurementInvalid(f"{self.board.name}: the harness left incomplete records")
+
+    def _keep(self, sitting: Sitting, samples: str) -> None:
+        self.directory.add(sitting, samples)
+        self.table.add(sitting)
+
+    def _run_plan(self, observed: ObservedRun, block: int, plan: PlanFile) -> Outcome:
+        expected_s = self._expected_s(plan.windows)
+        return observed.run(
+            plan.text,
+            expected_s=expected_s,
+            wait=lambda elapsed_s: self._report(block, plan.windows, elapsed_s / expected_s),
+        )
+
+    def _settings(self) -> Settings:
+        return Settings(
+            min_window_s=window_s(self.description, self.options),
+            idle_s=idle_s(self.description, self.options),
+            tail_s=tail_s(self.description, self.options),
+            first_executions=self._first_executions(),
+            sampler=None if self.meter is None else self.meter.sampler,
+            marker=None if self.meter is None else self.meter.marker,
+            sync_line=sync_line(self.description),
+            storage_place=self.storage_place,
+            scratch_bytes=0 if self.content.scratch is None else self.content.scratch.bytes,
+        )
+
+    def _first_executions(self) -> Mapping[str, int]:
+        """From the last block that measured a window."""
+        least_s = window_s(self.description, self.options)
+        return {
+            trial.window: int(_MARGIN * least_s / trial.time_s) + 1
+            for sitting in self.table.sittings
+            for trial in sitting.trials
+            if trial.void is None
+        }
+
+    def _expected_s(self, windows: Sequence[Window]) -> float:
+        measured_s = self.table.seconds_per_window()
+        if measured_s is not None:
+            return measured_s * len(windows)
+        return sum(guess_s(window, self.step, self.description, self.options) for window in windows)
+
+    def _report(
+        self, block: int, under_way: Sequence[Window], share: float, what: str | None = None
+    ) -> None:
+        """``share`` of the windows under way is done."""
+        done = sum(
+            len(windows) - len(self.table.missing(number, windows))
+            for number, windows in enumerate(self.blocks)
+        )
+        total = sum(map(len, self.blocks))
+        done_now = done + min(share, 1.0) * len(under_way)
+        left = max(0.0, total - done_now)
+        left_s = self._expected_s(under_way) / len(under_way) * left
+        activity = what or f"measuring block {block + 1} of {len(self.blocks)}"
+        self.fraction = max(self.fraction, done_now / total)
+        self.on_progress(ProgressEvent(activity, self.fraction, left_s))
+
+
+def _temperatures(results: Results) -> tuple[int, int] | None:
+    if results.start is None or results.end is None or not results.start.temperature_mc:
+        return None
+    return results.start.temperature_mc, results.end.temperature_mc
+
+
+def _steal_share(results: Results) -> float:
+    if results.start is None or results.end is None:
+        return 0.0
+    passed_ms = (results.end.clock_ns - results.start.clock_ns) / 1e6
+    return max(0.0, (results.end.steal_ms - results.start.steal_ms) / passed_ms)

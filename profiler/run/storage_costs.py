@@ -1,0 +1,86 @@
+"""From the transfers of a run to what storage costs: reading, writing and erasing apart."""
+
+from __future__ import annotations
+
+from devices.description import Storage
+from devices.profile import StorageCosts, SweepPoint
+from profiler.run.storage_fit import fit_page_cost
+from profiler.run.table import TrialTable
+from profiler.script.transfers import TransferMethod
+from profiler.script.windows import BlockContent
+from profiler.statistics import median_interval
+
+_FEWEST_POINTS = 2
+
+
+def storage_costs(
+    storage: Storage | None, place: str | None, content: BlockContent, table: TrialTable, seed: int
+) -> StorageCosts | None:
+    """None where storage was not measured, or too little of it is valid for a fit. ``place`` is the
+    board's name for the stretch that was overwritten."""
+    reads, writes, erases = (
+        _sweep(content, table, method, seed) for method in ("read", "write", "erase")
+    )
+    needed = [reads, writes, erases] if "erase" in _methods(content) else [reads, writes]
+    if storage is None or any(len(sweep) < _FEWEST_POINTS for sweep in needed):
+        return None
+    block_bytes = storage.erase_block_bytes if erases else None
+    return StorageCosts(
+        medium=storage.medium,
+        path=None if storage.path is None or place is None else place.removeprefix("directory="),
+        dma=storage.dma,
+        page_bytes=storage.page_bytes,
+        erase_block_bytes=block_bytes,
+        method=_method(storage, table),
+        read=fit_page_cost(reads, storage.page_bytes),
+        write=fit_page_cost(writes, storage.page_bytes),
+        erase=None if block_bytes is None else fit_page_cost(erases, block_bytes),
+    )
+
+
+def _methods(content: BlockContent) -> set[TransferMethod]:
+    return {window.method for window in content.transfers}
+
+
+def _method(storage: Storage, table: TrialTable) -> str:
+    """How it was measured, for the profile."""
+    if storage.mtd_partition is not None:
+        return (
+            f"raw flash partition {storage.mtd_partition}: reads of programmed pages, writes into"
+            " blocks erased before, erasing apart"
+        )
+    if storage.path is None:
+        erasing = " into blocks erased before, erasing apart"
+        return (
+            f"firmware driver {storage.driver}: reads at random places,"
+            f" writes{erasing if storage.erase_block_bytes else ' at random places'}"
+        )
+    if all(sitting.header.is_direct is not False for sitting in table.sittings):
+        return "O_DIRECT reads; O_DIRECT and O_DSYNC writes over a file that is already there"
+    return "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
+
+
+def _sweep(
+    content: BlockContent, table: TrialTable, method: TransferMethod, seed: int
+) -> list[SweepPoint]:
+    idle_w = table.idle_power_w()
+    points = []
+    for window in content.transfers:
+        valid = table.valid(window.label)
+        if window.method != method or not valid:
+            continue
+        energies = [
+            trial.execution_energy_j(idle_w.get(block, 0.0))
+            for block, trial in sorted(valid.items())
+            if block in idle_w or trial.tail_s == 0.0
+        ]
+        known = [energy for energy in energies if energy is not None]
+        times = table.values(window.label, lambda trial: trial.time_s)
+        points.append(
+            SweepPoint(
+                bytes=window.bytes,
+                time_s=median_interval(times, seed),
+                energy_j=median_interval(known, seed) if known else None,
+            )
+        )
+    return points

@@ -1,0 +1,262 @@
+"""Raw trials on disk: one file for each sitting, which is one run of the harness on the board.
+
+A block that went through undisturbed has one sitting; one that was cut off, or some of whose
+windows were void, has more, each with the windows that were still missing. A sitting is written
+when it is over, whole or not at all, and never touched again::
+
+    run.json                    what was measured, where, with which code
+    block-00.sitting-0.jsonl    a header, a line for each window, a line that closes it
+    block-00.sitting-0.samples  what the meter's files said, as it came from the board
+    profile.yaml                what came out, once the run is finished
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from devices.documents.document import (
+    DocumentError,
+    StrictModel,
+    dump_yaml,
+    read_json,
+    validate,
+    write_atomically,
+)
+from devices.profile import Board, Build, DeviceProfile, EnergySource
+from profiler.errors import ProfilerError
+
+Count: TypeAlias = Annotated[int, Field(ge=0)]
+
+_NS_PER_S = 1e9
+
+
+class Trial(StrictModel):
+    """One window as measured. ``energy_j`` is all that the meter saw from ``start_ns`` to
+    ``tail_end_ns``; absent without a meter or where the meter's samples say too little. ``void``
+    is the reason why the trial must not be used. ``temperature_mc``, ``throttled`` and ``cooling``
+    are as the board told them when the window was over."""
+
+    window: str
+    executions: Annotated[int, Field(ge=1)]
+    start_ns: Count
+    end_ns: Count
+    tail_end_ns: Count
+    running_ns: Count
+    frequency_before_khz: Count = 0
+    frequency_after_khz: Count = 0
+    temperature_mc: int = 0
+    throttled: int | None = None
+    cooling: int | None = None
+    tries: Annotated[int, Field(ge=1)] = 1
+    energy_j: float | None = None
+    void: str | None = None
+
+    @property
+    def time_s(self) -> float:
+        """Of one execution: the time for which it had the processor, pre-emption left out."""
+        return self.running_ns / self.executions / _NS_PER_S
+
+    @property
+    def length_s(self) -> float:
+        """Of the window, by the clock."""
+        return (self.end_ns - self.start_ns) / _NS_PER_S
+
+    @property
+    def tail_s(self) -> float:
+        return (self.tail_end_ns - self.end_ns) / _NS_PER_S
+
+    def execution_energy_j(self, idle_power_w: float = 0.0) -> float | None:
+        """Of one execution, None if it is not known. While a medium settles the board does nothing
+        else, so that of the tail only what is above idle belongs to the transfer; and pre-emption
+        is left out, as it is of the time."""
+        if self.energy_j is None:
+            return None
+        energy_j = max(0.0, self.energy_j - idle_power_w * self.tail_s)
+        return energy_j * (1.0 - self.preempted_share) / self.executions
+
+    @property
+    def preempted_share(self) -> float:
+        length_ns = self.end_ns - self.start_ns
+        return max(0.0, 1.0 - self.running_ns / length_ns) if length_ns else 0.0
+
+
+class SittingHeader(StrictModel):
+    """``throttled`` are Raspberry Pi's bits before and after; ``is_direct`` whether transfers went
+    past the page cache; ``written_bytes`` the most that can have been written to storage, and
+    ``erase_cycles`` the most that any block of it can have been erased; ``cooled_s`` is how long
+    the board was given to cool down before; ``temperature_mc`` is how hot it was then and in the
+    end; ``energy_source`` says what the joules of its trials are worth (absent without any);
+    ``interrupted`` says that windows are missing at the end."""
+
+    schema_: Annotated[Literal["trials/1"], Field(alias="schema")] = "trials/1"
+    block: Count
+    sitting: Count
+    started: str
+    duration_s: Annotated[float, Field(ge=0)]
+    boot_id: str
+    steal_share: Annotated[float, Field(ge=0)] = 0.0
+    throttled: tuple[int, int] | None = None
+    cooled_s: Annotated[float, Field(ge=0)] = 0.0
+    temperature_mc: tuple[int, int] | None = None
+    is_direct: bool | None = None
+    written_bytes: Count = 0
+    erase_cycles: Count = 0
+    energy_source: EnergySource | None = None
+    interrupted: bool = False
+
+
+class Closing(StrictModel):
+    """The last line of a sitting's file."""
+
+    trials: Count
+
+
+class Sitting(StrictModel):
+    header: SittingHeader
+    trials: tuple[Trial, ...]
+
+
+class RunMetadata(StrictModel):
+    """What all trials of a run have in common. Trials that differ in any of it are not mixed."""
+
+    schema_: Annotated[Literal["profile-run/1"], Field(alias="schema")] = "profile-run/1"
+    description: Mapping[str, Any]
+    board: Board
+    build: Build
+    operations: tuple[str, ...]
+    step: str | None = None
+    storage: bool
+    min_window_s: float
+    seed: int
+
+
+_MEANINGS = {
+    "description": "with another device description",
+    "board": "on another board, or on this one with another kernel or governor",
+    "build": "with another kernel library or compiler",
+    "operations": "for another list of operations",
+    "step": "for another training step",
+    "storage": "with another choice of measuring storage",
+    "min_window_s": "with another window length",
+    "seed": "with another seed",
+}
+
+
+_PROFILE = "profile.yaml"
+
+
+def next_run_directory(campaigns: Path, device: str, question: str) -> Path:
+    """Where the next run belongs that asks this of a device: the last such one below ``campaigns``
+    if that was not finished, or else a new one."""
+    digest = hashlib.sha256(question.encode()).hexdigest()[:8]
+    runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
+    if runs and not (runs[-1] / _PROFILE).exists():
+        return runs[-1]
+    return campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+
+
+class RunDirectory:
+    """The trials of one run, in a directory of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def claim(self, metadata: RunMetadata) -> None:
+        """Begin a run here, or go on with one. Raises
+        :class:`~profiler.errors.ProfilerError` if the trials that are here were measured under
+        other circumstances."""
+        file = self.path / "run.json"
+        if not file.exists():
+            write_atomically(file, _json(metadata, indent=1) + "\n")
+            return
+        before = read_json(file, RunMetadata)
+        for name, meaning in _MEANINGS.items():
+            if getattr(before, name) != getattr(metadata, name):
+                raise ProfilerError(
+                    f"{self.path}: the trials there were measured {meaning}"
+                    f" ({_first_difference(getattr(before, name), getattr(metadata, name))});"
+                    " they cannot be continued. Remove that directory, or name another one"
+                )
+
+    def sittings(self) -> list[Sitting]:
+        """In the order in which they were measured. Raises
+        :class:`~devices.documents.document.DocumentError` for a file that is damaged."""
+        found = sorted(self.path.glob("block-*.sitting-*.jsonl"), key=_natural)
+        return [_read_sitting(file) for file in found]
+
+    def finish(self, profile: DeviceProfile) -> None:
+        """Keep the profile beside the trials that it was made from."""
+        write_atomically(self.path / _PROFILE, dump_yaml(profile))
+
+    def add(self, sitting: Sitting, samples: str) -> None:
+        """Raises :class:`OSError`; nothing is then changed."""
+        name = f"block-{sitting.header.block:02d}.sitting-{sitting.header.sitting}"
+        if samples:
+            write_atomically(self.path / f"{name}.samples", samples)
+        lines = [_json(sitting.header), *map(_json, sitting.trials)]
+        lines.append(_json(Closing(trials=len(sitting.trials))))
+        write_atomically(self.path / f"{name}.jsonl", "\n".join(lines) + "\n")
+
+
+def _json(model: StrictModel, indent: int | None = None) -> str:
+    return model.model_dump_json(by_alias=True, exclude_none=True, indent=indent)
+
+
+def _natural(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path.name)]
+
+
+def _read_sitting(file: Path) -> Sitting:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DocumentError(f"{file}: {error}") from None
+    documents = list(_documents(file, lines))
+    if not documents or set(documents[-1][1]) != {"trials"}:
+        raise _damaged(file, "it is cut off")
+    header = validate(documents[0][1], SittingHeader, f"{file}: line 1")
+    trials = tuple(
+        validate(document, Trial, f"{file}: line {number}") for number, document in documents[1:-1]
+    )
+    closing = validate(documents[-1][1], Closing, f"{file}: last line")
+    if closing.trials != len(trials):
+        raise _damaged(file, f"{len(trials)} trials of {closing.trials} are there")
+    return Sitting(header=header, trials=trials)
+
+
+def _documents(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(lines, start=1):
+        try:
+            document = json.loads(line)
+        except json.JSONDecodeError:
+            raise _damaged(file, f"line {number} is no JSON") from None
+        if not isinstance(document, dict):
+            raise _damaged(file, f"line {number} is no JSON object")
+        yield number, document
+
+
+def _damaged(file: Path, what: str) -> DocumentError:
+    return DocumentError(
+        f"{file}: the file of trials is damaged: {what}. Remove it, and its windows are measured"
+        " again"
+    )
+
+
+def _first_difference(before: object, now: object) -> str:
+    if isinstance(before, StrictModel) and isinstance(now, StrictModel):
+        return _first_difference(before.model_dump(mode="json"), now.model_dump(mode="json"))
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in [*before, *now]:
+            if before.get(key) != now.get(key):
+                return f"{key}: {_first_difference(before.get(key), now.get(key))}"
+    if isinstance(before, tuple) and isinstance(now, tuple):
+        return f"{len(set(before) ^ set(now))} of them differ"
+    return f"{before} then, {now} now"

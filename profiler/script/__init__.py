@@ -1,0 +1,1 @@
+"""What a block measures, written as the harness's plan, and its records read back."""

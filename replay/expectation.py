@@ -1,0 +1,192 @@
+"""What each step of a schedule should cost on the board, from the referee's replay and the
+intervals of the graph.
+
+Intervals of a sum follow the GUM (JCGM 100:2008): actions that share one measured figure share its
+error, so that within a cost key half widths add up (5.2.2, coefficients of 1), and different keys
+are independent, so that their contributions add in quadrature (5.1.2). All transfers out of RAM
+share one fitted law, and all transfers into it another. Where transfers run beside ops the step's
+time is no sum; the contribution of a key is then what the step takes with that key's costs at their
+ends (5.1.3, note 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from devices.profile import Interval
+from devices.replay import Activity, ExpectedAction, ExpectedStep, Span
+from solver.problem.graph import CostedGraph, Op, PageCost
+from solver.problem.schedule import Compute, PageIn, PageOut, Schedule
+from solver.referee.referee import Moment, Replay, replay
+
+STORAGE_READ = "storage.read"
+STORAGE_WRITE = "storage.write"
+
+Ends: TypeAlias = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Level:
+    """So many bytes are in RAM, workspace included, from ``time_s`` on."""
+
+    time_s: float
+    bytes: int
+
+
+def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
+    """Raises ``RefereeError`` for a schedule that is not one of this graph,
+    and :class:`ValueError` for one without steps."""
+    if not schedule.steps:
+        raise ValueError(f"the schedule of {schedule.graph} has no steps: {schedule.status}")
+    played = replay(graph, schedule.steps, schedule.budget.covers)
+    actions = tuple(_actions(graph, played.moments))
+    return ExpectedStep(
+        graph=graph.name,
+        energy_source=graph.energy_source,
+        time_s=_total_time(graph, schedule, played, actions),
+        energy_j=_sum(played.energy_j, actions, [action.energy_j for action in actions]),
+        waited_s=math.fsum(moment.waited_s for moment in played.moments),
+        budget_bytes=schedule.budget.ram_bytes,
+        peak_bytes=played.peak_bytes,
+        arena_bytes=schedule.arena_bytes,
+        actions=actions,
+    )
+
+
+def memory_levels(played: Replay, spans: Mapping[int, Span] | None = None) -> tuple[Level, ...]:
+    """What is in RAM over the step, by the referee's clock; or, with the ``spans`` of a schedule's
+    steps (by their number) as they were run, by the board's. Levels may follow each other at one
+    instant; the last one holds.
+
+    What no span is given for happens as soon as what stands before it is over."""
+    levels: list[Level] = []
+    now_s = 0.0
+    for number, moment in enumerate(played.moments):
+        on_processor = moment.time_s > 0 or isinstance(moment.step, Compute)
+        if spans is None:
+            start_s, end_s = moment.start_s, moment.start_s + moment.time_s
+        elif number in spans and on_processor:
+            start_s, end_s = spans[number].start_s, spans[number].start_s + spans[number].time_s
+        else:
+            start_s = end_s = now_s
+        levels.append(Level(start_s, moment.bytes_during))
+        levels.append(Level(end_s, moment.bytes_after))
+        now_s = end_s
+    return tuple(levels)
+
+
+# --- actions ------------------------------------------------------------------------------------
+
+
+def _actions(graph: CostedGraph, moments: Sequence[Moment]) -> Iterator[ExpectedAction]:
+    ops = {op.name: op for op in graph.ops}
+    for number, moment in enumerate(moments):
+        match moment.step:
+            case Compute():
+                op = ops[moment.step.op]
+                what: Activity = "recompute" if moment.recomputation else "compute"
+                yield _action(number, op.name, what, _key(op), op, moment)
+            case PageOut():
+                cost = graph.tensor[moment.step.tensor].page_out
+                assert cost is not None, "the referee lets nothing else pass"
+                yield _action(number, moment.step.tensor, "page_out", STORAGE_WRITE, cost, moment)
+            case PageIn():
+                cost = graph.tensor[moment.step.tensor].page_in
+                assert cost is not None, "the referee lets nothing else pass"
+                yield _action(number, moment.step.tensor, "page_in", STORAGE_READ, cost, moment)
+
+
+def _key(op: Op) -> str:
+    """Ops at published rates have none: each is then for itself."""
+    return op.cost_key or op.name
+
+
+def _action(
+    number: int, label: str, what: Activity, key: str, cost: Op | PageCost, moment: Moment
+) -> ExpectedAction:
+    begins_s = moment.transfer_start_s
+    return ExpectedAction(
+        step=number,
+        label=label,
+        what=what,
+        cost_key=key,
+        kind=cost.kind if isinstance(cost, Op) else None,
+        phase=cost.phase if isinstance(cost, Op) else None,
+        asynchronous=isinstance(moment.step, PageOut | PageIn) and moment.step.asynchronous,
+        start_s=moment.start_s if begins_s is None else begins_s,
+        time_s=_interval(cost.time_s, cost.time_s_interval),
+        energy_j=_interval(cost.energy_j, cost.energy_j_interval),
+    )
+
+
+def _interval(figure: float, ends: Ends | None) -> Interval:
+    low, high = ends or (figure, figure)
+    return Interval(median=figure, low=min(low, figure), high=max(high, figure))
+
+
+# --- totals -------------------------------------------------------------------------------------
+
+
+def _sum(total: float, actions: Sequence[ExpectedAction], parts: Sequence[Interval]) -> Interval:
+    below: dict[str, float] = {}
+    above: dict[str, float] = {}
+    for action, part in zip(actions, parts, strict=True):
+        below[action.cost_key] = below.get(action.cost_key, 0.0) + part.median - part.low
+        above[action.cost_key] = above.get(action.cost_key, 0.0) + part.high - part.median
+    return _in_quadrature(total, below.values(), above.values())
+
+
+def _in_quadrature(total: float, below: Iterable[float], above: Iterable[float]) -> Interval:
+    return Interval(
+        median=total,
+        low=max(0.0, total - math.hypot(*below)),
+        high=total + math.hypot(*above),
+    )
+
+
+def _total_time(
+    graph: CostedGraph, schedule: Schedule, played: Replay, actions: Sequence[ExpectedAction]
+) -> Interval:
+    if not any(action.asynchronous for action in actions):
+        return _sum(played.time_s, actions, [action.time_s for action in actions])
+    keys = sorted({a.cost_key for a in actions if a.time_s.low < a.time_s.high})
+    below, above = [], []
+    for key in keys:
+        low_s, high_s = (
+            replay(_at_end(graph, key, end), schedule.steps, schedule.budget.covers).time_s
+            for end in (0, 1)
+        )
+        below.append(max(0.0, played.time_s - low_s))
+        above.append(max(0.0, high_s - played.time_s))
+    return _in_quadrature(played.time_s, below, above)
+
+
+def _at_end(graph: CostedGraph, key: str, end: int) -> CostedGraph:
+    """The graph with the times of one key at the low (0) or the high (1) end of their intervals."""
+
+    def moved(cost: PageCost | None, cost_key: str) -> PageCost | None:
+        if cost is None or cost.time_s_interval is None or cost_key != key:
+            return cost
+        return cost.model_copy(update={"time_s": cost.time_s_interval[end]})
+
+    ops = tuple(
+        op.model_copy(update={"time_s": op.time_s_interval[end]})
+        if _key(op) == key and op.time_s_interval is not None
+        else op
+        for op in graph.ops
+    )
+    tensors = tuple(
+        tensor.model_copy(
+            update={
+                "page_out": moved(tensor.page_out, STORAGE_WRITE),
+                "page_in": moved(tensor.page_in, STORAGE_READ),
+            }
+        )
+        for tensor in graph.tensors
+    )
+    # Not model_copy: it would copy what the graph has cached.
+    fields = {name: getattr(graph, name) for name in type(graph).model_fields if name != "schema_"}
+    return CostedGraph(**{**fields, "ops": ops, "tensors": tensors})

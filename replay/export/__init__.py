@@ -1,0 +1,1 @@
+"""A schedule as a C project of its own."""

@@ -1,0 +1,200 @@
+"""An execution plan as a C project of its own: the sources of kernels and executor, the plan, and
+an example that trains."""
+
+from __future__ import annotations
+
+import shlex
+import string
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices.description import Storage
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from profiler.building.plan_source import plans_source
+from profiler.building.store_layout import StoreLayout, store_layout
+from profiler.building.toolchain import (
+    EXECUTOR,
+    KERNEL_FLAGS,
+    KERNELS,
+    NO_PLANS,
+    ONBOARD,
+    read_sources,
+)
+from replay.export.footprint import EXECUTOR_BYTES, PlanFootprint, plan_footprint
+from replay.export.tables import (
+    TrainingData,
+    addresses_header,
+    fingerprint,
+    training_file,
+    values_source,
+    workspace_queries,
+)
+
+TEMPLATES = ONBOARD / "project"
+LICENSE = Path(__file__).parents[2] / "LICENSE"
+
+_COLUMNS = 100
+_VERBATIM = ("main.c", "plan_values.h", "storage_file.c", "storage_file.h")
+
+
+@dataclass(frozen=True)
+class Compilation:
+    """``flags`` of the example, beside those that every kernel is compiled with; ``source`` is a
+    sentence on where they come from. ``board`` is the compiler and the flags of objects for a board
+    on which the example itself cannot run. ``blas``: matrix products are OpenBLAS's."""
+
+    flags: tuple[str, ...]
+    source: str
+    board: tuple[str, tuple[str, ...]] | None = None
+    blas: bool = False
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """``schedule`` is the name of its file, ``network`` what is trained; ``costs`` are sentences on
+    the figures that the schedule was found with: where they come from, what they predict, and their
+    energy source."""
+
+    schedule: str
+    network: str
+    costs: str
+
+
+@dataclass(frozen=True)
+class Project:
+    """``files`` by their path in the project."""
+
+    files: Mapping[str, bytes]
+    layout: StoreLayout
+    footprint: PlanFootprint
+
+
+def c_project(
+    plan: ExecutionPlan,
+    storage: Storage | None,
+    workspace_bytes: Mapping[OpSpec, int],
+    training: TrainingData,
+    compilation: Compilation,
+    provenance: Provenance,
+) -> Project:
+    """``storage`` is where the plan pages to, ``workspace_bytes`` what it was lowered with. The
+    same arguments always give the same files. Raises
+    :class:`~profiler.errors.RequestRefused` for a plan that is too large for the table."""
+    kernels = read_sources(KERNELS)
+    executor = {name: text for name, text in read_sources(EXECUTOR).items() if name != NO_PLANS}
+    layout = store_layout(plan, storage)
+    footprint = plan_footprint(plan, layout)
+    source = plans_source([plan], storage)
+    mark = fingerprint(source)
+    queries = workspace_queries(kernels["registry.c"].decode())
+    generated = {
+        "Makefile": _makefile(compilation),
+        "README.md": _readme(plan, layout, footprint, compilation, provenance),
+        "plan.c": source,
+        "plan_addresses.h": addresses_header(plan, layout, training),
+        "plan_values.c": values_source(plan, workspace_bytes, queries, mark),
+    }
+    files = {
+        "LICENSE": LICENSE.read_bytes(),
+        "training.bin": training_file(plan, training, mark),
+        **{name: text.encode() for name, text in generated.items()},
+        **{name: (TEMPLATES / name).read_bytes() for name in _VERBATIM},
+        **{f"kernels/{name}": text for name, text in kernels.items()},
+        **{f"executor/{name}": text for name, text in executor.items()},
+    }
+    return Project(dict(sorted(files.items())), layout, footprint)
+
+
+class _Template(string.Template):
+    """Makefiles have their own use for the dollar."""
+
+    delimiter = "%%"
+
+
+def _makefile(compilation: Compilation) -> str:
+    board = "make BUILD=build-arm CC=arm-none-eabi-gcc CFLAGS='-Os -mcpu=cortex-m4' objects"
+    if compilation.board is not None:
+        compiler, flags = compilation.board
+        board = f"make BUILD=build-board CC={compiler} CFLAGS='{shlex.join(flags)}' objects"
+    blas = ""
+    if compilation.blas:
+        blas = (
+            "\n# Matrix products are OpenBLAS's, as in the build that was profiled: Debian's\n"
+            "# libopenblas-dev. To be without it, profile with matmul: in-tree, and solve again.\n"
+            "# Run with OPENBLAS_NUM_THREADS=1: the plan is for one thread.\n"
+            "CBLAS_SGEMM = cblas_sgemm\n"
+            "BLAS = -DJW_CBLAS -DJW_CBLAS_SGEMM=$(CBLAS_SGEMM)\n"
+        )
+    return _filled(
+        "Makefile",
+        board=board,
+        flags_from=compilation.source,
+        cflags=shlex.join(compilation.flags),
+        required=shlex.join(KERNEL_FLAGS),
+        blas=blas,
+        libraries="-lopenblas -lm" if compilation.blas else "-lm",
+    )
+
+
+def _readme(
+    plan: ExecutionPlan,
+    layout: StoreLayout,
+    footprint: PlanFootprint,
+    compilation: Compilation,
+    provenance: Provenance,
+) -> str:
+    return _filled(
+        "README.md",
+        network=provenance.network,
+        schedule=provenance.schedule,
+        costs=textwrap.fill(provenance.costs, _COLUMNS),
+        flags_from=textwrap.fill(compilation.source, _COLUMNS),
+        arena=f"{plan.arena_bytes:,}",
+        ram=f"{footprint.ram_bytes:,}",
+        watched=f"{footprint.watched_bytes:,}",
+        executor=f"{EXECUTOR_BYTES:,}",
+        flash=f"{footprint.flash_bytes:,}",
+        storage=_storage_words(plan, layout),
+        recipe=_PAGING_RECIPE if plan.pages else _RECIPE,
+    )
+
+
+def _storage_words(plan: ExecutionPlan, layout: StoreLayout) -> str:
+    if not plan.pages:
+        return "none: this plan does not page"
+    erased = (
+        f", erased in blocks of {layout.erase_block_bytes:,}" if layout.erase_block_bytes else ""
+    )
+    return (
+        f"{layout.least_scratch_bytes:,} at least, in pages of {layout.page_bytes:,}{erased};"
+        f" {layout.written_bytes:,} are written in a step"
+    )
+
+
+_RECIPE = """\
+static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
+jw_executor executor = {.plan = jw_plans[0], .arena = arena};
+const char *error = jw_executor_begin(&executor);
+/* initial values to arena + JW_RAM_..., then for every step: inputs to arena + JW_INPUT_..., */
+error = jw_executor_step(&executor, false);
+if (!error) error = jw_executor_afterwards(&executor);
+/* the loss is at arena + JW_LOSS */"""
+
+_PAGING_RECIPE = """\
+static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
+static jw_store store;
+const char *error = jw_store_open(&store, jw_plans[0], &your_medium);
+jw_executor executor = {.plan = jw_plans[0], .arena = arena, .store = &store};
+error = jw_executor_begin(&executor);
+/* each initial value to arena + JW_RAM_..., and jw_store_keep(&store, JW_KEPT_..., ...); then */
+error = jw_store_complete(&store); /* or jw_store_recover and jw_store_fetch: see main.c */
+/* for every step: inputs to arena + JW_INPUT_..., */
+if (!(error = jw_executor_step(&executor, false))) error = jw_executor_afterwards(&executor);
+/* the loss is at arena + JW_LOSS; an error leaves what the last complete step has stored */"""
+
+
+def _filled(template: str, **values: str) -> str:
+    return _Template((TEMPLATES / template).read_text(encoding="utf-8")).substitute(values)

@@ -1,0 +1,59 @@
+"""What an execution plan takes of a microcontroller besides its arena: the tables of
+:mod:`profiler.building.plan_source` in flash, and the RAM that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from devices.plan import ExecutionPlan
+from profiler.building.plan_source import scalar_bits
+from profiler.building.store_layout import StoreLayout
+
+# sizeof the structs of executor/execution_plan.h where pointers have 32 bits; tests hold them
+# against what a compiler makes of a plan.
+_ACTION, _COMPUTE, _SLOT, _KEPT, _PLAN, _PLAN_MEMORY = 20, 24, 8, 12, 56, 20
+_WORD = _POINTER = 4
+_SPAN = 8
+
+EXECUTOR_BYTES = 512
+"""Of RAM, at most: a ``jw_executor`` and a ``jw_store``."""
+
+
+@dataclass(frozen=True)
+class PlanFootprint:
+    """``watched_bytes`` of ``ram_bytes`` are written only in steps that are watched."""
+
+    flash_bytes: int
+    ram_bytes: int
+    watched_bytes: int
+
+
+def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
+    actions = len(plan.actions) + len(plan.afterwards)
+    operands = sum(len(op.reads) + len(op.writes) for op in plan.computes)
+    tables = (
+        actions * _ACTION
+        + len(plan.computes) * _COMPUTE
+        + operands * _WORD
+        + len(plan.slot_bytes) * _SLOT
+        + len(plan.kept) * _KEPT
+    )
+    heads = _PLAN + _PLAN_MEMORY + len(plan.name) + 1 + _POINTER + _WORD
+    constants = sum(_WORD * count for count in _constant_words(plan))
+    watched = len(plan.probes) * _WORD + actions * _SPAN
+    checksums = (len(plan.slot_bytes) + len(plan.kept)) * _WORD
+    page = layout.page_bytes if plan.pages else 0
+    return PlanFootprint(tables + heads + constants, watched + checksums + page, watched)
+
+
+def _constant_words(plan: ExecutionPlan) -> Iterator[int]:
+    """Lengths of the lists of attributes and of scalars, of which equal ones are there once."""
+    for spec in dict.fromkeys(op.spec for op in plan.computes):
+        yield len(spec.values)
+    scalars = {
+        tuple((name, scalar_bits(name, op.scalars[name])) for name in op.spec.signature.scalars)
+        for op in plan.computes
+    }
+    for values in scalars:
+        yield len(values)

@@ -1,0 +1,1 @@
+"""A verified schedule becomes an execution plan."""

@@ -1,0 +1,125 @@
+"""From training steps and their schedules to what a board executes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from devices.operation import OpSpec
+from devices.plan import Action, Block, Compute, ExecutionPlan, Kept, Probe
+from networks.training.step import StepOp, TrainingStep
+from replay.lowering.checks import LoweringError, require_runnable
+from replay.lowering.guards import guarded as with_guards
+from replay.lowering.moves import ordered_moves
+from replay.lowering.values import input_tensors, kept_values, losses, trained_parameter
+from replay.lowering.walk import Walk
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+__all__ = ["ALIGNMENT_BYTES", "LoweringError", "lower", "unscheduled"]
+
+ALIGNMENT_BYTES = 64
+"""Of every block in an unscheduled plan: a cache line."""
+
+
+def lower(
+    step: TrainingStep,
+    graph: CostedGraph,
+    schedule: Schedule,
+    workspace_bytes: Mapping[OpSpec, int],
+    *,
+    guarded: bool = False,
+) -> ExecutionPlan:
+    """``schedule`` as a board executes it, in an arena of ``schedule.arena_bytes``.
+
+    ``graph`` is ``step`` with the costs that the schedule was found for, ``workspace_bytes`` what
+    the board's kernels say that they need. ``guarded`` is the debug build: twice the arena, with a
+    canary behind everything that is in RAM, and NaNs in what was freed.
+
+    Raises :class:`LoweringError` for a schedule that the referees reject, that has no addresses, or
+    that a board cannot run.
+    """
+    require_runnable(step, graph, schedule, workspace_bytes)
+    assert schedule.resident_address is not None
+    assert schedule.arena_bytes is not None
+    walk = Walk(step, schedule, workspace_bytes)
+    walk.run(schedule.steps)
+    left = walk.left()
+    moves = ordered_moves(left, schedule.arena_bytes)
+    ending = walk.ending(moves, {mover.tensor: mover.destination for mover in left})
+    kept, copies = walk.kept()
+    plan = ExecutionPlan(
+        name=f"{step.title}, scheduled",
+        arena_bytes=schedule.arena_bytes,
+        inputs={
+            tensor.name: Block(schedule.resident_address[tensor.name], tensor.bytes)
+            for tensor in input_tensors(step)
+        },
+        kept=kept,
+        actions=(*walk.actions, *ending),
+        afterwards=copies,
+        slot_bytes=tuple(walk.slot_bytes),
+    )
+    return with_guards(plan, walk) if guarded else plan
+
+
+def unscheduled(
+    step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None
+) -> ExecutionPlan:
+    """``step`` with nothing scheduled: every tensor stays where it is made, except that operations
+    in place share bytes. It is what a scheduled step must equal bit for bit.
+
+    ``workspace_bytes`` are the kernels' own figures; without them the plan leaves workspace to
+    whoever executes it.
+    """
+    address: dict[str, int] = {}
+    end = 0
+    for name in _in_order_of_use(step):
+        root = step.buffer[name]
+        if root not in address:
+            address[root] = end
+            end += _aligned(step.tensor[root].bytes)
+        address[name] = address[root]
+    actions: list[Action] = []
+    for op in step.ops:
+        trained = trained_parameter(op)
+        if trained is not None:
+            parameter, gradient = trained
+            block = Block(address[gradient], step.tensor[gradient].bytes)
+            actions.append(Action(Probe(parameter, "gradient", block)))
+        needed = 0 if workspace_bytes is None else workspace_bytes[op.spec]
+        actions.append(Action(_unscheduled_op(op, address, Block(end, needed))))
+    kept = kept_values(step)
+    actions.extend(
+        Action(Probe(loss.name, "loss", Block(address[loss.name], loss.bytes)))
+        for loss in losses(step)
+    )
+    actions.extend(Action(value.probe(address[value.result])) for value in kept)
+    return ExecutionPlan(
+        name=step.title,
+        arena_bytes=end + max((workspace_bytes or {}).get(op.spec, 0) for op in step.ops),
+        inputs={t.name: Block(address[t.name], t.bytes) for t in input_tensors(step)},
+        kept=tuple(
+            Kept(value.tensor, value.result, value.bytes, address[value.tensor], slot=None)
+            for value in kept
+        ),
+        actions=tuple(actions),
+    )
+
+
+def _in_order_of_use(step: TrainingStep) -> Iterator[str]:
+    return (name for op in step.ops for name in (*op.reads, *op.writes))
+
+
+def _unscheduled_op(op: StepOp, address: Mapping[str, int], workspace: Block) -> Compute:
+    return Compute(
+        op=op.name,
+        spec=op.spec,
+        reads=tuple(address[name] for name in op.reads),
+        writes=tuple(address[name] for name in op.writes),
+        workspace=workspace if workspace.bytes else None,
+        scalars=op.scalars,
+    )
+
+
+def _aligned(size_bytes: int) -> int:
+    return -(-size_bytes // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -1,0 +1,67 @@
+"""What enters a training step, what outlives it, and what can be compared between two executions
+of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from devices.plan import Block, Observed, Probe
+from networks.training.step import StepOp, StepTensor, TrainingStep
+from solver.problem.graph import Place
+
+
+@dataclass(frozen=True)
+class KeptValue:
+    """A tensor that the operation ``updated_by`` changes in place: ``tensor`` is its name when the
+    step begins, ``result`` when it has ended."""
+
+    tensor: str
+    result: str
+    bytes: int
+    home: Place
+    what: Observed
+    updated_by: str
+
+    def probe(self, address: int) -> Probe:
+        return Probe(self.tensor, self.what, Block(address, self.bytes))
+
+
+def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:
+    """In the order of the step's tensors."""
+    found: dict[str, KeptValue] = {}
+    for op in step.ops:
+        if not op.spec.signature.mutates:
+            continue
+        for result, name in op.in_place.items():
+            tensor = step.tensor[name]
+            if tensor.home is not None:
+                what = _observed(op, tensor)
+                found[name] = KeptValue(name, result, tensor.bytes, tensor.home, what, op.name)
+    return tuple(found[tensor.name] for tensor in step.tensors if tensor.name in found)
+
+
+def _observed(update: StepOp, tensor: StepTensor) -> Observed:
+    if tensor.kind == "optimizer_state":
+        return "optimizer_state"
+    return "statistic" if trained_parameter(update) is None else "parameter"
+
+
+def input_tensors(step: TrainingStep) -> Iterator[StepTensor]:
+    """What is there when the step begins and is not kept: it is brought anew for every step."""
+    kept = {value.tensor for value in kept_values(step)}
+    return (tensor for tensor in step.tensors if tensor.home and tensor.name not in kept)
+
+
+def losses(step: TrainingStep) -> Iterator[StepTensor]:
+    return (tensor for tensor in step.tensors if tensor.kind == "activation" and tensor.persist)
+
+
+def trained_parameter(update: StepOp) -> tuple[str, str] | None:
+    """The parameter that an operation trains, and the gradient that it does so with."""
+    read = {
+        operand.role: name for operand, name in zip(update.spec.reads, update.reads, strict=True)
+    }
+    if not update.spec.signature.mutates or "gradient" not in read:
+        return None
+    return read["parameter"], read["gradient"]

@@ -1,0 +1,188 @@
+"""A schedule step by step: where everything is, which transfers are under way, what becomes of each
+step on the board."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from devices.operation import OpSpec
+from devices.plan import Action, Block, Compute, Deed, Kept, PageIn, PageOut, Probe
+from networks.training.step import TrainingStep
+from replay.lowering.moves import Mover, settled
+from replay.lowering.values import KeptValue, kept_values, losses, trained_parameter
+from solver.problem import schedule as scheduled
+
+
+@dataclass(frozen=True)
+class Freed:
+    """``block`` has no owner any more in front of the action with the index ``before``; once so
+    many transfers are over it may be written to."""
+
+    before: int
+    tensor: str
+    block: Block
+    waits_for: int
+
+
+class Walk:
+    """Through a schedule that both referees have accepted; ``actions`` is what it has come to, and
+    ``freed`` when what lost its bytes. Behind them all transfers are over.
+
+    An action waits until what it reads has come and what it overwrites in place has gone. What is
+    freed may be overwritten by anyone, so that everything behind a free waits for what the free
+    waits for. Every action repeats what those in front of it have waited for, which takes no time,
+    so that a probe that nobody watches can be left out.
+    """
+
+    def __init__(
+        self,
+        step: TrainingStep,
+        schedule: scheduled.Schedule,
+        workspace_bytes: Mapping[OpSpec, int],
+    ) -> None:
+        assert schedule.resident_address is not None
+        assert schedule.arena_bytes is not None
+        self.step = step
+        self._ops = {op.name: op for op in step.ops}
+        self._arena_bytes = schedule.arena_bytes
+        self._workspace_bytes = workspace_bytes
+        self._kept = kept_values(step)
+        self._begin = schedule.resident_address
+        self._address = dict(schedule.resident_address)
+        page_outs = [each for each in schedule.steps if isinstance(each, scheduled.PageOut)]
+        self._last_slot = {page_out.tensor: slot for slot, page_out in enumerate(page_outs)}
+        self._slot: dict[str, int] = {}
+        self._transfers = 0
+        self._over = 0
+        # Of what is in RAM: the number of the transfer that brings it, or takes it away.
+        self._coming: dict[str, int] = {}
+        self._going: dict[str, int] = {}
+        self.slot_bytes: list[int] = []
+        self.actions: list[Action] = []
+        self.freed: list[Freed] = []
+
+    def run(self, steps: Iterable[scheduled.Step]) -> None:
+        for index, each in enumerate(steps):
+            match each:
+                case scheduled.Compute():
+                    self._compute(index, each)
+                case scheduled.PageOut():
+                    self._page_out(index, each)
+                case scheduled.PageIn():
+                    self._page_in(index, each)
+                case scheduled.Free(tensor=tensor):
+                    self._wait_for(self._coming, [tensor])
+                    self._wait_for(self._going, [tensor])
+                    block = Block(self._address.pop(tensor), self.step.tensor[tensor].bytes)
+                    self.freed.append(Freed(len(self.actions), tensor, block, self._over))
+        self._over = self._transfers
+
+    def left(self) -> tuple[Mover, ...]:
+        """What the step leaves in RAM, and where it has to go for the next one to begin."""
+        results = [
+            Mover(value.result, self._block(value.result), self._begin[value.tensor])
+            for value in self._kept
+            if value.home == "ram"
+        ]
+        found = [Mover(loss.name, self._block(loss.name), None) for loss in losses(self.step)]
+        return settled([*results, *found], self._arena_bytes)
+
+    def ending(self, first: Iterable[Deed], at: Mapping[str, Block]) -> Iterator[Action]:
+        """The last actions: those that bring what is left in RAM ``at`` its place, then a look at
+        it."""
+        deeds = [*first]
+        deeds += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
+        deeds += [
+            value.probe(at[value.result].address) for value in self._kept if value.home == "ram"
+        ]
+        return (Action(deed, self._over) for deed in deeds)
+
+    def kept(self) -> tuple[tuple[Kept, ...], tuple[Action, ...]]:
+        """What the step leaves to the next, and the copies to be made of it when it is over."""
+        kept, copies = [], []
+        for value in self._kept:
+            address = self._begin.get(value.tensor)
+            slot = self._slot.get(value.result)
+            if slot is None and self._transfers and address is not None:
+                slot = self._new_slot(value.bytes)
+                copies.append(
+                    Action(PageOut(value.result, Block(address, value.bytes), slot), self._over)
+                )
+            kept.append(Kept(value.tensor, value.result, value.bytes, address, slot))
+        return tuple(kept), tuple(copies)
+
+    def _compute(self, index: int, done: scheduled.Compute) -> None:
+        op = self._ops[done.op]
+        trained = trained_parameter(op)
+        if trained is not None:
+            parameter, gradient = trained
+            self._wait_for(self._coming, [gradient])
+            self._do(Probe(parameter, "gradient", self._block(gradient)))
+        self._wait_for(self._coming, op.reads)
+        self._wait_for(self._going, op.in_place.values())
+        reads = tuple(self._address[name] for name in op.reads)
+        for name in op.in_place.values():
+            del self._address[name]
+        self._address.update(done.address or {})
+        needed = self._workspace_bytes[op.spec]
+        self._do(
+            Compute(
+                op=op.name,
+                spec=op.spec,
+                reads=reads,
+                writes=tuple(self._address[name] for name in op.writes),
+                workspace=Block(done.workspace_address or 0, needed) if needed else None,
+                scalars=op.scalars,
+            ),
+            index,
+        )
+        for value in self._kept:
+            if value.home == "storage" and value.updated_by == op.name:
+                self._do(value.probe(self._address[value.result]))
+
+    def _page_out(self, index: int, step: scheduled.PageOut) -> None:
+        self._wait_for(self._coming, [step.tensor])
+        block = self._block(step.tensor)
+        self._slot[step.tensor] = slot = self._new_slot(block.bytes)
+        self._do(PageOut(step.tensor, block, slot, step.asynchronous), index)
+        self._transfer_begun(self._going, step)
+
+    def _page_in(self, index: int, step: scheduled.PageIn) -> None:
+        name = step.tensor
+        assert step.address is not None
+        self._address[name] = step.address
+        block = self._block(name)
+        if name in self._slot:
+            page_in = PageIn(name, block, self._slot[name], "this step", step.asynchronous)
+        else:
+            slot = self._last_slot[self._result_of(name).result]
+            page_in = PageIn(name, block, slot, "last step", step.asynchronous)
+        self._do(page_in, index)
+        self._transfer_begun(self._coming, step)
+
+    def _wait_for(self, transfers: dict[str, int], names: Iterable[str]) -> None:
+        self._over = max(self._over, *(transfers.pop(name, 0) for name in names), 0)
+
+    def _transfer_begun(
+        self, under_way: dict[str, int], step: scheduled.PageIn | scheduled.PageOut
+    ) -> None:
+        """Behind a synchronous one, all before it are over as well."""
+        self._transfers += 1
+        if step.asynchronous:
+            under_way[step.tensor] = self._transfers
+        else:
+            self._over = self._transfers
+
+    def _new_slot(self, size_bytes: int) -> int:
+        self.slot_bytes.append(size_bytes)
+        return len(self.slot_bytes) - 1
+
+    def _result_of(self, name: str) -> KeptValue:
+        return next(value for value in self._kept if value.tensor == name)
+
+    def _block(self, name: str) -> Block:
+        return Block(self._address[name], self.step.tensor[name].bytes)
+
+    def _do(self, deed: Deed, step: int | None = None) -> None:
+        self.actions.append(Action(deed, self._over, step))

@@ -1,0 +1,307 @@
+"""Operations measured again where they run: among the others of a schedule.
+
+In a loop of its own an operation finds its operands in the caches, or none of them; in a schedule
+that depends on what ran before. What a step costs is a sum over executions, and so the cost of an
+operation has to be such that its executions in one step add up to what they take. A trial is
+therefore a step, as it is a block in a profile: the mean over the operation's executions in that
+step, which differ from each other for good reasons, so that their median would add up to something
+else. Over steps it is the median, with its bootstrap interval. The median of each execution over
+steps, added up, would leave out whatever delays now one of them, now another, which no step as a
+whole escapes.
+
+A meter sees steps, no single operations. Power is taken to be the same throughout a step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from devices.documents.document import DocumentError
+from devices.profile import (
+    Board,
+    ContextCost,
+    Cost,
+    DeviceProfile,
+    EnergySource,
+    Interval,
+    OperationCost,
+    PowerInContext,
+)
+from devices.replay import ExpectedAction, MeasuredStep
+from profiler.errors import MeasurementInvalid, RequestRefused
+from profiler.run.assembly import FEWEST_TRIALS
+from profiler.run.evaluate import PREEMPTION_LIMIT
+from profiler.statistics import median_interval
+from replay.reporting.timing import ScheduledActions
+from replay.running.measured import ReplayRecord
+
+FEWEST_STEPS = 10
+MOST_STEPS = 100
+"""Steps of schedules that page wear the storage."""
+
+LIMIT_S = 60.0
+"""No further steps are begun when so much time has gone by."""
+
+NARROW = 0.02
+"""Half of an interval over its median: more steps would tell little more."""
+
+_SEED = 0
+_SAME = 1e-6
+_NOTE = "In context: "
+
+RunSteps = Callable[[int], Sequence[MeasuredStep]]
+
+
+@dataclass(frozen=True)
+class Executions:
+    """Of the operations that are measured: the schedule's steps (by number) that execute each."""
+
+    actions: ScheduledActions
+    of_key: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(
+        cls, actions: ScheduledActions, expected: Sequence[ExpectedAction], keys: Iterable[str]
+    ) -> Executions:
+        """Raises :class:`ValueError` for an operation that the schedule never executes."""
+        found = {
+            key: tuple(action.step for action in expected if action.cost_key == key) for key in keys
+        }
+        for key, steps in found.items():
+            if not steps:
+                raise ValueError(f"the schedule never executes {key}")
+        return cls(actions, found)
+
+    def times_s(self, key: str, steps: Sequence[MeasuredStep]) -> list[float]:
+        """Mean over the executions of ``key``, for each of the (watched) steps."""
+        watched = [self.actions.watched(step).spans for step in steps]
+        own = self.of_key[key]
+        return [math.fsum(spans[step].time_s for step in own) / len(own) for spans in watched]
+
+    def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
+        """Of one execution, over the steps."""
+        return median_interval(self.times_s(key, steps), _SEED)
+
+
+def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
+    """Spans are by the clock: steps in which other programs had the processor for a while are left
+    out, since they say nothing about the operation that was kept waiting."""
+    least_share = 1.0 - PREEMPTION_LIMIT
+    return tuple(
+        step
+        for number, step in enumerate(record.steps)
+        if number not in record.disturbed and step.time_s >= least_share * record.elapsed_s[number]
+    )
+
+
+def measure_in_context(
+    run_steps: RunSteps,
+    executions: Executions,
+    on_progress: Callable[[str], None] = lambda _what: None,
+) -> tuple[MeasuredStep, ...]:
+    """Steps until the interval of every operation is narrow, or there are enough of them.
+
+    ``run_steps`` carries out so many steps of the schedule, watched, and returns those that were
+    not disturbed. Raises what it raises, and :class:`~profiler.errors.MeasurementInvalid` where too
+    few are left.
+    """
+    steps: list[MeasuredStep] = []
+    done = 0
+    began_s = time.monotonic()
+    while done < MOST_STEPS and not _is_known(executions, steps):
+        if done and time.monotonic() - began_s >= LIMIT_S:
+            break
+        wanted = min(max(FEWEST_STEPS, done), MOST_STEPS - done)
+        on_progress(f"running steps {done + 1} to {done + wanted} of at most {MOST_STEPS}")
+        steps += run_steps(wanted)
+        done += wanted
+    if len(steps) < FEWEST_TRIALS:
+        raise MeasurementInvalid(
+            f"{executions.actions.plan.name}: {len(steps)} of {done} steps were undisturbed,"
+            f" {FEWEST_TRIALS} are needed. Remove the cause (pin the frequency, cool the board,"
+            " check its power supply, end other programs) and start the same command again"
+        )
+    return tuple(steps)
+
+
+def _is_known(executions: Executions, steps: Sequence[MeasuredStep]) -> bool:
+    if len(steps) < FEWEST_TRIALS:
+        return False
+    intervals = (executions.time_s(key, steps) for key in executions.of_key)
+    return all(i.high - i.low <= 2 * NARROW * i.median for i in intervals)
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a profile says about costs in context."""
+
+    schedule: str
+    run: str
+    measured: str
+
+
+@dataclass(frozen=True)
+class Refinement:
+    """``before`` is the cost that was used until now."""
+
+    op: str
+    before: Cost
+    now: ContextCost
+
+    @property
+    def ratio(self) -> float:
+        """Infinite where the time before was zero."""
+        before_s = self.before.time_s.median
+        return self.now.time_s.median / before_s if before_s else math.inf
+
+
+def refinable(
+    profile: DeviceProfile, costs_s: Mapping[str, float], keys: Sequence[str], source: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Of the operations that a replay names, those that ``profile`` has measured, and those that it
+    has not: they were predicted from others.
+
+    ``costs_s`` are the seconds that the schedule was made with, ``source`` the run that they are
+    from. Raises ``DocumentError`` if the profile does not say the same:
+    it is another one, or was measured or refined since.
+    """
+    measured = {operation.op: operation for operation in profile.operations}
+    for key in keys:
+        if key not in measured:
+            continue
+        now_s = measured[key].cost(profile.cost_basis).time_s.median
+        if not math.isclose(now_s, costs_s[key], rel_tol=_SAME):
+            raise DocumentError(
+                f"{source}: {key} is there with {costs_s[key]:.6g} s, in profile"
+                f" {profile.name!r} with {now_s:.6g} s: the profile was measured or refined since"
+                " then, or is another one. Solve and run again, and refine that run"
+            )
+    return (
+        tuple(key for key in keys if key in measured),
+        tuple(key for key in keys if key not in measured),
+    )
+
+
+def kernels_of(profile: DeviceProfile) -> str:
+    """Their hash. Raises :class:`~profiler.errors.RequestRefused` for a profile that does not say
+    which were measured."""
+    if profile.build is None:
+        raise RequestRefused(
+            f"profile {profile.name!r} does not say which kernels were measured, so that nothing"
+            " can be added to it: profile the board"
+        )
+    return profile.build.kernels_sha256
+
+
+def require_same_board(
+    profile: DeviceProfile, board: Board, energy_source: EnergySource | None
+) -> None:
+    """``board`` is what the board that is there says about itself, ``energy_source`` what its
+    meter's joules are worth. Raises :class:`~profiler.errors.RequestRefused` where the profile was
+    measured on another one, or with a meter that is not there."""
+    for what in ("model", "serial", "cpu"):
+        then, now = getattr(profile.board, what), getattr(board, what)
+        if then != now:
+            raise RequestRefused(
+                f"profile {profile.name!r} is of a board whose {what} is {then!r}, this one's is"
+                f" {now!r}: costs of two boards do not go into one profile. Profile this one"
+            )
+    if profile.energy_source == "measured" and energy_source != "measured":
+        raise RequestRefused(
+            f"the joules of profile {profile.name!r} are measured, and the board has no meter now:"
+            " describe the meter again, or profile the board without it"
+        )
+
+
+def refine_profile(
+    profile: DeviceProfile,
+    steps: Sequence[MeasuredStep],
+    executions: Executions,
+    provenance: Provenance,
+) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
+    """The profile with what ``steps`` say about the operations of ``executions``; all else, their
+    costs in loops of their own too, stays."""
+    found: list[Refinement] = []
+    operations: list[OperationCost] = []
+    for operation in profile.operations:
+        if operation.op in executions.of_key:
+            context = _context_cost(profile, operation, steps, executions, provenance)
+            found.append(Refinement(operation.op, operation.cost(profile.cost_basis), context))
+            operation = operation.model_copy(update={"in_context": context})
+        operations.append(operation)
+    # Not model_copy: it would copy what the profile has cached.
+    fields = {name: getattr(profile, name) for name in type(profile).model_fields}
+    refined = DeviceProfile(**{**fields, "operations": tuple(operations), "notes": ()})
+    notes = [note for note in profile.notes if not note.startswith(_NOTE)]
+    return DeviceProfile(
+        **{**fields, "operations": tuple(operations), "notes": (*notes, _note(refined))}
+    ), tuple(found)
+
+
+def _context_cost(
+    profile: DeviceProfile,
+    operation: OperationCost,
+    steps: Sequence[MeasuredStep],
+    executions: Executions,
+    provenance: Provenance,
+) -> ContextCost:
+    time_s = executions.time_s(operation.op, steps)
+    power, power_w = _power(profile, operation.isolated(profile.cost_basis), steps)
+    return ContextCost(
+        time_s=time_s,
+        energy_j=None if power_w is None else _product(time_s, power_w),
+        trials=len(steps),
+        executions=len(executions.of_key[operation.op]),
+        power=power,
+        schedule=provenance.schedule,
+        run=provenance.run,
+        measured=provenance.measured,
+    )
+
+
+def _power(
+    profile: DeviceProfile, isolated: Cost, steps: Sequence[MeasuredStep]
+) -> tuple[PowerInContext | None, Interval | None]:
+    """Where it comes from, and in watts. Where no step was long enough for the meter, it is that of
+    the operation in a loop of its own."""
+    if isolated.energy_j is None or isolated.time_s.median == 0:
+        return None, None
+    if profile.energy_source == "estimated":
+        nominal_w = isolated.energy_j.median / isolated.time_s.median
+        return "nominal", Interval.exact(nominal_w)
+    powers_w = [step.energy_j / step.time_s for step in steps if step.energy_j is not None]
+    if powers_w:
+        return "mean of the steps", median_interval(powers_w, _SEED)
+    return "in isolation", isolated.energy_j.scaled(1 / isolated.time_s.median)
+
+
+def _product(time_s: Interval, power_w: Interval) -> Interval:
+    """Independent contributions, so that relative half widths add in quadrature (GUM, JCGM
+    100:2008, 5.1.6)."""
+    energy_j = time_s.median * power_w.median
+    if energy_j == 0:
+        return Interval.exact(0.0)
+    below = math.hypot(*(1 - factor.low / factor.median for factor in (time_s, power_w)))
+    above = math.hypot(*(factor.high / factor.median - 1 for factor in (time_s, power_w)))
+    return Interval(
+        median=energy_j, low=max(0.0, energy_j * (1 - below)), high=energy_j * (1 + above)
+    )
+
+
+_POWER_WORDS: Mapping[PowerInContext, str] = {
+    "mean of the steps": "the mean power of the steps, taken to be the same throughout",
+    "in isolation": "the power that they had in loops of their own",
+    "nominal": "nominal power",
+}
+
+
+def _note(profile: DeviceProfile) -> str:
+    costs = [operation.in_context for operation in profile.refined if operation.in_context]
+    counted = f"{len(costs)} of {len(profile.operations)} operations"
+    used = [power for power in _POWER_WORDS if any(cost.power == power for cost in costs)]
+    words = " or ".join(_POWER_WORDS[power] for power in used)
+    joules = f"; their joules are seconds × {words}" if words else ""
+    return f"{_NOTE}{counted} cost what they took within a schedule{joules}."

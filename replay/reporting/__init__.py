@@ -1,0 +1,1 @@
+"""Expected and measured steps joined, and what explains a difference."""

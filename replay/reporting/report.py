@@ -1,0 +1,299 @@
+"""A replay and what was expected of it, joined."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from devices.description import Storage
+from devices.operation import OperationError, OpSpec
+from devices.plan import ExecutionPlan
+from devices.profile import Interval
+from devices.replay import (
+    Comparison,
+    DifferingValue,
+    ExpectedAction,
+    ExpectedStep,
+    MeasuredReplay,
+    MeasuredStep,
+    MemoryUse,
+    OtherActivity,
+    OtherTime,
+    Reference,
+    ReplayedAction,
+    ReplayReport,
+    ValueCheck,
+)
+from profiler.errors import MeasurementInvalid
+from profiler.statistics import median_interval
+from replay.reporting.diagnosis import Part, Source, diagnose
+from replay.reporting.timing import ScheduledActions, WatchedStep
+from replay.reporting.traffic import storage_use
+
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was replayed, as the report's head says it: the device's name, the file of the schedule,
+    and the origin of its graph. ``storage`` is the device's."""
+
+    device: str
+    schedule: str
+    origin: Mapping[str, str | int | None]
+    storage: Storage | None
+
+
+def replay_report(
+    subject: Subject,
+    expected: ExpectedStep,
+    plan: ExecutionPlan,
+    measured: MeasuredReplay,
+    values: Sequence[ValueCheck],
+    steps_per_day: float,
+) -> ReplayReport:
+    """``plan`` is the one that was run, lowered from the schedule that ``expected`` is of.
+
+    Raises :class:`ValueError` for a plan of another schedule,
+    :class:`~profiler.errors.MeasurementInvalid` if no step was watched."""
+    scheduled = ScheduledActions.of(plan, expected.actions)
+    watched = [scheduled.watched(step) for step in measured.steps if step.spans]
+    if not watched:
+        raise MeasurementInvalid(
+            f"{subject.device}: the replay of {subject.schedule} has no step that was watched, so"
+            " that nothing can be said of single ops; run it again"
+        )
+    times_s, energies_j = _totals(measured.steps, watched)
+    time_s = Comparison.of(expected.time_s, _median(times_s))
+    other = _other_times(expected, scheduled, watched)
+    return ReplayReport(
+        device=subject.device,
+        board=measured.board,
+        build=measured.build,
+        graph=expected.graph,
+        schedule=subject.schedule,
+        origin=subject.origin,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        predicted_energy_source=expected.energy_source,
+        measured_energy_source=measured.energy_source,
+        meter=measured.meter,
+        steps=len(times_s),
+        watched_steps=len(watched),
+        time_s=time_s,
+        energy_j=Comparison.of(expected.energy_j, _median(energies_j)) if energies_j else None,
+        memory=MemoryUse(
+            budget_bytes=expected.budget_bytes,
+            peak_bytes=expected.peak_bytes,
+            arena_bytes=plan.arena_bytes,
+            touched_bytes=measured.counters.touched_bytes,
+            process=measured.memory,
+        ),
+        storage=storage_use(subject.storage, plan, measured, steps_per_day),
+        actions=_actions(expected.actions, watched),
+        other=other,
+        values=tuple(values),
+        diagnosis=diagnose(time_s, _parts(expected.actions, watched, other)),
+        power=measured.power,
+        limits=tuple(_limits(measured, time_s, watched, energies_j)),
+    )
+
+
+def value_check(
+    against: Reference,
+    plan: ExecutionPlan,
+    steps: Sequence[MeasuredStep],
+    reference: ExecutionPlan,
+    reference_steps: Sequence[MeasuredStep],
+) -> ValueCheck:
+    """Checksums of watched steps against those of the reference's, step by step; those that only
+    one of the two watched are left out. Raises :class:`ValueError` if the two plans do not probe
+    the same values."""
+    names = [(probe.tensor, probe.what) for probe in plan.probes]
+    places = {(probe.tensor, probe.what): i for i, probe in enumerate(reference.probes)}
+    if set(names) != set(places):
+        odd = sorted(set(names) ^ set(places))[0]
+        raise ValueError(f"{odd[1]} {odd[0]} is observed in one of {plan.name} and its reference")
+    pairs = [
+        (number, ours.checksums, theirs.checksums)
+        for number, (ours, theirs) in enumerate(zip(steps, reference_steps, strict=False))
+        if ours.checksums and theirs.checksums
+    ]
+    differing = []
+    for index, (tensor, what) in enumerate(names):
+        place = places[tensor, what]
+        wrong = tuple(n for n, ours, theirs in pairs if ours[index] != theirs[place])
+        if wrong:
+            differing.append(DifferingValue(tensor=tensor, what=what, steps=wrong))
+    return ValueCheck(
+        against=against, values=len(names), steps=len(pairs), differing=tuple(differing)
+    )
+
+
+# --- a step -------------------------------------------------------------------------------------
+
+
+def _totals(
+    steps: Sequence[MeasuredStep], watched: Sequence[WatchedStep]
+) -> tuple[list[float], list[float]]:
+    """Seconds and joules of every step. Taking checksums is no part of training: those of watched
+    steps count only where there are no others, and without that share."""
+    plain = [step for step in steps if not step.spans]
+    if plain:
+        energies = [step.energy_j for step in plain if step.energy_j is not None]
+        return [step.time_s for step in plain], energies
+    times_s, energies_j = [], []
+    for step, seen in zip(steps, watched, strict=True):
+        times_s.append(step.time_s - seen.other_s["probe"])
+        if step.energy_j is not None:
+            energies_j.append(step.energy_j * times_s[-1] / step.time_s)
+    return times_s, energies_j
+
+
+def _median(values: Iterable[float]) -> Interval:
+    return median_interval(list(values), _SEED)
+
+
+def _actions(
+    expected: Sequence[ExpectedAction], watched: Sequence[WatchedStep]
+) -> tuple[ReplayedAction, ...]:
+    """The median step stands for all where one is drawn."""
+    shown = sorted(watched, key=lambda step: step.time_s)[(len(watched) - 1) // 2]
+    step_s = _median(step.time_s - step.other_s["probe"] for step in watched).median
+    found = []
+    for action in expected:
+        time_s = _median(step.spans[action.step].time_s for step in watched)
+        span = shown.spans[action.step]
+        found.append(
+            ReplayedAction(
+                step=action.step,
+                label=action.label,
+                what=action.what,
+                cost_key=action.cost_key,
+                kind=action.kind,
+                phase=action.phase,
+                asynchronous=action.asynchronous,
+                time_s=Comparison.of(action.time_s, time_s),
+                share=time_s.median / step_s if step_s else 0.0,
+                expected_start_s=action.start_s,
+                expected_energy_j=action.energy_j,
+                start_s=span.start_s,
+                run_s=span.time_s,
+            )
+        )
+    return tuple(found)
+
+
+def _other_times(
+    expected: ExpectedStep, scheduled: ScheduledActions, watched: Sequence[WatchedStep]
+) -> tuple[OtherTime, ...]:
+    counts: dict[OtherActivity, int] = {
+        "move": scheduled.moves,
+        "probe": len(scheduled.plan.probes),
+        "wait": scheduled.waits,
+        "between": len(scheduled.plan.actions),
+    }
+    predicted = {"wait": Interval.exact(expected.waited_s)}
+    return tuple(
+        OtherTime(
+            what=what,
+            count=count,
+            time_s=Comparison.of(
+                predicted.get(what, Interval.exact(0.0)),
+                _median(step.other_s[what] for step in watched),
+            ),
+        )
+        for what, count in counts.items()
+        if count
+    )
+
+
+# --- what is responsible --------------------------------------------------------------------------
+
+_OTHER_WORDS: Mapping[OtherActivity, str] = {
+    "move": "tensors moved in RAM, which no figure predicts",
+    "wait": "waiting for transfers that run beside ops",
+    "between": "time between actions, the executor's own",
+}
+
+_TRANSFER_WORDS: Mapping[str, str] = {"page_out": "paging out", "page_in": "paging in"}
+
+
+def _parts(
+    expected: Sequence[ExpectedAction],
+    watched: Sequence[WatchedStep],
+    other: Sequence[OtherTime],
+) -> list[Part]:
+    """By what actions share: one figure, whose error is that of all of them."""
+    sharing: dict[str, list[ExpectedAction]] = {}
+    for action in expected:
+        if not action.asynchronous:
+            sharing.setdefault(action.cost_key, []).append(action)
+    parts = [
+        Part(
+            key,
+            actions[0].kind or _TRANSFER_WORDS[actions[0].what],
+            tuple(dict.fromkeys(action.label for action in actions)),
+            _source(actions[0]),
+            Comparison.of(
+                _added([action.time_s for action in actions]),
+                _median(
+                    math.fsum(step.spans[action.step].time_s for action in actions)
+                    for step in watched
+                ),
+            ),
+        )
+        for key, actions in sharing.items()
+    ]
+    parts += [
+        Part(
+            entry.what,
+            _OTHER_WORDS[entry.what],
+            (),
+            "storage" if entry.what == "wait" else "other",
+            entry.time_s,
+        )
+        for entry in other
+        if entry.what in _OTHER_WORDS
+    ]
+    return parts
+
+
+def _added(intervals: Sequence[Interval]) -> Interval:
+    """Of errors that are one and the same: ends add up (GUM, 5.2.2)."""
+    return Interval(
+        median=math.fsum(interval.median for interval in intervals),
+        low=math.fsum(interval.low for interval in intervals),
+        high=math.fsum(interval.high for interval in intervals),
+    )
+
+
+def _source(action: ExpectedAction) -> Source:
+    if action.kind is None:
+        return "storage"
+    try:
+        OpSpec.parse(action.cost_key)
+    except OperationError:
+        return "rate"
+    return "operation"
+
+
+def _limits(
+    measured: MeasuredReplay,
+    time_s: Comparison,
+    watched: Sequence[WatchedStep],
+    energies_j: Sequence[float],
+) -> Iterator[str]:
+    if all(step.spans for step in measured.steps):
+        yield "every step was watched; the time of its checksums is left out of the step's"
+    else:
+        seen_s = _median(step.time_s - step.other_s["probe"] for step in watched)
+        if Comparison.of(time_s.measured, seen_s).beyond:
+            yield (
+                f"the steps that were watched took {seen_s.median / time_s.measured.median:.2f}"
+                " times what those took that were not, whose time the step's is: times of single"
+                " actions are the former's"
+            )
+    if not energies_j:
+        yield "no step has an energy: the board has no meter, or a step is too short for it"

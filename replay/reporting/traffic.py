@@ -1,0 +1,69 @@
+"""What a step brings to and from the storage, as its plan has it and as the board counted it."""
+
+from __future__ import annotations
+
+import math
+
+from devices.description import Storage
+from devices.plan import ExecutionPlan, PageIn, PageOut
+from devices.replay import Count, MeasuredReplay, MeasuredStep, StorageUse
+from devices.wear import wear
+from profiler.building.store_layout import StoreLayout, store_layout
+from profiler.statistics import median_interval
+
+_SEED = 1
+
+
+def storage_use(
+    storage: Storage | None, plan: ExecutionPlan, measured: MeasuredReplay, steps_per_day: float
+) -> StorageUse | None:
+    """None for a plan that does not page. At least one of the steps was watched."""
+    if not plan.pages or storage is None:
+        return None
+    layout = store_layout(plan, storage)
+    counters = measured.counters
+    read = sum(
+        _whole_pages(layout, action.does.block.bytes)
+        for action in plan.actions
+        if isinstance(action.does, PageIn)
+    )
+    scheduled = sum(
+        _whole_pages(layout, action.does.block.bytes)
+        for action in plan.actions
+        if isinstance(action.does, PageOut) and action.step is not None
+    )
+    written = layout.written_bytes
+    blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
+    steps = max(1, counters.steps)
+    return StorageUse(
+        page_bytes=layout.page_bytes,
+        read_bytes=Count(predicted=read, measured=counters.bytes_in / steps),
+        written_bytes=Count(predicted=written, measured=counters.bytes_out / steps),
+        erased_blocks=Count(predicted=blocks, measured=counters.erased_blocks / steps),
+        scheduled_bytes=scheduled,
+        safety_bytes=written - scheduled,
+        copies_s=median_interval(
+            [_copies_s(plan, step) for step in measured.steps if step.spans], _SEED
+        ),
+        wear=wear(
+            storage,
+            counters.bytes_out / steps,
+            counters.erased_blocks / steps,
+            layout.step_bytes,
+            steps_per_day,
+        ),
+    )
+
+
+def _copies_s(plan: ExecutionPlan, step: MeasuredStep) -> float:
+    """What is copied to storage behind a watched step."""
+    spans = step.spans[len(plan.actions) :]
+    return math.fsum(
+        span.time_s
+        for action, span in zip(plan.afterwards, spans, strict=True)
+        if isinstance(action.does, PageOut)
+    )
+
+
+def _whole_pages(layout: StoreLayout, size_bytes: int) -> int:
+    return -(-size_bytes // layout.page_bytes) * layout.page_bytes

@@ -1,0 +1,139 @@
+"""From the records of a replay to what each step took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.plan import ExecutionPlan
+from devices.replay import Counters, MeasuredStep, PowerSamples, ProcessMemory
+from profiler.errors import MeasurementInvalid
+from profiler.meters.base import PowerTrace
+from profiler.run.evaluate import evaluate
+from profiler.run.trials import Trial
+from profiler.script.windows import StepWindow
+from replay.running.power import power_samples
+from replay.running.records import ReplayRecords
+from replay.running.script import Script
+
+
+@dataclass(frozen=True)
+class ReplayRecord:
+    """``steps`` are those that were finished, in their order; ``time_s`` of each is running time,
+    ``elapsed_s`` time by the clock.
+
+    ``disturbed`` says by the number of a step why neither its time nor its energy counts (a
+    training step cannot be repeated: the others are its repetitions), ``unmetered`` why the energy
+    of a step is not known. ``losses`` has a number for each step. ``values`` is what is kept behind
+    the last one, flat, by tensor; empty where the run was cut off, as ``counters`` are absent then.
+    """
+
+    plan: ExecutionPlan
+    steps: tuple[MeasuredStep, ...]
+    elapsed_s: tuple[float, ...]
+    disturbed: Mapping[int, str]
+    unmetered: Mapping[int, str]
+    counters: Counters | None
+    memory: ProcessMemory | None
+    power: PowerSamples | None
+    losses: tuple[float, ...]
+    values: Mapping[str, NDArray[np.float32]]
+
+    @property
+    def sound_steps(self) -> tuple[MeasuredStep, ...]:
+        return tuple(step for i, step in enumerate(self.steps) if i not in self.disturbed)
+
+
+def replay_record(
+    plan: ExecutionPlan,
+    script: Script,
+    records: ReplayRecords,
+    dumped: bytes,
+    trace: PowerTrace | None,
+    *,
+    throttled: tuple[int, int] | None,
+    is_measured: bool,
+) -> ReplayRecord:
+    """``trace`` is what the meter saw, ``is_measured`` whether it really measures; ``throttled`` as
+    in :func:`~profiler.run.evaluate.evaluate`."""
+    windows = [record for record in records.results.windows if record.id < len(script.windows)]
+
+    def trials(of: PowerTrace | None, is_measured: bool) -> list[Trial]:
+        found = evaluate(
+            windows,
+            script.windows,
+            of,
+            is_measured=is_measured,
+            start=records.results.start,
+            throttled=throttled,
+        )
+        ids = (record.id for record in windows)
+        return [
+            trial
+            for id_, trial in zip(ids, found, strict=True)
+            if isinstance(script.windows[id_], StepWindow)
+        ]
+
+    ids = [w.id for w in windows if isinstance(script.windows[w.id], StepWindow)]
+    timed, metered = trials(None, False), trials(trace, is_measured)
+    steps = []
+    for id_, trial in zip(ids, metered, strict=True):
+        steps.append(
+            MeasuredStep(
+                time_s=trial.time_s,
+                energy_j=None if trial.void is not None else trial.execution_energy_j(),
+                spans=records.spans.get(id_, ()),
+                checksums=records.probes.get(id_, ()),
+            )
+        )
+    return ReplayRecord(
+        plan=plan,
+        steps=tuple(steps),
+        elapsed_s=tuple(trial.length_s for trial in metered),
+        disturbed={i: trial.void for i, trial in enumerate(timed) if trial.void is not None},
+        unmetered={
+            i: trial.void
+            for i, trial in enumerate(metered)
+            if trial.void is not None and timed[i].void is None
+        },
+        counters=_over_steps(records.counters),
+        memory=records.memory,
+        power=power_samples(trace, [(trial.start_ns, trial.end_ns) for trial in metered]),
+        losses=script.losses(dumped),
+        values=script.values(dumped),
+    )
+
+
+def require_whole(board: str, record: ReplayRecord, script: Script, *, watched: bool) -> None:
+    """Raises :class:`~profiler.errors.MeasurementInvalid` where something is missing of a run that
+    nothing has cut off."""
+    plan = record.plan
+    actions, probes = len(plan.actions) + len(plan.afterwards), len(plan.probes)
+    expected = (actions, probes) if watched else (0, 0)
+    steps = sum(isinstance(window, StepWindow) for window in script.windows)
+    is_whole = (
+        len(record.steps) == steps
+        and all((len(s.spans), len(s.checksums)) == expected for s in record.steps)
+        and len(record.losses) == script.loss_count
+        and len(record.values) == len(script.dumped)
+        and record.counters is not None
+    )
+    if not is_whole:
+        raise MeasurementInvalid(f"{board}: the harness left incomplete records of {plan.name}")
+
+
+def _over_steps(counters: tuple[Counters, ...]) -> Counters | None:
+    """Those behind the last step, less what bringing the initial values had come to."""
+    if len(counters) < 2:
+        return None
+    before, behind = counters[0], counters[-1]
+    return Counters(
+        steps=behind.steps,
+        bytes_in=behind.bytes_in - before.bytes_in,
+        bytes_out=behind.bytes_out - before.bytes_out,
+        erased_blocks=behind.erased_blocks - before.erased_blocks,
+        touched_bytes=behind.touched_bytes,
+    )

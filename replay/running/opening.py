@@ -1,0 +1,148 @@
+"""A board with a meter, and with execution plans in its program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TypeAlias
+
+from devices.description import DeviceDescription
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from profiler.boards import open_board
+from profiler.boards.base import Board
+from profiler.boards.posix import PosixBoard
+from profiler.building.store_layout import store_layout
+from profiler.errors import RequestRefused
+from profiler.meters import open_board_meter, open_host_meter
+from replay.running.session import Progress, ReplaySession
+
+MakePlans: TypeAlias = Callable[[Mapping[OpSpec, int]], Sequence[ExecutionPlan]]
+"""From what the board's kernels need for themselves, in bytes, to what is to be replayed."""
+
+_POLL_INTERVAL_S = 0.5
+_SHOWN_HASH = 12
+
+
+@contextmanager
+def open_replay(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    make_plans: MakePlans,
+    progress: Progress,
+    *,
+    kernels_sha256: str | None = None,
+    poll_interval_s: float = _POLL_INTERVAL_S,
+) -> Iterator[ReplaySession]:
+    """The board of a description, with the plans that ``make_plans`` makes once it is known how
+    much workspace the operations of ``specs`` need. ``kernels_sha256`` is that of the profile which
+    the plans are for.
+
+    A Linux board compiles its kernels once, is asked, and gets the plans linked to them. For a
+    microcontroller a computer with the same numbers is asked (:mod:`replay.running.twin`), so that
+    its flash is written once, with the plans in it; the board has to confirm them.
+
+    Raises :class:`~profiler.errors.RequestRefused` for other kernels than those of the profile and
+    for a plan that pages where the board has no storage for it; and what opening boards and meters
+    raises.
+    """
+    with ExitStack() as stack:
+        meter = open_host_meter(description)
+        if meter is not None:
+            stack.callback(meter.close)
+
+        def checked_plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
+            plans = make_plans(workspace_bytes)
+            for plan in plans:
+                _require_storage(description, plan)
+            return plans
+
+        def require_kernels(board: Board) -> None:
+            if kernels_sha256 not in {None, board.build.kernels_sha256}:
+                built, profiled = board.build.kernels_sha256, str(kernels_sha256)
+                raise RequestRefused(
+                    f"{board.name}: its kernels are {built[:_SHOWN_HASH]}, those of the profile"
+                    f" were {profiled[:_SHOWN_HASH]}: other sources, or other flags. What they cost"
+                    " is not known; profile the board again, and solve again"
+                )
+
+        opened = _open_linux if description.firmware is None else _open_firmware
+        board, plans = stack.enter_context(
+            opened(description, specs, checked_plans, require_kernels, progress, poll_interval_s)
+        )
+        if meter is None:
+            meter = open_board_meter(description, board)
+            if meter is not None:
+                stack.callback(meter.close)
+        session = ReplaySession(description, board, meter, plans, progress)
+        stack.callback(session.tidy)
+        yield session
+
+
+@contextmanager
+def _open_linux(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    make_plans: MakePlans,
+    check: Callable[[Board], None],
+    progress: Progress,
+    poll_interval_s: float,
+) -> Iterator[tuple[Board, Sequence[ExecutionPlan]]]:
+    with open_board(description, poll_interval_s, progress) as board:
+        assert isinstance(board, PosixBoard)
+        board.prepare(progress)
+        check(board)
+        plans = make_plans(board.workspace_bytes(specs))
+        board.install(plans, progress)
+        yield board, plans
+
+
+@contextmanager
+def _open_firmware(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    make_plans: MakePlans,
+    check: Callable[[Board], None],
+    progress: Progress,
+    poll_interval_s: float,
+) -> Iterator[tuple[Board, Sequence[ExecutionPlan]]]:
+    from replay.running.twin import host_twin
+
+    with open_board(host_twin(description), poll_interval_s, progress) as twin:
+        twin.prepare(progress)
+        workspace_bytes = twin.workspace_bytes(specs)
+    plans = make_plans(workspace_bytes)
+    with open_board(description, poll_interval_s, progress, plans) as board:
+        board.prepare(progress)
+        check(board)
+        wrong = [
+            f"{spec} needs {size} bytes of workspace, {workspace_bytes[spec]} were planned"
+            for spec, size in board.workspace_bytes(specs).items()
+            if size != workspace_bytes[spec]
+        ]
+        if wrong:
+            raise RequestRefused(f"{board.name}: the plans do not fit its kernels: {wrong[0]}")
+        yield board, plans
+
+
+def _require_storage(description: DeviceDescription, plan: ExecutionPlan) -> None:
+    storage = description.storage
+    if not plan.pages:
+        return
+    if storage is None:
+        raise RequestRefused(
+            f"{description.name}: {plan.name} pages, and the description has no storage to page to;"
+            " describe one, or solve without paging"
+        )
+    if storage.mtd_partition is not None:
+        raise RequestRefused(
+            f"{description.name}: schedules are replayed to files and by firmware's drivers, not to"
+            f" the raw flash partition {storage.mtd_partition!r}; describe storage.path on a file"
+            " system, or solve without paging"
+        )
+    least = store_layout(plan, storage).least_scratch_bytes
+    if storage.scratch_bytes is not None and storage.scratch_bytes < least:
+        raise RequestRefused(
+            f"{description.name}: two steps of {plan.name} take {least} bytes of storage, its"
+            f" scratch_bytes are {storage.scratch_bytes}; allow more of it to be overwritten"
+        )

@@ -1,0 +1,103 @@
+"""What a replay leaves beside the records of its windows: checksums, spans, counters."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from devices.replay import Counters, ProcessMemory, Span
+from profiler.errors import MeasurementInvalid
+from profiler.script.records import Results, parse_results
+
+_OWN = frozenset({"probes", "spans", "counters", "recovered", "process"})
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True)
+class ReplayRecords:
+    """``probes`` and ``spans`` are those of the window with that id; only the last one's can be
+    incomplete, where the replay was cut off. ``recovered_step`` is the last complete step that the
+    storage holds."""
+
+    results: Results
+    probes: Mapping[int, tuple[int, ...]]
+    spans: Mapping[int, tuple[Span, ...]]
+    counters: tuple[Counters, ...]
+    memory: ProcessMemory | None
+    recovered_step: int | None
+
+
+def parse_replay(text: str) -> ReplayRecords:
+    """As :func:`~profiler.script.records.parse_results`."""
+    others: list[str] = []
+    own = _Own()
+    for line in text[: text.rfind("\n") + 1].splitlines():
+        word, *pairs = line.split(" ")
+        if word not in _OWN:
+            others.append(f"{line}\n")
+        try:
+            fields = dict(pair.partition("=")[::2] for pair in pairs)
+            own.read(word, fields)
+        except (KeyError, TypeError, ValueError, struct.error):
+            raise MeasurementInvalid(f"record {line!r} cannot be read") from None
+    return ReplayRecords(
+        results=parse_results("".join(others)),
+        probes={id_: tuple(values) for id_, values in own.probes.items()},
+        spans={id_: tuple(values) for id_, values in own.spans.items()},
+        counters=tuple(own.counters),
+        memory=own.memory,
+        recovered_step=own.recovered_step,
+    )
+
+
+@dataclass
+class _Own:
+    window: int = -1
+    probes: dict[int, list[int]] = field(default_factory=dict)
+    spans: dict[int, list[Span]] = field(default_factory=dict)
+    counters: list[Counters] = field(default_factory=list)
+    memory: ProcessMemory | None = None
+    recovered_step: int | None = None
+
+    def read(self, word: str, fields: Mapping[str, str]) -> None:
+        match word:
+            case "window":
+                self.window = int(fields["id"])
+            case "probes":
+                _append(self.probes.setdefault(self.window, []), fields, _probe)
+            case "spans":
+                _append(self.spans.setdefault(self.window, []), fields, _span)
+            case "counters":
+                self.counters.append(Counters(**{k: int(v) for k, v in fields.items()}))
+            case "process":
+                sizes = {key: int(value) for key, value in fields.items()}
+                self.memory = ProcessMemory(limit="address space", **sizes)
+            case "recovered":
+                self.recovered_step = int(fields["step"])
+
+
+def _append(
+    values: list[_Value], fields: Mapping[str, str], parse: Callable[[str], _Value]
+) -> None:
+    """Answers come in pieces, which may overlap. Raises :class:`ValueError` for a gap."""
+    first = int(fields["first"])
+    if first > len(values):
+        raise ValueError(first)
+    values[first:] = [parse(item) for item in fields["values"].split(",")]
+
+
+def _probe(text: str) -> int:
+    return int(text, 16)
+
+
+def _span(text: str) -> Span:
+    start, _, length = text.partition(":")
+    return Span(_float(start), _float(length))
+
+
+def _float(bits: str) -> float:
+    (value,) = struct.unpack(">f", bytes.fromhex(bits))
+    return float(value)

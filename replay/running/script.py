@@ -1,0 +1,209 @@
+"""The text of a replay, as the harness reads it (``harness/replay.h``), and the bytes that belong
+to it: initial values, then batch after batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.description import Storage
+from devices.operation import ELEMENT_BYTES
+from devices.plan import Block, ExecutionPlan, Kept
+from profiler.building.store_layout import store_layout
+from profiler.script.windows import IdleWindow, StepWindow, Window
+from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
+
+Values: TypeAlias = Mapping[str, NDArray[np.float32] | NDArray[np.int32]]
+
+_FIRMWARE_ANSWER_BYTES = 1024  # JW_TEXT_BYTES of firmware/sizes.h
+_ANSWER_HEAD_BYTES = 32
+_PROBE_BYTES = 9
+_SPAN_BYTES = 18
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """``index`` is the plan's number in the program on the board, ``storage`` the board's;
+    ``settings`` hold its place, for a plan that pages. Firmware answers in pieces, and has a
+    stretch of storage for replays, where a Linux board makes a file."""
+
+    index: int
+    plan: ExecutionPlan
+    storage: Storage | None
+    settings: Settings
+    is_firmware: bool
+
+    def open_storage(self, *, anew: bool) -> list[str]:
+        """``anew``: nobody wants what an earlier replay has left."""
+        if not self.plan.pages or self.storage is None:
+            return []
+        place = self.settings.storage_place
+        if self.is_firmware:
+            return [f"scratch bytes={self.storage.scratch_bytes} {place}"]
+        size = store_layout(self.plan, self.storage).file_bytes
+        return [f"store bytes={size} anew={int(anew)} {place}"]
+
+
+@dataclass(frozen=True)
+class Script:
+    """``windows[id]`` is what the record with that id is about. The board gives back ``loss_count``
+    losses, one behind each step, and then the tensors ``dumped``, in their order."""
+
+    text: str
+    data: bytes
+    windows: tuple[Window, ...]
+    dumped: tuple[Kept, ...]
+    loss_count: int = 0
+
+    def losses(self, dumped: bytes) -> tuple[float, ...]:
+        """Of the steps that were finished, if the plan has a loss."""
+        whole = len(dumped) // ELEMENT_BYTES
+        count = min(self.loss_count, whole)
+        return tuple(map(float, np.frombuffer(dumped, dtype="<f4", count=count)))
+
+    def values(self, dumped: bytes) -> dict[str, NDArray[np.float32]]:
+        """Of the tensors whose bytes have come back whole."""
+        values: dict[str, NDArray[np.float32]] = {}
+        begin = self.loss_count * ELEMENT_BYTES
+        for kept in self.dumped:
+            content = dumped[begin : begin + kept.bytes]
+            if len(content) < kept.bytes:
+                break
+            values[kept.tensor] = np.frombuffer(content, dtype="<f4")
+            begin += kept.bytes
+        return values
+
+
+def training(
+    replayed: Replayed, initial: Values, batches: Sequence[Values], *, steps: int, watched: bool
+) -> Script:
+    """So many steps from ``initial`` on, the batches in their order again and again; each step
+    with its checksums and spans, if it is watched. Behind each its loss comes back, and in the end
+    everything that is kept; then nothing is left in storage. Counters are read before the first
+    step and behind the last one. The board is idle for ``settings.idle_s`` before and after, for
+    the meter.
+
+    Raises :class:`ValueError` where values are missing, or are not as large as the plan has them.
+    """
+    plan = replayed.plan
+    writer = _Writer(replayed)
+    lines = [*writer.initial(initial), "counters"]
+    placed = [writer.places(plan.inputs, batch, f"batch {i}") for i, batch in enumerate(batches)]
+    if not placed:
+        raise ValueError(f"{plan.name}: there is no batch to train on")
+    losses = [probe.block for probe in plan.probes if probe.what == "loss"]
+    windows: list[Window] = [*map(StepWindow, range(steps))]
+    if replayed.settings.idle_s:
+        windows = [IdleWindow("before"), *windows, IdleWindow("after")]
+    for id_, window in enumerate(windows):
+        if isinstance(window, StepWindow):
+            lines += placed[window.index % len(placed)]
+            lines.append(f"train id={id_} watched={int(watched)}")
+            lines += [f"dump address={b.address} bytes={b.bytes}" for b in losses]
+            lines += writer.observations() if watched else []
+        else:
+            lines += idle_lines(id_, replayed.settings)
+    lines.append("counters")
+    in_ram = [kept for kept in plan.kept if kept.address is not None]
+    stored = [kept for kept in plan.kept if kept.address is None]
+    lines += [f"dump address={kept.address} bytes={kept.bytes}" for kept in in_ram]
+    lines += writer.fetched(stored)
+    if plan.pages and not replayed.is_firmware:
+        lines.append("forget")
+    dumped = (*in_ram, *stored)
+    return writer.script(lines, windows, dumped, anew=True, loss_count=steps * len(losses))
+
+
+def recovering(replayed: Replayed) -> Script:
+    """What the last complete step of a plan that pages has left in storage comes back, and stays
+    there too."""
+    writer = _Writer(replayed)
+    kept = replayed.plan.kept
+    return writer.script(["recover", *writer.fetched(kept)], (), kept, anew=False)
+
+
+def forgetting(replayed: Replayed) -> str | None:
+    """What a replay that was cut off has left in storage goes; None where it takes no room."""
+    storage = replayed.open_storage(anew=False)
+    if not storage or replayed.is_firmware:
+        return None
+    return plan_text(ALIGNMENT, storage, ["forget"], replayed.settings)
+
+
+@dataclass
+class _Writer:
+    replayed: Replayed
+    _data: list[bytes] = field(default_factory=list)
+    _data_bytes: int = 0
+
+    @property
+    def _plan(self) -> ExecutionPlan:
+        return self.replayed.plan
+
+    def script(
+        self,
+        lines: Sequence[str],
+        windows: Sequence[Window],
+        dumped: Sequence[Kept],
+        *,
+        anew: bool,
+        loss_count: int = 0,
+    ) -> Script:
+        head = [*self.replayed.open_storage(anew=anew), f"replay plan={self.replayed.index}"]
+        return Script(
+            text=plan_text(self._plan.arena_bytes, head, lines, self.replayed.settings),
+            data=b"".join(self._data),
+            windows=tuple(windows),
+            dumped=tuple(dumped),
+            loss_count=loss_count,
+        )
+
+    def fetched(self, stored: Sequence[Kept]) -> Iterator[str]:
+        """By way of the arena's begin, which nobody needs any more."""
+        for kept in stored:
+            yield f"fetch kept={self._plan.kept.index(kept)} address=0"
+            yield f"dump address=0 bytes={kept.bytes}"
+
+    def initial(self, values: Values) -> Iterator[str]:
+        """Those at home in storage first: they go there by way of the arena's begin."""
+        numbered = sorted(enumerate(self._plan.kept), key=lambda pair: pair[1].address is not None)
+        for number, kept in numbered:
+            address = kept.address or 0
+            yield self._load(kept.tensor, Block(address, kept.bytes), values, "initial values")
+            if kept.slot is not None:
+                yield f"keep kept={number} address={address}"
+        if self._plan.pages:
+            yield "commit"
+
+    def places(self, blocks: Mapping[str, Block], values: Values, what: str) -> list[str]:
+        return [self._load(name, block, values, what) for name, block in blocks.items()]
+
+    def observations(self) -> Iterator[str]:
+        plan = self._plan
+        actions = len(plan.actions) + len(plan.afterwards)
+        for word, count, each in (
+            ("probes", len(plan.probes), _PROBE_BYTES),
+            ("spans", actions, _SPAN_BYTES),
+        ):
+            piece = (_FIRMWARE_ANSWER_BYTES - _ANSWER_HEAD_BYTES) // each
+            if not self.replayed.is_firmware:
+                piece = max(1, count)
+            yield from (f"{word} first={first}" for first in range(0, count, piece))
+
+    def _load(self, name: str, block: Block, values: Values, what: str) -> str:
+        if name not in values:
+            raise ValueError(f"{self._plan.name}: {name} is missing among the {what}")
+        content = np.ascontiguousarray(values[name])
+        if content.dtype.itemsize != ELEMENT_BYTES or content.nbytes != block.bytes:
+            raise ValueError(
+                f"{self._plan.name}: {name} of the {what} has shape {content.shape} and type"
+                f" {content.dtype}; {block.bytes} bytes of float32 or int32 are needed"
+            )
+        at = self._data_bytes
+        self._data.append(content.astype(content.dtype.newbyteorder("<")).tobytes())
+        self._data_bytes += block.bytes
+        return f"load address={block.address} bytes={block.bytes} at={at}"

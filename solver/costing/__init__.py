@@ -1,0 +1,1 @@
+"""A training step and a profile become a costed graph."""

@@ -1,0 +1,310 @@
+"""Training step × device profile → costed graph.
+
+An operation costs what the profile measured; where a profile states rates instead, what its FLOP
+cost at those rates; and where it has neither, what is predicted from the operations that were
+measured, which the result lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from devices.operation import ELEMENT_BYTES, OpSpec
+from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
+from devices.published import published_flop
+from networks.training.step import TrainingStep
+from solver.costing.page_intervals import page_in_intervals, page_out_intervals
+from solver.problem.graph import CostedGraph, Origin, PageCost
+
+if TYPE_CHECKING:
+    from solver.costing.prediction import Law
+
+
+class CostingError(ValueError):
+    """The profile cannot cost the step; the message names the profile, what is missing and what
+    would help."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """An operation that was not measured; ``basis`` says what its figures come from."""
+
+    spec: OpSpec
+    time_s: Interval
+    energy_j: Interval
+    workspace_bytes: int
+    basis: str
+
+
+@dataclass(frozen=True)
+class CostingResult:
+    """The graph, with the profile's ``energy_source``, and of the distinct operations in it those
+    whose cost is predicted, and those whose cost was measured in the context of a schedule."""
+
+    graph: CostedGraph
+    predicted: tuple[Predicted, ...]
+    in_context: tuple[OpSpec, ...]
+
+
+def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False) -> CostingResult:
+    """Raises :class:`CostingError` if the profile has no energies, or too few operations to predict
+    the rest from, or no costs of paging where parameters live in storage, or, with ``strict``, if
+    any operation would have to be predicted."""
+    measured = _measurements(profile)
+    costs: dict[OpSpec, _Cost] = {}
+    missing = []
+    for spec in step.distinct_specs:
+        if spec in measured:
+            costs[spec] = measured[spec]
+        elif profile.rates is not None:
+            costs[spec] = _at_rates(profile.rates, spec)
+        else:
+            missing.append(spec)
+    if missing and strict:
+        raise CostingError(
+            f"{profile.name}: {len(missing)} of the {len(step.distinct_specs)} operations of"
+            f" {step.name} are not measured: {'; '.join(spec.key for spec in missing)}"
+        )
+    predicted = _predictions(profile.name, measured, missing) if missing else ()
+    for prediction in predicted:
+        costs[prediction.spec] = _Cost(
+            prediction.spec.key,
+            prediction.time_s,
+            prediction.energy_j,
+            prediction.workspace_bytes,
+        )
+    in_context = tuple(spec for spec in step.distinct_specs if _is_in_context(profile, spec))
+    graph = _costed(step, profile, costs, len(predicted), len(in_context))
+    return CostingResult(graph, predicted, in_context)
+
+
+@dataclass(frozen=True)
+class _Cost:
+    """``key`` names what was measured, or predicted; None where a rate says it all."""
+
+    key: str | None
+    time_s: Interval
+    energy_j: Interval
+    workspace_bytes: int
+
+
+def _measurements(profile: DeviceProfile) -> dict[OpSpec, _Cost]:
+    found = {}
+    for spec, operation in profile.by_spec.items():
+        cost = operation.cost(profile.cost_basis)
+        if cost.energy_j is None:
+            raise CostingError(
+                f"{profile.name}: {spec} has a time but no energy; profile the board again with a"
+                " meter, or with nominal_power_w in its description"
+            )
+        found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
+    return found
+
+
+def _is_in_context(profile: DeviceProfile, spec: OpSpec) -> bool:
+    operation = profile.by_spec.get(spec)
+    return operation is not None and operation.in_context is not None
+
+
+def _at_rates(rates: ComputeRates, spec: OpSpec) -> _Cost:
+    flop = published_flop(spec)
+    return _Cost(
+        None,
+        Interval.exact(flop / rates.flop_per_s),
+        Interval.exact(flop / rates.flop_per_j),
+        workspace_bytes=0,
+    )
+
+
+# --- prediction -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Measured operations that stand for one that is not, and the laws fitted to them."""
+
+    basis: str
+    time: Law
+    energy: Law
+
+
+def _predictions(
+    board: str, measured: Mapping[OpSpec, _Cost], missing: Sequence[OpSpec]
+) -> tuple[Predicted, ...]:
+    from solver.costing.prediction import PredictionError
+
+    groups: dict[str, _Group | None] = {}
+    predicted = []
+    for spec in missing:
+        for scope in (spec.kind, spec.family, ""):
+            if scope not in groups:
+                groups[scope] = _fitted(scope, measured)
+            group = groups[scope]
+            if group is None:
+                continue
+            try:
+                time_s, energy_j = group.time.predict(spec), group.energy.predict(spec)
+            except PredictionError:
+                continue
+            workspace_bytes = _workspace_estimate(spec, measured)
+            predicted.append(Predicted(spec, time_s, energy_j, workspace_bytes, group.basis))
+            break
+        else:
+            raise CostingError(
+                f"{board}: {spec} is not measured, and the {len(measured)} operations that are"
+                " do not suffice to predict it; profile the board with this model"
+            )
+    return tuple(predicted)
+
+
+def _members(scope: str, measured: Mapping[OpSpec, _Cost]) -> list[OpSpec]:
+    """The measured operations of a kind, of a family, or (empty) all."""
+    return [spec for spec in measured if scope in ("", spec.family, spec.kind)]
+
+
+def _fitted(scope: str, measured: Mapping[OpSpec, _Cost]) -> _Group | None:
+    """None if the operations of ``scope`` give no law."""
+    from solver.costing.prediction import PredictionError, fit
+
+    members = [
+        spec
+        for spec in _members(scope, measured)
+        if measured[spec].time_s.median > 0 and measured[spec].energy_j.median > 0
+    ]
+    try:
+        time = fit(members, [measured[spec].time_s.median for spec in members])
+        energy = fit(members, [measured[spec].energy_j.median for spec in members])
+    except PredictionError:
+        return None
+    return _Group(f"{len(members)} measured {scope or 'operations of all kinds'}", time, energy)
+
+
+def _workspace_estimate(spec: OpSpec, measured: Mapping[OpSpec, _Cost]) -> int:
+    """An upper estimate, of whole elements: of the measured operations of its kind (else family,
+    else all), the most workspace, or the most per byte moved times the bytes that it moves,
+    whichever is more."""
+    scopes = (spec.kind, spec.family, "")
+    members = next(found for scope in scopes if (found := _members(scope, measured)))
+    most = max(measured[other].workspace_bytes for other in members)
+    share = max(measured[other].workspace_bytes / other.moved_bytes for other in members)
+    elements = math.ceil(max(most, share * spec.moved_bytes) / ELEMENT_BYTES)
+    return elements * ELEMENT_BYTES
+
+
+# --- the graph --------------------------------------------------------------------------------
+
+
+def _costed(
+    step: TrainingStep,
+    profile: DeviceProfile,
+    costs: Mapping[OpSpec, _Cost],
+    predictions: int,
+    in_context: int,
+) -> CostedGraph:
+    uncosted = step.uncosted_graph()
+    ops = []
+    for op, step_op in zip(uncosted.ops, step.ops, strict=True):
+        cost = costs[step_op.spec]
+        ops.append(
+            op.model_copy(
+                update={
+                    "time_s": cost.time_s.median,
+                    "energy_j": cost.energy_j.median,
+                    "workspace_bytes": cost.workspace_bytes,
+                    "time_s_interval": _ends(cost.time_s),
+                    "energy_j_interval": _ends(cost.energy_j),
+                    "cost_key": cost.key,
+                }
+            )
+        )
+    sizes = {(tensor.bytes, tensor.stretches) for tensor in step.tensors}
+    page_costs = {size: _page_costs(profile.storage, *size) for size in sizes}
+    if step.parameters_in == "storage" and not all(page_costs.values()):
+        raise CostingError(
+            f"{profile.name}: parameters cannot live in storage, since the profile has no energies"
+            " of paging; profile the board with its storage and a meter or nominal_power_w"
+        )
+    tensors = [
+        tensor.model_copy(update=page_costs[step_tensor.bytes, step_tensor.stretches])
+        for tensor, step_tensor in zip(uncosted.tensors, step.tensors, strict=True)
+    ]
+    return CostedGraph(
+        name=f"{uncosted.name}, on {profile.name}",
+        origin=_origin(step, profile),
+        energy_source=profile.energy_source,
+        asynchronous_transfers=profile.storage is not None and profile.storage.dma,
+        notes=tuple(_notes(step, profile, predictions, in_context)),
+        ops=tuple(ops),
+        tensors=tuple(tensors),
+    )
+
+
+def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
+    build = profile.build
+    return Origin(
+        model=step.name,
+        batch=step.batch,
+        optimizer=step.optimizer,
+        parameters_in=step.parameters_in,
+        profile=profile.name,
+        kernels_sha256=None if build is None else build.kernels_sha256,
+        matmul=None if build is None else build.matmul,
+    )
+
+
+def _ends(interval: Interval) -> tuple[float, float] | None:
+    """None where there is only a figure."""
+    return (interval.low, interval.high) if interval.low < interval.high else None
+
+
+def _page_costs(
+    storage: StorageCosts | None, size_bytes: int, stretches: int
+) -> dict[str, PageCost]:
+    """None without storage, or where storage has no energies: such a tensor cannot be paged."""
+    if storage is None:
+        return {}
+    stretch_bytes = size_bytes // stretches
+    out = page_out_intervals(storage, stretch_bytes)
+    back = page_in_intervals(storage, stretch_bytes)
+    if out.energy_j is None or back.energy_j is None:
+        return {}
+    return {
+        "page_out": _page_cost(out.time_s.scaled(stretches), out.energy_j.scaled(stretches)),
+        "page_in": _page_cost(back.time_s.scaled(stretches), back.energy_j.scaled(stretches)),
+    }
+
+
+def _page_cost(time_s: Interval, energy_j: Interval) -> PageCost:
+    return PageCost(
+        time_s=time_s.median,
+        energy_j=energy_j.median,
+        time_s_interval=_ends(time_s),
+        energy_j_interval=_ends(energy_j),
+    )
+
+
+def _notes(
+    step: TrainingStep, profile: DeviceProfile, predictions: int, in_context: int
+) -> Iterator[str]:
+    yield from profile.notes
+    if profile.operations:
+        yield f"operation costs are medians with a {profile.cost_basis} cache"
+    if in_context:
+        yield (
+            f"{in_context} of {len(step.distinct_specs)} distinct operations cost what they took"
+            " in the context of a schedule"
+        )
+    if predictions:
+        yield (
+            f"{predictions} of {len(step.distinct_specs)} distinct operations were not measured;"
+            " their costs are predicted, their workspace is an upper estimate"
+        )
+    if profile.rates is not None:
+        yield "costs of operations that were not measured are FLOP at published rates, workspace 0"
+    if profile.storage is None:
+        yield "the profile has no storage: nothing can be paged"
+    elif profile.storage.read_cost(1)[1] is None or profile.storage.write_cost(1)[1] is None:
+        yield "the profile's storage costs have no energies: nothing can be paged"

@@ -1,0 +1,161 @@
+"""CBC, HiGHS or Gurobi through python-mip, in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from multiprocessing import Pipe
+from pathlib import Path
+from signal import Signals
+from types import TracebackType
+from typing import Literal, Self, TypeAlias, get_args
+
+from solver.engines.messages import (
+    Bound,
+    Finished,
+    Growth,
+    Incumbent,
+    Ready,
+    Run,
+    Said,
+    Silence,
+)
+from solver.engines.program import Program
+
+EngineName: TypeAlias = Literal["highs", "cbc", "gurobi"]
+ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+
+_POLL_S = 0.2
+
+
+class EngineError(RuntimeError):
+    """The engine's process ended, or the engine gave up; the message says how."""
+
+
+class EngineProcess:
+    """A process of its own for an engine: ``python -m MODULE ARGUMENTS... FD``, a pipe to it, and
+    plain data through the pipe. A context manager: leaving it ends the process at once, whatever it
+    is doing. ``version`` is known once it has said something."""
+
+    def __init__(self, name: str, module: str, *arguments: str) -> None:
+        self.version = name
+        self._name = name
+        ours, theirs = Pipe()
+        self._connection = ours
+        root = Path(__file__).parents[2]
+        path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments, str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        theirs.close()
+
+    def tell(self, message: object) -> None:
+        """Raises :class:`EngineError` if the process is dead."""
+        try:
+            self._connection.send(message)
+        except OSError:
+            raise self._death() from None
+
+    def hear(self, deadline: float) -> Iterator[object]:
+        """What the process says, as it says it, until it has finished or ``deadline`` (on
+        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`.
+
+        Raises :class:`EngineError` if the process dies or the engine reports an error.
+        """
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                yield Finished("stopped")
+                return
+            if not self._connection.poll(min(remaining, _POLL_S)):
+                yield Silence()
+                continue
+            said = self._receive()
+            if isinstance(said, Ready):
+                self.version = said.version
+                continue
+            if isinstance(said, Finished) and said.outcome == "failed":
+                raise EngineError(f"{self._name}: {said.reason}")
+            yield said
+            if isinstance(said, Finished):
+                return
+
+    def _receive(self) -> object:
+        try:
+            return self._connection.recv()
+        except (EOFError, OSError):
+            raise self._death() from None
+
+    def _death(self) -> EngineError:
+        code = self._process.wait()
+        if code < 0:  # what a C library has to say of its crash is no sentence
+            return EngineError(f"the {self._name} process was ended by {Signals(-code).name}")
+        assert self._process.stderr is not None
+        last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
+        reason = f": {last[0]}" if last else ""
+        return EngineError(f"the {self._name} process ended with code {code}{reason}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._connection.close()
+
+
+class Engine(EngineProcess):
+    """One engine at work on one program that grows between runs."""
+
+    def __init__(self, name: EngineName) -> None:
+        super().__init__(name, "solver.engines.worker", name)
+        self._sent_columns = 0
+        self._sent_rows = 0
+
+    def minimise(
+        self,
+        program: Program,
+        *,
+        absolute_gap: float,
+        threads: int,
+        start: list[float] | None,
+        deadline: float,
+        relax: bool = False,
+    ) -> Iterator[Said]:
+        """What the engine says, as it says it, until it has finished or ``deadline`` (on
+        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
+        ``relax`` the only solution said is the optimum without integrality.
+
+        Raises :class:`EngineError` if the process dies or the engine reports an error.
+        """
+        self.tell(Run(self._growth(program), relax, absolute_gap, threads, start))
+        for said in self.hear(deadline):
+            assert isinstance(said, Incumbent | Bound | Finished | Silence)
+            yield said
+
+    def _growth(self, program: Program) -> Growth:
+        columns, rows = self._sent_columns, self._sent_rows
+        self._sent_columns, self._sent_rows = len(program.cost), len(program.rows)
+        return Growth(
+            program.lower[columns:],
+            program.upper[columns:],
+            program.cost[columns:],
+            program.integer[columns:],
+            program.rows[rows:],
+        )

@@ -1,0 +1,222 @@
+"""The process in which an engine runs: ``python -m solver.engines.worker ENGINE FD``.
+
+Engines are C libraries that cannot be interrupted reliably and may take any amount of memory; in a
+process of its own an engine can be ended at any moment, and what it had found has been sent.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import mip
+
+from solver.engines.messages import Bound, Finished, Growth, Incumbent, Ready, Run, Said
+from solver.engines.parent import Parent
+
+_BOUND_INTERVAL_S = 0.25
+
+
+class _Reporter:
+    """Sends what is new, from whatever thread the engine calls back on."""
+
+    def __init__(self, send: Callable[[Said], None]) -> None:
+        self._send = send
+        self._bound = float("-inf")
+        self._objective = float("inf")
+        self._next_bound_at = 0.0
+        self._lock = threading.Lock()
+
+    def bound(self, objective: float) -> None:
+        with self._lock:
+            if (
+                self._bound < objective < sys.float_info.max
+                and time.monotonic() >= self._next_bound_at
+            ):
+                self._bound = objective
+                self._next_bound_at = time.monotonic() + _BOUND_INTERVAL_S
+                self._send(Bound(objective))
+
+    def final_bound(self, objective: float) -> None:
+        self._next_bound_at = 0.0
+        self.bound(objective)
+
+    def finished(self, message: Finished) -> None:
+        with self._lock:
+            self._send(message)
+
+    def incumbent(self, objective: float, values: list[float]) -> None:
+        with self._lock:
+            if objective < self._objective:
+                self._objective = objective
+                self._send(Incumbent(objective, values))
+
+
+class _Engine:
+    """One python-mip model that grows from run to run."""
+
+    def __init__(self, solver_name: str) -> None:
+        self.model = mip.Model(solver_name=solver_name)
+        self.model.verbose = 0
+        self.columns: list[Any] = []
+
+    def grow(self, growth: Growth) -> None:
+        for lower, upper, cost, integer in zip(
+            growth.lower, growth.upper, growth.cost, growth.integer, strict=True
+        ):
+            kind = mip.BINARY if integer else mip.CONTINUOUS
+            self.columns.append(self.model.add_var(lb=lower, ub=upper, obj=cost, var_type=kind))
+        for row in growth.rows:
+            variables = [self.columns[c] for c in row.columns]
+            self.model.add_constr(
+                mip.LinExpr(variables, list(row.coefficients), -row.right_side, row.sense)
+            )
+
+    def minimise(self, run: Run, report: _Reporter) -> Finished:
+        model = self.model
+        model.max_mip_gap_abs = run.absolute_gap
+        model.max_mip_gap = 0.0
+        model.threads = run.threads
+        if run.start is not None:
+            model.start = list(zip(self.columns, run.start, strict=False))
+        status = model.optimize(relax=True) if run.relax else self.optimize(report)
+        if status == mip.OptimizationStatus.OPTIMAL:
+            report.incumbent(model.objective_value, [column.x for column in self.columns])
+            report.final_bound(min(model.objective_bound, model.objective_value))
+            return Finished("optimal")
+        infeasible = (
+            mip.OptimizationStatus.INFEASIBLE,
+            mip.OptimizationStatus.INT_INFEASIBLE,
+        )
+        if status in infeasible:
+            return Finished("infeasible")
+        return Finished("failed", f"the engine ended with status {status.name}")
+
+    def optimize(self, report: _Reporter) -> mip.OptimizationStatus:  # noqa: ARG002
+        """Run to the end, reporting what is found on the way as far as the engine tells."""
+        return self.model.optimize()
+
+    def version(self) -> str:
+        raise NotImplementedError
+
+
+class _Highs(_Engine):
+    """HiGHS. Its callbacks are not in python-mip, but the C interface is: data are asked for by
+    name, since their layout differs between versions."""
+
+    _MIP_IMPROVING_SOLUTION, _MIP_LOGGING, _MIP_INTERRUPT = 4, 5, 6
+
+    def __init__(self) -> None:
+        super().__init__(mip.HIGHS)
+        import cffi
+        from mip import highs
+
+        self._ffi = cffi.FFI()
+        self._ffi.cdef(
+            """
+            typedef void (*callback)(int, const char *, const void *, void *, void *);
+            int Highs_setCallback(void *, callback, void *);
+            int Highs_startCallback(void *, int);
+            const void *Highs_getCallbackDataOutItem(const void *, const char *);
+            const char *Highs_version(void);
+            """
+        )
+        self._library: Any = self._ffi.dlopen(highs.libfile)
+        self._handle = self._ffi.cast(
+            "void *", int(highs.ffi.cast("uintptr_t", self.model.solver._model))
+        )
+        self._callback: Any = None
+
+    def optimize(self, report: _Reporter) -> mip.OptimizationStatus:
+        def item(data: Any, name: bytes) -> Any:
+            return self._ffi.cast(
+                "const double *", self._library.Highs_getCallbackDataOutItem(data, name)
+            )
+
+        def said(kind: int, _message: Any, data: Any, _in: Any, _user: Any) -> None:
+            if kind == self._MIP_IMPROVING_SOLUTION:
+                solution = item(data, b"mip_solution")
+                if solution != self._ffi.NULL:
+                    values = self._ffi.unpack(solution, len(self.columns))
+                    report.incumbent(item(data, b"objective_function_value")[0], values)
+            else:
+                report.bound(item(data, b"mip_dual_bound")[0])
+
+        self._callback = self._ffi.callback("callback", said)
+        self._library.Highs_setCallback(self._handle, self._callback, self._ffi.NULL)
+        for kind in (self._MIP_IMPROVING_SOLUTION, self._MIP_LOGGING, self._MIP_INTERRUPT):
+            self._library.Highs_startCallback(self._handle, kind)
+        return super().optimize(report)
+
+    def version(self) -> str:
+        return f"HiGHS {self._ffi.string(self._library.Highs_version()).decode()}"
+
+
+class _Cbc(_Engine):
+    """CBC. Its callbacks see the presolved program, or crash, so it runs in slices of doubling
+    length, each beginning with the best solution before: what is known is known at their ends."""
+
+    _FIRST_SLICE_S = 15.0
+
+    def __init__(self) -> None:
+        super().__init__(mip.CBC)
+        from mip import cbc
+
+        # CBC crashes when it is to strengthen cliques where every row is empty.
+        cbc.cbc_set_parameter(self.model.solver, "clqstr", "off")
+
+    def optimize(self, report: _Reporter) -> mip.OptimizationStatus:
+        slice_s = self._FIRST_SLICE_S
+        while True:
+            status = self.model.optimize(max_seconds=slice_s)
+            undecided = (
+                mip.OptimizationStatus.FEASIBLE,
+                mip.OptimizationStatus.NO_SOLUTION_FOUND,
+            )
+            if status not in undecided:
+                return status
+            report.bound(self.model.objective_bound)
+            if status == mip.OptimizationStatus.FEASIBLE:
+                values = [column.x for column in self.columns]
+                report.incumbent(self.model.objective_value, values)
+                self.model.start = list(zip(self.columns, values, strict=True))
+            slice_s *= 2
+
+    def version(self) -> str:
+        from importlib.metadata import version
+
+        return f"CBC (cbcbox {version('cbcbox')})"
+
+
+class _Gurobi(_Engine):
+    """Gurobi, if its user has it: incumbents and bounds are known when it is done."""
+
+    def __init__(self) -> None:
+        try:
+            super().__init__(mip.GUROBI)
+        except FileNotFoundError:
+            sys.exit("Gurobi is not installed where GUROBI_HOME says or libraries are found")
+
+    def version(self) -> str:
+        return "Gurobi"
+
+
+_ENGINES: dict[str, Callable[[], _Engine]] = {"highs": _Highs, "cbc": _Cbc, "gurobi": _Gurobi}
+
+
+def main() -> None:
+    parent: Parent[Run] = Parent(int(sys.argv[2]))
+    engine = _ENGINES[sys.argv[1]]()
+    parent.tell(Ready(engine.version()))
+    while True:
+        run = parent.hear()
+        engine.grow(run.growth)
+        report = _Reporter(parent.tell)
+        report.finished(engine.minimise(run, report))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The scheduling problem as mixed-integer programs."""

@@ -1,5 +1,0 @@
-"""The networks that can be named on the command line."""
-
-from solver.models.registry import ModelError, build_model, model_names
-
-__all__ = ["ModelError", "build_model", "model_names"]

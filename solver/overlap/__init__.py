@@ -1,0 +1,1 @@
+"""Transfers beside ops, where storage has DMA."""

@@ -1,0 +1,228 @@
+"""List scheduling of transfers beside compute steps whose order is fixed.
+
+Gap by gap, the channel is given work until the next gap is reached: of the transfers that can begin
+the one that is due first (Schrage's rule for one machine with release and due dates, 1971). A
+page-in can begin when RAM has room for it until it is needed; what is paged out leaves RAM when its
+transfer has ended, or when its bytes are needed, and then the processor waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from solver.overlap.stays import Stay, Stays, Transfer
+from solver.problem.schedule import Compute, Free, Step
+
+# Steps that are looked at to see when RAM is needed, and page-ins that may overtake one that waits
+# for room.
+_AHEAD = 64
+_OVERTAKING = 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a dispatch keeps to: no transfer begins before its gap in ``not_before``; ``earlier``
+    gaps are taken off the time at which it is due. With ``overtaking`` a page-in may begin before
+    one that is due earlier and waits for room."""
+
+    not_before: tuple[int, ...]
+    earlier: tuple[int, ...]
+    overtaking: bool = False
+
+
+@dataclass(frozen=True)
+class Dispatched:
+    """``begun`` is the gap at which each transfer was given to the channel; ``waits`` are the gaps
+    at which the processor waited, each with the transfer it waited for and the seconds."""
+
+    steps: tuple[Step, ...]
+    time_s: float
+    begun: tuple[int, ...]
+    waits: tuple[tuple[int, Transfer, float], ...]
+
+
+class Dispatch:
+    """One run."""
+
+    def __init__(self, stays: Stays, ram_bytes: int, plan: Plan) -> None:
+        self._stays = stays
+        self._ram_bytes = ram_bytes
+        self._plan = plan
+        self._profile = list(stays.profile)
+        self._end = len(stays.computed)
+        self._steps: list[Step] = []
+        self._processor_s = self._channel_s = 0.0
+        self._ends_s: dict[int, float] = {}  # of transfers that the channel was given
+        self._begun = [self._end] * len(stays.transfers)
+        self._waits: list[tuple[int, Transfer, float]] = []
+        self._outs = [out for stay in stays.there_after(-1) for out in stay.outs]  # that can begin
+        self._held: list[Stay] = []  # needed only by their page-outs
+        self._gone: set[Stay] = set()
+        self._first_in = 0  # before it, all page-ins have begun
+
+    def run(self) -> Dispatched:
+        for gap in range(self._end + 1):
+            self._free_what_ended(gap)
+            self._make_room(gap)
+            self._begin_what_is_due(gap)
+            if gap < self._end:
+                self._feed(gap)
+                self._compute(gap)
+        for stay in list(self._held):
+            self._free(stay, self._end)
+        time_s = max(self._processor_s, self._channel_s)
+        last = max(self._stays.transfers, key=lambda transfer: self._ends_s[transfer.number])
+        self._wait_for(last, self._end)
+        return Dispatched(tuple(self._steps), time_s, tuple(self._begun), tuple(self._waits))
+
+    # --- one gap ------------------------------------------------------------------------------
+
+    def _free_what_ended(self, gap: int) -> None:
+        self._held += self._stays.ending_at(gap)
+        for stay in list(self._held):
+            if all(self._ends_s.get(o.number, math.inf) <= self._processor_s for o in stay.outs):
+                self._free(stay, gap)
+
+    def _make_room(self, gap: int) -> None:
+        """For the compute step of the gap, and for tensors to come again that are still there."""
+        for stay in self._stays.beginning_at(gap):
+            before = stay.before
+            if before is not None and before in self._held:
+                self._free(before, gap)
+        while self._held and self._profile[gap] + self._held_bytes() > self._ram_bytes:
+            self._free(min(self._held, key=lambda stay: self._leaves(stay, gap)), gap)
+
+    def _leaves(self, stay: Stay, gap: int) -> tuple[float, int]:
+        """What is freed first is what ends first; what is not under way yet comes after."""
+        ends = max(self._ends_s.get(out.number, math.inf) for out in stay.outs)
+        return ends, min(self._due(out, gap) for out in stay.outs)
+
+    def _begin_what_is_due(self, gap: int) -> None:
+        for stay in self._stays.beginning_at(gap):
+            page_in = stay.page_in
+            if page_in is not None and page_in.number not in self._ends_s:
+                self._begin(page_in, gap)
+            if page_in is not None and not stay.is_needed:
+                self._free(stay, gap)
+        for out in list(self._outs):
+            stay = out.stay
+            if gap == self._end or (stay.overwritten and stay.last == gap):
+                self._begin(out, gap)
+
+    def _feed(self, gap: int) -> None:
+        """The channel, until the compute step of the gap ends."""
+        needed = [self._ends_s[transfer.number] for transfer in self._stays.needed_by(gap)]
+        until_s = max(self._processor_s, *needed, 0.0) + self._stays.computed[gap].time_s
+        while self._channel_s < until_s:
+            candidates = [*self._outs_that_can_begin(gap), *self._ins_that_can_begin(gap)]
+            if not candidates:
+                return
+            self._begin(min(candidates, key=lambda transfer: self._urgency(transfer, gap)), gap)
+
+    def _compute(self, gap: int) -> None:
+        op = self._stays.computed[gap]
+        for transfer in self._stays.needed_by(gap):
+            self._wait_for(transfer, gap)
+        self._steps.append(Compute(op=op.name))
+        self._processor_s += op.time_s
+        self._outs += [out for stay in self._stays.there_after(gap) for out in stay.outs]
+
+    # --- what can begin, and what is due first ------------------------------------------------
+
+    def _urgency(self, transfer: Transfer, gap: int) -> tuple[int, bool, int]:
+        due = self._due(transfer, gap) - self._plan.earlier[transfer.number]
+        return due, not transfer.is_out, transfer.number
+
+    def _due(self, transfer: Transfer, gap: int) -> int:
+        """The gap by which it should have ended."""
+        stay = transfer.stay
+        if not transfer.is_out:
+            return stay.first
+        if stay.overwritten or stay.persists:
+            return stay.last
+        again = self._stays.next_of(stay)
+        latest = min(self._end if again is None else again.first, gap + _AHEAD)
+        room = self._ram_bytes - stay.size
+        for ahead in range(max(gap, stay.last + 1), latest):
+            if self._profile[ahead] > room:
+                return ahead
+        return latest
+
+    def _outs_that_can_begin(self, gap: int) -> Iterator[Transfer]:
+        for out in self._outs:
+            page_in = out.stay.page_in
+            there = page_in is None or self._ends_s[page_in.number] <= self._processor_s
+            if there and gap >= self._plan.not_before[out.number]:
+                yield out
+
+    def _ins_that_can_begin(self, gap: int) -> Iterator[Transfer]:
+        ins = self._stays.page_ins
+        while self._first_in < len(ins) and ins[self._first_in].number in self._ends_s:
+            self._first_in += 1
+        blocked = 0
+        for page_in in ins[self._first_in : self._first_in + _AHEAD]:
+            if page_in.number in self._ends_s or not page_in.stay.is_needed:
+                continue
+            if not self._is_in_storage(page_in):
+                continue
+            if gap < self._plan.not_before[page_in.number]:
+                continue
+            if self._has_room(page_in.stay, gap):
+                yield page_in
+                return
+            blocked += 1
+            if blocked > (_OVERTAKING if self._plan.overtaking else 0):
+                return
+
+    def _is_in_storage(self, page_in: Transfer) -> bool:
+        """Or on its way there, and not in RAM."""
+        source, before = page_in.source, page_in.stay.before
+        return (source is None or source.number in self._ends_s) and (
+            before is None or before in self._gone
+        )
+
+    def _has_room(self, stay: Stay, gap: int) -> bool:
+        room = self._ram_bytes - stay.size
+        return self._profile[gap] + self._held_bytes() <= room and all(
+            self._profile[ahead] <= room for ahead in range(gap + 1, stay.first)
+        )
+
+    # --- steps --------------------------------------------------------------------------------
+
+    def _begin(self, transfer: Transfer, gap: int) -> None:
+        stay = transfer.stay
+        if transfer.is_out:
+            self._outs.remove(transfer)
+            if stay.page_in is not None:
+                self._wait_for(stay.page_in, gap)
+        else:
+            for ahead in range(gap, stay.first):
+                self._profile[ahead] += stay.size
+            self._outs += stay.outs
+        self._channel_s = max(self._channel_s, self._processor_s) + transfer.time_s
+        self._ends_s[transfer.number] = self._channel_s
+        self._begun[transfer.number] = gap
+        self._steps.append(transfer.step)
+
+    def _free(self, stay: Stay, gap: int) -> None:
+        for out in stay.outs:
+            if out.number not in self._ends_s:
+                self._begin(out, gap)
+        for transfer in (stay.page_in, *stay.outs):
+            if transfer is not None:
+                self._wait_for(transfer, gap)
+        if stay in self._held:
+            self._held.remove(stay)
+        self._gone.add(stay)
+        self._steps.append(Free(tensor=stay.tensor))
+
+    def _wait_for(self, transfer: Transfer, gap: int) -> None:
+        waited_s = self._ends_s[transfer.number] - self._processor_s
+        if waited_s > 0:
+            self._processor_s += waited_s
+            self._waits.append((gap, transfer, waited_s))
+
+    def _held_bytes(self) -> int:
+        return sum(stay.size for stay in self._held)

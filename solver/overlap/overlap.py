@@ -1,0 +1,161 @@
+"""Transfers beside compute: a schedule's page-ins and page-outs made asynchronous.
+
+What is computed and moved, and the order of the compute steps, stay as they are; page-outs begin as
+soon as their tensor is there, which leaves RAM when they have ended, and page-ins begin early. How
+early, and which first, is decided by list scheduling (``dispatch.py``), which is repeated
+with other due dates around the places where the processor waited.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from solver.overlap.dispatch import Dispatch, Dispatched, Plan
+from solver.overlap.stays import Stays, Transfer
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.referee.referee import replay
+
+# The most dispatches for one schedule, and steps that they may have together.
+_MOST_ROUNDS, _STEPS_TOGETHER = 200, 60_000
+# By how much a transfer's due date is moved at most, in compute steps.
+_SHIFT = 16
+# Relative difference of times that counts.
+_NOTICEABLE = 1e-9
+
+
+def overlap_transfers(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """``steps`` with their transfers beside computing, so that they end early: never later than as
+    they stand, with the same ops and transfers (so the same energy), and within the RAM budget. As
+    they stand where the storage has no DMA, nothing is moved, or they are over the budget.
+
+    Raises :class:`~solver.referee.referee.RefereeError` if ``steps`` are not valid.
+    """
+    return _overlapped(problem, tuple(steps), enough_s=0.0)
+
+
+def meet_deadline(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """``steps`` as they stand where they meet the deadline; otherwise with transfers beside
+    computing, so that they do if that can be found, and within the RAM budget.
+
+    Raises :class:`~solver.referee.referee.RefereeError` if ``steps`` are not valid.
+    """
+    steps, deadline_s = tuple(steps), problem.budget.deadline_s
+    if deadline_s is None or not problem.overlaps:
+        return steps
+    return _overlapped(problem, steps, enough_s=deadline_s)
+
+
+def one_at_a_time(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """``steps`` with no transfer beside anything: page-outs as soon as their tensor is there,
+    page-ins right before their tensor is needed."""
+    stays = Stays(problem, steps)
+    actions: list[Step] = [out.alone for stay in stays.there_after(-1) for out in stay.outs]
+    for gap in range(len(stays.computed) + 1):
+        for stay in stays.beginning_at(gap):
+            if stay.page_in is not None:
+                actions += [transfer.alone for transfer in (stay.page_in, *stay.outs)]
+        if gap < len(stays.computed):
+            actions.append(Compute(op=stays.computed[gap].name))
+            actions += [out.alone for stay in stays.there_after(gap) for out in stay.outs]
+    return with_frees(problem.graph, actions)
+
+
+def _overlapped(problem: Problem, steps: tuple[Step, ...], enough_s: float) -> tuple[Step, ...]:
+    """Ends as early as can be found, or by ``enough_s``."""
+    graph, budget = problem.graph, problem.budget
+    best, played = steps, replay(graph, steps, budget.covers)
+    if not graph.asynchronous_transfers:
+        return steps
+    stays = Stays(problem, steps)
+    if played.time_s <= enough_s or played.peak_bytes > budget.ram_bytes or not stays.transfers:
+        return steps
+    in_place = tuple(_beside_compute(step) for step in steps)
+    for candidate in (in_place, _best_dispatch(stays, budget.ram_bytes, enough_s).steps):
+        result = replay(graph, candidate, budget.covers)
+        # Page-ins that nothing needs are not in the profile that a dispatch goes by.
+        fits = result.peak_bytes <= budget.ram_bytes
+        if fits and result.time_s < played.time_s * (1 - _NOTICEABLE):
+            best, played = candidate, result
+    return best
+
+
+def _beside_compute(step: Step) -> Step:
+    if isinstance(step, PageIn | PageOut):
+        return step.model_copy(update={"asynchronous": True})
+    return step
+
+
+def _best_dispatch(stays: Stays, ram_bytes: int, enough_s: float) -> Dispatched:
+    chance = random.Random(0)  # noqa: S311
+    none = (0,) * len(stays.transfers)
+    plans = [Plan(none, none), Plan(none, none, overtaking=True)]
+    dispatched = [Dispatch(stays, ram_bytes, plan).run() for plan in plans]
+    best, plan = min(zip(dispatched, plans, strict=True), key=lambda pair: pair[0].time_s)
+    least_s = _least_time_s(stays)
+    if enough_s and least_s > enough_s * (1 + _NOTICEABLE):
+        return best  # there is no use in trying
+    for _ in range(min(_MOST_ROUNDS, _STEPS_TOGETHER // len(best.steps))):
+        if best.time_s <= max(enough_s, least_s * (1 + _NOTICEABLE)):
+            break
+        changed = _changed(stays, plan, best, chance)
+        candidate = Dispatch(stays, ram_bytes, changed).run()
+        if candidate.time_s <= best.time_s:
+            best, plan = candidate, changed
+    return best
+
+
+def _changed(stays: Stays, plan: Plan, best: Dispatched, chance: random.Random) -> Plan:
+    """A plan in which a transfer that was waited for is more urgent, or one that may have been in
+    its way (on the channel, or with bytes in RAM) begins later."""
+    weights = [seconds for _, _, seconds in best.waits]
+    gap, late, _ = chance.choices(best.waits, weights)[0]
+    rivals = [
+        transfer
+        for transfer in stays.transfers
+        if transfer is not late
+        and best.begun[transfer.number] <= gap
+        and (
+            best.begun[transfer.number] >= best.begun[late.number] - _SHIFT
+            or (not transfer.is_out and transfer.stay.first > gap)
+        )
+    ]
+    if not rivals or chance.random() < 0.3:
+        return replace(plan, earlier=_with(plan.earlier, late, chance.randint(1, _SHIFT)))
+    rival = chance.choice(rivals)
+    begun = best.begun[rival.number]
+    latest = begun + _SHIFT if rival.is_out else max(begun, rival.stay.first)
+    return replace(plan, not_before=_with(plan.not_before, rival, chance.randint(begun, latest)))
+
+
+def _with(values: tuple[int, ...], transfer: Transfer, value: int) -> tuple[int, ...]:
+    number = transfer.number
+    return (*values[:number], value, *values[number + 1 :])
+
+
+def _least_time_s(stays: Stays) -> float:
+    """No timing of the transfers ends earlier: computing and the channel's work each take their
+    time, and every transfer lies between what comes before and after it."""
+    reached_s = [0.0, *accumulate(op.time_s for op in stays.computed)]
+    total_s = reached_s[-1]
+    heads, tails = [], []
+    for transfer in stays.transfers:
+        stay = transfer.stay
+        if transfer.is_out:
+            head_s = 0.0 if stay.made is None else reached_s[stay.made + 1]
+            tail_s = total_s - reached_s[stay.last] if stay.overwritten else 0.0
+        else:
+            head_s = 0.0 if stay.before is None else reached_s[stay.before.last + 1]
+            tail_s = total_s - reached_s[stay.first]
+        heads.append(head_s)
+        tails.append(tail_s)
+    moved_s = sum(transfer.time_s for transfer in stays.transfers)
+    longest_s = max(
+        head_s + transfer.time_s + tail_s
+        for head_s, transfer, tail_s in zip(heads, stays.transfers, tails, strict=True)
+    )
+    return max(total_s, min(heads) + moved_s + min(tails), longest_s)

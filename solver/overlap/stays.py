@@ -1,0 +1,180 @@
+"""What a schedule fixes when only the timing of its transfers may change: the ops in their order,
+the stays of tensors in RAM, and what is moved for them.
+
+Time is counted in *gaps*: gap ``p`` is what lies before compute step ``p``, the last one what lies
+after all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from solver.problem.graph import Op
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, Free, PageIn, PageOut, Step
+
+
+@dataclass(eq=False)
+class Transfer:
+    """One page-in or page-out, as the step that runs beside ops and as the one that runs ``alone``;
+    ``source`` is the page-out that a page-in reads back, if any."""
+
+    number: int
+    step: PageIn | PageOut
+    alone: PageIn | PageOut
+    time_s: float
+    stay: Stay
+    source: Transfer | None = None
+
+    @property
+    def is_out(self) -> bool:
+        return isinstance(self.step, PageOut)
+
+
+@dataclass(eq=False)
+class Stay:
+    """One stay of a tensor in RAM. It begins with the compute step ``made``, or with ``page_in``,
+    or with the step itself (both None). ``first`` and ``last`` are the first and last compute steps
+    that need it; a tensor that persists is needed by the last gap. A stay that nothing needs has
+    its ``first`` where it began, and its ``last`` before that."""
+
+    tensor: str
+    size: int
+    first: int
+    last: int
+    made: int | None = None
+    page_in: Transfer | None = None
+    before: Stay | None = None
+    outs: list[Transfer] = field(default_factory=list)
+    overwritten: bool = False
+    persists: bool = False
+
+    @property
+    def is_needed(self) -> bool:
+        return self.last >= self.first
+
+
+class Stays:
+    """Of a valid schedule. ``profile`` holds the bytes in RAM during each compute step and, last,
+    at the end, when every page-in comes as late and every page-out ends as early as can be."""
+
+    def __init__(self, problem: Problem, steps: Sequence[Step]) -> None:
+        self._problem = problem
+        self._ops = {op.name: op for op in problem.graph.ops}
+        self.computed: list[Op] = []
+        self.all: list[Stay] = []
+        self.transfers: list[Transfer] = []
+        self._in_ram: dict[str, Stay] = {}
+        self._latest: dict[str, Stay] = {}
+        self._copy: dict[str, Transfer] = {}
+        for i, tensor in enumerate(problem.graph.tensors):
+            if problem.starts_in_ram[i]:
+                self._begin(tensor.name, first=0, last=-1)
+        for step in steps:
+            self._follow(step)
+        end = len(self.computed)
+        for stay in self._in_ram.values():
+            if not stay.is_needed and stay.page_in is not None:
+                stay.first = end
+            stay.persists, stay.last = True, end
+        self.profile = self._profile()
+        # By when they are needed.
+        self.page_ins = sorted(
+            (stay.page_in for stay in self.all if stay.page_in is not None),
+            key=lambda page_in: page_in.stay.first,
+        )
+        self._beginning: list[list[Stay]] = [[] for _ in range(end + 1)]
+        self._there_after: list[list[Stay]] = [[] for _ in range(end + 1)]
+        self._ending: list[list[Stay]] = [[] for _ in range(end + 1)]
+        self._needed: list[list[Transfer]] = [[] for _ in range(end + 1)]
+        self._next = {stay.before: stay for stay in self.all if stay.before is not None}
+        for stay in self.all:
+            self._place(stay)
+
+    def beginning_at(self, gap: int) -> list[Stay]:
+        """Stays whose page-in must have been begun in the gap, or that its compute step makes."""
+        return self._beginning[gap]
+
+    def there_after(self, gap: int) -> list[Stay]:
+        """Stays that begin with the compute step of a gap; with the step itself for -1."""
+        return self._there_after[gap + 1]
+
+    def ending_at(self, gap: int) -> list[Stay]:
+        """Stays that no compute step needs from this gap on and that must be freed."""
+        return self._ending[gap]
+
+    def needed_by(self, gap: int) -> list[Transfer]:
+        """Transfers that must have ended before the compute step of the gap."""
+        return self._needed[gap]
+
+    def next_of(self, stay: Stay) -> Stay | None:
+        """The next stay of the same tensor."""
+        return self._next.get(stay)
+
+    def _place(self, stay: Stay) -> None:
+        if stay.page_in is None:
+            self._there_after[0 if stay.made is None else stay.made + 1].append(stay)
+        else:
+            self._needed[stay.first].append(stay.page_in)
+        if stay.page_in is not None or stay.made is not None:
+            self._beginning[stay.first].append(stay)
+        if stay.overwritten:
+            self._needed[stay.last] += stay.outs
+        elif not stay.persists and (stay.page_in is None or stay.is_needed):
+            self._ending[stay.last + 1].append(stay)
+
+    def _begin(self, name: str, first: int, last: int) -> Stay:
+        size = self._problem.size[self._problem.tensor_index[name]]
+        stay = Stay(name, size, first, last, before=self._latest.get(name))
+        self._in_ram[name] = self._latest[name] = stay
+        self.all.append(stay)
+        return stay
+
+    def _follow(self, step: Step) -> None:
+        gap = len(self.computed)
+        match step:
+            case Compute():
+                op = self._ops[step.op]
+                for name in op.reads:
+                    stay = self._in_ram[name]
+                    if not stay.is_needed and stay.page_in is not None:
+                        stay.first = gap
+                    stay.last = gap
+                for name in op.writes:
+                    self._begin(name, first=gap, last=gap).made = gap
+                for name in op.in_place.values():
+                    self._in_ram.pop(name).overwritten = True
+                self.computed.append(op)
+            case PageOut():
+                stay = self._in_ram[step.tensor]
+                out = self._transfer(step, stay)
+                stay.outs.append(out)
+                self._copy[step.tensor] = out
+            case PageIn():
+                stay = self._begin(step.tensor, first=gap, last=gap - 1)
+                stay.page_in = self._transfer(step, stay)
+                stay.page_in.source = self._copy.get(step.tensor)
+            case Free():
+                del self._in_ram[step.tensor]
+
+    def _transfer(self, step: PageIn | PageOut, stay: Stay) -> Transfer:
+        tensor = self._problem.graph.tensor[step.tensor]
+        cost = tensor.page_out if isinstance(step, PageOut) else tensor.page_in
+        assert cost is not None
+        other = PageOut if isinstance(step, PageOut) else PageIn
+        beside, alone = (other(tensor=step.tensor, asynchronous=a) for a in (True, False))
+        transfer = Transfer(len(self.transfers), beside, alone, cost.time_s, stay)
+        self.transfers.append(transfer)
+        return transfer
+
+    def _profile(self) -> list[int]:
+        profile = [0] * (len(self.computed) + 1)
+        for stay in self.all:
+            for gap in range(stay.first, stay.last + 1):
+                profile[gap] += stay.size
+        size, index = self._problem.size, self._problem.tensor_index
+        for gap, op in enumerate(self.computed):
+            shared = sum(min(size[index[w]], size[index[r]]) for w, r in op.in_place.items())
+            profile[gap] += op.workspace_bytes - shared
+        return profile

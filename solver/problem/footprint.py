@@ -1,0 +1,41 @@
+"""What counts against the RAM budget, and the least that every schedule needs."""
+
+from __future__ import annotations
+
+from solver.problem.graph import CostedGraph, Op
+from solver.problem.schedule import Coverage
+
+
+def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:
+    """Tensors that the budget leaves out: with ``activations``, as POET counts, the parameters,
+    their gradients (gradients that an update reads) and the optimizer state."""
+    if covers == "all":
+        return frozenset()
+    read_by_updates = {name for op in graph.ops if op.phase == "update" for name in op.reads}
+    written_by_updates = {name for op in graph.ops if op.phase == "update" for name in op.writes}
+    return frozenset(
+        tensor.name
+        for tensor in graph.tensors
+        if tensor.kind in {"parameter", "optimizer_state"}
+        or (tensor.kind == "gradient" and tensor.name in read_by_updates)
+        or tensor.name in written_by_updates
+    )
+
+
+def least_ram_bytes(graph: CostedGraph, covers: Coverage = "all") -> tuple[int, str]:
+    """What every schedule needs: the most that a single op takes by itself (reads, writes,
+    workspace), or what is in RAM when the step begins or ends, if that is more. With the name of
+    that op, or a phrase for the other two."""
+    uncounted = uncounted_tensors(graph, covers)
+    size = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
+
+    def footprint(op: Op) -> int:
+        shared = sum(min(size[written], size[read]) for written, read in op.in_place.items())
+        return sum(size[name] for name in {*op.reads, *op.writes}) - shared + op.workspace_bytes
+
+    needs = [(footprint(op), op.name) for op in graph.ops]
+    begin = [t for t in graph.tensors if t.name not in graph.producer and t.home != "storage"]
+    end = [t for t in graph.tensors if t.persist == "ram"]
+    needs.append((sum(size[t.name] for t in begin), "what is in RAM when the step begins"))
+    needs.append((sum(size[t.name] for t in end), "what must be in RAM when the step ends"))
+    return max(needs, key=lambda need: need[0])

@@ -1,0 +1,188 @@
+"""CostedGraph (``costed-graph/1``): the scheduling problem without the budget.
+
+Operations stand in a valid execution order. A tensor is written by at most one operation; one that
+no operation writes is there when the step begins, in RAM or in storage (its *home*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from devices.documents.document import StrictModel
+
+Phase: TypeAlias = Literal["forward", "backward", "update"]
+TensorKind: TypeAlias = Literal["input", "parameter", "activation", "gradient", "optimizer_state"]
+Place: TypeAlias = Literal["ram", "storage"]
+Optimizer: TypeAlias = Literal["sgd", "momentum"]
+NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
+Size: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+class PageCost(StrictModel):
+    """Of moving one tensor once between RAM and storage. Intervals, here and below, are those of
+    the profile (95 %), absent where it states none."""
+
+    time_s: NonNegative
+    energy_j: NonNegative
+    time_s_interval: tuple[NonNegative, NonNegative] | None = None
+    energy_j_interval: tuple[NonNegative, NonNegative] | None = None
+
+
+class Op(StrictModel):
+    """``cost_key`` names what the cost was measured as: ops with the same key share one figure."""
+
+    name: str
+    kind: str
+    phase: Phase
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    time_s: NonNegative
+    energy_j: NonNegative
+    workspace_bytes: Size = 0
+    recomputable: bool = True
+    in_place: Mapping[str, str] = Field(default_factory=dict)
+    time_s_interval: tuple[NonNegative, NonNegative] | None = None
+    energy_j_interval: tuple[NonNegative, NonNegative] | None = None
+    cost_key: str | None = None
+
+
+class Tensor(StrictModel):
+    name: str
+    bytes: Size
+    kind: TensorKind
+    home: Place | None = None
+    persist: Place | None = None
+    page_out: PageCost | None = None
+    page_in: PageCost | None = None
+
+
+class Origin(StrictModel):
+    """The training step and the profile that a graph was made from, as ``solve`` was asked for
+    them. ``kernels_sha256`` and ``matmul`` say which kernels were measured; absent where the costs
+    are published figures, which are of no kernels in particular."""
+
+    model: str
+    batch: Annotated[int, Field(ge=1)]
+    optimizer: Optimizer
+    parameters_in: Place
+    profile: str
+    kernels_sha256: str | None = None
+    matmul: str | None = None
+
+
+class CostedGraph(StrictModel):
+    """``origin`` is absent in graphs that no training step of this project is behind: they can be
+    solved, but not run. ``energy_source`` repeats what the profile said of its figures; absent in
+    graphs that state none. ``asynchronous_transfers``: the storage has DMA, so that a transfer can
+    run beside ops, one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are
+    remarks of who wrote it; they are recomputed here, never trusted."""
+
+    schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
+    name: str
+    origin: Origin | None = None
+    energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
+    asynchronous_transfers: bool = False
+    unconstrained_peak_bytes: Size | None = None
+    floor_bytes: Size | None = None
+    notes: tuple[str, ...] = ()
+    ops: Annotated[tuple[Op, ...], Field(min_length=1)]
+    tensors: tuple[Tensor, ...]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> CostedGraph:
+        problems = list(_inconsistencies(self))
+        if problems:
+            raise ValueError("; ".join(problems[:5]))
+        return self
+
+    def in_order(self, names: Sequence[str]) -> CostedGraph:
+        """The same ops in another order, which their reads must allow."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields}
+        ops = {op.name: op for op in self.ops}
+        return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
+
+    @cached_property
+    def tensor(self) -> Mapping[str, Tensor]:
+        return {tensor.name: tensor for tensor in self.tensors}
+
+    @cached_property
+    def producer(self) -> Mapping[str, int]:
+        """Index of the op that writes a tensor; absent for those that no op writes."""
+        return {name: index for index, op in enumerate(self.ops) for name in op.writes}
+
+    @cached_property
+    def readers(self) -> Mapping[str, tuple[int, ...]]:
+        """Indices of the ops that read a tensor, ascending."""
+        found: dict[str, list[int]] = {tensor.name: [] for tensor in self.tensors}
+        for index, op in enumerate(self.ops):
+            for name in dict.fromkeys(op.reads):
+                found[name].append(index)
+        return {name: tuple(indices) for name, indices in found.items()}
+
+
+def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
+    """Sentences that say what contradicts the format."""
+    names = [tensor.name for tensor in graph.tensors]
+    if len(set(names)) != len(names):
+        yield f"tensor {_repeated(names)!r} is listed twice"
+    op_names = [op.name for op in graph.ops]
+    if len(set(op_names)) != len(op_names):
+        yield f"op {_repeated(op_names)!r} is listed twice"
+    known = set(names)
+    writer: dict[str, str] = {}
+    for op in graph.ops:
+        for name in op.writes:
+            if name in writer:
+                yield f"tensor {name!r} is written by both {writer[name]!r} and {op.name!r}"
+            writer.setdefault(name, op.name)
+    for op in graph.ops:
+        for name in (*op.reads, *op.writes):
+            if name not in known:
+                yield f"op {op.name!r} names tensor {name!r}, which is not listed"
+        for written, read in op.in_place.items():
+            if written not in op.writes or read not in op.reads:
+                yield (
+                    f"op {op.name!r}: in_place {written!r}: {read!r} is not a tensor that it"
+                    " writes and one that it reads"
+                )
+        taken = list(op.in_place.values())
+        if len(set(taken)) != len(taken):
+            yield f"op {op.name!r}: in_place gives the bytes of {_repeated(taken)!r} away twice"
+    done: set[str] = set(known) - set(writer)
+    overwriter: dict[str, str] = {}
+    for op in graph.ops:
+        for name in op.reads:
+            if name in writer and name not in done:
+                yield f"op {op.name!r} reads {name!r} before op {writer[name]!r} writes it"
+            if name in overwriter:
+                yield (
+                    f"op {op.name!r} reads {name!r} after op {overwriter[name]!r} took over its"
+                    " bytes in place"
+                )
+        done.update(op.writes)
+        overwriter.update(dict.fromkeys(op.in_place.values(), op.name))
+    for tensor in graph.tensors:
+        if tensor.home is not None and tensor.name in writer:
+            yield f"tensor {tensor.name!r} has a home but is written by op {writer[tensor.name]!r}"
+        if tensor.home == "storage" and tensor.page_in is None:
+            yield f"tensor {tensor.name!r} lives in storage but has no page_in cost"
+        if tensor.persist == "ram" and tensor.name in overwriter:
+            yield (
+                f"tensor {tensor.name!r} must persist in RAM but op {overwriter[tensor.name]!r}"
+                " takes over its bytes in place"
+            )
+        if tensor.persist == "storage" and tensor.home != "storage" and tensor.page_out is None:
+            yield f"tensor {tensor.name!r} must persist in storage but has no page_out cost"
+
+
+def _repeated(names: list[str]) -> str:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    raise AssertionError("no name is repeated")

@@ -1,0 +1,51 @@
+"""Where tensors are freed: at once when no later step needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Compute, Free, PageIn, PageOut, Step
+
+
+def with_frees(graph: CostedGraph, actions: Sequence[Step]) -> tuple[Step, ...]:
+    """``actions`` (computing and paging, in order) with every ``free`` step put in: a tensor goes
+    right after the last action that needs it before it is made again, or before the step ends."""
+    needed = {tensor.name for tensor in graph.tensors if tensor.persist == "ram"}
+    ops = {op.name: op for op in graph.ops}
+    freed_after: list[list[str]] = []
+    for action in reversed(actions):
+        freed: list[str] = []
+        match action:
+            case Compute():
+                op = ops[action.op]
+                consumed = set(op.in_place.values())
+                freed += [name for name in op.writes if name not in needed]
+                freed += [
+                    name
+                    for name in dict.fromkeys(op.reads)
+                    if name not in needed and name not in consumed
+                ]
+                needed.difference_update(op.writes)
+                needed.update(op.reads)
+            case PageOut():
+                if action.tensor not in needed:
+                    freed.append(action.tensor)
+                needed.add(action.tensor)
+            case PageIn():
+                if action.tensor not in needed:
+                    freed.append(action.tensor)
+                needed.discard(action.tensor)
+            case Free():
+                raise ValueError("actions already contain a free step")
+        freed_after.append(freed)
+    written = {name for op in graph.ops for name in op.writes}
+    steps: list[Step] = [
+        Free(tensor=tensor.name)
+        for tensor in graph.tensors
+        if tensor.name not in written and tensor.home != "storage" and tensor.name not in needed
+    ]
+    for action, freed in zip(actions, reversed(freed_after), strict=True):
+        steps.append(action)
+        steps += [Free(tensor=name) for name in freed]
+    return tuple(steps)

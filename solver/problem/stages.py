@@ -1,0 +1,50 @@
+"""A schedule cut into stages: stage ``t`` ends with the first execution of op ``t``, the last one
+with the step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute, Free, PageIn, Step
+
+
+@dataclass
+class Stage:
+    """Tensors that are in RAM when it begins, ops done again in it, tensors paged in in it."""
+
+    retained: set[int] = field(default_factory=set)
+    recomputed: set[int] = field(default_factory=set)
+    paged_in: set[int] = field(default_factory=set)
+
+
+def stages_of(problem: Problem, steps: Sequence[Step]) -> list[Stage]:
+    """One for each op and one for the end; ``steps`` contain their frees, and first executions
+    keep the graph's order."""
+    op_index = {op.name: k for k, op in enumerate(problem.graph.ops)}
+    in_ram = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
+    stages = [Stage()]
+    begun = False  # frees between two stages belong to the earlier one
+    for step in steps:
+        if isinstance(step, Compute | PageIn) and not begun:
+            stages[-1].retained = set(in_ram)
+            begun = True
+        match step:
+            case Compute():
+                k = op_index[step.op]
+                in_ram.update(problem.writes[k])
+                in_ram.difference_update(problem.consumes[k])
+                if k == len(stages) - 1:
+                    stages.append(Stage())
+                    begun = False
+                else:
+                    stages[-1].recomputed.add(k)
+            case PageIn():
+                stages[-1].paged_in.add(problem.tensor_index[step.tensor])
+                in_ram.add(problem.tensor_index[step.tensor])
+            case Free():
+                in_ram.discard(problem.tensor_index[step.tensor])
+    if not begun:
+        stages[-1].retained = in_ram
+    return stages

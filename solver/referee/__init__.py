@@ -1,0 +1,1 @@
+"""Replays any schedule and recomputes what it states; shares no code with the formulations."""

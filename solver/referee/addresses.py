@@ -1,0 +1,128 @@
+"""The referee of addresses: replays a schedule over one arena and looks whether anything overlaps.
+It shares no code with the planner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from solver.problem.footprint import uncounted_tensors
+from solver.problem.graph import CostedGraph, Op
+from solver.problem.schedule import Compute, Coverage, Free, PageIn, Step
+from solver.referee.referee import RefereeError, replay
+
+
+def verify_addresses(
+    graph: CostedGraph,
+    steps: Sequence[Step],
+    resident_address: Mapping[str, int],
+    arena_bytes: int,
+    covers: Coverage = "all",
+) -> None:
+    """Raises ``RefereeError`` for a schedule that breaks the semantics, and
+    where an address is missing or not called for, a block leaves the arena or overlaps another, or
+    what is written in place lies elsewhere than what it is written over."""
+    replay(graph, steps, covers)
+    arena = _Arena(graph, arena_bytes, covers)
+    arena.begin(resident_address)
+    for index, step in enumerate(steps):
+        match step:
+            case Compute():
+                arena.compute(index, step)
+            case PageIn():
+                arena.page_in(index, step)
+            case Free():
+                arena.taken.pop(step.tensor, None)
+
+
+@dataclass(frozen=True)
+class _Place:
+    low: int
+    high: int
+
+
+class _Arena:
+    def __init__(self, graph: CostedGraph, arena_bytes: int, covers: Coverage) -> None:
+        self._graph = graph
+        self._arena_bytes = arena_bytes
+        self._ops = {op.name: op for op in graph.ops}
+        uncounted = uncounted_tensors(graph, covers)
+        self._bytes = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
+        self.taken: dict[str, _Place] = {}
+
+    def begin(self, addresses: Mapping[str, int]) -> None:
+        resident = [
+            tensor.name
+            for tensor in self._graph.tensors
+            if tensor.name not in self._graph.producer and tensor.home != "storage"
+        ]
+        self._check_names(0, resident, addresses)
+        for name, address in addresses.items():
+            self._take(0, name, address, self._bytes[name])
+
+    def compute(self, index: int, step: Compute) -> None:
+        op = self._ops[step.op]
+        addresses = step.address or {}
+        self._check_names(index, op.writes, addresses)
+        for name, address in addresses.items():
+            overwritten = self._overwritten(op, name)
+            if overwritten is not None and self.taken[overwritten].low != address:
+                raise RefereeError(
+                    index,
+                    f"op {op.name!r} writes {name!r} at {address}, in place of {overwritten!r},"
+                    f" which is at {self.taken[overwritten].low}",
+                )
+            self._take(index, name, address, self._bytes[name], beside=overwritten)
+        self._workspace(index, op, step.workspace_address)
+        for name in op.in_place.values():
+            self.taken.pop(name, None)
+
+    def page_in(self, index: int, step: PageIn) -> None:
+        addresses = {} if step.address is None else {step.tensor: step.address}
+        self._check_names(index, [step.tensor], addresses)
+        for name, address in addresses.items():
+            self._take(index, name, address, self._bytes[name])
+
+    def _workspace(self, index: int, op: Op, address: int | None) -> None:
+        if (address is None) != (op.workspace_bytes == 0):
+            found = "no address" if address is None else f"the address {address}"
+            raise RefereeError(
+                index, f"{op.workspace_bytes} bytes of workspace of op {op.name!r} have {found}"
+            )
+        if address is not None:
+            workspace = f"the workspace of op {op.name}"
+            self._take(index, workspace, address, op.workspace_bytes)
+            del self.taken[workspace]
+
+    def _overwritten(self, op: Op, written: str) -> str | None:
+        """The counted tensor in whose place a counted one is written."""
+        read = op.in_place.get(written)
+        return read if read is not None and self._bytes[read] else None
+
+    def _check_names(self, index: int, names: Sequence[str], addresses: Mapping[str, int]) -> None:
+        counted = {name for name in names if self._bytes[name]}
+        for name in sorted(counted - set(addresses)):
+            raise RefereeError(index, f"{name!r} has no address")
+        for name in sorted(set(addresses) - counted):
+            raise RefereeError(index, f"{name!r} has an address that nothing calls for")
+
+    def _take(
+        self, index: int, name: str, address: int, size_bytes: int, beside: str | None = None
+    ) -> None:
+        """``beside`` is what may lie there as well."""
+        place = _Place(address, address + size_bytes)
+        if place.low < 0 or place.high > self._arena_bytes:
+            raise RefereeError(
+                index,
+                f"{name!r} at {place.low} to {place.high} leaves the arena of"
+                f" {self._arena_bytes} bytes",
+            )
+        for other, held in self.taken.items():
+            if other != beside and place.low < held.high and held.low < place.high:
+                raise RefereeError(
+                    index,
+                    f"{name!r} at {place.low} to {place.high} overlaps {other!r} at"
+                    f" {held.low} to {held.high}",
+                )
+        self.taken[name] = place

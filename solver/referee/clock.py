@@ -1,0 +1,83 @@
+"""The referee's clock: when the processor and the channel to the storage do what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from solver.problem.graph import Op, PageCost
+from solver.problem.schedule import PageIn, PageOut
+
+
+@dataclass(frozen=True)
+class Spell:
+    """When a step runs on the processor, and its transfer on the channel."""
+
+    start_s: float
+    time_s: float
+    waited_s: float
+    transfer_start_s: float | None = None
+    transfer_end_s: float | None = None
+
+
+class Clock:
+    """The processor's time and that of the channel, which moves one tensor after the other, in the
+    order of the steps."""
+
+    def __init__(self) -> None:
+        self._processor_s = 0.0
+        self._channel_s = 0.0
+        # When the last transfers of tensors end that have bytes in RAM.
+        self._coming: dict[str, float] = {}
+        self._going: dict[str, float] = {}
+
+    @property
+    def end_s(self) -> float:
+        return max(self._processor_s, self._channel_s)
+
+    def compute(self, op: Op) -> Spell:
+        overwritten = op.in_place.values()
+        start_s, waited_s = self._wait(
+            [self._coming.pop(name, 0.0) for name in op.reads]
+            + [self._going.pop(name, 0.0) for name in overwritten]
+        )
+        self._processor_s += op.time_s
+        return Spell(start_s, op.time_s, waited_s)
+
+    def page_out(self, step: PageOut, cost: PageCost) -> Spell:
+        start_s, waited_s = self._wait([self._coming.pop(step.tensor, 0.0)])
+        if not step.asynchronous:
+            return self._transfer(cost, waited_s)
+        begin_s = self._enqueue(cost)
+        self._going[step.tensor] = self._channel_s
+        return Spell(start_s, 0.0, waited_s, begin_s, self._channel_s)
+
+    def page_in(self, step: PageIn, cost: PageCost) -> Spell:
+        # The copy may still be on its way to the storage: the channel keeps the order.
+        if not step.asynchronous:
+            return self._transfer(cost, 0.0)
+        begin_s = self._enqueue(cost)
+        self._coming[step.tensor] = self._channel_s
+        return Spell(self._processor_s, 0.0, 0.0, begin_s, self._channel_s)
+
+    def free(self, name: str) -> Spell:
+        start_s, waited_s = self._wait([self._coming.pop(name, 0.0), self._going.pop(name, 0.0)])
+        return Spell(start_s, 0.0, waited_s)
+
+    def _wait(self, ends_s: Iterable[float]) -> tuple[float, float]:
+        """Go on when all of these have ended: when that is, and how long it took."""
+        start_s = max(self._processor_s, *ends_s, 0.0)
+        waited_s = start_s - self._processor_s
+        self._processor_s = start_s
+        return start_s, waited_s
+
+    def _enqueue(self, cost: PageCost) -> float:
+        begin_s = max(self._processor_s, self._channel_s)
+        self._channel_s = begin_s + cost.time_s
+        return begin_s
+
+    def _transfer(self, cost: PageCost, waited_s: float) -> Spell:
+        """The processor sees to the transfer itself, once the channel is free."""
+        start_s, queued_s = self._wait([self._channel_s])
+        self._channel_s = self._processor_s = start_s + cost.time_s
+        return Spell(start_s, cost.time_s, waited_s + queued_s, start_s, self._channel_s)

@@ -1,0 +1,1 @@
+"""Moccasin's retention intervals with OR-tools CP-SAT."""

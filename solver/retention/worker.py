@@ -1,0 +1,24 @@
+"""The process in which CP-SAT works on the retention model: ``python -m solver.retention.worker
+FD``. See :mod:`solver.engines.worker` for why it is one of its own."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+
+from solver.engines.messages import Ready
+from solver.engines.parent import Parent
+from solver.retention.messages import Task
+from solver.retention.search import search
+
+
+def main() -> None:
+    parent: Parent[Task] = Parent(int(sys.argv[1]))
+    parent.tell(Ready(f"OR-tools CP-SAT {version('ortools')}"))
+    while True:
+        task = parent.hear()
+        parent.tell(search(task, parent.tell))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""How good a schedule is where costs are uncertain."""

@@ -1,0 +1,159 @@
+"""Costs drawn from the intervals that a graph states.
+
+A cost with median m and 95 % interval from l to h is taken as split log-normal: above the median it
+is m · (h/m)^(z/1.96), below it m · (l/m)^(-z/1.96), with z standard normal. Its median is m and
+2.5 % of it lie below l and above h each; it is never negative. An end at zero, which no log-normal
+reaches, makes that half normal instead, cut off at zero.
+
+One z stands for one thing that was measured: ops with the same ``cost_key`` share it, in time and
+in energy; and so do all page-ins of a graph, and all page-outs, whose costs come from one fit each.
+Different keys are drawn independently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solver.problem.graph import CostedGraph, Op, PageCost
+from solver.problem.schedule import Compute, PageIn, PageOut, Step
+
+FloatArray: TypeAlias = NDArray[np.float64]
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+# Of the standard normal distribution: 2.5 % lie above it.
+_END = 1.959963984540054
+
+
+class NoIntervalsError(ValueError):
+    """There is nothing to draw from; the message says why and what would help."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """What a schedule pays for, in a fixed order: each op, paging out each tensor, paging in each
+    tensor. Cost vectors and counts have one entry for each item; a cost that does not exist is 0.
+    """
+
+    graph: CostedGraph
+
+    @property
+    def op_count(self) -> int:
+        return len(self.graph.ops)
+
+    def counts(self, steps: Sequence[Step]) -> FloatArray:
+        """How often a schedule pays for each item."""
+        graph = self.graph
+        found = np.zeros(len(graph.ops) + 2 * len(graph.tensors))
+        op_index = {op.name: index for index, op in enumerate(graph.ops)}
+        out_index = {t.name: len(graph.ops) + index for index, t in enumerate(graph.tensors)}
+        for step in steps:
+            match step:
+                case Compute():
+                    found[op_index[step.op]] += 1
+                case PageOut():
+                    found[out_index[step.tensor]] += 1
+                case PageIn():
+                    found[out_index[step.tensor] + len(graph.tensors)] += 1
+        return found
+
+    def costs(self) -> tuple[FloatArray, FloatArray]:
+        """Energy (J) and time (s) of each item as the graph has them."""
+        priced = _priced(self.graph)
+        return (
+            np.array([0.0 if cost is None else cost.energy_j for cost in priced]),
+            np.array([0.0 if cost is None else cost.time_s for cost in priced]),
+        )
+
+    def graph_at(self, energy_j: FloatArray, time_s: FloatArray) -> CostedGraph:
+        """The graph at other costs, which have no intervals."""
+        pairs = [
+            {"energy_j": e, "time_s": t, "energy_j_interval": None, "time_s_interval": None}
+            for e, t in zip(energy_j.tolist(), time_s.tolist(), strict=True)
+        ]
+        graph = self.graph
+        n, m = len(graph.ops), len(graph.tensors)
+        ops = [op.model_copy(update=pair) for op, pair in zip(graph.ops, pairs[:n], strict=True)]
+        tensors = [
+            tensor.model_copy(
+                update={
+                    "page_out": tensor.page_out and tensor.page_out.model_copy(update=out),
+                    "page_in": tensor.page_in and tensor.page_in.model_copy(update=back),
+                }
+            )
+            for tensor, out, back in zip(
+                graph.tensors, pairs[n : n + m], pairs[n + m :], strict=True
+            )
+        ]
+        # Not model_copy: it would copy what the graph has cached about its old costs.
+        kept = {
+            name: getattr(graph, name) for name in CostedGraph.model_fields if name != "schema_"
+        }
+        return CostedGraph.model_validate({**kept, "ops": ops, "tensors": tensors})
+
+
+@dataclass(frozen=True)
+class CostDraws:
+    """``energy_j`` (J) and ``time_s`` (s) have a row for each draw and a column for each item."""
+
+    items: Items
+    energy_j: FloatArray
+    time_s: FloatArray
+
+
+def draw_costs(graph: CostedGraph, draws: int, seed: int) -> CostDraws:
+    """The same seed gives the same draws, and more of them begin with those of fewer.
+
+    Raises :class:`NoIntervalsError` if no cost that matters has an interval.
+    """
+    priced = _priced(graph)
+    if not any(cost and (cost.energy_j_interval or cost.time_s_interval) for cost in priced):
+        raise NoIntervalsError(
+            f"{graph.name}: no cost in this graph has an interval, so there is nothing to draw"
+            " from; a profile measured with two blocks or more has them, published rates have none"
+        )
+    sources: dict[tuple[str, str], int] = {}
+    source_of = [sources.setdefault(source, len(sources)) for source in _sources(graph)]
+    z = np.random.default_rng(seed).standard_normal((draws, len(sources)))[:, source_of]
+    energies = [(c.energy_j, c.energy_j_interval) if c else (0.0, None) for c in priced]
+    times = [(c.time_s, c.time_s_interval) if c else (0.0, None) for c in priced]
+    return CostDraws(Items(graph), _split_log_normal(energies, z), _split_log_normal(times, z))
+
+
+def _priced(graph: CostedGraph) -> list[Op | PageCost | None]:
+    """What each item costs; None for paging that is not possible."""
+    page_outs = [tensor.page_out for tensor in graph.tensors]
+    page_ins = [tensor.page_in for tensor in graph.tensors]
+    return [*graph.ops, *page_outs, *page_ins]
+
+
+def _sources(graph: CostedGraph) -> list[tuple[str, str]]:
+    """What each item's cost comes from."""
+    ops = [("op", op.name) if op.cost_key is None else ("key", op.cost_key) for op in graph.ops]
+    paging = [("storage", way) for way in ("write", "read") for _ in graph.tensors]
+    return [*ops, *paging]
+
+
+def _split_log_normal(
+    figures: Sequence[tuple[float, tuple[float, float] | None]], z: FloatArray
+) -> FloatArray:
+    """``figures`` are medians with their intervals, one for each column of ``z``."""
+    median = np.array([figure for figure, _ in figures])
+    low = np.array([min(figure, ends[0]) if ends else figure for figure, ends in figures])
+    high = np.array([max(figure, ends[1]) if ends else figure for figure, ends in figures])
+    below, above = np.maximum(-z, 0.0) / _END, np.maximum(z, 0.0) / _END
+    # Logarithms of what is not positive are taken nowhere: those halves are normal.
+    positive_low, positive_median = low > 0, median > 0
+    log_below = np.log(np.where(positive_low, low, 1.0) / np.where(positive_low, median, 1.0))
+    log_above = np.log(
+        np.where(positive_median, high, 1.0) / np.where(positive_median, median, 1.0)
+    )
+    shrunk = np.where(positive_low, np.exp(below * log_below), np.maximum(0.0, 1.0 - below))
+    grown: FloatArray = np.where(
+        positive_median, median * shrunk * np.exp(above * log_above), above * high
+    )
+    return grown

@@ -1,0 +1,135 @@
+"""Schedules under drawn costs: what each needs in each draw, and the best known of each draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, PageIn, PageOut, Schedule, Step
+from solver.referee.referee import replay
+from solver.robustness.bounds import DrawBounds
+from solver.robustness.draws import BoolArray, CostDraws, FloatArray
+
+# A sum of many doubles may differ in its last digits, here as in the referee.
+_ROUNDING = 1e-9
+
+
+@dataclass
+class Evaluation:
+    """Energies (J) of schedules and times (s) that count against the deadline, a row for each
+    schedule, a column for each draw; ``bounds`` of the draws, and last of their mean costs."""
+
+    draws: CostDraws
+    budget: Budget
+    schedules: list[Schedule] = field(default_factory=list)
+    energies_j: FloatArray = field(init=False)
+    times_s: FloatArray = field(init=False)
+    bounds: DrawBounds = field(init=False)
+
+    def __post_init__(self) -> None:
+        draws, _ = self.draws.energy_j.shape
+        self.energies_j = np.empty((0, draws))
+        self.times_s = np.empty((0, draws))
+        problem = Problem(self.draws.items.graph, self.budget)
+        self.bounds = DrawBounds(problem, np.vstack([self.draws.energy_j, self.mean_energy_j]))
+
+    @property
+    def mean_energy_j(self) -> FloatArray:
+        """Of each item over the draws."""
+        mean: FloatArray = self.draws.energy_j.mean(axis=0)
+        return mean
+
+    def add(self, schedule: Schedule) -> int:
+        """Its row, or that of one which is the same to every draw."""
+        draws = self.draws
+        counts = draws.items.counts(schedule.steps)
+        energies_j = _product(draws.energy_j, counts)
+        times_s = self._times_due_s(schedule.steps, counts, draws.energy_j, draws.time_s)
+        same = (self.energies_j == energies_j) & (self.times_s == times_s)
+        if (known := np.flatnonzero(same.all(axis=1))).size:
+            return int(known[0])
+        self.schedules.append(schedule)
+        self.energies_j = np.vstack([self.energies_j, energies_j])
+        self.times_s = np.vstack([self.times_s, times_s])
+        return len(self.schedules) - 1
+
+    @property
+    def on_time(self) -> BoolArray:
+        if self.budget.deadline_s is None:
+            return np.ones(self.times_s.shape, dtype=bool)
+        return self.times_s <= self.budget.deadline_s * (1 + _ROUNDING)
+
+    @property
+    def best_known_j(self) -> FloatArray:
+        """Of those that are not late in a draw; infinite where all are."""
+        best: FloatArray = np.where(self.on_time, self.energies_j, np.inf).min(axis=0)
+        return best
+
+    @property
+    def proven_j(self) -> FloatArray:
+        """A lower bound on the best of each draw."""
+        return self._proven_j[:-1]
+
+    @property
+    def proven_mean_j(self) -> float:
+        """A lower bound on the least mean energy of all schedules, late ones too."""
+        return float(self._proven_j[-1])
+
+    @property
+    def _proven_j(self) -> FloatArray:
+        least_mean_j = self.energies_j.mean(axis=1).min()
+        return self.bounds.at(np.append(self.best_known_j, least_mean_j))
+
+    def regrets(self, row: int) -> FloatArray:
+        """Relative to the best known of each draw; NaN where the schedule is late, 0 where the best
+        costs nothing."""
+        best = self.best_known_j
+        known = np.isfinite(best) & (best > 0)
+        regrets = np.divide(self.energies_j[row], best, out=np.ones_like(best), where=known) - 1.0
+        late_as_nan: FloatArray = np.where(self.on_time[row], np.maximum(regrets, 0.0), np.nan)
+        return late_as_nan
+
+    def within(self, row: int, tolerance: float, least_j: FloatArray) -> BoolArray:
+        """Draws in which the schedule is not late and needs at most 1 + tolerance times
+        ``least_j``."""
+        most_j = least_j * (1 + tolerance) * (1 + _ROUNDING)
+        good: BoolArray = self.on_time[row] & (self.energies_j[row] <= most_j)
+        return good
+
+    def best_at(
+        self, energy_j: FloatArray, time_s: FloatArray, deadline_s: float | None
+    ) -> Schedule | None:
+        """The schedule that is best at some costs, if one is not late."""
+        found: tuple[float, Schedule] | None = None
+        for schedule in self.schedules:
+            counts = self.draws.items.counts(schedule.steps)
+            if deadline_s is not None:
+                costs = energy_j[None, :], time_s[None, :]
+                due_s = float(self._times_due_s(schedule.steps, counts, *costs)[0])
+                if due_s > deadline_s * (1 + _ROUNDING):
+                    continue
+            value = float(counts @ energy_j)
+            if found is None or value < found[0]:
+                found = value, schedule
+        return None if found is None else found[1]
+
+    def _times_due_s(
+        self, steps: Sequence[Step], counts: FloatArray, energy_j: FloatArray, time_s: FloatArray
+    ) -> FloatArray:
+        """What counts against the deadline at each row of costs. Where transfers run beside ops,
+        time is no sum."""
+        items = self.draws.items
+        if self.budget.instantaneous_paging:
+            return _product(time_s[:, : items.op_count], counts[: items.op_count])
+        if not any(isinstance(step, PageIn | PageOut) and step.asynchronous for step in steps):
+            return _product(time_s, counts)
+        graphs = (items.graph_at(*costs) for costs in zip(energy_j, time_s, strict=True))
+        return np.array([replay(graph, steps, self.budget.covers).time_s for graph in graphs])
+
+
+def _product(costs: FloatArray, counts: FloatArray) -> FloatArray:
+    sums: FloatArray = costs @ counts
+    return sums

@@ -1,0 +1,153 @@
+"""How a schedule fares when costs are drawn from their intervals, and which fares best on
+average."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass
+
+import numpy as np
+
+from solver.options import SolverOptions
+from solver.pools import Pool
+from solver.problem.schedule import OverDraws, Robustness, Schedule, Share
+from solver.referee.referee import verify
+from solver.robustness.draws import BoolArray, CostDraws
+from solver.robustness.search import LEAST_IN_TIME, TOLERANCE, DrawProgress, DrawSearch, DrawTask
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """The schedules of both parts of ``robustness``, with energy, time and gap at the stated costs.
+    ``least_energy`` is the one that was assessed, unless a better one turned up."""
+
+    robustness: Robustness
+    least_energy: Schedule
+    best_on_average: Schedule | None
+
+
+def assess(
+    schedule: Schedule,
+    draws: CostDraws,
+    seed: int,
+    options: SolverOptions,
+    pool: Pool,
+    time_limit_s: float,
+    on_progress: Callable[[DrawProgress], None] = lambda _progress: None,
+) -> Assessment:
+    """Of a schedule with steps, for the graph of ``draws``. ``options`` are those that it was
+    searched with; ``seed`` is repeated in the result. Ctrl-C ends the search for better ones.
+
+    Raises what :func:`~solver.solving.solving.solve_graph` raises.
+    """
+    started = time.monotonic()
+    search = DrawSearch(schedule, draws, options, time_limit_s)
+    running: dict[Future[Schedule], DrawTask] = {}
+    try:
+        while True:
+            remaining_s = started + time_limit_s - time.monotonic()
+            while remaining_s > 0 and len(running) < pool.width():
+                if (task := search.next_task()) is None:
+                    break
+                running[task.submit(pool, remaining_s)] = task
+            if not running:
+                break
+            done, _ = wait(running, 1.0, FIRST_COMPLETED)
+            for future in done:
+                search.take(running.pop(future), future.result())
+            on_progress(search.progress(time.monotonic() - started))
+    except KeyboardInterrupt:
+        pass
+    return _assessment(search, options.gap, seed, time.monotonic() - started)
+
+
+def _assessment(search: DrawSearch, asked_gap: float, seed: int, seconds: float) -> Assessment:
+    evaluation = search.evaluation
+    least, best = search.least, _best_on_average(search)
+    robustness = Robustness(
+        draws=len(search.draws.energy_j),
+        seed=seed,
+        tolerance=TOLERANCE,
+        least_energy=_over_draws(search, least),
+        best_on_average=None if best is None else _over_draws(search, best),
+        mean_bound_j=evaluation.proven_mean_j,
+        solved_draws=search.solved,
+        schedules=len(evaluation.schedules),
+        seconds=seconds,
+    )
+    return Assessment(
+        robustness,
+        _at_stated_costs(search, evaluation.schedules[least], asked_gap),
+        None if best is None else _at_stated_costs(search, evaluation.schedules[best], asked_gap),
+    )
+
+
+def _best_on_average(search: DrawSearch) -> int | None:
+    """Its row. Of two that are as good, the one of least energy or else the one found first."""
+    evaluation = search.evaluation
+    means_j = evaluation.energies_j.mean(axis=1)
+    in_time = evaluation.on_time.mean(axis=1)
+    found: int | None = None
+    rows = range(len(evaluation.schedules))
+    for row in (search.least, *rows):
+        if in_time[row] < LEAST_IN_TIME or search.is_late(evaluation.schedules[row]):
+            continue
+        if found is None or means_j[row] < means_j[found] * (1 - 1e-9):
+            found = row
+    return found
+
+
+def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> Schedule:
+    """What is proven at the stated costs holds for every schedule; the rest is the other's."""
+    assessed = search.schedule
+    if other is assessed:
+        return other
+    graph, budget = search.draws.items.graph, assessed.budget
+    result = verify(graph, other.steps, budget)
+    bound_j = min(assessed.energy_bound_j or 0.0, result.energy_j)
+    gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
+    return assessed.model_copy(
+        update={
+            "status": "optimal" if gap <= asked_gap else "feasible",
+            "energy_j": result.energy_j,
+            "energy_bound_j": bound_j,
+            "gap": gap,
+            "time_s": result.time_s,
+            "peak_bytes": result.peak_bytes,
+            "arena_bytes": other.arena_bytes,
+            "arena_bound_bytes": other.arena_bound_bytes,
+            "bytes_written_to_storage": result.bytes_written_to_storage,
+            "resident_address": other.resident_address,
+            "steps": other.steps,
+        }
+    )
+
+
+def _over_draws(search: DrawSearch, row: int) -> OverDraws:
+    evaluation = search.evaluation
+    stated_j, _ = search.draws.items.costs()
+    regrets = evaluation.regrets(row)
+    in_time = regrets[~np.isnan(regrets)]
+    counts = search.draws.items.counts(evaluation.schedules[row].steps)
+    return OverDraws(
+        energy_j=float(counts @ stated_j),
+        mean_energy_j=float(evaluation.energies_j[row].mean()),
+        within=_share(evaluation.within(row, TOLERANCE, evaluation.best_known_j)),
+        provably_within=_share(evaluation.within(row, TOLERANCE, evaluation.proven_j)),
+        mean_regret=float(in_time.mean()) if in_time.size else None,
+        regret_95=float(np.quantile(in_time, 0.95)) if in_time.size else None,
+        in_time=None
+        if search.schedule.budget.deadline_s is None
+        else _share(evaluation.on_time[row]),
+        regrets=tuple(None if np.isnan(regret) else float(regret) for regret in regrets),
+    )
+
+
+def _share(hits: BoolArray) -> Share:
+    from scipy.stats import binomtest
+
+    count = int(hits.sum())
+    interval = binomtest(count, len(hits)).proportion_ci(method="wilson")
+    return Share(value=count / len(hits), low=float(interval.low), high=float(interval.high))

@@ -1,0 +1,254 @@
+"""What to search while costs are drawn, and what the searches show.
+
+Of a draw is known the least energy of all schedules found so far, which is an upper bound of the
+least there is, and a proven lower bound. Searched are, in this order: the draws' mean costs, since
+the schedule that is best on average over the draws is the one that is best at their mean (energy is
+linear in the costs); costs below which storage never falls, for a bound that holds in every draw;
+and then one draw after the other, first those in which it is still open whether the schedule of
+least energy is good enough. What is found for one draw is held against all of them.
+
+With a deadline, a schedule that is in time on average may be late too often: then the mean costs
+are searched again with as much less time as it was late by. And the schedule of least time is
+searched first, so that where it is late, too, a draw is left alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from solver.options import SolverOptions
+from solver.pools import Pool
+from solver.problem.schedule import Schedule
+from solver.referee.referee import RefereeError, verify
+from solver.robustness.draws import CostDraws, FloatArray
+from solver.robustness.evaluation import Evaluation
+from solver.solving.outcome import ANY_ORDER, OWN_ORDER
+from solver.solving.solving import solve_graph
+
+TOLERANCE = 0.01
+# Draws in which a schedule that is offered as best on average must be in time.
+LEAST_IN_TIME = 0.95
+# What is left between the best known of a draw and its bound, as a part of the tolerance.
+_GAP = 0.25 * TOLERANCE
+# Parts of the whole time that one search may take.
+_PART_OF_SPECIAL, _PART_OF_DRAW = 0.25, 0.1
+# So many searches in a row that show nothing new are the last.
+_PATIENCE = 10
+_MOST_TIGHTENED = 4
+
+_Special: TypeAlias = Literal["fastest", "mean", "floor"]
+
+
+@dataclass(frozen=True)
+class DrawProgress:
+    """``undecided`` draws are those in which it is open whether the schedule is within the
+    tolerance of the best."""
+
+    seconds: float
+    solved_draws: int
+    undecided: int
+    draws: int
+    schedules: int
+
+
+@dataclass(frozen=True)
+class DrawTask:
+    """A search at costs (one for each item), with a schedule to begin with. ``kind`` is the number
+    of a draw, or what other costs these are."""
+
+    kind: int | _Special
+    draws: CostDraws
+    start: Schedule
+    energy_j: FloatArray
+    time_s: FloatArray
+    deadline_s: float | None
+    limit_s: float
+    options: SolverOptions
+
+    def submit(self, pool: Pool, most_s: float) -> Future[Schedule]:
+        limit_s = min(most_s, self.limit_s)
+        options = replace(self.options, time_limit_s=limit_s)
+        graph = self.draws.items.graph_at(self.energy_j, self.time_s)
+        budget = self.start.budget.model_copy(update={"deadline_s": self.deadline_s})
+        starts = (self.start.steps,)
+        return pool.executor.submit(solve_graph, graph, budget, options, starts=starts)
+
+
+class DrawSearch:
+    """What to search next, and what the searches have shown: ``least`` is the row in ``evaluation``
+    of the schedule of least energy at the stated costs, ``solved`` counts draws."""
+
+    def __init__(
+        self, schedule: Schedule, draws: CostDraws, options: SolverOptions, time_limit_s: float
+    ) -> None:
+        self.schedule = schedule
+        self.draws = draws
+        self._time_limit_s = time_limit_s
+        self._options = replace(options, threads=1, gap=max(_GAP, options.gap))
+        self._deadline_s = schedule.budget.deadline_s
+        self.evaluation = Evaluation(draws, schedule.budget)
+        self.evaluation.add(schedule)
+        self.least = 0
+        self._stated_j, self._stated_s = draws.items.costs()
+        self._mean_s: FloatArray = draws.time_s.mean(axis=0)
+        if self._deadline_s is None and schedule.energy_bound_j is not None:
+            self.evaluation.bounds.prove(self._stated_j, schedule.energy_bound_j)
+        self._begun: set[int] = set()
+        self.solved = 0
+        self._fruitless = 0
+        self._tightened = 0
+        self._mean_deadline_s = self._deadline_s
+        first: tuple[_Special, ...] = () if self._deadline_s is None else ("fastest",)
+        self._specials: deque[_Special] = deque([*first, "mean", "floor"])
+
+    # --- what to search ---------------------------------------------------------------------------
+
+    def next_task(self) -> DrawTask | None:
+        while self._specials:
+            if (task := self._special(self._specials.popleft())) is not None:
+                return task
+        return self._next_draw() if self._fruitless < _PATIENCE else None
+
+    def _next_draw(self) -> DrawTask | None:
+        best = self.evaluation.best_known_j
+        gaps = np.where(np.isfinite(best), best - self.evaluation.proven_j, 0.0)
+        gaps /= np.where(gaps > 0, best, 1.0)
+        urgency = gaps + self._undecided()
+        urgency[gaps <= self._options.gap] = -1.0
+        urgency[list(self._begun)] = -1.0
+        draw = int(np.argmax(urgency))
+        if urgency[draw] < 0:
+            return None
+        self._begun.add(draw)
+        return self._task(
+            draw,
+            self.draws.energy_j[draw],
+            self.draws.time_s[draw],
+            self._deadline_s,
+            _PART_OF_DRAW,
+        )
+
+    def _special(self, kind: _Special) -> DrawTask | None:
+        ops = self.draws.items.op_count
+        match kind:
+            case "fastest":
+                # Energies are times: what is late in the place of this one is late whatever it is.
+                due_s = self._mean_s.copy()
+                if self.schedule.budget.instantaneous_paging:
+                    due_s[ops:] = 0.0
+                return self._task(kind, due_s, self._mean_s, None, _PART_OF_SPECIAL)
+            case "mean":
+                mean_j = self.evaluation.mean_energy_j
+                deadline_s = self._mean_deadline_s
+                return self._task(kind, mean_j, self._mean_s, deadline_s, _PART_OF_SPECIAL)
+            case "floor":
+                floor_j = self._stated_j.copy()
+                floor_j[ops:] = self.draws.energy_j[:, ops:].min(axis=0)
+                known = self._deadline_s is None and (floor_j == self._stated_j).all()
+                if known or not self._undecided().any():
+                    return None
+                return self._task(kind, floor_j, self._stated_s, None, _PART_OF_SPECIAL)
+
+    def _task(
+        self,
+        kind: int | _Special,
+        energy_j: FloatArray,
+        time_s: FloatArray,
+        deadline_s: float | None,
+        part: float,
+    ) -> DrawTask | None:
+        """None where no known schedule is in time, so that there may be none at all."""
+        start = self.evaluation.best_at(energy_j, time_s, deadline_s)
+        if start is None:
+            return None
+        return DrawTask(
+            kind,
+            self.draws,
+            start,
+            energy_j,
+            time_s,
+            deadline_s,
+            part * self._time_limit_s,
+            self._options,
+        )
+
+    # --- what it has shown ------------------------------------------------------------------------
+
+    def take(self, task: DrawTask, found: Schedule) -> None:
+        evaluation = self.evaluation
+        undecided, best = int(self._undecided().sum()), evaluation.best_known_j
+        row = evaluation.add(found) if found.steps else None
+        if row is not None:
+            self._take_if_least(row)
+        bound_j = self._bound_j(found)
+        if bound_j is not None and task.kind != "fastest":
+            if task.deadline_s is None:
+                evaluation.bounds.prove(task.energy_j, bound_j)
+            elif isinstance(task.kind, int):
+                evaluation.bounds.prove_draw(task.kind, bound_j)
+        if task.kind == "mean" and row is not None:
+            self._tighten(task, row)
+        if isinstance(task.kind, int):
+            self.solved += 1
+            better = (evaluation.best_known_j < best * (1 - self._options.gap)).any()
+            new = better or int(self._undecided().sum()) < undecided
+            self._fruitless = 0 if new else self._fruitless + 1
+
+    def _bound_j(self, found: Schedule) -> float | None:
+        """What is proven of all schedules that the bound of the assessed one covers."""
+        # Of another schedule its own order is another one.
+        of_the_same = (
+            found.bound_covers == self.schedule.bound_covers and OWN_ORDER not in found.restrictions
+        )
+        if found.bound_covers == ANY_ORDER or of_the_same:
+            return found.energy_bound_j
+        return found.any_order_bound_j
+
+    def _take_if_least(self, row: int) -> None:
+        """At the stated costs."""
+        schedules, counts = self.evaluation.schedules, self.draws.items.counts
+        least_j, found_j = (
+            float(counts(schedules[r].steps) @ self._stated_j) for r in (self.least, row)
+        )
+        if found_j < least_j * (1 - 1e-9) and not self.is_late(schedules[row]):
+            self.least = row
+
+    def _tighten(self, task: DrawTask, row: int) -> None:
+        """Search again with less time at the mean costs where what was found is late too often."""
+        if task.deadline_s is None or self._deadline_s is None:
+            return
+        late_s = float(np.quantile(self.evaluation.times_s[row], LEAST_IN_TIME))
+        if late_s > self._deadline_s and self._tightened < _MOST_TIGHTENED:
+            self._tightened += 1
+            self._mean_deadline_s = task.deadline_s * self._deadline_s / late_s
+            self._specials.append("mean")
+
+    def _undecided(self) -> FloatArray:
+        """1 for draws in which it is open whether the schedule is within the tolerance, 0 for
+        others."""
+        evaluation = self.evaluation
+        known = evaluation.within(self.least, TOLERANCE, evaluation.best_known_j)
+        proven = evaluation.within(self.least, TOLERANCE, evaluation.proven_j)
+        return (known & ~proven).astype(np.float64)
+
+    def progress(self, seconds: float) -> DrawProgress:
+        return DrawProgress(
+            seconds,
+            self.solved,
+            int(self._undecided().sum()),
+            len(self.draws.energy_j),
+            len(self.evaluation.schedules),
+        )
+
+    def is_late(self, schedule: Schedule) -> bool:
+        """At the stated costs."""
+        try:
+            verify(self.draws.items.graph, schedule.steps, self.schedule.budget)
+        except RefereeError:
+            return True
+        return False

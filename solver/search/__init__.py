@@ -1,0 +1,1 @@
+"""Rounds of an engine, each solution held before the referee."""

@@ -1,0 +1,176 @@
+"""The search on the crossing program: bounds that hold for any order, and sketches of schedules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from solver.engines.engine import Engine, EngineName
+from solver.engines.messages import Bound, Finished, Incumbent, Silence
+from solver.formulations.crossing import CrossingProgram, OrderKept
+from solver.problem.problem import Problem
+
+# The relaxation without integrality grows at most this often, and so does the program after it.
+_MOST_RELAXATIONS, _MOST_ROUNDS = 12, 8
+
+
+@dataclass(frozen=True)
+class Proven:
+    """No schedule takes less than this."""
+
+    bound_j: float
+
+
+@dataclass(frozen=True)
+class Sketch:
+    """For some ops of the step (by index, in the graph's order), what is to be computed (op) or
+    paged in (tensor) right before each: it need not fit the budget."""
+
+    makes: dict[int, tuple[tuple[str, int], ...]]
+
+
+@dataclass(frozen=True)
+class NoSchedule:
+    """Proven: no schedule keeps to the budget and the deadline."""
+
+
+News: TypeAlias = Proven | Sketch | NoSchedule | Silence
+
+
+class CrossingSearch:
+    """Rounds of an engine on one crossing program that grows; ``build_s`` is the time that the
+    program takes to be written."""
+
+    def __init__(
+        self, problem: Problem, order: OrderKept, engine: EngineName, threads: int
+    ) -> None:
+        began = time.monotonic()
+        self.crossing = CrossingProgram(problem, order)
+        self.build_s = time.monotonic() - began
+        self.rounds = 0
+        self.engine_version = ""
+        self._engine = engine
+        self._threads = threads
+
+    def run(self, relative_gap: float, deadline: float) -> Iterator[News]:
+        """What is found, as it is found, until ``deadline`` on ``time.monotonic``.
+
+        Raises :class:`~solver.engines.engine.EngineError`.
+        """
+        crossing = self.crossing
+        values: Sequence[float] = [0.0] * len(crossing.program.cost)
+        if not crossing.tightest(values):
+            yield Proven(crossing.bound_j(0.0))
+            return
+        with Engine(self._engine) as engine:
+            for _ in range(_MOST_RELAXATIONS):
+                tight = crossing.tightest(values)
+                if not tight:
+                    break
+                self._look_at(tight)
+                solution: Incumbent | None = None
+                for said in self._minimise(engine, 0.0, deadline, relax=True):
+                    if isinstance(said, Incumbent):
+                        solution = said
+                        yield Proven(crossing.bound_j(said.objective))
+                    elif isinstance(said, NoSchedule):
+                        yield said
+                        return
+                    else:
+                        yield Silence()
+                if solution is None:
+                    return
+                values = solution.values
+            yield from self._rounds(engine, relative_gap, deadline)
+
+    def _rounds(self, engine: Engine, relative_gap: float, deadline: float) -> Iterator[News]:
+        crossing = self.crossing
+        absolute_gap = relative_gap * crossing.constant / crossing.unit
+        for _ in range(_MOST_ROUNDS):
+            self.rounds += 1
+            solution: Incumbent | None = None
+            ended = False
+            for said in self._minimise(engine, absolute_gap, deadline, relax=False):
+                match said:
+                    case Bound():
+                        yield Proven(crossing.bound_j(said.objective))
+                    case Incumbent():
+                        solution = said
+                        yield Silence()
+                    case NoSchedule():
+                        yield said
+                        return
+                    case Finished():
+                        ended = said.outcome == "optimal"
+                    case _:
+                        yield Silence()
+            if solution is None:
+                return
+            yield Sketch(sketch(crossing, solution.values))
+            if not ended:
+                return
+            tight = crossing.tightest(solution.values)
+            if not tight:
+                return
+            self._look_at(tight)
+
+    def _look_at(self, ops: Sequence[int]) -> None:
+        began = time.monotonic()
+        for t in ops:
+            self.crossing.look_at(t)
+        self.build_s += time.monotonic() - began
+
+    def _minimise(
+        self, engine: Engine, absolute_gap: float, deadline: float, *, relax: bool
+    ) -> Iterator[Bound | Incumbent | Finished | Silence | NoSchedule]:
+        for said in engine.minimise(
+            self.crossing.program,
+            absolute_gap=absolute_gap,
+            threads=self._threads,
+            start=None,
+            deadline=deadline,
+            relax=relax,
+        ):
+            self.engine_version = engine.version
+            if isinstance(said, Finished) and said.outcome == "infeasible":
+                yield NoSchedule()
+            elif isinstance(said, Bound | Incumbent | Finished | Silence):
+                yield said
+
+
+def sketch(
+    crossing: CrossingProgram, values: Sequence[float]
+) -> dict[int, tuple[tuple[str, int], ...]]:
+    """What a solution makes again, placed right before the next op that reads it."""
+    problem = crossing.problem
+    makes: dict[int, list[tuple[str, int]]] = {}
+
+    def chosen(table: dict[int, int], key: int) -> bool:
+        return key in table and values[table[key]] > 0.5
+
+    def make(i: int, before: int, held: dict[int, int]) -> None:
+        here = makes.setdefault(before, [])
+        k = problem.producer[i]
+        if chosen(crossing.paged, i):
+            action = ("page_in", i)
+        elif chosen(crossing.again, k):
+            action = ("compute", k)
+        else:
+            return
+        if action in here:
+            return
+        if action[0] == "compute":
+            for read in problem.reads[k]:
+                if read in held and not chosen(held, read):
+                    make(read, before, held)
+        here.append(action)
+
+    for t in sorted(crossing.moments):
+        held = crossing.moments[t].held
+        for i in crossing.crossing(t):
+            after = [r for r in problem.readers[i] if r > t]
+            if after and not chosen(held, i):
+                make(i, min(after), held)
+    return {before: tuple(actions) for before, actions in makes.items()}

@@ -1,0 +1,350 @@
+"""The search: rounds of an engine on a program, every solution held before the referee, memory rows
+added where it finds one over budget."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from solver.engines.engine import Engine
+from solver.engines.messages import Bound, Finished, Incumbent, Said
+from solver.formulations.compact import CompactProgram
+from solver.formulations.compact_columns import RESTRICTIONS
+from solver.formulations.formulation import Formulation
+from solver.options import SolverOptions
+from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers
+from solver.problem.problem import Problem
+from solver.problem.schedule import PageIn, PageOut, Step
+from solver.referee.referee import Late, RefereeError, Replay, replay, verify
+
+Objective: TypeAlias = Literal["energy", "time", "memory"]
+Ending: TypeAlias = Literal["proven", "infeasible", "stopped", "interrupted"]
+# The program of a problem and an objective; simplified, if it knows how to be, where so asked.
+Build: TypeAlias = Callable[[Problem, Objective, bool], Formulation]
+
+# The relaxation is solved at most this often before the search proper begins.
+_MOST_RELAXATIONS = 12
+# How long an engine that holds a wrong solution may go on at least.
+_LEAST_PATIENCE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the search stands: the best schedule's value and the proven bound, in joules (seconds,
+    bytes) or None while there is none."""
+
+    seconds: float
+    round: int
+    value: float | None
+    bound: float | None
+
+
+class Companion(Protocol):
+    """Looks for better schedules at the same time."""
+
+    def found(self) -> tuple[Step, ...] | None:
+        """The best since this was last asked, if there is a new one."""
+        ...
+
+    def offer(self, steps: tuple[Step, ...]) -> None:
+        """A schedule to go on from, if it is better."""
+        ...
+
+
+def build_compact(problem: Problem, objective: Objective, simplify: bool) -> CompactProgram:
+    return CompactProgram(problem, objective, simplify=simplify)
+
+
+@dataclass
+class Search:
+    """One search for the least energy (time within the budget, memory within the deadline).
+
+    ``steps`` is the best verified schedule so far, ``bound`` what is proven. :meth:`run` may be
+    ended by its deadline or by Ctrl-C and then keeps what it has.
+    """
+
+    problem: Problem
+    objective: Objective
+    options: SolverOptions
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    build: Build = build_compact
+    companion: Companion | None = None
+    steps: tuple[Step, ...] | None = None
+    value: float | None = None
+    bound: float | None = None
+    rounds: int = 0
+    build_s: float = 0.0
+    engine_version: str = ""
+    restrictions: tuple[str, ...] = RESTRICTIONS
+    # The steps as the formulations know them: without transfers beside ops.
+    _plain: tuple[Step, ...] | None = None
+    _rank: tuple[float, int] | None = None
+    _exact: bool = True
+    # What is left of an inexact program has nothing better.
+    _is_spent: bool = False
+    _started: float = field(default_factory=time.monotonic)
+
+    def offer(self, steps: tuple[Step, ...]) -> Replay:
+        """Take a schedule if it is better, with transfers beside ops if time asks for it. Raises
+        :class:`RefereeError` if it is not valid."""
+        plain = one_at_a_time(self.problem, steps) if _runs_beside(steps) else steps
+        judged = self._judged(steps)
+        steps = self._timed(judged, steps)
+        result = verify(judged.graph, steps, judged.budget)
+        value = {"energy": result.energy_j, "time": result.time_due_s(judged.budget)}.get(
+            self.objective, result.peak_bytes
+        )
+        # Of two that are as good, the one that wears the storage less.
+        rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
+        if self._rank is None or rank < self._rank:
+            self.value, self.steps, self._rank = value, steps, rank
+            self._plain = plain
+        return result
+
+    def offer_if_valid(self, steps: tuple[Step, ...]) -> None:
+        """Take a schedule if it is better and keeps to the budget and the deadline."""
+        with suppress(RefereeError):
+            self.offer(steps)
+
+    def _judged(self, steps: tuple[Step, ...]) -> Problem:
+        """What ``steps`` must keep to: where memory is the objective, a budget of their size."""
+        if self.objective != "memory":
+            return self.problem
+        graph, budget = self.problem.graph, self.problem.budget
+        peak_bytes = replay(graph, steps, budget.covers).peak_bytes
+        return Problem(graph, budget.model_copy(update={"ram_bytes": peak_bytes}))
+
+    def _timed(self, judged: Problem, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """With transfers beside ops where that can be and time asks for it."""
+        if self.objective == "time" and judged.overlaps:
+            return overlap_transfers(judged, steps)
+        return meet_deadline(judged, steps)
+
+    def run(self, deadline: float) -> Ending:
+        """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
+
+        Raises :class:`~solver.engines.engine.EngineError`.
+        """
+        if self.objective != "energy":
+            return self._search(self._built(simplify=False), deadline)
+        unrestricted_bound = self.bound
+        simplified = self._built(simplify=True)
+        ending = self._search(simplified, deadline)
+        if ending != "infeasible":
+            return ending
+        whole = self._built(simplify=False)
+        if whole.restrictions == simplified.restrictions:
+            return ending  # nothing was simplified
+        self.bound = unrestricted_bound
+        return self._search(whole, deadline)
+
+    def _built(self, *, simplify: bool) -> Formulation:
+        began = time.monotonic()
+        formulation = self.build(self.problem, self.objective, simplify)
+        self.build_s += time.monotonic() - began
+        return formulation
+
+    def _search(self, formulation: Formulation, deadline: float) -> Ending:
+        self.restrictions = formulation.restrictions
+        self._exact, self._is_spent = True, False
+        try:
+            if not self._cut_relaxation(formulation, deadline):
+                return "infeasible"
+            while not self.proven:
+                self.rounds += 1
+                wrong, finished = self._round(formulation, deadline)
+                if self.proven:
+                    break
+                if finished.outcome == "infeasible" and self._exact:
+                    return "infeasible"
+                if self._is_spent or time.monotonic() >= deadline:
+                    return "stopped"
+                if wrong is not None:
+                    self._rule_out(formulation, wrong)
+                elif not self._expect_less(formulation):
+                    return "stopped"
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "proven"
+
+    @property
+    def proven(self) -> bool:
+        return self.bound is not None and self._is_within_gap(self.bound)
+
+    def _is_within_gap(self, bound: float) -> bool:
+        if self.value is None:
+            return False
+        return self.value - bound <= (self.options.gap + 1e-12) * abs(self.value)
+
+    def _cut_relaxation(self, formulation: Formulation, deadline: float) -> bool:
+        """Add the memory rows that the relaxation without integrality violates, until there are
+        none: it is cheap to solve, and its optimum is a first bound. False if it is infeasible."""
+        with Engine(self.options.engine) as engine:
+            for _ in range(_MOST_RELAXATIONS):
+                relaxed: Incumbent | None = None
+                for said in self._minimise(
+                    engine, formulation, deadline, self.options.threads, relax=True
+                ):
+                    if isinstance(said, Incumbent):
+                        relaxed = said
+                    if isinstance(said, Finished) and said.outcome == "infeasible":
+                        return False
+                if relaxed is None:
+                    return True
+                self._raise_bound(formulation, relaxed.objective)
+                self.report()
+                ram_bytes = self._budget_of(formulation, relaxed)
+                if not formulation.memory_cuts(relaxed.values, ram_bytes, per_stage=1):
+                    return True
+        return True
+
+    def _round(
+        self, formulation: Formulation, deadline: float
+    ) -> tuple[Incumbent | None, Finished]:
+        """One run of the engine; its best solution if the referee refused that, and how it ended.
+
+        The engine will not look for what is worse than a solution it has, so a run in which it has
+        a wrong one is soon cut short.
+        """
+        wrong: Incumbent | None = None
+        finished = Finished("stopped")
+        began = time.monotonic()
+        patience = deadline
+        with Engine(self.options.engine) as engine:
+            threads = max(1, self.options.threads - (self.companion is not None))
+            for said in self._minimise(engine, formulation, deadline, threads):
+                if self.companion is not None and (better := self.companion.found()) is not None:
+                    self.offer(better)
+                match said:
+                    case Bound():
+                        self._raise_bound(formulation, said.objective)
+                    case Incumbent():
+                        fault = self._fault(formulation, said)
+                        wrong = None if fault is None else said
+                        if fault is not None:
+                            patience = min(patience, self._patience(fault, began, deadline))
+                    case Finished():
+                        finished = said
+                self.report()
+                if (
+                    self.proven
+                    or self._is_spent
+                    or (wrong is not None and time.monotonic() > patience)
+                ):
+                    break
+        return wrong, finished
+
+    def _fault(self, formulation: Formulation, solution: Incumbent) -> RefereeError | None:
+        """Take the schedule of a solution if it is valid. What is wrong if it is not, or if it
+        needs more RAM than the solution says, which is no fault of a schedule where memory is the
+        objective."""
+        steps = formulation.steps(solution.values)
+        try:
+            result = self.offer(steps)
+        except RefereeError as error:
+            return error
+        if self.companion is not None:
+            self.companion.offer(steps)
+        if result.peak_bytes > self._budget_of(formulation, solution):
+            return RefereeError(result.peak_step, "needs more RAM than the solution says")
+        return None
+
+    def _patience(self, fault: RefereeError, began: float, deadline: float) -> float:
+        """Until when an engine may go on with a wrong solution."""
+        if isinstance(fault, Late) and self.problem.overlaps and self._exact:
+            # The program cannot know how much of the transfers can be hidden, and while it counts
+            # on all of them what it proves holds.
+            return began + (deadline - began) / 2
+        now = time.monotonic()
+        return now + max(_LEAST_PATIENCE_S, now - began)
+
+    def _minimise(
+        self,
+        engine: Engine,
+        formulation: Formulation,
+        deadline: float,
+        threads: int,
+        *,
+        relax: bool = False,
+    ) -> Iterator[Said]:
+        scale = formulation.constant or self.value or formulation.unit
+        for said in engine.minimise(
+            formulation.program,
+            # A hair under the asked gap: rounding must not leave the proof just short of it.
+            absolute_gap=0.999 * self.options.gap * scale / formulation.unit,
+            threads=threads,
+            start=None if relax or self._plain is None else formulation.values_of(self._plain),
+            deadline=deadline,
+            relax=relax,
+        ):
+            self.engine_version = engine.version
+            yield said
+
+    def _raise_bound(self, formulation: Formulation, objective: float) -> None:
+        bound = formulation.bound(objective)
+        if self._exact:
+            self.bound = max(self.bound or 0.0, bound)
+        elif self._is_within_gap(bound):
+            self._is_spent = True
+
+    def report(self) -> None:
+        """Say where the search stands."""
+        elapsed_s = time.monotonic() - self._started
+        self.on_progress(Progress(elapsed_s, self.rounds, self.value, self.bound))
+
+    def _budget_of(self, formulation: Formulation, solution: Incumbent) -> int:
+        """Bytes of RAM that a solution says it keeps to."""
+        if self.objective == "memory":
+            return round(formulation.value(solution.objective))
+        return self.problem.budget.ram_bytes
+
+    def _expect_less(self, formulation: Formulation) -> bool:
+        """Where time is the objective and the program counted on hiding more of the transfers than
+        can be: have it count on less, which leads to other schedules."""
+        if self.objective != "time" or not formulation.charge_transfers(0.0):
+            return False
+        self._exact = False
+        return True
+
+    def _rule_out(self, formulation: Formulation, solution: Incumbent) -> None:
+        """Make what is wrong with ``solution`` count.
+
+        Raises :class:`RefereeError` if it is neither over budget nor late: then the formulation and
+        the referee disagree, which is a defect.
+        """
+        ram_bytes = self._budget_of(formulation, solution)
+        if formulation.memory_cuts(solution.values, ram_bytes, per_stage=20):
+            return
+        # Every row that counts is there: transfers cannot be hidden as far as the program counted
+        # on it, or the engine used its tolerance.
+        self._exact = False
+        steps = formulation.steps(solution.values)
+        budget = self.problem.budget
+        result = replay(self.problem.graph, steps, budget.covers)
+        if result.peak_bytes > ram_bytes:
+            formulation.tighten_memory(result.peak_bytes - ram_bytes)
+        elif budget.deadline_s is not None and self.objective != "time":
+            timed = self._timed(self._judged(steps), steps)
+            result = replay(self.problem.graph, timed, budget.covers)
+            if not formulation.charge_transfers(_share_to_charge(result, budget.deadline_s)):
+                formulation.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
+        else:
+            self.offer(steps)
+
+
+def _runs_beside(steps: tuple[Step, ...]) -> bool:
+    return any(isinstance(step, PageIn | PageOut) and step.asynchronous for step in steps)
+
+
+def _share_to_charge(late: Replay, deadline_s: float) -> float:
+    """Of the time of transfers, half way from what would make a late schedule just meet the
+    deadline to what it does not hide."""
+    transfers_s = math.fsum(moment.transfer_s for moment in late.moments)
+    if not transfers_s:
+        return 1.0
+    hidden_s = late.hidden_s + (late.time_s - deadline_s) / 2
+    return 1.0 - min(1.0, hidden_s / transfers_s)

@@ -1,0 +1,115 @@
+"""What would do, where nothing does: the smallest RAM budget and the shortest deadline."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from solver.annealing import NoCompilerError, anneal
+from solver.constructed import keep_everything, page_everything
+from solver.formulations.compact import MOST_OPS
+from solver.options import SolverOptions
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.problem import Problem
+from solver.problem.schedule import Compute
+from solver.referee.referee import RefereeError, replay
+from solver.search.search import Search
+
+# How long an answer is sought: it is advice on a problem that is known to be infeasible.
+_SEARCH_S = 30.0
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The smallest RAM budget that would do with everything else unchanged, the op that sets it,
+    and the shortest deadline; each None where no value of it alone would do."""
+
+    ram_bytes: int | None = None
+    op: str | None = None
+    deadline_s: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+def advise(problem: Problem, options: SolverOptions) -> Advice:
+    ram = _smallest_ram(problem, options)
+    if problem.budget.deadline_s is None:
+        return ram
+    deadline = _shortest_deadline(problem, options)
+    return replace(ram, deadline_s=deadline.deadline_s, notes=(*ram.notes, *deadline.notes))
+
+
+def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
+    least, op = least_ram_bytes(problem.graph, problem.budget.covers)
+    enough = replay(problem.graph, keep_everything(problem.graph), problem.budget.covers).peak_bytes
+    roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
+    search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
+    for steps in (page_everything(roomy), keep_everything(problem.graph)):
+        with suppress(RefereeError):  # late, or it pages where paging is excluded
+            search.offer(steps)
+    until = time.monotonic() + _SEARCH_S
+    if not search.proven and len(problem.graph.ops) > MOST_OPS:
+        _anneal_for_less(search, least, enough, until)
+    elif not search.proven:
+        search.run(until)
+    if search.steps is None or search.value is None:
+        return Advice()
+    result = replay(problem.graph, search.steps, problem.budget.covers)
+    peak = search.steps[result.peak_step]
+    if isinstance(peak, Compute) and result.peak_bytes > least:
+        op = peak.op
+    notes = () if search.proven else (_unproven("RAM budget", search.bound, "bytes"),)
+    return Advice(ram_bytes=result.peak_bytes, op=op, notes=notes)
+
+
+def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> None:
+    """Without a program: whatever annealing finds under smaller and smaller budgets."""
+    problem, free_order = search.problem, search.options.order != "given"
+    does, ram_bytes = int(search.value or enough), least
+    too_little = least - 1
+    while time.monotonic() < until and does - too_little > 1:
+        smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
+        start = search.steps or keep_everything(problem.graph)
+        try:
+            found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, first_will_do=True)
+        except NoCompilerError:
+            return
+        if found is None:
+            too_little = ram_bytes
+        else:
+            search.offer(found)
+            does = int(search.value or ram_bytes)
+        ram_bytes = (does + too_little) // 2
+
+
+def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
+    least, _ = least_ram_bytes(problem.graph, problem.budget.covers)
+    if problem.budget.ram_bytes < least:
+        return Advice()
+    search = fastest_search(problem, options, time.monotonic() + _SEARCH_S)
+    if search.value is None:
+        return Advice()
+    notes = () if search.proven else (_unproven("deadline", search.bound, "s"),)
+    return Advice(deadline_s=search.value, notes=notes)
+
+
+def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Search:
+    """The search for the schedule that ends first, whatever the deadline, after it has run."""
+    patient = Problem(problem.graph, problem.budget.model_copy(update={"deadline_s": None}))
+    search = Search(patient, "time", options, bound=problem.least_time_s)
+    with suppress(RefereeError):  # it needs more RAM than there is
+        search.offer(page_everything(patient))
+    if len(problem.graph.ops) <= MOST_OPS:
+        search.run(until)
+        return search
+    start, seconds = keep_everything(problem.graph), until - time.monotonic()
+    with suppress(NoCompilerError):
+        free_order = options.order != "given"
+        found = anneal(patient, start, seconds, objective="time", free_order=free_order)
+        search.offer_if_valid(found or ())
+    return search
+
+
+def _unproven(what: str, bound: float | None, unit: str) -> str:
+    least = "" if bound is None else f"; at least {bound:.6g} {unit} are needed"
+    return f"the smallest {what} is the best found in {_SEARCH_S:.0f} s, not proven{least}"

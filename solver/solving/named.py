@@ -1,0 +1,124 @@
+"""The search by one formulation that was asked for by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+
+from solver.annealing import Annealer, NoCompilerError
+from solver.constructed import keep_everything, page_everything
+from solver.constructed.greedy import greedy_schedule
+from solver.formulations.compact_columns import COVERS
+from solver.formulations.poet import PoetProgram
+from solver.options import SolverOptions
+from solver.problem.problem import Problem
+from solver.problem.schedule import Step
+from solver.retention.retention import search_retention
+from solver.search.search import Build, Ending, Objective, Progress, Search, build_compact
+from solver.solving.advice import fastest_search
+from solver.solving.outcome import ANY_ORDER, Outcome
+
+# How long the fastest schedule is sought where none was found that meets the deadline.
+_FASTEST_S = 30.0
+_LATE = (
+    "no schedule was found that meets the deadline with transfers beside ops; that there is none is"
+    " not proven"
+)
+
+
+def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> PoetProgram:
+    assert objective != "memory"
+    return PoetProgram(problem, objective)
+
+
+_PROGRAMS: Mapping[str, Build] = {"compact": build_compact, "poet": _build_poet}
+
+
+def search_by_name(
+    problem: Problem,
+    options: SolverOptions,
+    on_progress: Callable[[Progress], None],
+    starts: Iterable[tuple[Step, ...]],
+    deadline: float,
+) -> Outcome:
+    """In the graph's order. *compact* has annealing beside it where there is a thread for it; the
+    others are there to be compared with and go alone.
+
+    Raises :class:`~solver.engines.engine.EngineError`.
+    """
+    name = options.formulation
+    least_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
+    build = _PROGRAMS.get(name, build_compact)
+    search = Search(problem, "energy", options, on_progress, build, bound=least_j)
+    for start in (keep_everything(problem.graph), *starts):
+        search.offer_if_valid(start)
+    ending: Ending = "infeasible"
+    if not search.proven and not problem.is_hopeless:
+        search.offer_if_valid(greedy_schedule(problem) or page_everything(problem))
+        try:
+            ending = _run(search, deadline)
+        except KeyboardInterrupt:
+            ending = "interrupted"
+    is_late = search.steps is None and ending == "stopped" and _may_be_late(problem)
+    bound_j = search.bound or least_j
+    is_trivial = bound_j <= least_j
+    version = search.engine_version
+    if version and name != "retention":
+        version = f"{version}, {python_mip()}"
+    return Outcome(
+        ending="proven" if search.proven else ending,
+        steps=search.steps,
+        energy_j=search.value,
+        bound_j=bound_j,
+        any_order_bound_j=least_j,
+        covers=ANY_ORDER if is_trivial else COVERS,
+        restrictions=() if is_trivial else search.restrictions,
+        order=None if is_trivial else tuple(op.name for op in problem.graph.ops),
+        formulation=name,
+        engine="cp-sat" if name == "retention" else options.engine,
+        version=version,
+        rounds=search.rounds,
+        build_s=search.build_s,
+        notes=(_LATE,) if is_late else (),
+    )
+
+
+def _run(search: Search, deadline: float) -> Ending:
+    problem, options = search.problem, search.options
+    if search.proven:
+        return "proven"
+    if options.formulation == "retention":
+        ending = search_retention(search, deadline)
+    else:
+        with ExitStack() as beside:
+            if options.formulation == "compact" and options.threads > 1 and search.steps:
+                search.companion = _annealing(search, beside)
+            ending = search.run(deadline)
+    if search.steps is None and ending == "stopped" and _may_be_late(problem):
+        until = min(deadline, time.monotonic() + _FASTEST_S)
+        search.offer_if_valid(fastest_search(problem, options, until).steps or ())
+    return ending
+
+
+def _annealing(search: Search, beside: ExitStack) -> Annealer | None:
+    assert search.steps is not None
+    start = keep_everything(search.problem.graph)
+    try:
+        annealer = beside.enter_context(Annealer(search.problem, start, free_order=False))
+    except NoCompilerError:
+        return None  # it only helps
+    annealer.offer(search.steps)
+    return annealer
+
+
+def _may_be_late(problem: Problem) -> bool:
+    """A schedule can be within every row of the program and late all the same."""
+    return problem.overlaps and problem.budget.deadline_s is not None
+
+
+def python_mip() -> str:
+    """The version of the library through which engines run."""
+    from importlib.metadata import version
+
+    return f"python-mip {version('mip')}"

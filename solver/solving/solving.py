@@ -1,0 +1,155 @@
+"""From a costed graph and a budget to a verified schedule, with what is proven of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from math import inf
+
+from solver.addresses.repair import Packed
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Schedule, SolverRecord, Step, first_executions
+from solver.referee.referee import verify
+from solver.search.search import Progress
+from solver.solving.advice import advise
+from solver.solving.auto import AutomaticSearch
+from solver.solving.named import search_by_name
+from solver.solving.outcome import ANY_ORDER, Outcome
+from solver.solving.packing import pack, packing_s
+
+
+def solve_graph(
+    graph: CostedGraph,
+    budget: Budget,
+    options: SolverOptions,
+    on_progress: Callable[[Progress], None] = lambda _progress: None,
+    starts: Iterable[tuple[Step, ...]] = (),
+) -> Schedule:
+    """The schedule of least energy within ``budget``, with addresses, verified by both referees.
+    ``starts`` are schedules to begin with, of a neighbouring problem perhaps: those that fit are
+    used.
+
+    Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
+    ``no_solution``). Raises :class:`~solver.engines.engine.EngineError`, and
+    :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    """
+    problem = Problem(graph, budget)
+    started = time.monotonic()
+    limit_s = options.time_limit_s
+    deadline = inf
+    if limit_s is not None:
+        deadline = started + limit_s
+        if options.addresses:  # what is not proven sooner leaves them some of the time
+            deadline -= min(0.5 * limit_s, packing_s(limit_s))
+    outcome = _search(problem, options, on_progress, starts, deadline)
+    if outcome.steps is None or outcome.energy_j is None:
+        return _without_steps(problem, options, outcome, started)
+    if not options.addresses:
+        return _with_steps(problem, options, outcome, started, outcome.steps)
+    interrupted = outcome.ending == "interrupted"
+    packed = pack(problem, outcome.steps, options, 0.0 if interrupted else limit_s)
+    if packed.plan.arena_bytes > budget.ram_bytes:
+        common = _common(problem, options, outcome, started, packed.notes)
+        return Schedule(status="no_solution", **common)
+    return _with_steps(problem, options, outcome, started, packed.steps, packed)
+
+
+def _with_steps(
+    problem: Problem,
+    options: SolverOptions,
+    outcome: Outcome,
+    started: float,
+    steps: tuple[Step, ...],
+    packed: Packed | None = None,
+) -> Schedule:
+    if outcome.order is not None and first_executions(steps) != outcome.order:
+        # Packing has changed the order: what was proven is about another one.
+        any_order_j = outcome.any_order_bound_j
+        outcome = replace(
+            outcome,
+            ending="stopped",
+            bound_j=any_order_j,
+            covers=ANY_ORDER,
+            restrictions=(),
+            order=None,
+        )
+    result = verify(problem.graph, steps, problem.budget)
+    bound_j = min(outcome.bound_j, result.energy_j)
+    gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
+    is_proven = gap <= options.gap or (
+        outcome.ending == "proven" and result.energy_j == outcome.energy_j
+    )
+    return Schedule(
+        status="optimal" if is_proven else "feasible",
+        energy_j=result.energy_j,
+        energy_bound_j=bound_j,
+        gap=gap,
+        time_s=result.time_s,
+        peak_bytes=result.peak_bytes,
+        arena_bytes=packed.plan.arena_bytes if packed else None,
+        arena_bound_bytes=packed.plan.bound_bytes if packed else None,
+        any_order_bound_j=min(outcome.any_order_bound_j, result.energy_j),
+        bytes_written_to_storage=result.bytes_written_to_storage,
+        resident_address=packed.plan.resident_address if packed else None,
+        steps=steps,
+        **_common(problem, options, outcome, started, packed.notes if packed else ()),
+    )
+
+
+def _search(
+    problem: Problem,
+    options: SolverOptions,
+    on_progress: Callable[[Progress], None],
+    starts: Iterable[tuple[Step, ...]],
+    deadline: float,
+) -> Outcome:
+    if options.formulation == "auto":
+        return AutomaticSearch(problem, options, on_progress, deadline).run(starts)
+    return search_by_name(problem, options, on_progress, starts, deadline)
+
+
+def _without_steps(
+    problem: Problem, options: SolverOptions, outcome: Outcome, started: float
+) -> Schedule:
+    if outcome.ending != "infeasible":
+        common = _common(problem, options, outcome, started)
+        return Schedule(status="no_solution", **common)
+    advice = advise(problem, options)
+    return Schedule(
+        status="infeasible",
+        smallest_ram_bytes=advice.ram_bytes,
+        smallest_deadline_s=advice.deadline_s,
+        limiting_op=advice.op,
+        **_common(problem, options, outcome, started, advice.notes),
+    )
+
+
+def _common(
+    problem: Problem,
+    options: SolverOptions,
+    outcome: Outcome,
+    started: float,
+    notes: tuple[str, ...] = (),
+) -> dict[str, object]:
+    """What every schedule says, whatever came out."""
+    return {
+        "graph": problem.graph.name,
+        "energy_source": problem.graph.energy_source,
+        "budget": problem.budget,
+        "bound_covers": outcome.covers,
+        "restrictions": outcome.restrictions,
+        "chosen": outcome.chosen,
+        "notes": (*outcome.notes, *notes),
+        "solver": SolverRecord(
+            engine=outcome.engine if outcome.version else "none",
+            formulation=outcome.formulation,
+            version=outcome.version or "no search was needed",
+            seconds=time.monotonic() - started,
+            build_seconds=outcome.build_s,
+            rounds=outcome.rounds,
+            threads=options.threads,
+        ),
+    }

@@ -1,0 +1,1 @@
+"""Trade-off curves: energy against budgets and deadlines."""

@@ -1,0 +1,259 @@
+"""The directory of a sweep: every finished point as a schedule beside its graph, and the record and
+tables of all of them. A sweep that is run again goes on from it.
+
+::
+
+    sweep.json, sweep.csv, sweep.parquet       the same points, each
+    schedules/GRAPH-RAM-DEADLINE.json          and .graph.json
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices.documents.document import DocumentError, read_json, write_atomically
+from solver.constructed import keep_everything
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Coverage, PageIn, PageOut, Schedule, Step
+from solver.referee.referee import RefereeError, Replay, replay, verify
+from solver.sweep.record import SOLVED, SweepRecord, SweepRow
+from solver.sweep.sweep import BaselineRun, PointSolved, Study
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A costed graph, under what it is filed, and where it comes from."""
+
+    graph: CostedGraph
+    covers: Coverage
+    profile: str | None = None
+    model: str | None = None
+
+    @property
+    def stem(self) -> str:
+        """Of the names of its files."""
+        name = re.sub(r"[^A-Za-z0-9._]+", "-", self.graph.name)
+        return name if self.covers == "all" else f"{name}-{self.covers}"
+
+
+class SweepDirectory:
+    """Raises ``DocumentError`` if a record is there and cannot be read, and
+    :class:`OSError` where something cannot be written; what was there before is then untouched."""
+
+    def __init__(self, path: Path, options: SolverOptions) -> None:
+        self.path = path
+        self._options = options
+        self._subjects: dict[str, _Costs] = {}
+        self._rows: dict[tuple[str, Budget, str], SweepRow] = {}
+        record = path / "sweep.json"
+        if record.exists():
+            for row in read_json(record, SweepRecord).points:
+                self._rows[_key(row)] = row
+
+    def study(
+        self,
+        subject: Subject,
+        budgets: Sequence[Budget],
+        baselines: Sequence[tuple[str, Budget]],
+    ) -> Study:
+        """What is left to do of a grid. Rows of another graph of this name are dropped."""
+        costs = _Costs.of(subject)
+        self._subjects[subject.stem] = costs
+        known: list[Schedule] = []
+        answered: set[tuple[Budget, str]] = set()
+        for key, row in list(self._rows.items()):
+            if row.graph != subject.graph.name or row.covers != subject.covers:
+                continue
+            if row.graph_sha256 != costs.sha256:
+                del self._rows[key]
+                continue
+            if row.method == SOLVED:
+                schedule = self._read(subject, row)
+                if schedule is None:
+                    del self._rows[key]
+                    continue
+                known.append(schedule)
+            if row.answers(self._options.gap, self._options.time_limit_s):
+                answered.add((row.budget, row.method))
+        return Study(
+            name=subject.stem,
+            graph=subject.graph,
+            budgets=[budget for budget in budgets if (budget, SOLVED) not in answered],
+            known=known,
+            baselines=[(name, b) for name, b in baselines if (b, name) not in answered],
+        )
+
+    def keep(self, event: PointSolved | BaselineRun) -> None:
+        """Write what an event brings, and the record and tables with it."""
+        costs = self._subjects[event.study.name]
+        match event:
+            case PointSolved():
+                solved, *others = event.schedules
+                rows = [self._write(costs, solved, self._options.gap, self._options.time_limit_s)]
+                for other in others:
+                    before = self._rows[costs.subject.graph.name, other.budget, SOLVED]
+                    rows.append(self._write(costs, other, before.asked_gap, before.time_limit_s))
+            case BaselineRun():
+                rows = [costs.baseline_row(event, self._options)]
+        for row in rows:
+            self._rows[_key(row)] = row
+        self.write_tables()
+
+    def write_tables(self) -> None:
+        record = self.record
+        table = record.table()
+        parquet = io.BytesIO()
+        table.to_parquet(parquet, index=False)
+        text = record.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
+        write_atomically(self.path / "sweep.json", text)
+        write_atomically(self.path / "sweep.csv", table.to_csv(index=False))
+        write_atomically(self.path / "sweep.parquet", parquet.getvalue())
+
+    @property
+    def record(self) -> SweepRecord:
+        def place(row: SweepRow) -> tuple[str, str, bool, str, bool, float, int]:
+            return (
+                row.graph,
+                row.covers,
+                row.method != SOLVED,
+                row.method,
+                row.deadline_s is None,
+                row.deadline_s or 0.0,
+                row.ram_bytes,
+            )
+
+        return SweepRecord(points=tuple(sorted(self._rows.values(), key=place)))
+
+    def points(self, subject: Subject) -> list[SweepRow]:
+        """All that is known of a graph, of earlier sweeps too."""
+        return [
+            row
+            for row in self.record.points
+            if row.graph == subject.graph.name and row.covers == subject.covers
+        ]
+
+    def _read(self, subject: Subject, row: SweepRow) -> Schedule | None:
+        """The schedule of a row; None if it is not there any more, or is not what the row says."""
+        if row.schedule is None:
+            return None
+        try:
+            schedule = read_json(self.path / row.schedule, Schedule)
+            if schedule.steps:
+                played = verify(subject.graph, schedule.steps, row.budget)
+                if played.energy_j != row.energy_j:
+                    return None
+        except (DocumentError, RefereeError):
+            return None
+        same = (schedule.budget, schedule.status) == (row.budget, row.status)
+        return schedule if same and bool(schedule.steps) == (row.energy_j is not None) else None
+
+    def _write(
+        self, costs: _Costs, schedule: Schedule, gap: float, time_limit_s: float | None
+    ) -> SweepRow:
+        subject = costs.subject
+        deadline_s = schedule.budget.deadline_s
+        deadline = "no-deadline" if deadline_s is None else f"{deadline_s!r}s"
+        name = f"{subject.stem}-{schedule.budget.ram_bytes}B-{deadline}"
+        path = Path("schedules") / f"{name}.json"
+        for document, target in (
+            (subject.graph, self.path / path.with_suffix(".graph.json")),
+            (schedule, self.path / path),
+        ):
+            text = document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
+            write_atomically(target, text)
+        return costs.point_row(schedule, gap, time_limit_s, str(path))
+
+
+def _key(row: SweepRow) -> tuple[str, Budget, str]:
+    return row.graph, row.budget, row.method
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What all rows of a subject share."""
+
+    subject: Subject
+    sha256: str
+    kept: Replay
+
+    @classmethod
+    def of(cls, subject: Subject) -> _Costs:
+        graph = subject.graph
+        content = graph.model_dump_json(by_alias=True, exclude_none=True).encode()
+        kept = replay(graph, keep_everything(graph), subject.covers)
+        return cls(subject, hashlib.sha256(content).hexdigest(), kept)
+
+    def point_row(
+        self, schedule: Schedule, gap: float, time_limit_s: float | None, path: str
+    ) -> SweepRow:
+        return self._row(
+            SOLVED,
+            schedule.budget,
+            self._played(schedule.steps, schedule.budget),
+            status=schedule.status,
+            energy_bound_j=schedule.energy_bound_j,
+            any_order_bound_j=schedule.any_order_bound_j,
+            gap=schedule.gap,
+            arena_bytes=schedule.arena_bytes,
+            smallest_ram_bytes=schedule.smallest_ram_bytes,
+            limiting_op=schedule.limiting_op,
+            asked_gap=gap,
+            time_limit_s=time_limit_s,
+            seconds=schedule.solver.seconds,
+            solver=schedule.solver.version,
+            schedule=path,
+            note="; ".join(schedule.notes) or None,
+        )
+
+    def baseline_row(self, run: BaselineRun, options: SolverOptions) -> SweepRow:
+        steps = run.result.steps
+        return self._row(
+            run.name,
+            run.budget,
+            self._played(steps or (), run.budget),
+            status="feasible" if steps else "no_solution",
+            arena_bytes=run.result.arena_bytes,
+            fragmentation=run.result.fragmentation,
+            asked_gap=options.gap,
+            time_limit_s=options.time_limit_s,
+            note=run.result.note or None,
+        )
+
+    def _played(self, steps: Sequence[Step], budget: Budget) -> Replay | None:
+        return verify(self.subject.graph, steps, budget) if steps else None
+
+    def _row(
+        self, method: str, budget: Budget, played: Replay | None, **others: object
+    ) -> SweepRow:
+        values: dict[str, object] = {
+            "graph": self.subject.graph.name,
+            "graph_sha256": self.sha256,
+            "profile": self.subject.profile,
+            "model": self.subject.model,
+            "energy_source": self.subject.graph.energy_source,
+            "method": method,
+            "ram_bytes": budget.ram_bytes,
+            "covers": budget.covers,
+            "deadline_s": budget.deadline_s,
+            "unconstrained_peak_bytes": self.kept.peak_bytes,
+            "unconstrained_energy_j": self.kept.energy_j,
+            "unconstrained_time_s": self.kept.time_s,
+        }
+        if played is not None:
+            moments = played.moments
+            values |= {
+                "energy_j": played.energy_j,
+                "time_s": played.time_s,
+                "peak_bytes": played.peak_bytes,
+                "bytes_written_to_storage": played.bytes_written_to_storage,
+                "recomputations": sum(moment.recomputation for moment in moments),
+                "page_outs": sum(isinstance(moment.step, PageOut) for moment in moments),
+                "page_ins": sum(isinstance(moment.step, PageIn) for moment in moments),
+            }
+        return SweepRow.model_validate({**values, **others})

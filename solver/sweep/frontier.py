@@ -1,0 +1,230 @@
+"""Schedules of one graph under several budgets, and what each says of the others.
+
+A schedule is valid wherever the RAM and the time that it takes fit, whichever budget it was sought
+for. What is proven under one budget (a lower bound, that there is no schedule) holds under every
+tighter one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Compute, Schedule, SolverRecord, Step
+from solver.referee.referee import replay, verify
+from solver.solving.outcome import OWN_ORDER
+
+# Energies that differ by less are the same: sums of thousands of doubles.
+_SAME = 1e-9
+_BORROWED = "the schedule found for "
+# What a schedule takes over together with the steps of another.
+_OF_STEPS = (
+    "steps",
+    "energy_j",
+    "time_s",
+    "peak_bytes",
+    "arena_bytes",
+    "arena_bound_bytes",
+    "bytes_written_to_storage",
+    "resident_address",
+)
+
+
+class Frontier:
+    """The best that is known under each budget; all budgets count the same bytes and allow the
+    same kinds of steps. ``gap`` is what counts as optimal, relative to a schedule's energy."""
+
+    def __init__(self, graph: CostedGraph, gap: float) -> None:
+        self._graph = graph
+        self._gap = gap
+        self._least_energy_j = math.fsum(op.energy_j for op in graph.ops)
+        self._known: dict[Budget, Schedule] = {}
+
+    @property
+    def schedules(self) -> Mapping[Budget, Schedule]:
+        return MappingProxyType(self._known)
+
+    def add(self, schedule: Schedule) -> list[Schedule]:
+        """Take in what a search, or another run, has found: the schedule under its budget as it
+        stands now, followed by those under other budgets that are better for it.
+
+        Raises ``RefereeError`` if a schedule does not do where it should,
+        which is a defect.
+        """
+        for other in self._known.values():
+            schedule = self._improved(schedule, other)
+        changed = [schedule]
+        for budget, other in self._known.items():
+            improved = self._improved(other, schedule)
+            if improved is not other and budget != schedule.budget:
+                self._known[budget] = improved
+                changed.append(improved)
+        self._known[schedule.budget] = schedule
+        return changed
+
+    def start(self, budget: Budget) -> tuple[Step, ...] | None:
+        """The steps of least energy among those known to fit."""
+        best = self._best_fit(budget)
+        return None if best is None else best.steps
+
+    def without_search(self, budget: Budget) -> Schedule | None:
+        """What follows from what is known: that nothing fits, or an optimum. None if a search is
+        needed, or takes no effort: where computing every op once is proof enough."""
+        for other in self._known.values():
+            if _proves_infeasible(other, budget):
+                same_deadline = other.budget.deadline_s == budget.deadline_s
+                return Schedule(
+                    status="infeasible",
+                    smallest_ram_bytes=other.smallest_ram_bytes if same_deadline else None,
+                    limiting_op=other.limiting_op if same_deadline else None,
+                    **_inferred(budget, other),
+                )
+        best = self._best_fit(budget)
+        roomier = [s for s in self._roomier(budget) if s.energy_bound_j is not None]
+        if best is None or not roomier or self._is_near_least(best):
+            return None
+        proof = max(roomier, key=lambda s: s.energy_bound_j or 0.0)
+        empty = Schedule(
+            status="no_solution",
+            energy_bound_j=proof.energy_bound_j,
+            any_order_bound_j=proof.any_order_bound_j,
+            **_inferred(budget, proof),
+        )
+        schedule = self._improved(empty, best)
+        return schedule if schedule.status == "optimal" else None
+
+    def _is_near_least(self, schedule: Schedule) -> bool:
+        return (schedule.energy_j or 0.0) * (1 - self._gap) <= self._least_energy_j
+
+    def _best_fit(self, budget: Budget) -> Schedule | None:
+        fitting = [s for s in self._known.values() if _fits(s, budget)]
+        return min(fitting, key=lambda s: s.energy_j or 0.0, default=None)
+
+    def _roomier(self, budget: Budget) -> Iterator[Schedule]:
+        return (s for s in self._known.values() if _is_roomier(s.budget, budget))
+
+    def _improved(self, schedule: Schedule, other: Schedule) -> Schedule:
+        """``schedule`` with what ``other`` has that is better; itself if that is nothing."""
+        changes: dict[str, object] = {}
+        energy_j, bound_j = schedule.energy_j, schedule.energy_bound_j
+        if _fits(other, schedule.budget) and _less(other.energy_j, energy_j):
+            verify(self._graph, other.steps, schedule.budget)
+            energy_j = other.energy_j
+            changes = {name: getattr(other, name) for name in _OF_STEPS}
+            own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
+            changes["notes"] = (*own_notes, _BORROWED + _words(other.budget))
+            if schedule.status == "infeasible":  # so it was said of fewer schedules than there are
+                changes |= {"smallest_ram_bytes": None, "limiting_op": None}
+        if _is_roomier(other.budget, schedule.budget):
+            if _less(schedule.any_order_bound_j, other.any_order_bound_j, missing=-math.inf):
+                changes["any_order_bound_j"] = other.any_order_bound_j
+            if _less(bound_j, other.energy_bound_j, missing=-math.inf) and _says_no_less(
+                other, schedule
+            ):
+                bound_j = other.energy_bound_j
+                changes["energy_bound_j"] = bound_j
+        if energy_j is None:
+            changes |= self._better_advice(schedule, other)
+            if schedule.status == "no_solution" and _proves_infeasible(other, schedule.budget):
+                changes["status"] = "infeasible"
+        elif changes:
+            # A schedule outside the restrictions may cost less than the bound that holds within.
+            bound_j = min(bound_j or 0.0, energy_j)
+            gap = (energy_j - bound_j) / energy_j if energy_j else 0.0
+            changes |= {
+                "energy_bound_j": bound_j,
+                "gap": gap,
+                "status": "optimal" if gap <= self._gap + _SAME else "feasible",
+            }
+        unchanged = all(getattr(schedule, name) == value for name, value in changes.items())
+        return schedule if unchanged else schedule.model_copy(update=changes)
+
+    def _better_advice(self, schedule: Schedule, other: Schedule) -> dict[str, object]:
+        """A smaller budget that would do than the one that ``schedule`` names: another schedule is
+        quick enough and takes less."""
+        named = schedule.smallest_ram_bytes
+        if named is None or not _fits(
+            other, schedule.budget.model_copy(update={"ram_bytes": named - 1})
+        ):
+            return {}
+        played = replay(self._graph, other.steps, other.budget.covers)
+        peak = other.steps[played.peak_step]
+        return {
+            "smallest_ram_bytes": _takes_bytes(other),
+            "limiting_op": peak.op if isinstance(peak, Compute) else schedule.limiting_op,
+        }
+
+
+def _fits(schedule: Schedule, budget: Budget) -> bool:
+    if not schedule.steps or schedule.time_s is None:
+        return False
+    fits = _takes_bytes(schedule) <= budget.ram_bytes
+    return fits and schedule.time_s <= _deadline_s(budget)
+
+
+def _takes_bytes(schedule: Schedule) -> int:
+    return max(schedule.peak_bytes or 0, schedule.arena_bytes or 0)
+
+
+def _is_roomier(roomy: Budget, tight: Budget) -> bool:
+    return roomy.ram_bytes >= tight.ram_bytes and _deadline_s(roomy) >= _deadline_s(tight)
+
+
+def _deadline_s(budget: Budget) -> float:
+    return math.inf if budget.deadline_s is None else budget.deadline_s
+
+
+def _less(a: float | None, b: float | None, missing: float = math.inf) -> bool:
+    low, high = missing if a is None else a, missing if b is None else b
+    return low < high and (math.isinf(low) or math.isinf(high) or low < high - _SAME * abs(high))
+
+
+def _says_no_less(other: Schedule, schedule: Schedule) -> bool:
+    """The bound of ``other`` is proven for every schedule that that of ``schedule`` is said of."""
+    same_kind = other.bound_covers == schedule.bound_covers
+    # Of another schedule its own order is another one.
+    return (
+        same_kind
+        and OWN_ORDER not in other.restrictions
+        and set(other.restrictions) <= set(schedule.restrictions)
+    )
+
+
+def _proves_infeasible(other: Schedule, budget: Budget) -> bool:
+    """``other`` found that nothing fits, and so nothing fits ``budget``. A note says what of its
+    advice is not proven."""
+    if other.status != "infeasible" or _deadline_s(budget) > _deadline_s(other.budget):
+        return False
+    proven_bytes = other.budget.ram_bytes
+    if other.smallest_ram_bytes is not None and not other.notes:
+        proven_bytes = max(proven_bytes, other.smallest_ram_bytes - 1)
+    return budget.ram_bytes <= proven_bytes
+
+
+def _inferred(budget: Budget, source: Schedule) -> dict[str, object]:
+    """What a schedule says that took no search."""
+    return {
+        "graph": source.graph,
+        "energy_source": source.energy_source,
+        "budget": budget,
+        "bound_covers": source.bound_covers,
+        "restrictions": source.restrictions,
+        "notes": source.notes if source.status == "infeasible" else (),
+        "solver": SolverRecord(
+            engine="none",
+            formulation=source.solver.formulation,
+            version=f"no search was needed: it follows from {_words(source.budget)}",
+            seconds=0.0,
+            build_seconds=0.0,
+            rounds=0,
+            threads=0,
+        ),
+    }
+
+
+def _words(budget: Budget) -> str:
+    deadline_s = budget.deadline_s
+    deadline = "no deadline" if deadline_s is None else f"a deadline of {deadline_s:.9g} s"
+    return f"{budget.ram_bytes} bytes of RAM and {deadline}"

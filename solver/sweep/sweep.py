@@ -1,0 +1,194 @@
+"""A grid of budgets for one graph or several, each point solved with what the others have shown.
+
+Points of one graph and deadline form a chain, solved one after the other from the smallest budget
+up, so that each begins with a schedule that is valid for it. Where there are more workers than
+chains, an idle one takes over the upper half of the longest chain.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Future, wait
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from solver.baselines.baseline import BaselineResult
+from solver.constructed.greedy import greedy_schedule
+from solver.options import SolverOptions
+from solver.pools import Pool
+from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Schedule, Step
+from solver.referee.referee import replay
+from solver.solving.solving import solve_graph
+from solver.sweep.frontier import Frontier
+
+Result = TypeVar("Result")
+
+
+class WorkerError(RuntimeError):
+    """A worker ended, or cannot do the work; the message says what it said."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """One graph, the budgets under which it is to be solved, what is ``known`` of it already, and
+    the baselines (by name) to be run under budgets of theirs."""
+
+    name: str
+    graph: CostedGraph
+    budgets: Sequence[Budget]
+    known: Sequence[Schedule] = ()
+    baselines: Sequence[tuple[str, Budget]] = ()
+
+
+@dataclass(frozen=True)
+class PointSolved:
+    """The schedule of a point, then those of other points that are better for it."""
+
+    study: Study
+    schedules: Sequence[Schedule]
+
+
+@dataclass(frozen=True)
+class BaselineRun:
+    study: Study
+    name: str
+    budget: Budget
+    result: BaselineResult
+
+
+def sweep(
+    studies: Sequence[Study], options: SolverOptions, pool: Pool
+) -> Iterator[PointSolved | BaselineRun]:
+    """Solve every point of every study; what is yielded is as good as what was known by then.
+    Baselines come last, and where no point is left for a worker.
+
+    Raises :class:`WorkerError`, :class:`~solver.engines.engine.EngineError`, and
+    :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    """
+    chains = [chain for study in studies for chain in _chains(study, options.gap)]
+    baselines = deque((study, *baseline) for study in studies for baseline in study.baselines)
+    points: dict[Future[Schedule], _Chain] = {}
+    runs: dict[Future[BaselineResult], tuple[Study, str, Budget]] = {}
+    while True:
+        while len(points) + len(runs) < max(1, pool.width()):
+            chain = _idle(chains)
+            if chain is not None:
+                budget = chain.budgets.popleft()
+                inferred = chain.frontier.without_search(budget)
+                if inferred is not None:
+                    yield PointSolved(chain.study, chain.frontier.add(inferred))
+                    continue
+                chain.busy = True
+                points[_submit_point(pool, chain, budget, options)] = chain
+            elif baselines:
+                study, name, budget = baselines.popleft()
+                runs[_submit_baseline(pool, study, name, budget, options)] = (study, name, budget)
+            else:
+                break
+        if not points and not runs:
+            return
+        in_flight: list[Future[Any]] = [*points, *runs]
+        done, _ = wait(in_flight, return_when=FIRST_COMPLETED)
+        for point in [future for future in points if future in done]:
+            chain = points.pop(point)
+            chain.busy = False
+            yield PointSolved(chain.study, chain.frontier.add(_outcome(point)))
+        for run in [future for future in runs if future in done]:
+            yield BaselineRun(*runs.pop(run), _outcome(run))
+
+
+@dataclass
+class _Chain:
+    """Budgets of one study and deadline that are still to be solved, ascending; ``busy`` while one
+    is being solved."""
+
+    study: Study
+    frontier: Frontier
+    budgets: deque[Budget]
+    busy: bool = False
+
+
+def _chains(study: Study, gap: float) -> Iterator[_Chain]:
+    """The most patient first: what it proves holds for shorter deadlines too, and a schedule of it
+    may be quick enough for them."""
+    frontier = Frontier(study.graph, gap)
+    for schedule in study.known:
+        frontier.add(schedule)
+
+    def patience_s(budget: Budget) -> float:
+        return math.inf if budget.deadline_s is None else budget.deadline_s
+
+    ordered = sorted(study.budgets, key=lambda b: (-patience_s(b), b.ram_bytes))
+    for _, budgets in itertools.groupby(ordered, key=patience_s):
+        yield _Chain(study, frontier, deque(budgets))
+
+
+def _idle(chains: list[_Chain]) -> _Chain | None:
+    """A chain that has a point to solve and a worker to spare for it; the upper half of the longest
+    one where all are busy."""
+    chains[:] = [chain for chain in chains if chain.budgets]
+    for chain in chains:
+        if not chain.busy:
+            return chain
+    if not chains:
+        return None
+    longest = max(chains, key=lambda chain: len(chain.budgets))
+    lower = len(longest.budgets) // 2
+    upper = deque(itertools.islice(longest.budgets, lower, None))
+    longest.budgets = deque(itertools.islice(longest.budgets, lower))
+    chains.append(_Chain(longest.study, longest.frontier, upper))
+    return chains[-1]
+
+
+def _submit_point(
+    pool: Pool, chain: _Chain, budget: Budget, options: SolverOptions
+) -> Future[Schedule]:
+    start = chain.frontier.start(budget)
+    return pool.executor.submit(_solve_point, chain.study.graph, budget, options, start)
+
+
+def _solve_point(
+    graph: CostedGraph, budget: Budget, options: SolverOptions, start: tuple[Step, ...] | None
+) -> Schedule:
+    """On the worker. A start within the gap ends the search before anything was tried: it is given
+    a rival, so that a curve does not stay level for want of a look."""
+    starts = [] if start is None else [start]
+    problem = Problem(graph, budget)
+    if start is not None and (
+        replay(graph, start, budget.covers).energy_j * (1 - options.gap) <= problem.least_energy_j
+    ):
+        rival = greedy_schedule(problem)
+        starts += [] if rival is None else [rival]
+    return solve_graph(graph, budget, options, starts=starts)
+
+
+def _submit_baseline(
+    pool: Pool, study: Study, name: str, budget: Budget, options: SolverOptions
+) -> Future[BaselineResult]:
+    limit_s = math.inf if options.time_limit_s is None else options.time_limit_s
+    return pool.executor.submit(_run_baseline, name, Problem(study.graph, budget), limit_s)
+
+
+def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineResult:
+    from solver.baselines.registry import run_baseline  # some of them import much
+
+    return run_baseline(name, problem, limit_s)
+
+
+def _outcome(future: Future[Result]) -> Result:
+    """Raises :class:`WorkerError` where the worker, not the work, is at fault."""
+    try:
+        return future.result()
+    except (BrokenExecutor, CancelledError) as error:
+        raise WorkerError(f"a worker ended before its work was done: {error}") from None
+    except ModuleNotFoundError as error:
+        raise WorkerError(f"a worker lacks a module of this project: {error}") from None
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] == "distributed":  # such as its KilledWorker
+            raise WorkerError(f"the Dask cluster gave up: {error}") from None
+        raise

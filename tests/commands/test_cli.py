@@ -1,0 +1,214 @@
+"""The command line as a user meets it: what it prints where, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cli
+from devices.published import load_published
+from networks.models import build_model
+from solver.costing.costing import cost_graph
+from tests.support.paths import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*argv: str) -> int:
+    return cli.main(argv)
+
+
+@pytest.fixture
+def graph_file(tmp_path: Path) -> Path:
+    graph = cost_graph(build_model("linear"), load_published("m4")).graph
+    path = tmp_path / "linear.json"
+    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+    return path
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys, contextlib, cli\n"
+        "with contextlib.suppress(SystemExit): cli.main(['--help'])\n"
+        "heavy = {'numpy', 'scipy', 'pandas', 'matplotlib', 'mip', 'fabric', 'paramiko',"
+        " 'pydantic', 'yaml', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_solve_writes_schedule_and_graph_and_says_what_is_proven(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%") == 0
+    printed = capsys.readouterr().out
+    assert "optimal" in printed
+    assert "(published)" in printed
+    assert "no schedule needs less than" in printed
+    schedules = list(Path("results/schedules").glob("*.json"))
+    assert len(schedules) == 2
+
+
+def test_json_is_one_document_on_standard_output_and_nothing_else(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "schedule/1"
+    assert document["energy_source"] == "published"
+
+
+def test_an_impossible_budget_names_the_smallest_that_would_do(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "1KiB") == 5
+    printed = capsys.readouterr().out
+    smallest = printed.partition("smallest RAM budget that would do is ")[2].split()[0]
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", smallest) == 0
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", str(int(smallest) - 1)) == 5
+
+
+def test_a_time_limit_without_a_solution_exits_with_6(capsys: pytest.CaptureFixture[str]) -> None:
+    code = run(
+        *("solve", "--profile", "m4", "--model", "resnet18_cifar", "--ram-budget", "30%"),
+        *("--budget-covers", "activations", "--no-paging", "--no-remat", "--time-limit", "0.001"),
+    )
+    assert code in {5, 6}
+    assert capsys.readouterr().out
+
+
+def test_export_graph_round_trips(graph_file: Path) -> None:
+    exported = Path("out/graph.json")
+    assert run("solve", "--graph", str(graph_file), "--export-graph", str(exported)) == 0
+    assert json.loads(exported.read_text()) == json.loads(graph_file.read_text())
+
+
+def test_pictures_are_drawn(graph_file: Path) -> None:
+    arguments = ("--graph", str(graph_file), "--ram-budget", "80%", "--pictures", "pictures")
+    assert run("solve", *arguments) == 0
+    assert {path.suffix for path in Path("pictures").iterdir()} == {".png"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("--model", "resnet8x"), "did you mean resnet8?"),
+        (("--model", "resnet8", "--profile", "a72nocash"), "did you mean"),
+        (("--model", "resnet8", "--profile", "missing/m4.yaml"), "missing/m4.yaml"),
+        (("--ram-budget", "12 parsecs"), "512KiB"),
+        (("--deadline", "soon"), "1.5x"),
+        ((), "--ram-budget"),
+    ],
+)
+def test_bad_options_get_one_sentence_and_exit_with_2(
+    argv: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = {"--profile": "m4", "--model": "linear"}
+    if argv:
+        options["--ram-budget"] = "50%"
+    options.update(zip(argv[::2], argv[1::2], strict=True))
+    assert run("solve", *(word for pair in options.items() for word in pair)) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert len(captured.err.splitlines()) == 1
+    assert captured.out == ""
+
+
+def test_a_truncated_profile_is_bad_input(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = (ROOT / "devices" / "published" / "m4.yaml").read_text()
+    Path("cut.yaml").write_text(whole[: len(whole) // 2])
+    assert run("solve", "--profile", "cut.yaml", "--model", "linear", "--ram-budget", "50%") == 2
+    assert "cut.yaml" in capsys.readouterr().err
+
+
+def test_strict_refuses_to_predict(capsys: pytest.CaptureFixture[str]) -> None:
+    run("profile", "--device", "local", "--model", "linear", *QUICK)
+    common = ("solve", "--profile", "local", "--model", "autoencoder", "--ram-budget", "100%")
+    assert run(*common, "--strict") == 2
+    assert "not measured" in capsys.readouterr().err
+    assert run(*common) == 0
+    assert "were not measured; their costs are predicted" in capsys.readouterr().err
+
+
+QUICK = ("--blocks", "2", "--no-storage", "--no-additivity")
+
+
+def test_profile_of_this_computer_is_marked_as_estimated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("profile", "--device", "local", "--model", "linear", *QUICK) == 0
+    assert "(estimated)" in capsys.readouterr().out
+    profile = Path("results/profiles/local.yaml").read_text()
+    assert "energy_source: estimated" in profile
+    (table,) = Path("results/campaigns").glob("*/trials.csv")
+    head, *rows = table.read_text().splitlines()
+    assert head.startswith("block,sitting,window,executions,time_s")
+    assert any("warm linear.forward" in row for row in rows)
+
+
+def test_dry_run_reaches_no_board_and_says_what_would_be_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("profile", "--device", "pi4", "--model", "resnet8", "--dry-run") == 0
+    said = capsys.readouterr().err
+    assert "66 distinct operations" in said
+    assert "written" in said
+    assert not Path("results").exists()
+
+
+def test_an_unreachable_board_exits_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+    description = (ROOT / "devices" / "catalog" / "pi4.yaml").read_text()
+    known_hosts = Path("known_hosts")
+    known_hosts.write_text("")
+    Path("board.yaml").write_text(
+        description.replace("host: raspberrypi.local", "host: 127.0.0.1").replace(
+            "port: 22", f"port: 1\n  known_hosts: {known_hosts.absolute()}\n  deadline_s: 2"
+        )
+    )
+    assert run("profile", "--device", "board.yaml", "--model", "linear") == 3
+    assert "127.0.0.1" in capsys.readouterr().err
+
+
+def test_a_full_results_directory_is_a_clear_sentence(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("taken").write_text("a file where a directory should be")
+    out = ("--ram-budget", "90%", "--out", "taken/schedule.json")
+    assert run("solve", "--graph", str(graph_file), *out) == 2
+    assert "taken" in capsys.readouterr().err
+
+
+def test_an_engine_that_is_not_there_is_a_sentence_not_a_traceback(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--ram-budget", "70%", "--engine", "gurobi")
+    assert run("solve", "--graph", str(graph_file), *options) == 1
+    assert "gurobi" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_published_call_works_with_its_published_parameters() -> None:
+    from solver import solve
+
+    schedule = solve(
+        model="linear", platform="m4", ram_budget=40_000, runtime_budget=1.5, solve_threads=2
+    )
+    assert schedule.status == "optimal"
+    assert schedule.budget.covers == "activations"
+
+
+def test_devices_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("devices") == 0
+    assert "pizero2w" in capsys.readouterr().out
+    assert run("models", "--json") == 0
+    models = json.loads(capsys.readouterr().out)["models"]
+    assert {"bert", "dscnn", "resnet18_cifar"} <= {model["model"] for model in models}

@@ -1,0 +1,168 @@
+"""Profiles held against each other, through ``cli.py diff`` and the comparison behind it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cli
+from devices.comparison import Difference, compare
+from devices.documents.document import dump_yaml
+from devices.operation import OpSpec
+from devices.profile import (
+    Board,
+    Cost,
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    PageCost,
+    StorageCosts,
+    SweepPoint,
+)
+from tests.support.graphs.profiles import in_context, made_up_profile
+
+RELU = OpSpec.of("relu.forward", elements=64)
+ADD = OpSpec.of("add.forward", elements=64)
+
+
+def interval(median: float, half: float = 0.0) -> Interval:
+    return Interval(median=median, low=median - half, high=median + half)
+
+
+def profile(
+    costs: dict[OpSpec, Interval], *, name: str = "a", kernel: str = "one", **fields: object
+) -> DeviceProfile:
+    return DeviceProfile.model_validate(
+        {
+            "name": name,
+            "energy_source": "estimated",
+            "board": Board(model="board", memory_bytes=1 << 20, kernel=kernel),
+            "operations": tuple(
+                OperationCost(
+                    op=spec.key,
+                    workspace_bytes=0,
+                    warm=Cost(time_s=time_s, trials=5),
+                    cold=Cost(time_s=time_s.scaled(2.0), trials=5),
+                )
+                for spec, time_s in costs.items()
+            ),
+            **fields,
+        }
+    )
+
+
+def sweep(read_s: float) -> StorageCosts:
+    points = tuple(
+        SweepPoint(bytes=512 << k, time_s=interval(read_s * 2**k, read_s / 100)) for k in range(3)
+    )
+    cost = PageCost(fixed_s=0.0, per_page_s=read_s, sweep=points)
+    return StorageCosts(medium="sd", page_bytes=512, method="", read=cost, write=cost)
+
+
+def test_a_profile_does_not_differ_from_itself() -> None:
+    one = profile({RELU: interval(1e-3, 1e-5), ADD: interval(2e-3)}, storage=sweep(1e-3))
+    comparison = compare(one, one)
+    assert comparison.figures
+    assert not comparison.differences
+    assert not comparison.circumstances
+
+
+def test_only_what_lies_beyond_the_intervals_differs() -> None:
+    one = profile({RELU: interval(1.0, 0.1), ADD: interval(1.0, 0.1)})
+    other = profile({RELU: interval(1.15, 0.1), ADD: interval(1.5, 0.1)})
+    found = compare(one, other).differences
+    assert [difference.what for difference in found] == [f"warm {ADD.key}", f"cold {ADD.key}"]
+    assert found[0].ratio == pytest.approx(1.5)
+    assert found[0].least_ratio == pytest.approx(1.4 / 1.1)
+
+
+def test_storage_and_idle_power_are_compared_too() -> None:
+    one = profile({RELU: interval(1.0)}, storage=sweep(1e-3), idle_power_w=interval(2.0, 0.1))
+    other = profile({RELU: interval(1.0)}, storage=sweep(2e-3), idle_power_w=interval(3.0, 0.1))
+    found = {difference.what: difference.ratio for difference in compare(one, other).differences}
+    assert found["read of 512 bytes"] == pytest.approx(2.0)
+    assert found["write of 2048 bytes"] == pytest.approx(2.0)
+    assert found["idle for 1 s"] == pytest.approx(1.5)
+
+
+bounds = st.tuples(*[st.floats(1e-9, 1e3)] * 3).map(sorted)
+
+
+@given(bounds, bounds)
+def test_swapping_the_profiles_inverts_the_ratios(a: list[float], b: list[float]) -> None:
+    one, other = (Interval(low=x[0], median=x[1], high=x[2]) for x in (a, b))
+    there, back = Difference("x", "time_s", one, other), Difference("x", "time_s", other, one)
+    assert there.is_beyond_intervals == back.is_beyond_intervals
+    assert there.ratio * back.ratio == pytest.approx(1.0)
+    assert there.least_ratio * back.least_ratio == pytest.approx(1.0)
+    if there.is_beyond_intervals:
+        assert min(there.ratio, 1 / there.ratio) <= min(there.least_ratio, 1 / there.least_ratio)
+    else:
+        assert there.least_ratio == 1.0
+
+
+def test_costs_in_context_are_compared_with_such_only() -> None:
+    one = made_up_profile([RELU, ADD])
+    other = in_context(one, RELU.key, 3.0)
+    comparison = compare(one, other)
+    assert not comparison.differences
+    used = ("costs that are used", "cold", "cold, in context for 1")
+    assert used in comparison.circumstances
+    again = compare(other, in_context(one, RELU.key, 30.0)).differences
+    assert {found.what for found in again} == {f"in context {RELU.key}"}
+    assert [found.ratio for found in again] == [pytest.approx(10.0)] * 2
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[str, str]:
+    one = profile({RELU: interval(1e-3, 1e-5)})
+    other = profile({RELU: interval(2e-3, 1e-5), ADD: interval(1.0)}, kernel="another")
+    for name, written in (("a", one), ("b", other)):
+        (tmp_path / f"{name}.yaml").write_text(dump_yaml(written))
+    return str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")
+
+
+def test_the_command_shows_what_differs_and_under_which_circumstances(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["diff", *files]) == 0
+    shown = capsys.readouterr().out
+    assert (
+        "2 figures are in both profiles, A (estimated) and B (estimated); 2 differ beyond" in shown
+    )
+    assert re.search(r"warm relu.forward elements=64 +1 ms ±1 % +2 ms ±0.5 % ", shown)
+    assert "+100.00 %" in shown
+    assert f"only in {files[1]}: {ADD.key}" in shown
+    assert "board.kernel: one | another" in shown
+
+
+def test_the_document_has_every_difference(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["diff", *files, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [found["ratio"] for found in document["differences"]] == [pytest.approx(2.0)] * 2
+    assert document["only_second"] == [ADD.key]
+
+
+def test_the_document_is_json_also_where_a_figure_was_zero(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, median_s in (("a", 0.0), ("b", 1e-3)):
+        written = profile({RELU: interval(median_s)}, energy_source="emulated")
+        (tmp_path / f"{name}.yaml").write_text(dump_yaml(written))
+    files = (str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml"))
+    assert cli.main(["diff", *files, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert [found["ratio"] for found in document["differences"]] == [None, None]
+    assert document["energy_sources"] == ["emulated", "emulated"]
+
+
+def test_a_profile_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["diff", "m4", "nowhere.yaml"]) == 2
+    assert "nowhere" in capsys.readouterr().err

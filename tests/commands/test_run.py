@@ -1,0 +1,322 @@
+"""``run``: a schedule on this computer, as somebody at the command line sees it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+import cli
+from commands.console import Console
+from commands.replay_summary import summarise
+from devices.documents.document import dump_yaml, read_json
+from devices.replay import ReplayReport
+from networks.training.initial import initial_values
+from replay.running.measured import ReplayRecord
+from replay.running.session import ReplaySession
+from replay.whole import Replayed, replay_schedule
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+from tests.support.boards.measuring import describe
+from tests.support.graphs.solved import FLAGS, Solved, solved
+from tests.support.onboard.kernels import KernelLibrary, compile_library
+
+STEPS = 4
+ENDURANCE = 3000
+CAPACITY_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A schedule with a device it was made for, and what running it has left."""
+
+    case: Solved
+    printed: dict[str, Any]
+    replayed: Replayed
+
+    @property
+    def directory(self) -> Path:
+        return self.case.directory / "replay"
+
+    @property
+    def report(self) -> ReplayReport:
+        return read_json(self.directory / "replay.json", ReplayReport)
+
+
+def run(case: Solved, *options: str) -> int:
+    with contextlib.chdir(case.directory):
+        return cli.main(["run", "--schedule", case.path.name, "--device", "bench.yaml", *options])
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Solved:
+    directory = tmp_path_factory.mktemp("run")
+    library = KernelLibrary(compile_library(directory, "in-tree", FLAGS))
+    case = solved(directory, library, "digits", 0.62)
+    device = describe(
+        nominal_power_w=3.0,
+        toolchain={"kind": "native", "compiler": "cc", "flags": FLAGS, "matmul": "in-tree"},
+        storage={
+            "medium": "sd",
+            "path": str(directory / "pages"),
+            "page_bytes": 512,
+            "capacity_bytes": CAPACITY_BYTES,
+            "endurance_cycles": ENDURANCE,
+        },
+    )
+    (directory / "bench.yaml").write_text(dump_yaml(device))
+    return case
+
+
+@pytest.fixture(scope="module")
+def bench(case: Solved) -> Bench:
+    printed, replays = [], []
+
+    def replayed(*arguments: Any) -> Replayed:
+        replays.append(replay_schedule(*arguments))
+        return replays[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("replay.whole.replay_schedule", replayed)
+        patch.setattr("commands.console.Console.document", lambda _, data: printed.append(data))
+        assert run(case, "--json", "--steps", str(STEPS), "--out", "replay") == 0
+    return Bench(case, printed[0], replays[0])
+
+
+def test_values_are_those_of_the_step_with_nothing_scheduled(bench: Bench) -> None:
+    (check,) = bench.report.values
+    assert check.against == "the unscheduled step on the board"
+    assert check.steps == STEPS
+    assert check.values == len(bench.case.plan.probes)
+    assert check.identical
+
+
+def test_ram_and_traffic_are_what_was_predicted(bench: Bench) -> None:
+    report = bench.report
+    assert report.memory.arena_bytes == bench.case.schedule.arena_bytes
+    assert report.memory.as_predicted
+    assert report.storage is not None
+    assert report.storage.read_bytes.measured == report.storage.read_bytes.predicted > 0
+    assert report.storage.written_bytes.measured == report.storage.written_bytes.predicted > 0
+    process = report.memory.process
+    assert process is not None
+    assert process.limit_bytes - process.overhead_bytes >= report.memory.arena_bytes
+
+
+def test_storage_lasts_as_long_as_its_endurance_says(bench: Bench) -> None:
+    storage = bench.report.storage
+    assert storage is not None
+    written = storage.wear.written_bytes_per_step * 1000 * 365.25
+    assert storage.wear.years == pytest.approx(ENDURANCE * CAPACITY_BYTES / written)
+    assert storage.wear.at_most
+
+
+def test_joules_of_a_computer_without_a_meter_are_estimated(bench: Bench) -> None:
+    report = bench.report
+    assert report.measured_energy_source == "estimated"
+    assert report.energy_j is not None
+    ratio = report.energy_j.measured.median / report.time_s.measured.median
+    assert ratio == pytest.approx(3.0, rel=0.01)
+
+
+def test_a_run_leaves_all_that_another_command_needs(bench: Bench) -> None:
+    directory = bench.directory
+    assert bench.printed["schema"] == "replay/1"
+    assert read_json(directory / "schedule.json", Schedule) == bench.case.schedule
+    assert read_json(directory / "graph.json", CostedGraph) == bench.case.graph
+    assert {path.name for path in directory.glob("*.png")} == {"times.png", "memory.png"}
+    with contextlib.chdir(bench.case.directory):
+        trace = ["export", "--schedule", bench.case.path.name, "--format", "perfetto"]
+        assert cli.main([*trace, "--run", "replay", "--out", "trace"]) == 0
+    events = json.loads((bench.case.directory / "trace" / "small.trace.json").read_text())
+    names = {e["args"]["name"] for e in events["traceEvents"] if e["name"] == "process_name"}
+    assert len(names) == 2
+
+
+def test_what_was_trained_is_kept(bench: Bench) -> None:
+    trained = np.load(bench.directory / "parameters.npz")
+    initial = initial_values(bench.case.step, 0)
+    assert set(trained.files) == set(initial)
+    assert all(trained[name].size == values.size for name, values in initial.items())
+    assert any((trained[name] != values.ravel()).any() for name, values in initial.items())
+    assert len(bench.report.losses) == STEPS
+    assert all(loss is not None and loss > 0 for loss in bench.report.losses)
+
+
+def test_nothing_is_left_where_pages_went(bench: Bench) -> None:
+    assert list((bench.case.directory / "pages").iterdir()) == []
+
+
+@pytest.fixture
+def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.boards.open_transport", pytest.fail)
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_dry_run_says_what_would_be_written(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(case, "--dry-run", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["arena_bytes"] == case.schedule.arena_bytes
+    assert said["written_bytes_a_step"] > 0
+    assert not said["flashes_firmware"]
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_graph_of_unknown_origin_is_refused(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = case.graph.model_copy(update={"origin": None})
+    path = case.directory / "anonymous.json"
+    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+    assert run(case, "--graph", path.name) == 2
+    assert "does not say which network and profile" in capsys.readouterr().err
+
+
+def changed(case: Solved, name: str, **changes: object) -> str:
+    """The name of a file that holds the schedule with these changes."""
+    schedule = case.schedule.model_copy(update=changes)
+    text = schedule.model_dump_json(by_alias=True, exclude_none=True)
+    (case.directory / name).write_text(text)
+    return name
+
+
+@pytest.mark.usefixtures("no_board")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": (), "status": "infeasible"}, "has no steps: it is infeasible"),
+        ({"resident_address": None}, "has no addresses"),
+    ],
+)
+def test_a_schedule_that_cannot_be_run_is_refused_before_anything_is_built(
+    case: Solved, changes: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = changed(case, "changed.json", **changes)
+    assert run(case, "--schedule", name, "--graph", "small.graph.json") == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_schedule_that_the_referee_rejects_is_refused(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = changed(case, "changed.json", steps=case.schedule.steps[1:])
+    for command in (["run", "--device", "bench.yaml"], ["export", "--format", "perfetto"]):
+        with contextlib.chdir(case.directory):
+            code = cli.main([*command, "--schedule", name, "--graph", "small.graph.json"])
+        assert code == 2
+        assert "step 0" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_directory_that_cannot_be_made_is_told_before_anything_is_run(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(case, "--out", "bench.yaml") == 2
+    assert "bench.yaml" in capsys.readouterr().err
+
+
+def test_what_was_measured_is_told_where_it_cannot_be_written(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "replay.json")
+    monkeypatch.setattr("devices.documents.document.write_atomically", Mock(side_effect=full))
+    monkeypatch.setattr("replay.whole.replay_schedule", lambda *_: bench.replayed)
+    assert run(case, "--json", "--steps", str(STEPS)) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["schema"] == "replay/1"
+    assert "replay.json: No space left" in said.err
+
+
+def test_costs_of_another_board_are_told(
+    case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "costs are those of bench, and this is other"
+    assert told not in bench.report.limits
+    device = (case.directory / "bench.yaml").read_text().replace("name: bench", "name: other")
+    (case.directory / "other.yaml").write_text(device)
+    monkeypatch.setattr("replay.whole.replay_schedule", lambda *_: bench.replayed)
+    assert run(case, "--device", "other.yaml", "--steps", str(STEPS), "--out", "other") == 0
+    assert told in read_json(case.directory / "other" / "replay.json", ReplayReport).limits
+
+
+def test_an_emulated_board_is_not_said_to_have_measured(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulated = bench.report.model_copy(update={"measured_energy_source": "emulated"})
+    summarise(Console(json_output=False), emulated)
+    heads = [line for line in capsys.readouterr().out.splitlines() if "  predicted  " in line]
+    assert len(heads) == 2
+    assert all("emulated" in head and "measured" not in head for head in heads)
+
+
+def test_copies_for_safety_are_timed_apart(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    storage = bench.report.storage
+    assert storage is not None
+    actions = len(bench.case.plan.actions)
+    watched = [sum(s.time_s for s in step.spans[actions:]) for step in bench.replayed.watched.steps]
+    assert 0 < min(watched) <= storage.copies_s.median <= max(watched)
+    summarise(Console(json_output=False), bench.report)
+    assert "made behind the step" in capsys.readouterr().out
+
+
+def test_the_run_of_another_schedule_is_not_drawn_beside_this_one(
+    case: Solved, bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = next(i for i, step in enumerate(case.schedule.steps) if step.do == "page_out")
+    steps = case.schedule.steps
+    assert bench.directory.is_dir()
+    name = changed(case, "changed.json", steps=(*steps[:free], *steps[free + 1 :]))
+    options = ["--schedule", name, "--graph", "small.graph.json", "--run", "replay"]
+    with contextlib.chdir(case.directory):
+        assert cli.main(["export", "--format", "perfetto", *options]) == 2
+    assert "is a run of another schedule" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_samples_of_another_shape_are_refused(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(case.directory / "samples.npz", image=np.zeros((4, 3, 3), np.float32))
+    assert run(case, "--batches", "samples.npz") == 2
+    assert "samples.npz" in capsys.readouterr().err
+
+
+def test_other_kernels_than_the_profiled_ones_are_refused(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert case.graph.origin is not None
+    origin = case.graph.origin.model_copy(update={"kernels_sha256": "0" * 64})
+    graph = case.graph.model_copy(update={"origin": origin})
+    path = case.directory / "other.json"
+    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+    assert run(case, "--graph", path.name) == 2
+    assert "other sources, or other flags" in capsys.readouterr().err
+
+
+def test_values_that_are_others_when_nobody_watches_are_told(
+    case: Solved, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained = ReplaySession.run
+
+    def unreliable(*arguments: Any, watched: bool, **rest: Any) -> ReplayRecord:
+        record = trained(*arguments, watched=watched, **rest)
+        if watched:
+            return record
+        return replace(record, values={name: v + 1 for name, v in record.values.items()})
+
+    monkeypatch.setattr(ReplaySession, "run", unreliable)
+    assert run(case, "--steps", "1", "--out", "unreliable") == 4
+    assert "came out otherwise in the same steps" in capsys.readouterr().err

@@ -1,0 +1,227 @@
+"""Training steps whose parameters live in storage: what they page, what they change, what they
+compute, and that small ones are solved to the optimum though their parameters do not fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devices.profile import DeviceProfile
+from devices.published import load_published
+from networks.models import build_model, model_names
+from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from solver.constructed import keep_everything, page_everything
+from solver.costing.costing import CostingError, cost_graph
+from solver.options import SolverOptions
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Coverage, PageIn, PageOut, Step
+from solver.referee.referee import Replay, replay, verify
+from solver.solving.solving import solve_graph
+from tests.support.networks.training import (
+    execute,
+    small_convolutional,
+    small_mixture,
+    small_transformer,
+    start_values,
+)
+from tests.support.onboard.kernels import KernelLibrary, compile_library
+
+M4 = load_published("m4")
+COVERAGES: tuple[Coverage, ...] = ("all", "activations")
+NETWORKS = [small_convolutional, small_transformer, small_mixture]
+STEPS = [
+    with_parameters_in_storage(training_step(network(), optimizer))
+    for network in NETWORKS
+    for optimizer in ("sgd", "momentum")
+]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
+
+
+def lookups(batch: int = 2) -> Network:
+    """Five of 40 rows, some of them more than once, between layers that train too."""
+    net = Network("lookups", batch)
+    x = net.embedding("embed", net.input("tokens", batch, 5), vocabulary=40, features=3)
+    y = net.embedding("place", net.input("places", batch, 5), vocabulary=4, features=3)
+    x = net.linear("linear", net.relu("relu", net.add("add", x, y)), 2)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 5))
+    return net
+
+
+# --- where things live ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
+def test_what_is_kept_between_steps_lives_in_storage_and_nothing_else_does(
+    step: TrainingStep,
+) -> None:
+    made = {name for op in step.ops for name in op.writes}
+    for tensor in step.tensors:
+        if tensor.kind in {"parameter", "optimizer_state"}:
+            assert tensor.home == (None if tensor.name in made else "storage")
+            assert tensor.persist == ("storage" if tensor.name in made else None)
+        else:
+            assert "storage" not in (tensor.home, tensor.persist)
+
+
+def test_the_step_is_the_same_but_for_the_homes() -> None:
+    step = training_step(small_convolutional(), "momentum")
+    moved = with_parameters_in_storage(step)
+    assert moved.ops == step.ops
+    assert [t.bytes for t in moved.tensors] == [t.bytes for t in step.tensors]
+    assert moved.title != step.title
+
+
+# --- embeddings -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_of_an_embedding_only_the_rows_of_the_batch_are_brought(optimizer: str) -> None:
+    step = with_parameters_in_storage(
+        training_step(lookups(), "momentum" if optimizer == "momentum" else "sgd")
+    )
+    rows_bytes = 10 * 3 * 4
+    of_table = {name: t for name, t in step.tensor.items() if name.startswith("embed.table")}
+    assert len(of_table) == {"sgd": 3, "momentum": 5}[optimizer]
+    for name, tensor in of_table.items():
+        assert tensor.bytes == rows_bytes
+        assert tensor.stretches == (1 if name.endswith("gradient") else 10)
+    # A table with fewer rows than there are indices is brought whole, in one piece.
+    assert step.tensor["place.table"].bytes == 4 * 3 * 4
+    assert step.tensor["place.table"].stretches == 1
+
+
+def test_rows_of_an_activation_are_gathered_as_before() -> None:
+    step = training_step(small_mixture())
+    (forward,) = (op for op in step.ops if op.name == "gather.forward")
+    assert forward in with_parameters_in_storage(step).ops
+
+
+def test_rows_alone_give_the_gradients_and_updates_of_the_whole_table(
+    library: KernelLibrary,
+) -> None:
+    whole = training_step(lookups())
+    brought = with_parameters_in_storage(whole)
+    start = start_values(whole)
+    start["tokens"] = start["tokens"] // 4  # the same ones more than once
+    tokens, table = start["tokens"].reshape(-1), start["embed.table"]
+    rows, places = np.unique(tokens, return_inverse=True)
+    assert 1 < len(rows) < len(tokens)
+    some_rows = np.zeros((10, 3), np.float32)
+    some_rows[: len(rows)] = table[rows]
+    of_rows = {**start, "embed.table": some_rows, "tokens": places.astype(np.int32)}
+    expected, found = execute(whole, library, start), execute(brought, library, of_rows)
+    for name, value in expected.items():
+        if not name.startswith("embed.table"):
+            assert value.tobytes() == found[name].tobytes(), name
+    updated = table.copy()
+    updated[rows] = found["embed.table.next"].reshape(10, 3)[: len(rows)]
+    assert updated.tobytes() == expected["embed.table.next"].tobytes()
+
+
+def test_scattered_rows_cost_a_transfer_each() -> None:
+    graph = cost_graph(with_parameters_in_storage(training_step(lookups())), M4).graph
+    storage = M4.storage
+    assert storage is not None
+    page_in = graph.tensor["embed.table"].page_in
+    assert page_in is not None
+    assert page_in.time_s == pytest.approx(10 * storage.read_cost(12)[0])
+    whole = graph.tensor["linear.weight"].page_in
+    assert whole is not None
+    assert whole.time_s == pytest.approx(storage.read_cost(24)[0])
+
+
+# --- problems ---------------------------------------------------------------------------------
+
+
+def in_storage(model: str, optimizer: str = "sgd") -> CostedGraph:
+    return cost_graph(build_model(model, 1, optimizer, "storage"), M4).graph
+
+
+def parameter_bytes(graph: CostedGraph) -> int:
+    return sum(tensor.bytes for tensor in graph.tensors if tensor.home == "storage")
+
+
+def holds(graph: CostedGraph, steps: tuple[Step, ...], budget: Budget) -> Replay:
+    """The schedule is valid, reads what it changes, writes back once what it changed (and what the
+    referee would refuse to miss), and writes nothing back that it did not change."""
+    result = verify(graph, steps, budget)
+    out = [step.tensor for step in steps if isinstance(step, PageOut)]
+    assert all(graph.tensor[name].home != "storage" for name in out)
+    changed = [tensor.name for tensor in graph.tensors if tensor.persist == "storage"]
+    assert all(out.count(name) == 1 for name in changed)
+    brought = {step.tensor for step in steps if isinstance(step, PageIn)}
+    assert brought >= {tensor.name for tensor in graph.tensors if tensor.home == "storage"}
+    return result
+
+
+@pytest.mark.parametrize("model", model_names())
+def test_every_model_fits_in_far_less_than_its_parameters(model: str) -> None:
+    """Without search, both by rule and by paging everything."""
+    graph = in_storage(model, "momentum")
+    least_bytes, _ = least_ram_bytes(graph)
+    budget = Budget(ram_bytes=least_bytes)
+    assert holds(graph, page_everything(Problem(graph, budget)), budget).peak_bytes == least_bytes
+    if model in {"resnet18", "resnet50", "resnet18_cifar", "bert"}:
+        assert parameter_bytes(graph) > 2 * least_bytes
+
+
+@given(step=st.sampled_from(STEPS), slack=st.floats(0, 1), covers=st.sampled_from(COVERAGES))
+@settings(max_examples=40, deadline=None)
+def test_paging_everything_writes_back_what_changed_and_nothing_else(
+    step: TrainingStep, slack: float, covers: Coverage
+) -> None:
+    graph = cost_graph(step, M4).graph
+    least_bytes, _ = least_ram_bytes(graph, covers)
+    kept = holds(graph, keep_everything(graph), Budget(ram_bytes=10**9, covers=covers))
+    ram_bytes = least_bytes + int(slack * (kept.peak_bytes - least_bytes))
+    budget = Budget(ram_bytes=ram_bytes, covers=covers)
+    holds(graph, page_everything(Problem(graph, budget)), budget)
+
+
+@pytest.mark.parametrize(
+    ("step", "share"),
+    [
+        (build_model("linear", 1, "sgd", "storage"), 0.25),
+        (build_model("linear", 1, "momentum", "storage"), 0.5),
+        (with_parameters_in_storage(training_step(small_transformer())), 0.5),
+    ],
+    ids=lambda value: value.title if isinstance(value, TrainingStep) else str(value),
+)
+def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float) -> None:
+    """``share``: of the way from the least that does to what keeping everything takes."""
+    graph = cost_graph(step, M4).graph
+    least_bytes, _ = least_ram_bytes(graph)
+    kept = replay(graph, keep_everything(graph))
+    budget = Budget(ram_bytes=round(least_bytes + share * (kept.peak_bytes - least_bytes)))
+    schedule = solve_graph(graph, budget, SolverOptions())
+    assert schedule.status == "optimal"
+    assert schedule.energy_bound_j is not None
+    assert schedule.energy_bound_j > kept.energy_j * (1 - SolverOptions().gap)
+    result = holds(graph, schedule.steps, budget)
+    assert schedule.peak_bytes == result.peak_bytes <= budget.ram_bytes
+
+
+def test_without_paging_what_must_move_still_does_and_leaves_at_once() -> None:
+    """``paging`` excludes paging by choice only: an updated parameter does not wait in RAM for the
+    end, which takes more RAM than this."""
+    graph = in_storage("linear")
+    kept = replay(graph, keep_everything(graph)).peak_bytes
+    budget = Budget(ram_bytes=kept, paging=False)
+    result = holds(graph, page_everything(Problem(graph, budget)), budget)
+    updated = sum(tensor.bytes for tensor in graph.tensors if tensor.persist == "storage")
+    last = [m for m in result.moments if not isinstance(m.step, PageIn | PageOut)][-1]
+    assert last.bytes_after < updated
+
+
+def test_parameters_cannot_live_where_the_profile_has_no_storage() -> None:
+    bare = DeviceProfile.model_validate({**M4.model_dump(by_alias=True), "storage": None})
+    with pytest.raises(CostingError, match="m4: parameters cannot live in storage"):
+        cost_graph(STEPS[0], bare)

@@ -1,0 +1,242 @@
+"""What a training step looks like: which operations, what they read, in which order."""
+
+from __future__ import annotations
+
+import pytest
+
+from networks.training import (
+    Network,
+    NetworkError,
+    Optimizer,
+    StepOp,
+    TrainingStep,
+    training_step,
+)
+from solver.constructed import keep_everything
+from solver.problem.liveness import with_frees
+from solver.problem.schedule import Compute
+from solver.referee.referee import replay
+from tests.support.networks.training import op, small_convolutional, small_transformer
+
+
+def index(step: TrainingStep, name: str) -> int:
+    return [op.name for op in step.ops].index(name)
+
+
+def test_a_convolutions_input_gradient_reads_its_weight_but_not_its_input() -> None:
+    step = training_step(small_convolutional())
+    assert op(step, "branch.input_gradient").reads == (
+        "branch.norm.input_gradient",
+        "branch.weight",
+    )
+    assert op(step, "branch.parameter_gradient").reads == (
+        "stem.relu.output",
+        "branch.norm.input_gradient",
+    )
+
+
+def test_relus_gradient_reads_its_output() -> None:
+    step = training_step(small_convolutional())
+    assert op(step, "join.relu.input_gradient").reads == (
+        "join.relu.output",
+        "pool.input_gradient",
+    )
+
+
+def test_batch_norms_input_gradient_reads_its_parameter_gradients() -> None:
+    step = training_step(small_convolutional())
+    reads = op(step, "stem.norm.input_gradient").reads
+    assert {"stem.norm.scale_gradient", "stem.norm.shift_gradient"} <= set(reads)
+
+
+def test_both_branches_of_an_add_get_its_own_gradient() -> None:
+    step = training_step(small_convolutional())
+    assert not [op.name for op in step.ops if op.layer == "join" and op.phase == "backward"]
+    assert op(step, "branch.norm.input_gradient").reads[1] == "join.relu.input_gradient"
+    assert "join.relu.input_gradient" in op(step, "stem.relu.output.gradient_sum1.accumulate").reads
+
+
+def test_a_sum_overwrites_the_operand_that_nobody_else_reads() -> None:
+    step = training_step(small_convolutional())
+    accumulate = op(step, "stem.relu.output.gradient_sum1.accumulate")
+    assert accumulate.reads == ("branch.input_gradient", "join.relu.input_gradient")
+    assert accumulate.in_place == {"stem.relu.output.gradient_sum1": "branch.input_gradient"}
+    # The identity branch is the first operand in the model; the gradients still need it.
+    assert op(step, "join.forward").reads == ("branch.norm.output", "stem.relu.output")
+    assert op(step, "join.forward").in_place == {"join.output": "branch.norm.output"}
+
+
+def test_the_first_layer_has_no_input_gradient() -> None:
+    step = training_step(small_convolutional())
+    assert "stem.input_gradient" not in {op.name for op in step.ops}
+    assert "stem.parameter_gradient" in {op.name for op in step.ops}
+
+
+def test_a_parameter_is_updated_right_after_its_last_reader() -> None:
+    step = training_step(small_convolutional())
+    names = [op.name for op in step.ops]
+    at = names.index("branch.parameter_gradient")
+    assert names[at : at + 4] == [
+        "branch.parameter_gradient",
+        "branch.bias.update",
+        "branch.input_gradient",
+        "branch.weight.update",
+    ]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+def test_every_parameter_is_updated_once_and_persists(optimizer: Optimizer) -> None:
+    step = training_step(small_convolutional(), optimizer)
+    updates = [op for op in step.ops if op.name.endswith(".update")]
+    expected = {"stem.weight", "stem.norm.scale", "stem.norm.shift"}
+    expected |= {"branch.weight", "branch.bias", "branch.norm.scale", "branch.norm.shift"}
+    expected |= {"classifier.weight", "classifier.bias"}
+    assert sorted(update.reads[0] for update in updates) == sorted(expected)
+    for update in updates:
+        assert update.phase == "update"
+        assert not update.recomputable
+        assert set(update.in_place) == set(update.writes)
+        assert all(step.tensor[name].persist == "ram" for name in update.writes)
+
+
+def test_momentum_keeps_a_velocity_for_every_parameter() -> None:
+    step = training_step(small_convolutional(), "momentum")
+    velocity = step.tensor["stem.weight.velocity"]
+    assert (velocity.kind, velocity.home) == ("optimizer_state", "ram")
+    assert velocity.bytes == step.tensor["stem.weight"].bytes
+    assert op(step, "stem.weight.update").in_place == {
+        "stem.weight.next": "stem.weight",
+        "stem.weight.next_velocity": "stem.weight.velocity",
+    }
+
+
+def test_running_statistics_move_once_a_step() -> None:
+    step = training_step(small_convolutional())
+    update = op(step, "stem.norm.statistics_update")
+    assert (update.phase, update.recomputable) == ("update", False)
+    assert step.tensor["stem.norm.running_mean"].home == "ram"
+    assert step.tensor["stem.norm.next_running_mean"].persist == "ram"
+    assert op(step, "stem.norm.forward").recomputable
+
+
+def test_nothing_with_another_reader_is_overwritten() -> None:
+    """Except by updates, and of a layer's output gradient, which its own parameter gradient has
+    read before."""
+    step = training_step(small_transformer())
+    readers: dict[str, list[StepOp]] = {}
+    for each in step.ops:
+        for name in each.reads:
+            readers.setdefault(name, []).append(each)
+    overwritten = 0
+    for position, each in enumerate(step.ops):
+        for name in each.in_place.values() if each.recomputable else ():
+            overwritten += 1
+            others = [reader for reader in readers[name] if reader is not each]
+            assert all(
+                other.name == f"{each.layer}.parameter_gradient"
+                and index(step, other.name) < position
+                for other in others
+            )
+            assert step.tensor[name].kind in {"activation", "gradient"}
+    assert overwritten > 5
+
+
+def test_four_gradients_that_meet_are_added_one_by_one_as_they_come() -> None:
+    """The input of an attention layer feeds query, key, value and the shortcut."""
+    step = training_step(small_transformer())
+    sums = [op for op in step.ops if op.layer.startswith("embed.norm.output.gradient_sum")]
+    assert len(sums) == 3
+    assert all(sums[k].writes[0] in sums[k + 1].reads for k in range(2))
+    assert index(step, sums[0].name) < index(step, "query.parameter_gradient")
+
+
+def test_dropouts_have_seeds_of_their_own_and_replay_them_backwards() -> None:
+    step = training_step(small_transformer())
+    forward = [op for op in step.ops if op.spec.kind == "dropout.forward"]
+    assert len({op.scalars["seed"] for op in forward}) == len(forward) == 2
+    for each in forward:
+        assert op(step, f"{each.layer}.input_gradient").scalars == each.scalars
+
+
+def test_the_loss_ends_the_forward_pass_and_stays() -> None:
+    step = training_step(small_transformer())
+    assert [op.name for op in step.ops if op.phase == "forward"][-1] == "loss.forward"
+    assert step.tensor["loss.loss"].persist == "ram"
+
+
+@pytest.mark.parametrize("layer", ["branch", "classifier"])
+def test_the_other_order_of_a_layers_gradients_needs_no_less_memory(layer: str) -> None:
+    step = training_step(small_convolutional())
+    assert local_peak(step, layer, exchanged=False) <= local_peak(step, layer, exchanged=True)
+
+
+def test_attention_makes_the_smaller_gradient_first() -> None:
+    """The weights are sequence × sequence, and can go once the value gradient is made."""
+    step = training_step(small_transformer())
+    layer = "attention.context"
+    assert index(step, f"{layer}.value_gradient") < index(step, f"{layer}.weights_gradient")
+    assert local_peak(step, layer, exchanged=False) < local_peak(step, layer, exchanged=True)
+
+
+def local_peak(step: TrainingStep, layer: str, *, exchanged: bool) -> int:
+    """Most bytes in RAM while the gradient operations of a layer run, in their order or the
+    other."""
+    graph = step.uncosted_graph()
+    first, second = (op.name for op in step.ops if op.layer == layer and op.phase == "backward")
+    ops = list(graph.ops)
+    at = {op.name: position for position, op in enumerate(ops)}
+    if exchanged:
+        ops.insert(at[first], ops.pop(at[second]))
+    moments = replay(graph, with_frees(graph, [Compute(op=op.name) for op in ops])).moments
+    return max(
+        moment.bytes_during
+        for moment in moments
+        if isinstance(moment.step, Compute) and moment.step.op in (first, second)
+    )
+
+
+def test_flattening_overwrites_a_pooled_image() -> None:
+    step = training_step(small_convolutional())
+    assert op(step, "flatten.forward").in_place == {"flatten.output": "pool.output"}
+
+
+def test_the_graph_is_a_valid_scheduling_problem() -> None:
+    graph = training_step(small_transformer()).uncosted_graph()
+    assert replay(graph, keep_everything(graph)).energy_j == 0
+
+
+def test_a_layer_that_the_loss_does_not_depend_on_has_no_gradient() -> None:
+    net = Network("dead end", 1)
+    image = net.input("image", 1, 4)
+    x = net.linear("classifier", image, 2)
+    net.relu("unused", x)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 1))
+    assert "unused.input_gradient" not in {op.name for op in training_step(net).ops}
+
+
+def test_a_parameter_that_the_loss_does_not_depend_on_is_an_error() -> None:
+    net = Network("dead end", 1)
+    image = net.input("image", 1, 4)
+    net.linear("unused", image, 2)
+    x = net.linear("classifier", image, 2)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 1))
+    with pytest.raises(NetworkError, match=r"dead end: the loss does not depend on unused\.weight"):
+        training_step(net)
+
+
+def test_a_network_without_a_loss_is_an_error() -> None:
+    net = Network("endless", 1)
+    net.linear("classifier", net.input("image", 1, 4), 2)
+    with pytest.raises(NetworkError, match="endless: the network has no loss"):
+        training_step(net)
+
+
+def test_layers_refuse_inputs_that_do_not_fit() -> None:
+    net = Network("wrong", 1)
+    image = net.input("image", 1, 3, 8, 8)
+    with pytest.raises(NetworkError, match="two layers or inputs are named 'image'"):
+        net.input("image", 1)
+    with pytest.raises(NetworkError, match=r"sum: .* \(1, 3, 8, 8\), .* \(1, 192\)"):
+        net.add("sum", image, net.flatten("flatten", image))
+    with pytest.raises(NetworkError, match="takes an image of 4 axes"):
+        net.conv2d("conv", net.input("vector", 1, 8), 4, 3)

@@ -1,0 +1,149 @@
+"""Training steps executed with the C kernels: the gradients are those of the loss."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from networks.data import generated_batches
+from networks.models import build_model
+from networks.training import Network, TrainingStep, training_step
+from networks.training.initial import initial_values
+from tests.support.networks.references import (
+    SAMPLES,
+    GradientCase,
+    gradient_cases,
+    projections,
+    trained,
+)
+from tests.support.networks.training import (
+    dropout_mask,
+    execute,
+    gradients,
+    small_convolutional,
+    small_mixture,
+    small_transformer,
+    start_values,
+)
+from tests.support.onboard.kernels import Array, KernelLibrary, compile_library, uniform
+
+NETWORKS = [small_convolutional, small_transformer, small_mixture]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
+
+
+@pytest.fixture(scope="module")
+def fast_library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    return KernelLibrary(compile_library(tmp_path_factory.mktemp("fast"), "in-tree"))
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_gradients_are_the_slopes_of_the_loss(
+    network: Callable[[], Network], library: KernelLibrary
+) -> None:
+    """Central differences along the gradient itself and along a random direction, for every
+    parameter."""
+    step = training_step(network())
+    start = start_values(step)
+
+    def loss_at(parameter: str, shift: Array) -> float:
+        moved = {**start, parameter: (start[parameter] + shift).astype(np.float32)}
+        return float(execute(step, library, moved)["loss.loss"][0])
+
+    found = gradients(step, execute(step, library, start))
+    assert found
+    for number, (parameter, gradient) in enumerate(found.items()):
+        for direction in (gradient, uniform(gradient.shape, number)):
+            length = float(np.linalg.norm(direction))
+            if length < 1e-6:  # a bias before a batch norm changes nothing
+                continue
+            # Small enough that few units of a ReLU or maximum change sides, large enough for a loss
+            # in float32.
+            shift = 5e-4 * direction / length
+            slope = (loss_at(parameter, shift) - loss_at(parameter, -shift)) / 1e-3
+            expected = float(np.vdot(gradient, direction)) / length
+            assert slope == pytest.approx(expected, rel=0.02, abs=5e-4), parameter
+
+
+@pytest.mark.parametrize(
+    "step",
+    [*(training_step(network(), "momentum") for network in NETWORKS), build_model("resnet8")],
+    ids=lambda step: step.name,
+)
+def test_working_in_place_changes_no_bit(step: TrainingStep, library: KernelLibrary) -> None:
+    assert any(op.in_place for op in step.ops if op.recomputable)
+    start = start_values(step)
+    shared = execute(step, library, start, in_place=True)
+    apart = execute(step, library, start, in_place=False)
+    assert shared.keys() == apart.keys()
+    for name, value in shared.items():
+        assert value.tobytes() == apart[name].tobytes(), name
+
+
+@pytest.mark.parametrize("case", gradient_cases(), ids=str)
+def test_gradients_of_known_networks_agree_with_pytorch(
+    case: GradientCase, fast_library: KernelLibrary
+) -> None:
+    """Within what float32 leaves of them. A parameter whose gradient is zero but for rounding, as
+    that of a bias in front of a batch norm, is held against the size of the others."""
+    step = build_model(case.model, case.batch)
+    inputs = generated_batches(step, SAMPLES, case.seed).batch(0)
+    made = execute(step, fast_library, {**initial_values(step, case.seed), **inputs})
+    assert float(made["loss.loss"][0]) == pytest.approx(case.loss, rel=1e-6)
+    found = gradients(step, made)
+    assert sorted(found) == trained(step)
+    largest = float(case.projections[:, 0].max())
+    for name, expected in zip(trained(step), case.projections, strict=True):
+        error = np.abs(projections(found[name]) - expected)
+        assert np.all(error <= 5e-5 * expected[0] + 1e-6 * largest), name
+
+
+def test_updates_move_parameters_and_velocities(library: KernelLibrary) -> None:
+    step = training_step(small_convolutional(), "momentum")
+    start = start_values(step)
+    made = execute(step, library, start)
+    gradient = gradients(step, made)["classifier.weight"]
+    velocity = 0.9 * start["classifier.weight.velocity"] + gradient.reshape(-1)
+    expected = start["classifier.weight"].reshape(-1) - 0.01 * velocity
+    np.testing.assert_allclose(made["classifier.weight.next_velocity"], velocity, rtol=1e-6)
+    np.testing.assert_allclose(made["classifier.weight.next"], expected, rtol=1e-6)
+
+
+if importlib.util.find_spec("torch") is not None:
+    from tests.support.networks import pytorch
+
+    @pytest.mark.parametrize(
+        ("network", "loss"),
+        [
+            (small_convolutional, pytorch.convolutional),
+            (small_transformer, pytorch.transformer),
+            (small_mixture, pytorch.mixture),
+        ],
+    )
+    def test_loss_and_gradients_agree_with_pytorch(
+        network: Callable[[], Network],
+        loss: Callable[[pytorch.Tensors], Any],
+        library: KernelLibrary,
+    ) -> None:
+        step = training_step(network())
+        start = start_values(step)
+        made = execute(step, library, start)
+        found = gradients(step, made)
+        masks = {
+            op.layer: dropout_mask(step, library, op.layer)
+            for op in step.ops
+            if op.spec.kind == "dropout.forward"
+        }
+        expected_loss, expected = pytorch.loss_and_gradients(loss, {**start, **masks}, set(found))
+        assert float(made["loss.loss"][0]) == pytest.approx(expected_loss, rel=1e-5)
+        for name, gradient in found.items():
+            np.testing.assert_allclose(
+                gradient, expected[name].reshape(gradient.shape), rtol=1e-3, atol=1e-6, err_msg=name
+            )

@@ -1,0 +1,537 @@
+"""The executor and its store: what a step computes, what it leaves behind, and what is still there
+when something goes wrong."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from devices.description import Storage
+from devices.operation import OpSpec
+from devices.plan import (
+    Action,
+    Block,
+    Check,
+    Compute,
+    ExecutionPlan,
+    Guard,
+    Move,
+    PageIn,
+    PageOut,
+    Poison,
+    Probe,
+)
+from profiler.building.store_layout import StoreLayout, store_layout
+from tests.support.onboard.executor import (
+    KEPT,
+    Medium,
+    Refused,
+    Replay,
+    build_executor,
+    bumped,
+    initial,
+    keeping,
+    shim,
+    words,
+)
+
+NO_STORAGE = StoreLayout(1, 0, (), 0, 0, 0)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return build_executor(tmp_path_factory.mktemp("executor"))
+
+
+def plan_of(*actions: Action | Move | Probe | Guard | Check | Poison, size: int) -> ExecutionPlan:
+    listed = tuple(a if isinstance(a, Action) else Action(a) for a in actions)
+    return ExecutionPlan("a plan", size, {}, (), listed)
+
+
+# --- actions ----------------------------------------------------------------------------------
+
+
+def test_a_mask_is_another_in_every_step_and_the_same_throughout_a_step(
+    library: ctypes.CDLL,
+) -> None:
+    spec = OpSpec.of("dropout.forward", elements=64)
+    scalars = {"probability": 0.5, "seed": 3.0}
+    first, again = (Action(Compute("drop", spec, (0,), (y,), None, scalars)) for y in (256, 512))
+    replay = Replay(library, plan_of(first, again, size=768), NO_STORAGE)
+    replay.put(0, np.ones(64, np.float32).tobytes())
+    masks = []
+    for _ in range(3):
+        replay.step()
+        masks.append(replay[256:512])
+        assert replay[512:768] == masks[-1]
+    assert len(set(masks)) == 3
+    replay.executor.steps = 1
+    replay.step()
+    assert replay[256:512] == masks[1]
+
+
+def test_a_plan_computes_what_its_kernels_compute(library: ctypes.CDLL) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((5, 7), dtype=np.float32)
+    w = random.standard_normal((3, 7), dtype=np.float32)
+    spec = OpSpec.of("linear.forward", rows=5, in_features=7, out_features=3, bias=0)
+    relu = OpSpec.of("relu.forward", elements=15)
+    update = OpSpec.of("sgd.update", elements=21)
+    plan = plan_of(
+        Action(Compute("fc", spec, (0, 140), (256,), Block(512, 8192), {})),
+        Action(Compute("relu", relu, (256,), (256,), None, {})),
+        Action(Compute("sgd", update, (140, 140), (140,), None, {"learning_rate": 0.25})),
+        size=8704,
+    )
+    replay = Replay(library, plan, NO_STORAGE)
+    replay.put(0, x.tobytes())
+    replay.put(140, w.tobytes())
+    replay.step()
+    y = np.frombuffer(replay[256 : 256 + 60], dtype=np.float32).reshape(5, 3)
+    assert np.allclose(y, np.maximum(x @ w.T, 0.0), rtol=1e-6, atol=1e-6)
+    assert (y > 0).any()
+    assert replay[140:224] == (w - np.float32(0.25) * w).tobytes()
+
+
+@given(
+    size=st.integers(1, 40), source=st.integers(0, 40), target=st.integers(0, 40), seed=st.binary()
+)
+def test_a_move_keeps_the_bytes_wherever_it_goes(
+    library: ctypes.CDLL, size: int, source: int, target: int, seed: bytes
+) -> None:
+    plan = plan_of(Move("x", Block(4 * source, 4 * size), 4 * target), size=320)
+    replay = Replay(library, plan, NO_STORAGE)
+    data = np.random.default_rng(len(seed)).bytes(320)
+    replay.put(0, data)
+    replay.step()
+    expected = bytearray(data)
+    expected[4 * target : 4 * (target + size)] = data[4 * source : 4 * (source + size)]
+    assert replay[0:320] == expected
+
+
+def fnv_in_lanes(data: bytes) -> int:
+    """As ``executor/checksum.h`` describes it."""
+    lanes = [0x811C9DC5 ^ lane for lane in range(4)]
+    values = struct.unpack(f"<{len(data) // 4}I", data)
+    for i, word in enumerate(values):
+        lanes[i % 4] = (lanes[i % 4] ^ word) * 0x01000193 % 2**32
+    total = 0x811C9DC5 ^ len(values)
+    for lane in lanes:
+        total = (total ^ lane) * 0x01000193 % 2**32
+    return total
+
+
+@given(st.integers(0, 9), st.binary(min_size=40, max_size=40))
+def test_a_checksum_is_the_one_that_is_described(
+    library: ctypes.CDLL, count: int, data: bytes
+) -> None:
+    content = data[: 4 * count]
+    assert library.jw_checksum_of(content, ctypes.c_size_t(4 * count)) == fnv_in_lanes(content)
+
+
+def test_a_watched_step_leaves_checksums_and_another_none(library: ctypes.CDLL) -> None:
+    plan = plan_of(
+        Probe("before", "loss", Block(0, 16)),
+        shim("bump", 0, 16),
+        Probe("after", "loss", Block(0, 16)),
+        size=64,
+    )
+    replay = Replay(library, plan, NO_STORAGE)
+    replay.put(0, words(1, 2, 3, 4))
+    replay.step()
+    assert replay.probed == [0, 0]
+    replay.step(watched=True)
+    assert replay.probed == [fnv_in_lanes(words(2, 3, 4, 5)), fnv_in_lanes(words(3, 4, 5, 6))]
+
+
+def test_spans_follow_each_other_and_nobody_looks_at_the_clock_otherwise(
+    library: ctypes.CDLL,
+) -> None:
+    replay = Replay(library, plan_of(*[shim("bump", 0, 16)] * 5, size=64), NO_STORAGE)
+    replay.step()
+    assert replay.looks == 0
+    replay.step(watched=True)
+    starts, times = zip(*replay.spans, strict=True)
+    assert list(starts) == pytest.approx([0.001, 0.003, 0.005, 0.007, 0.009])
+    assert list(times) == pytest.approx([0.001] * 5)
+
+
+@given(st.integers(0, 63))
+def test_the_high_water_mark_is_the_last_word_that_was_written(
+    library: ctypes.CDLL, word: int
+) -> None:
+    replay = Replay(library, plan_of(shim("bump", 4 * word, 4), size=256), NO_STORAGE)
+    assert replay.touched_bytes == 0
+    replay.step()
+    assert replay.touched_bytes == 4 * word + 4
+
+
+# --- canaries ---------------------------------------------------------------------------------
+
+
+def guarded(kernel: str) -> ExecutionPlan:
+    return plan_of(
+        Guard(Block(64, 64)),
+        shim("bump", 0, 64),
+        Check("a", Block(64, 64)),
+        shim(kernel, 0, 64),
+        Check("a", Block(64, 64)),
+        size=128,
+    )
+
+
+def test_a_canary_names_the_action_behind_the_operation_that_wrote_it(
+    library: ctypes.CDLL,
+) -> None:
+    Replay(library, guarded("bump"), NO_STORAGE).step()
+    with pytest.raises(Refused, match="canary was overwritten by the operation in front") as caught:
+        Replay(library, guarded("overrun"), NO_STORAGE).step()
+    assert caught.value.action == 4
+
+
+@pytest.mark.parametrize(
+    ("kernel", "address", "where"), [("overrun", 64, "behind"), ("underrun", 0, "in front of")]
+)
+def test_what_is_written_beside_the_arena_is_found_in_every_plan(
+    library: ctypes.CDLL, kernel: str, address: int, where: str
+) -> None:
+    replay = Replay(library, plan_of(shim(kernel, address, 64), size=128), NO_STORAGE)
+    with pytest.raises(Refused, match=f"written {where} the arena") as caught:
+        replay.step()
+    assert caught.value.action is None
+
+
+def test_what_was_freed_is_no_number_any_more(library: ctypes.CDLL) -> None:
+    replay = Replay(library, plan_of(Poison(Block(4, 8)), size=64), NO_STORAGE)
+    replay.put(0, words(1, 2, 3, 4))
+    replay.step()
+    values = np.frombuffer(replay[0:16], dtype=np.float32)
+    assert list(np.isnan(values)) == [False, True, True, False]
+
+
+# --- storage ----------------------------------------------------------------------------------
+
+
+def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
+    return Storage(
+        medium="nor-flash",
+        driver="any",
+        page_bytes=page_bytes,
+        erase_block_bytes=block_bytes,
+        scratch_bytes=1 << 20,
+    )
+
+
+CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)]
+
+
+def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
+    replay = Replay(library, plan, store_layout(plan, storage), medium)
+    values = initial(plan)
+    for stored in (True, False):
+        for number, kept in enumerate(plan.kept):
+            if (kept.address is None) is stored:
+                replay.keep(number, values[number], kept.address or 0)
+    replay.commit()
+    return replay
+
+
+def train(replay: Replay, steps: int) -> None:
+    for _ in range(steps):
+        replay.step()
+
+
+def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 0) -> Medium:
+    layout = store_layout(plan, storage)
+    unit = layout.erase_block_bytes or layout.page_bytes
+    size = parts * layout.step_bytes + beyond * unit
+    return Medium(layout.page_bytes, layout.erase_block_bytes, size)
+
+
+@pytest.mark.parametrize("storage", CARDS)
+@pytest.mark.parametrize("moving", [0, 100])
+def test_steps_find_what_the_steps_before_them_have_left(
+    library: ctypes.CDLL, storage: Storage, moving: int
+) -> None:
+    plan = keeping(moving=moving)
+    replay = begun(library, plan, storage, medium_for(plan, storage, 3))
+    if moving:
+        replay.put(plan.arena_bytes - 64 - moving, b"\x17" * moving)
+    for _ in range(7):
+        replay.step()
+    if moving:
+        assert replay[plan.arena_bytes - 64 - moving : plan.arena_bytes - 64] == b"\x17" * moving
+    for kept, value in zip(plan.kept, initial(plan), strict=True):
+        if kept.address is not None:
+            assert replay[kept.address : kept.address + kept.bytes] == bumped(value, 7)
+    for number, value in enumerate(initial(plan)):
+        assert replay.fetch(number) == bumped(value, 7)
+
+
+@pytest.mark.parametrize("storage", CARDS)
+def test_bytes_are_counted_as_the_storage_moves_them(
+    library: ctypes.CDLL, storage: Storage
+) -> None:
+    plan = keeping()
+    layout = store_layout(plan, storage)
+    replay = begun(library, plan, storage, medium_for(plan, storage, 2))
+    before = (replay.store.bytes_in, replay.store.bytes_out, replay.store.erased_blocks)
+    replay.step()
+    assert replay.store.bytes_out - before[1] == layout.written_bytes
+    page = layout.page_bytes
+    stored = sum(-(-k.bytes // page) * page for k in plan.kept if k.address is None)
+    assert replay.store.bytes_in - before[0] == stored
+    block = layout.erase_block_bytes
+    assert replay.store.erased_blocks - before[2] == (layout.step_bytes // block if block else 0)
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_wear_is_even_over_steps_and_runs(library: ctypes.CDLL, parts: int) -> None:
+    storage = card(16, 64)
+    plan = keeping()
+    medium = medium_for(plan, storage, parts, beyond=1)
+    for run in range(11):
+        replay = begun(library, plan, storage, medium)
+        for _ in range(run % 5):
+            replay.step()
+    used = medium.erases[:-1]
+    assert max(used) - min(used) <= 1
+    assert sum(used) == sum(1 + run % 5 for run in range(11)) * len(used) // parts
+    assert medium.erases[-1] == 0
+
+
+def test_a_run_is_never_taken_for_the_one_before_it(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 5)
+    longer = begun(library, plan, storage, medium)
+    for _ in range(3):
+        longer.step()
+    begun(library, plan, storage, medium).step()
+    later = Replay(library, plan, store_layout(plan, storage), medium.restored())
+    assert later.recover() == 1
+    assert later.fetch(0) == bumped(initial(plan)[0])
+
+
+def test_what_could_not_be_read_for_a_while_is_not_taken_for_newer(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 5)
+    layout = store_layout(plan, storage)
+    begun(library, plan, storage, medium)
+    longer = begun(library, plan, storage, medium)
+    train(longer, 2)
+    records = {(part * layout.step_bytes + layout.record_offset) // 64 for part in (1, 2, 3)}
+    medium.unreadable = records
+    begun(library, plan, storage, medium).step()
+    medium.unreadable = set()
+    later = Replay(library, plan, store_layout(plan, storage), medium.restored())
+    assert later.recover() == 1
+    assert later.fetch(0) == bumped(initial(plan)[0])
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    storage=st.sampled_from(CARDS),
+    parts=st.integers(2, 4),
+    steps=st.integers(1, 3),
+    sizes=st.lists(st.integers(1, 40).map(lambda n: 4 * n), min_size=1, max_size=5),
+    torn=st.sampled_from([0, 4, 40, 1 << 20]),
+    earlier=st.booleans(),
+)
+@example(CARDS[1], 2, 2, list(KEPT), 40, True)
+@example(CARDS[4], 2, 2, list(KEPT), 40, True)
+@example(CARDS[5], 2, 2, list(KEPT), 0, False)
+def test_a_power_cut_at_any_moment_leaves_the_last_complete_step(
+    library: ctypes.CDLL,
+    storage: Storage,
+    parts: int,
+    steps: int,
+    sizes: list[int],
+    torn: int,
+    earlier: bool,
+) -> None:
+    """Power is cut at every single transfer, which is then done in part; then it is back, and what
+    is there is compared. Training goes on from there as if nothing had been."""
+    plan = keeping(sizes=tuple(sizes), moving=24)
+    values = initial(plan)
+    start = medium_for(plan, storage, parts)
+    if earlier:
+        begun(library, plan, storage, start).step()
+    whole = start.restored()
+    replay = begun(library, plan, storage, whole)
+    completed_at = [whole.calls]
+    for _ in range(steps):
+        replay.step()
+        completed_at.append(whole.calls)
+    for cut_at in range(completed_at[0], whole.calls):
+        medium = start.restored()
+        medium.cut_at, medium.torn = cut_at, torn
+        broken = begun(library, plan, storage, medium)
+        with pytest.raises(Refused, match="there is no power"):
+            train(broken, steps)
+        last = sum(calls <= cut_at for calls in completed_at) - 1
+        # A record of which all pages were written is complete, whoever was told so.
+        allowed = {last, last + 1} if cut_at + 1 in completed_at else {last}
+        assert_recoverable(library, plan, storage, medium.restored(), values, allowed)
+
+
+def assert_recoverable(
+    library: ctypes.CDLL,
+    plan: ExecutionPlan,
+    storage: Storage,
+    medium: Medium,
+    values: list[bytes],
+    allowed: set[int],
+) -> None:
+    after = Replay(library, plan, store_layout(plan, storage), medium)
+    step = after.recover()
+    assert step in allowed
+    for number, value in enumerate(values):
+        assert after.fetch(number) == bumped(value, step)
+    for number, kept in enumerate(plan.kept):
+        if kept.address is not None:
+            after.fetch(number, kept.address)
+    after.step()
+    for number, value in enumerate(values):
+        assert after.fetch(number) == bumped(value, step + 1)
+
+
+@pytest.mark.parametrize("storage", [card(64), card(16, 64)])
+def test_a_power_cut_in_a_new_run_leaves_the_run_before_it(
+    library: ctypes.CDLL, storage: Storage
+) -> None:
+    plan = keeping()
+    start = medium_for(plan, storage, 2)
+    begun(library, plan, storage, start).step()
+    whole = start.restored()
+    begun(library, plan, storage, whole)
+    for cut_at in range(whole.calls):
+        medium = start.restored()
+        medium.cut_at = cut_at
+        with pytest.raises(Refused):
+            begun(library, plan, storage, medium)
+        # The last page of a record may hold all that matters in the half that was written.
+        allowed = {0, 1} if cut_at + 1 == whole.calls else {1}
+        assert_recoverable(library, plan, storage, medium.restored(), initial(plan), allowed)
+
+
+def test_a_step_that_failed_can_be_tried_again(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(16, 64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    replay.step()
+    medium.cut_at = medium.calls + 3
+    with pytest.raises(Refused):
+        replay.step()
+    medium.cut_at = None
+    assert_recoverable(library, plan, storage, medium, initial(plan), {1})
+
+
+def test_a_damaged_page_stops_the_step_that_reads_it(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    place = medium.content.index(initial(plan)[3])
+    medium.content[place] ^= 0x10
+    with pytest.raises(Refused) as caught:
+        replay.step()
+    slot = plan.kept[3].slot
+    assert f"slot {slot} at byte {place} of the storage holds other data" in str(caught.value)
+    blamed = plan.actions[caught.value.action or 0].does
+    assert isinstance(blamed, PageIn)
+    assert blamed.slot == slot
+    with pytest.raises(Refused, match="holds other data"):
+        replay.fetch(3)
+    assert replay.fetch(1) == initial(plan)[1]
+
+
+def test_a_page_that_cannot_be_read_is_told_by_its_place(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    place = medium.content.index(initial(plan)[1])
+    medium.unreadable = {place // 64}
+    said = f"slot {plan.kept[1].slot} at byte {place} of the storage cannot be read: .* worn out"
+    with pytest.raises(Refused, match=said):
+        replay.step()
+
+
+def test_a_record_that_cannot_be_read_hides_no_other(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 3)
+    layout = store_layout(plan, storage)
+    replay = begun(library, plan, storage, medium)
+    replay.step()
+    medium.unreadable = {(2 * layout.step_bytes + layout.record_offset) // 64}
+    assert replay.recover() == 1
+    medium.unreadable.add((layout.step_bytes + layout.record_offset) // 64)
+    assert replay.recover() == 0
+    assert replay.fetch(3) == initial(plan)[3]
+
+
+def test_another_plan_recovers_nothing(library: ctypes.CDLL) -> None:
+    plan, storage = keeping("one"), card(64)
+    medium = medium_for(plan, storage, 2)
+    begun(library, plan, storage, medium)
+    other = Replay(library, keeping("other"), store_layout(plan, storage), medium)
+    with pytest.raises(Refused, match="no complete step of this plan"):
+        other.recover()
+    with pytest.raises(Refused, match="begins with what was kept, and nothing was yet"):
+        other.step()
+
+
+def test_a_storage_for_one_step_is_refused(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 1, beyond=layout.step_bytes // 64 - 1)
+    said = rf"has {len(medium.content)} bytes for steps that write {layout.step_bytes} each; two"
+    with pytest.raises(Refused, match=said):
+        Replay(library, plan, layout, medium)
+
+
+def test_a_storage_with_more_parts_than_can_be_counted_is_used_in_part(
+    library: ctypes.CDLL,
+) -> None:
+    plan, storage = keeping(), card(64)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 2)
+    medium.structure.scratch_bytes = (2**32 + 1) * layout.step_bytes
+    assert Replay(library, plan, layout, medium).store.part_count == 2**32 - 1
+
+
+def test_a_plan_that_pages_is_not_begun_without_storage(library: ctypes.CDLL) -> None:
+    plan = keeping()
+    with pytest.raises(Refused, match="no storage to page to"):
+        Replay(library, plan, store_layout(plan, card(64)))
+
+
+@pytest.mark.parametrize("storage", [card(64), card(16, 64)])
+def test_a_plan_that_keeps_nothing_needs_no_first_step(
+    library: ctypes.CDLL, storage: Storage
+) -> None:
+    """And no record; its wear is even, too."""
+    block = Block(0, 100)
+    plan = ExecutionPlan(
+        "moving",
+        128,
+        {},
+        (),
+        (
+            Action(PageOut("x", block, 0)),
+            Action(Poison(block)),
+            Action(PageIn("x", block, 0)),
+            shim("bump", 0, 100),
+        ),
+        slot_bytes=(100,),
+    )
+    medium = medium_for(plan, storage, 3)
+    replay = Replay(library, plan, store_layout(plan, storage), medium)
+    replay.put(0, words(*range(25)))
+    for _ in range(9):
+        replay.step()
+    assert replay[0:100] == bumped(words(*range(25)), 9)
+    assert set(medium.erases) <= {3, 0}

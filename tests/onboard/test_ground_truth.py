@@ -1,0 +1,230 @@
+"""Profiles of emulated boards against the truth: the instructions that the emulator counted, loops
+that were counted by hand, and what the power sensor was told. Each board is booted once, and once
+more with the loop where that has to be in its firmware."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from devices.comparison import compare
+from devices.description import SshTransport, load_description
+from devices.operation import OpSpec
+from profiler.building.toolchain import KERNELS
+from profiler.lab.image import SENSOR_LOG
+from profiler.run.options import ProfileOptions
+from profiler.run.run import profile_device
+from profiler.transports.ssh import SshTransport as Ssh
+from tests.support.boards.ground_truth import (
+    LINUX,
+    CountedBoard,
+    Profiled,
+    build_harness,
+    counted_board,
+    ns_per_instruction,
+)
+
+pytestmark = pytest.mark.usefixtures("own_boards")
+
+MICROCONTROLLERS = ("emulated-m4f", "emulated-m3-sd")
+
+
+def convolution(in_channels: int, out_channels: int, groups: int) -> OpSpec:
+    return OpSpec.of(
+        "conv2d.forward",
+        **{"batch": 1, "in_channels": in_channels, "in_height": 8, "in_width": 6},
+        **{"out_channels": out_channels, "kernel_height": 3, "kernel_width": 3},
+        **{"stride_height": 1, "stride_width": 1, "groups": groups, "bias": 1},
+        **{"pad_top": 1, "pad_bottom": 1, "pad_left": 1, "pad_right": 1},
+    )
+
+
+LINEAR = {"rows": 4, "in_features": 40, "out_features": 12, "bias": 1}
+NORM = {"batch": 2, "channels": 4, "plane": 48}
+
+CONVOLUTION = convolution(4, 8, 1)
+SOFTMAX = OpSpec.of("softmax.forward", rows=16, columns=12)
+UPDATE = OpSpec.of("sgd.update", elements=500)
+
+OPERATIONS = {
+    **dict.fromkeys(
+        MICROCONTROLLERS,
+        (
+            CONVOLUTION,
+            convolution(6, 6, 6),
+            OpSpec.of("linear.forward", **LINEAR),
+            OpSpec.of("linear.parameter_gradient", **LINEAR),
+            OpSpec.of("batch_norm.forward", **NORM),
+            OpSpec.of("batch_norm.input_gradient", **NORM),
+            OpSpec.of("relu.forward", elements=500),
+            SOFTMAX,
+            UPDATE,
+        ),
+    ),
+    LINUX: (CONVOLUTION, SOFTMAX, UPDATE),
+}
+BOARDS = tuple(OPERATIONS)
+
+
+def options(name: str) -> ProfileOptions:
+    """Its sensor makes a window of the Linux board so long that it takes seconds here."""
+    return ProfileOptions(blocks=1 if name == LINUX else 2, storage=False)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Two profiles of a board, one after the other."""
+
+    name: str
+    board: CountedBoard
+    runs: tuple[Profiled, Profiled]
+
+    @property
+    def limit(self) -> float:
+        """Of deviations from the counted time. An operating system also works for the program: it
+        handles interrupts in its time."""
+        return 0.01 if self.name == LINUX else 0.001
+
+
+@pytest.fixture(scope="module", params=BOARDS)
+def measured(
+    request: pytest.FixtureRequest, own_boards: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Measured]:
+    name = request.param
+    wanted = OPERATIONS[name], options(name)
+    harness = request.getfixturevalue("linux_harness") if name == LINUX else None
+    with counted_board(name, tmp_path_factory.mktemp(name), harness) as board:
+        yield Measured(name, board, (board.profile(*wanted), board.profile(*wanted)))
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+def test_an_operation_takes_the_time_of_its_instructions(measured: Measured) -> None:
+    for run in measured.runs:
+        deviations = {spec.key: run.deviation(spec) for spec in OPERATIONS[measured.name]}
+        assert deviations == pytest.approx(dict.fromkeys(deviations, 0.0), abs=measured.limit)
+
+
+def test_a_window_lasts_as_long_as_all_that_was_executed_in_it(measured: Measured) -> None:
+    """The clock is right: also where other programs have had a part of the window."""
+    checked = [window for run in measured.runs for window in run.windows if window.trial.tries == 1]
+    assert checked
+    for window in checked:
+        counted_s = window.all * measured.board.ns_per_instruction * 1e-9
+        assert window.trial.length_s == pytest.approx(counted_s, rel=0.001), window.trial
+
+
+def test_two_runs_agree(measured: Measured) -> None:
+    first, second = (run.profile for run in measured.runs)
+    times = [figure for figure in compare(first, second).figures if figure.quantity == "time_s"]
+    assert len(times) == len(OPERATIONS[measured.name])
+    for figure in times:
+        assert figure.ratio == pytest.approx(1.0, abs=0.001), figure.what
+
+
+# --- a loop that was counted by hand --------------------------------------------------------------
+
+ROUNDS_PER_ELEMENT = 64
+INSTRUCTIONS_PER_ROUND = 2
+LOOP = OpSpec.of("relu.forward", elements=4096)
+
+# Both instructions of a round are in the same text on all of Arm's processors.
+LOOP_SOURCE = f"""
+#include "joulewright.h"
+#include <string.h>
+static void run(const jw_call *call) {{
+    uint32_t rounds = (uint32_t)call->attributes[0] * {ROUNDS_PER_ELEMENT}u;
+#ifdef __aarch64__
+    __asm__ volatile("1: subs %w0, %w0, #1\\n bne 1b" : "+r"(rounds) : : "cc");
+#else
+    __asm__ volatile("1: subs %0, %0, #1\\n bne 1b" : "+r"(rounds) : : "cc");
+#endif
+}}
+const jw_kernel jw_kernels[] = {{{{"relu.forward", 1, 0, run, NULL}}}};
+const size_t jw_kernel_count = 1;
+const jw_kernel *jw_find_kernel(const char *kind) {{
+    return strcmp(kind, jw_kernels[0].kind) ? NULL : jw_kernels;
+}}
+const char *const jw_matmul_name = "in-tree";
+"""
+
+
+def loop_kernels(directory: Path) -> Path:
+    """A library of kernels that has nothing but the loop, in place of a ReLU."""
+    shutil.copy(KERNELS / "joulewright.h", directory)
+    (directory / "loop.c").write_text(LOOP_SOURCE)
+    return directory
+
+
+def loop_s(name: str) -> float:
+    rounds = ROUNDS_PER_ELEMENT * LOOP.attributes["elements"]
+    return rounds * INSTRUCTIONS_PER_ROUND * ns_per_instruction(load_description(name)) * 1e-9
+
+
+@pytest.mark.parametrize("name", MICROCONTROLLERS)
+def test_a_loop_on_a_microcontroller_takes_what_was_counted_by_hand(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernels, cache, run = (tmp_path / part for part in ("kernels", "cache", "run"))
+    kernels.mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    monkeypatch.setattr("profiler.building.firmware_sources.KERNELS", loop_kernels(kernels))
+    profile = profile_device(load_description(name), [LOOP], None, options(name), run)
+    time_s = profile.by_spec[LOOP].warm.time_s.median
+    assert time_s == pytest.approx(loop_s(name), rel=0.001)
+
+
+@pytest.mark.parametrize("measured", [LINUX], indirect=True)
+def test_a_loop_on_linux_takes_what_was_counted_by_hand(measured: Measured, tmp_path: Path) -> None:
+    harness = build_harness(tmp_path, loop_kernels(tmp_path))
+    time_s = measured.board.profile([LOOP], options(LINUX), harness).measured_s(LOOP)
+    assert time_s == pytest.approx(loop_s(LINUX), rel=0.01)
+
+
+# --- energy ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the sensor was told: from each time on, another power."""
+
+    times_ns: NDArray[np.int64]
+    power_w: NDArray[np.float64]
+
+    def energy_j(self, start_ns: int, end_ns: int) -> float:
+        inside = (self.times_ns > start_ns) & (self.times_ns < end_ns)
+        knots_ns = np.concatenate([[start_ns], self.times_ns[inside], [end_ns]])
+        held = np.searchsorted(self.times_ns, knots_ns[:-1], side="right") - 1
+        return float(np.sum(np.diff(knots_ns) * 1e-9 * self.power_w[held]))
+
+
+def told(board: CountedBoard) -> Told:
+    transport = board.running.description.transport
+    assert isinstance(transport, SshTransport)
+    with Ssh(transport) as connected:
+        text = connected.run(["cat", SENSOR_LOG], timeout_s=60.0).stdout
+    table = np.array([list(map(int, line.split())) for line in text.splitlines()])
+    return Told(table[:, 0], table[:, 1] * 1e-6)
+
+
+@pytest.mark.parametrize("measured", [LINUX], indirect=True)
+def test_energy_is_the_integral_of_what_the_sensor_was_told(measured: Measured) -> None:
+    """In every window of an operation, and in all windows together: in a short idle one, a step of
+    the power between two samples has its weight."""
+    truth = told(measured.board)
+    for run in measured.runs:
+        used = [trial for trial in run.trials if trial.energy_j is not None]
+        told_j = [truth.energy_j(trial.start_ns, trial.tail_end_ns) for trial in used]
+        looped = {window.trial.window for window in run.windows}
+        assert {trial.window for trial in used} > looped
+        for trial, expected_j in zip(used, told_j, strict=True):
+            if trial.window in looped:
+                assert trial.energy_j == pytest.approx(expected_j, rel=0.02), trial
+        assert sum(trial.energy_j or 0.0 for trial in used) == pytest.approx(sum(told_j), rel=0.02)

@@ -1,0 +1,587 @@
+"""The C kernels against recorded PyTorch gradients, finite differences and their contract."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import itertools
+import math
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from devices.operation import SIGNATURES, OpSpec
+from tests.support.onboard.kernels import (
+    FLAGS,
+    KERNELS,
+    WARNINGS,
+    Array,
+    FamilyCase,
+    KernelLibrary,
+    Matmul,
+    compile_library,
+    fill,
+    kinds_of,
+    load_cases,
+    openblas_on_one_thread,
+    sources,
+    uniform,
+)
+from tests.support.paths import NATIVE
+
+CASES = load_cases()
+CASE_KINDS = [(case, spec) for case in CASES for spec in case.specs]
+IDS = [f"{case}-{spec.kind.partition('.')[2]}" for case, spec in CASE_KINDS]
+SEED_BITS = 0x9ABCDEF1
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibrary]:
+    openblas_on_one_thread()
+    builds: dict[str, tuple[Matmul, tuple[str, ...]]] = {
+        "in-tree": ("in-tree", ("-O3", "-march=native")),
+        "cblas": ("cblas", ("-O3", "-march=native")),
+        "small-tiles": ("in-tree", ("-O2", "-DJW_SMALL_MEMORY=1")),  # as on microcontrollers
+    }
+    return {
+        name: KernelLibrary(compile_library(tmp_path_factory.mktemp(name), matmul, flags))
+        for name, (matmul, flags) in builds.items()
+    }
+
+
+@pytest.fixture(params=["in-tree", "cblas", "small-tiles"])
+def library(request: pytest.FixtureRequest, libraries: dict[str, KernelLibrary]) -> KernelLibrary:
+    return libraries[request.param]
+
+
+FEW_ROUNDINGS = 4e-7
+"""Of float32, relative to the sum of what is added up: a handful of half units in the last place,
+where n additions are allowed n of them in the worst case (Higham 2002, section 4.2)."""
+
+
+def assert_close(
+    found: Array, expected: Array, what: str, relative: float = 1e-5, summed: float = 0.0
+) -> None:
+    """``relative`` of each element, or of the largest element where terms cancel; at least a few
+    roundings of ``summed``, the largest sum of absolute terms."""
+    largest = float(np.max(np.abs(expected), initial=0.0))
+    np.testing.assert_allclose(
+        found.reshape(-1),
+        expected.reshape(-1),
+        rtol=relative,
+        atol=max(relative * max(largest, 0.1), FEW_ROUNDINGS * summed),
+        err_msg=what,
+    )
+
+
+def scalars_for(spec: OpSpec) -> list[float]:
+    values = {
+        "epsilon": 1e-5,
+        "momentum": 0.1,
+        "probability": 0.3,
+        "seed": seed_scalar(SEED_BITS),
+        "learning_rate": 0.05,
+    }
+    return [values[name] for name in spec.signature.scalars]
+
+
+def seed_scalar(bits: int) -> float:
+    """The float whose bits are ``bits``."""
+    return float(np.array([bits], np.uint32).view(np.float32)[0])
+
+
+def small_spec(kind: str) -> OpSpec:
+    """Sizes that fill no vector evenly."""
+    sizes = {
+        **{"batch": 3, "in_channels": 6, "in_height": 9, "in_width": 11, "out_channels": 12},
+        **{"kernel_height": 3, "kernel_width": 2, "stride_height": 2, "stride_width": 1},
+        **{"pad_top": 1, "pad_bottom": 0, "pad_left": 1, "pad_right": 1, "groups": 2, "bias": 1},
+        **{"rows": 7, "in_features": 37, "out_features": 41, "channels": 5, "plane": 99},
+        **{"features": 67, "elements": 1003, "outer": 3, "left_inner": 19, "right_inner": 40},
+        **{"sequence": 35, "heads": 3, "head_features": 17, "columns": 75},
+        **{"vocabulary": 13, "classes": 35},
+    }
+    return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def test_every_kind_has_a_kernel_of_its_shape_and_no_kernel_is_without_a_kind(
+    library: KernelLibrary,
+) -> None:
+    table = {e.kind.decode(): (e.attribute_count, e.scalar_count) for e in library.table}
+    assert table == {
+        kind: (len(signature.attributes), len(signature.scalars))
+        for kind, signature in SIGNATURES.items()
+    }
+
+
+def test_kernels_are_sorted_and_found_by_kind(library: KernelLibrary) -> None:
+    kinds = [entry.kind.decode() for entry in library.table]
+    assert kinds == sorted(kinds)
+    assert all(library.finds(kind) for kind in kinds)
+    assert not library.finds("conv2d")
+    assert not library.finds("")
+
+
+def test_a_build_says_what_multiplies_its_matrices(libraries: dict[str, KernelLibrary]) -> None:
+    assert libraries["in-tree"].matmul == "in-tree"
+    assert libraries["cblas"].matmul == "cblas"
+
+
+# --- values -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("case", "spec"), CASE_KINDS, ids=IDS)
+def test_a_kernel_agrees_with_pytorch(
+    case: FamilyCase, spec: OpSpec, library: KernelLibrary
+) -> None:
+    found = library.run(spec, case.reads(spec), case.scalar_values(spec))
+    for array, expected, operand in zip(found, case.writes(spec), spec.writes, strict=True):
+        assert_close(array, expected, f"{spec.key}: {operand.role}")
+
+
+def test_every_kind_but_dropout_has_a_recorded_reference() -> None:
+    assert {spec.kind for _, spec in CASE_KINDS} == set(SIGNATURES) - set(kinds_of("dropout"))
+
+
+if importlib.util.find_spec("torch") is not None:
+    from tests.references.record_kernel_references import compute_case, larger_cases
+
+    @pytest.mark.parametrize("case", larger_cases(), ids=lambda case: "-".join(map(str, case[:1])))
+    def test_a_kernel_agrees_with_the_installed_pytorch_on_shapes_of_real_networks(
+        case: tuple[str, dict[str, int]], library: KernelLibrary
+    ) -> None:
+        computed = compute_case(*case, seed=77)
+        for spec in computed.specs:
+            found = library.run(spec, computed.reads(spec), computed.scalar_values(spec))
+            for array, expected, operand in zip(
+                found, computed.writes(spec), spec.writes, strict=True
+            ):
+                assert_close(array, expected, f"{spec.key}: {operand.role}", 2e-5)
+
+
+STEP = 2.0**-6
+GRADIENT_KINDS = [(c, s) for c, s in CASE_KINDS if s.kind.endswith("_gradient")]
+
+
+def without_kinks(case: FamilyCase) -> dict[str, Array]:
+    """The case's operands, with inputs farther from every kink than a difference's step."""
+    roles = dict(case.roles)
+    if case.family == "relu":
+        roles["input"] = roles["input"] + np.sign(roles["input"]) * np.float32(0.1)
+    elif case.family == "max_pool2d":
+        order = np.argsort(uniform(roles["input"].shape, 5).reshape(-1))
+        ranks = np.argsort(order).astype(np.float32) * np.float32(4 * STEP)
+        roles["input"] = ranks.reshape(roles["input"].shape)
+    return roles
+
+
+@pytest.mark.parametrize(
+    ("case", "spec"),
+    GRADIENT_KINDS,
+    ids=[f"{c}-{s.kind.partition('.')[2]}" for c, s in GRADIENT_KINDS],
+)
+def test_a_gradient_agrees_with_finite_differences_of_the_forward_kernel(
+    case: FamilyCase, spec: OpSpec, libraries: dict[str, KernelLibrary]
+) -> None:
+    """Central differences of the forward kernel along coordinates and along one random direction.
+
+    float32 results of size y limit a difference to about 1e-7 y / step; the step's own error is of
+    the order of its square. Both are far below the tolerance of 0.5 % of the largest derivative.
+    """
+    library = libraries["in-tree"]
+    forward = OpSpec.of(f"{spec.family}.forward", **spec.attributes)
+    roles = without_kinks(case)
+    differentiated = forward.writes[0].role
+    weights = roles.get(f"{differentiated}_gradient", np.ones(1, np.float32)).astype(np.float64)
+
+    def evaluate(operands: dict[str, Array]) -> tuple[float, list[Array]]:
+        written = library.run(
+            forward, [operands[o.role] for o in forward.reads], case.scalar_values(forward)
+        )
+        return float(np.sum(written[0].astype(np.float64) * weights)), written
+
+    _, written = evaluate(roles)
+    roles |= {o.role: array for o, array in zip(forward.writes, written, strict=True)}
+    gradients = library.run(spec, [roles[o.role] for o in spec.reads], case.scalar_values(spec))
+    for operand, gradient in zip(spec.writes, gradients, strict=True):
+        role = operand.role.removesuffix("_gradient")
+        coordinates = np.linspace(0, operand.elements - 1, min(operand.elements, 8)).astype(int)
+        directions = [np.eye(1, operand.elements, i)[0] for i in coordinates]
+        directions.append(np.sign(uniform((operand.elements,), 9)) / operand.elements**0.5)
+        for direction in directions:
+            moved = [
+                roles[role]
+                + (sign * STEP * direction).astype(np.float32).reshape(roles[role].shape)
+                for sign in (1, -1)
+            ]
+            upper, lower = (evaluate(roles | {role: value})[0] for value in moved)
+            found = (upper - lower) / (2 * STEP)
+            expected = float(np.sum(gradient.reshape(-1).astype(np.float64) * direction))
+            allowed = 5e-3 * max(float(np.max(np.abs(gradient))), 0.05)
+            assert found == pytest.approx(expected, abs=allowed), f"{spec.key}: {operand.role}"
+
+
+# --- convolution in general ---------------------------------------------------------------------
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> OpSpec:
+    def integer(low: int, high: int) -> int:
+        return draw(st.integers(low, high))
+
+    groups = draw(st.sampled_from((1, 1, 2, 3)))
+    kernel_height, kernel_width = integer(1, 4), integer(1, 4)
+    pads = {side: integer(0, 3) for side in ("pad_top", "pad_bottom", "pad_left", "pad_right")}
+    return OpSpec.of(
+        "conv2d.forward",
+        batch=integer(1, 5),
+        in_channels=groups * integer(1, 3),
+        in_height=max(integer(1, 9), kernel_height - pads["pad_top"] - pads["pad_bottom"]),
+        in_width=max(integer(1, 40), kernel_width - pads["pad_left"] - pads["pad_right"]),
+        out_channels=groups * integer(1, 4),
+        kernel_height=kernel_height,
+        kernel_width=kernel_width,
+        stride_height=integer(1, 3),
+        stride_width=integer(1, 3),
+        **pads,
+        groups=groups,
+        bias=integer(0, 1),
+    )
+
+
+def naive_convolution(spec: OpSpec, reads: list[Array]) -> tuple[Array, Array]:
+    """The output, and the input unfolded to [batch, channels, taps, out_height, out_width]."""
+    a = spec.attributes
+    x, weight = (array.astype(np.float64) for array in reads[:2])
+    height, width = spec.writes[0].shape[2:]
+    padded = np.pad(
+        x, ((0, 0), (0, 0), (a["pad_top"], a["pad_bottom"]), (a["pad_left"], a["pad_right"]))
+    )
+    taps = [
+        padded[
+            :,
+            :,
+            ky : ky + (height - 1) * a["stride_height"] + 1 : a["stride_height"],
+            kx : kx + (width - 1) * a["stride_width"] + 1 : a["stride_width"],
+        ]
+        for ky, kx in itertools.product(range(a["kernel_height"]), range(a["kernel_width"]))
+    ]
+    unfolded = np.stack(taps, 2)
+    grouped = unfolded.reshape(a["batch"], a["groups"], -1, len(taps), height, width)
+    filters = weight.reshape(a["groups"], a["out_channels"] // a["groups"], -1, len(taps))
+    output = np.einsum("ngcthw,goct->ngohw", grouped, filters).reshape(spec.writes[0].shape)
+    if a["bias"]:
+        output = output + reads[2].astype(np.float64)[:, None, None]
+    return output, grouped
+
+
+CANCELLING = OpSpec.parse(
+    "conv2d.forward batch=2 in_channels=1 in_height=7 in_width=15 out_channels=1 kernel_height=1"
+    " kernel_width=3 stride_height=2 stride_width=1 pad_top=1 pad_bottom=3 pad_left=0 pad_right=0"
+    " groups=1 bias=1"
+)
+"""The gradient of its bias is a thousandth of what it is the sum of."""
+
+
+@given(spec=convolutions())
+@example(spec=CANCELLING)
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_convolution_equals_its_definition(spec: OpSpec, library: KernelLibrary) -> None:
+    reads = [fill(operand, seed) for seed, operand in enumerate(spec.reads)]
+    output, unfolded = naive_convolution(spec, reads)
+    summed = float(naive_convolution(spec, [np.abs(read) for read in reads])[0].max())
+    assert_close(library.run(spec, reads)[0], output, spec.key, summed=summed)
+
+    a = spec.attributes
+    dy = fill(spec.writes[0], 10)
+    grouped_dy = dy.astype(np.float64).reshape(
+        a["batch"], a["groups"], -1, *spec.writes[0].shape[2:]
+    )
+    parameter = OpSpec.of("conv2d.parameter_gradient", **a)
+    found = library.run(parameter, [reads[0], dy])
+    products = "ngcthw,ngohw->goct"
+    summed = float(np.einsum(products, np.abs(unfolded), np.abs(grouped_dy)).max())
+    expected = np.einsum(products, unfolded, grouped_dy)
+    assert_close(found[0], expected, parameter.key, summed=summed)
+    if a["bias"]:
+        summed = float(np.abs(dy).sum((0, 2, 3)).max())
+        assert_close(found[1], dy.astype(np.float64).sum((0, 2, 3)), parameter.key, summed=summed)
+
+    # The input gradient is the adjoint of the (linear) convolution: <dy, A x> = <A^T dy, x>.
+    adjoint = OpSpec.of("conv2d.input_gradient", **a)
+    dx = library.run(adjoint, [dy, reads[1]])[0].astype(np.float64)
+    image = np.zeros_like(reads[0])
+    for index in np.linspace(0, image.size - 1, 5).astype(int):
+        image.reshape(-1)[:] = 0
+        image.reshape(-1)[index] = 1
+        linear, _ = naive_convolution(OpSpec.of(spec.kind, **{**a, "bias": 0}), [image, reads[1]])
+        summed = float(np.sum(np.abs(linear * dy)))
+        found_dx, expected_dx = dx.reshape(-1)[index : index + 1], np.sum(linear * dy).reshape(1)
+        assert_close(found_dx, expected_dx, adjoint.key, summed=summed)
+
+
+def test_no_convolution_of_the_known_networks_needs_more_than_a_mebibyte_of_workspace(
+    library: KernelLibrary,
+) -> None:
+    for batch, channels, size, kernel in itertools.product(
+        (1, 8, 64), (3, 64, 512), (4, 32, 224), (1, 3, 7)
+    ):
+        attributes = {
+            **{"batch": batch, "in_channels": channels, "in_height": size, "in_width": size},
+            **{"out_channels": 512, "kernel_height": kernel, "kernel_width": kernel},
+            **{"stride_height": 1, "stride_width": 1, "groups": 1, "bias": 0},
+            **dict.fromkeys(("pad_top", "pad_bottom", "pad_left", "pad_right"), kernel // 2),
+        }
+        for kind in kinds_of("conv2d"):
+            assert library.workspace_bytes(OpSpec.of(kind, **attributes)) <= 2**20
+
+
+def test_a_tiny_convolution_needs_little_workspace(library: KernelLibrary) -> None:
+    assert library.workspace_bytes(small_spec("conv2d.forward")) <= 64 * 1024
+
+
+# --- the contract on buffers --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", sorted(SIGNATURES))
+def test_values_depend_on_nothing_but_the_operands(kind: str, library: KernelLibrary) -> None:
+    """Neither on addresses nor on what outputs and workspace held; nothing is written beyond the
+    outputs and the workspace asked for, and what is only read is left as it was."""
+    spec = small_spec(kind)
+    reads = [fill(operand, seed) for seed, operand in enumerate(spec.reads)]
+    results = [
+        library.run(spec, reads, scalars_for(spec), offset_bytes=offset) for offset in (0, 4, 36)
+    ]
+    for result in results:
+        for array, first in zip(result, results[0], strict=True):
+            assert np.all(np.isfinite(array))
+            assert array.tobytes() == first.tobytes()
+
+
+@pytest.mark.parametrize("kind", sorted(k for k, s in SIGNATURES.items() if s.in_place))
+@pytest.mark.parametrize("offset", [0, 4])
+def test_working_in_place_changes_no_bit(kind: str, offset: int, library: KernelLibrary) -> None:
+    spec = small_spec(kind)
+    reads = [fill(operand, seed) for seed, operand in enumerate(spec.reads)]
+    apart = library.run(spec, reads, scalars_for(spec))
+    in_place = library.run(spec, reads, scalars_for(spec), in_place=True, offset_bytes=offset)
+    for first, second in zip(apart, in_place, strict=True):
+        assert first.tobytes() == second.tobytes()
+
+
+def test_recomputing_batch_norm_moves_no_statistics(library: KernelLibrary) -> None:
+    forward = small_spec("batch_norm.forward")
+    update = small_spec("batch_norm.statistics_update")
+    reads = [fill(operand, seed) for seed, operand in enumerate(forward.reads)]
+    running = [fill(operand, 20 + seed) for seed, operand in enumerate(update.reads[2:])]
+    first = library.run(forward, reads, [1e-5])
+    once = library.run(update, [*first[1:], *running], [0.1])
+    again = library.run(forward, reads, [1e-5])  # what is only read is checked by run
+    twice = library.run(update, [*again[1:], *running], [0.1])
+    for one, two in zip((*first, *once), (*again, *twice), strict=True):
+        assert one.tobytes() == two.tobytes()
+
+
+# --- values at the edges ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", ["relu", "tanh", "sigmoid", "gelu"])
+def test_an_activation_keeps_nan_and_stays_in_its_range(
+    function: str, library: KernelLibrary
+) -> None:
+    values = [np.nan, np.inf, -np.inf, 0.0, 1e-30, -1e-30, 88.0, -88.0, 1e4, -1e4, 3e38]
+    x = np.array(values * 3, np.float32)
+    (y,) = library.run(OpSpec.of(f"{function}.forward", elements=x.size), [x])
+    expected = {
+        "relu": [np.inf, 0.0, 0.0, 1e-30, 0.0, 88.0, 0.0, 1e4, 0.0, 3e38],
+        "tanh": [1.0, -1.0, 0.0, 1e-30, -1e-30, 1.0, -1.0, 1.0, -1.0, 1.0],
+        "sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
+        # as PyTorch: -inf * 0 is no number
+        "gelu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
+    }[function]
+    np.testing.assert_allclose(y, [np.nan, *expected] * 3, rtol=1e-6, atol=1e-37)
+
+
+EXACT: dict[str, Callable[[float], float]] = {
+    "tanh": math.tanh,
+    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
+    "gelu": lambda x: x * math.erfc(-x / math.sqrt(2)) / 2,
+}
+
+
+@pytest.mark.parametrize("function", EXACT)
+def test_an_activation_is_accurate_to_a_few_units_in_the_last_place(
+    function: str, library: KernelLibrary
+) -> None:
+    """Everywhere, also where it is small. A unit is at most 1.2e-7; the error of gelu's left tail
+    grows with the square of its argument, whose rounding the exponential magnifies."""
+    x = np.linspace(-6, 6, 4001, dtype=np.float32)
+    (y,) = library.run(OpSpec.of(f"{function}.forward", elements=x.size), [x])
+    exact = np.array([EXACT[function](value) for value in x.astype(np.float64)])
+    allowed = 5e-7 + (1e-7 * np.minimum(x, 0) ** 2 if function == "gelu" else 0)
+    assert np.all(np.abs(y - exact) <= allowed * np.abs(exact) + 1e-37)
+
+
+@pytest.mark.parametrize(
+    "flags", [("-march=native",), ("-ffp-contract=off",)], ids=["fused", "apart"]
+)
+def test_the_logarithm_is_accurate_to_a_unit_in_the_last_place(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Over all normal numbers, densest around 1, where its result is small."""
+    source, target = tmp_path / "log.c", tmp_path / "log.so"
+    source.write_text(
+        '#include "logarithm.h"\n'
+        "void logs(const float *x, float *y, long count) "
+        "{ for (long i = 0; i < count; i++) y[i] = jw_log(x[i]); }\n"
+    )
+    command = ["cc", *FLAGS, *WARNINGS, "-O2", *flags, "-fPIC", "-shared", f"-I{KERNELS}"]
+    subprocess.run([*command, str(source), "-o", str(target), "-lm"], check=True)
+    bits = np.concatenate(
+        [np.arange(0x00800000, 0x7F800000, 4099), np.arange(0x3F000000, 0x40800000, 7)]
+    )
+    x = np.concatenate([bits.astype(np.uint32).view(np.float32), [1.0, np.inf, np.nan]])
+    x = x.astype(np.float32)
+    y = np.empty_like(x)
+    ctypes.CDLL(str(target)).logs(
+        x.ctypes.data_as(ctypes.c_void_p), y.ctypes.data_as(ctypes.c_void_p), ctypes.c_long(x.size)
+    )
+    exact = np.log(x[:-3].astype(np.float64))
+    units = np.spacing(np.abs(exact).astype(np.float32))
+    assert np.max(np.abs(y[:-3] - exact) / units) < 1.0
+    np.testing.assert_array_equal(y[-3:], [0.0, np.inf, np.nan])
+
+
+def test_softmax_survives_large_logits_and_masked_ones(library: KernelLibrary) -> None:
+    x = np.array([[1e30, 1e30, -1e30, -np.inf], [-1e4, -1e4, -1e4, -1e4]], np.float32)
+    (y,) = library.run(OpSpec.of("softmax.forward", rows=2, columns=4), [x])
+    assert_close(y, np.array([0.5, 0.5, 0, 0, 0.25, 0.25, 0.25, 0.25]), "softmax")
+
+
+def test_a_nan_is_the_maximum_of_its_window(library: KernelLibrary) -> None:
+    window = dict(
+        zip(
+            SIGNATURES["max_pool2d.forward"].attributes,
+            [1, 1, 1, 4, 1, 2, 1, 2, 0, 0, 0, 0],
+            strict=True,
+        )
+    )
+    x = np.array([1.0, np.nan, 2.0, 3.0], np.float32)
+    (y,) = library.run(OpSpec.of("max_pool2d.forward", **window), [x])
+    np.testing.assert_array_equal(y.reshape(-1), [np.nan, 3.0])
+    (dx,) = library.run(
+        OpSpec.of("max_pool2d.input_gradient", **window), [x, np.ones(2, np.float32)]
+    )
+    np.testing.assert_array_equal(dx.reshape(-1), [0, 1, 0, 1])
+
+
+# --- dropout ------------------------------------------------------------------------------------
+
+COUNT = 200_000
+
+
+def kept(
+    library: KernelLibrary, probability: float, seed: int, count: int = COUNT
+) -> npt.NDArray[np.bool_]:
+    spec = OpSpec.of("dropout.forward", elements=count)
+    (y,) = library.run(spec, [np.ones(count, np.float32)], [probability, seed_scalar(seed)])
+    assert set(np.unique(y)) <= {np.float32(0), np.float32(1 / (1 - np.float32(probability)))}
+    survived: npt.NDArray[np.bool_] = y != 0
+    return survived
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9])
+def test_dropout_keeps_the_share_it_should(
+    probability: float, libraries: dict[str, KernelLibrary]
+) -> None:
+    deviation = np.sqrt(probability * (1 - probability) / COUNT)
+    for seed in (0, 1, 2, 0xFFFFFFFF):
+        share = kept(libraries["in-tree"], probability, seed).mean()
+        assert share == pytest.approx(1 - probability, abs=4.5 * deviation)
+
+
+def test_dropout_of_everything_leaves_zeros(libraries: dict[str, KernelLibrary]) -> None:
+    spec = OpSpec.of("dropout.forward", elements=100)
+    (y,) = libraries["in-tree"].run(spec, [np.ones(100, np.float32)], [1.0, seed_scalar(3)])
+    assert not y.any()
+
+
+def test_dropout_masks_of_neighbouring_elements_and_seeds_are_independent(
+    libraries: dict[str, KernelLibrary],
+) -> None:
+    """Correlations of 200,000 fair coins have a standard deviation of 0.0022."""
+    masks = {seed: kept(libraries["in-tree"], 0.5, seed) - 0.5 for seed in (0, 1, 2, 256, 1 << 31)}
+    for mask in masks.values():
+        for lag in (1, 2, 3, 4, 8, 16, 64, 256, 1024, 65536):
+            assert abs(4 * np.mean(mask[lag:] * mask[:-lag])) < 0.012
+    for one, two in itertools.combinations(masks.values(), 2):
+        for lag in (0, 1, 2):
+            assert abs(4 * np.mean(one[lag:] * two[: COUNT - lag])) < 0.012
+
+
+def test_the_gradient_of_dropout_replays_its_mask(library: KernelLibrary) -> None:
+    ones, scalars = np.ones(5001, np.float32), [0.4, seed_scalar(SEED_BITS)]
+    (y,) = library.run(OpSpec.of("dropout.forward", elements=5001), [ones], scalars)
+    (dx,) = library.run(OpSpec.of("dropout.input_gradient", elements=5001), [ones], scalars)
+    assert y.tobytes() == dx.tobytes()
+
+
+# --- how it builds ------------------------------------------------------------------------------
+
+
+def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
+    """Every kind, apart and in place, on buffers of exactly their size, under the address and the
+    undefined-behaviour sanitizer."""
+    program = tmp_path / "driver"
+    command = ["cc", *FLAGS, *WARNINGS, "-D_POSIX_C_SOURCE=200809L", f"-I{KERNELS}"]
+    command += ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    command += [str(NATIVE / "kernel_driver.c"), *map(str, sources())]
+    subprocess.run([*command, "-o", str(program), "-lm"], check=True)
+    specs = [small_spec(kind) for kind in sorted(SIGNATURES)] + [spec for _, spec in CASE_KINDS]
+    lines = [
+        driver_line(spec, in_place)
+        for spec in specs
+        for in_place in ((0, 1) if spec.signature.in_place else (0,))
+    ]
+    done = subprocess.run(
+        [str(program)],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "ASAN_OPTIONS": "detect_leaks=0"},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def driver_line(spec: OpSpec, in_place: int) -> str:
+    taken_by = {read: write for write, read in spec.signature.in_place.items()}
+    written = [operand.role for operand in spec.writes]
+    bits = np.array(scalars_for(spec), np.float32).view(np.uint32)
+    words: list[object] = [spec.kind, in_place, len(spec.values), *spec.values, bits.size, *bits]
+    words.append(len(spec.reads))
+    for operand in spec.reads:
+        shared = written.index(taken_by[operand.role]) if operand.role in taken_by else -1
+        words += [operand.elements, operand.index_bound, shared]
+    words += [len(spec.writes), *(operand.elements for operand in spec.writes)]
+    return " ".join(map(str, words))
+
+
+def test_the_library_neither_allocates_nor_prints(tmp_path: Path) -> None:
+    library = compile_library(tmp_path, "in-tree", ("-O1",))
+    command = ["nm", "--undefined-only", "--dynamic", str(library)]
+    listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    needed = {word.partition("@")[0] for word in listing.split()}
+    assert needed.isdisjoint({"malloc", "calloc", "realloc", "free", "printf", "fopen", "write"})

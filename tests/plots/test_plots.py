@@ -1,0 +1,377 @@
+"""Pictures: what they say is read from the SVG, in which every text also stands as a comment."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+from devices.operation import OpSpec
+from devices.profile import EnergySource
+from devices.published import load_published
+from plots.memory_timeline import memory_timeline
+from plots.operation_costs import operation_costs
+from plots.residency import phase_spans, stages
+from plots.schedule_matrix import schedule_matrix
+from plots.storage_costs import storage_costs
+from plots.style import engineering, size_text
+from solver.constructed import keep_everything
+from solver.problem.graph import CostedGraph, Op, PageCost, Phase, Tensor
+from solver.problem.liveness import with_frees
+from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule, SolverRecord, Step
+from solver.referee.referee import replay
+from tests.support.graphs.graph_strategies import small_graphs
+from tests.support.graphs.profiles import in_context, made_up_profile
+from tests.support.paths import ROOT
+
+SPECS = [
+    OpSpec.of("relu.forward", elements=4096),
+    OpSpec.of("linear.forward", rows=8, in_features=64, out_features=10, bias=1),
+    OpSpec.of("sgd.update", elements=650),
+]
+
+
+def said(picture: Path) -> str:
+    """All texts of an SVG, one a line."""
+    return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
+
+
+def scheduled(
+    graph: CostedGraph, steps: tuple[Step, ...], source: EnergySource | None = None
+) -> Schedule:
+    result = replay(graph, steps)
+    return Schedule(
+        graph=graph.name,
+        energy_source=source,
+        status="optimal",
+        energy_j=result.energy_j,
+        time_s=result.time_s,
+        peak_bytes=result.peak_bytes,
+        solver=SolverRecord(
+            engine="HiGHS",
+            formulation="compact",
+            version="1",
+            seconds=1.0,
+            build_seconds=0.1,
+            rounds=1,
+            threads=1,
+        ),
+        budget=Budget(ram_bytes=result.peak_bytes),
+        bound_covers="",
+        steps=steps,
+    )
+
+
+def chain() -> CostedGraph:
+    """Two layers forward, their gradients back, one update in place; sizes in KiB."""
+    page = PageCost(time_s=2e-3, energy_j=1e-3)
+
+    def op(name: str, phase: Phase, reads: str, writes: str, **more: object) -> Op:
+        return Op.model_validate(
+            {
+                "name": name,
+                "kind": "test",
+                "phase": phase,
+                "reads": tuple(reads.split()),
+                "writes": tuple(writes.split()),
+                "time_s": 1e-3,
+                "energy_j": 3e-3,
+                **more,
+            }
+        )
+
+    return CostedGraph(
+        name="chain",
+        ops=(
+            op("layer1", "forward", "x w", "a"),
+            op("layer2", "forward", "a", "b", workspace_bytes=512),
+            op("loss", "forward", "b", "c"),
+            op("layer2.back", "backward", "b c", "db"),
+            op("layer1.back", "backward", "a x db", "dw"),
+            op("update", "update", "w dw", "v", in_place={"v": "w"}, recomputable=False),
+        ),
+        tensors=(
+            Tensor(name="x", bytes=4096, kind="input", home="ram"),
+            Tensor(name="w", bytes=2048, kind="parameter", home="ram"),
+            *(
+                Tensor(name=name, bytes=8192, kind="activation", page_out=page, page_in=page)
+                for name in "abc"
+            ),
+            Tensor(name="db", bytes=8192, kind="gradient"),
+            Tensor(name="dw", bytes=2048, kind="gradient"),
+            Tensor(name="v", bytes=2048, kind="parameter", persist="ram"),
+        ),
+    )
+
+
+def paged_and_recomputed() -> tuple[CostedGraph, Schedule]:
+    graph = chain()
+    actions: list[Step] = [
+        Compute(op="layer1"),
+        PageOut(tensor="a"),
+        Compute(op="layer2"),
+        Compute(op="loss"),
+        PageIn(tensor="a"),
+        Compute(op="layer2"),
+        Compute(op="layer2.back"),
+        Compute(op="layer1.back"),
+        Compute(op="update"),
+    ]
+    return graph, scheduled(graph, with_frees(graph, actions), "estimated")
+
+
+# --- memory over the step ---------------------------------------------------------------------
+
+
+def test_the_timeline_says_budget_peak_phases_and_what_the_extras_cost(tmp_path: Path) -> None:
+    graph, schedule = paged_and_recomputed()
+    memory_timeline(graph, schedule, tmp_path / "m.svg")
+    text = said(tmp_path / "m.svg")
+    assert "chain: memory over one training step" in text
+    assert f"budget {size_text(schedule.budget.ram_bytes)} = " in text
+    assert re.search(r"^peak [\d.]+ KiB during layer", text, re.MULTILINE)
+    assert "of the energy: 1 × recompute 13 %, 1 × page out 4.3 %, 1 × page in 4.3 %" in text
+    assert "energy ESTIMATED (nominal power × time), not measured" in text
+    for label in ("forward", "backward", "update", "recompute", "page out", "page in"):
+        assert f"\n{label}\n" in text
+
+
+def test_a_timeline_without_extras_has_no_lanes_for_them(tmp_path: Path) -> None:
+    graph = chain()
+    memory_timeline(graph, scheduled(graph, keep_everything(graph)), tmp_path / "m.svg")
+    text = said(tmp_path / "m.svg")
+    assert "recompute" not in text
+    assert "page " not in text
+    assert "energy source not stated" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("measured", "energy measured"),
+        ("estimated", "ESTIMATED"),
+        ("emulated", "EMULATED"),
+        ("published", "PUBLISHED"),
+    ],
+)
+def test_both_pictures_of_a_schedule_repeat_where_its_joules_come_from(
+    tmp_path: Path, source: EnergySource, words: str
+) -> None:
+    graph = chain()
+    schedule = scheduled(graph, keep_everything(graph), source)
+    for picture in (memory_timeline, schedule_matrix):
+        picture(graph, schedule, tmp_path / "p.svg")
+        assert words in said(tmp_path / "p.svg")
+
+
+def test_a_step_that_takes_no_time_can_be_drawn(tmp_path: Path) -> None:
+    graph = CostedGraph(
+        name="instant",
+        ops=(
+            Op(name="o", kind="k", phase="forward", reads=(), writes=("t",), time_s=0, energy_j=0),
+        ),
+        tensors=(Tensor(name="t", bytes=0, kind="activation"),),
+    )
+    memory_timeline(graph, scheduled(graph, keep_everything(graph)), tmp_path / "m.png")
+    assert (tmp_path / "m.png").stat().st_size > 1000
+
+
+# --- stages × tensors -------------------------------------------------------------------------
+
+
+def test_a_stage_holds_what_was_moved_and_made_again_before_its_op() -> None:
+    graph, schedule = paged_and_recomputed()
+    found = {stage.op.name: stage for stage in stages(graph, schedule)}
+    assert found["layer2"].events.paged_out == {"a"}
+    assert found["loss"].resident == {"x", "w", "b", "c"}
+    assert found["loss"].stored == {"a"}
+    assert found["layer2.back"].events.paged_in == {"a"}
+    assert found["layer2.back"].events.recomputed == {"b"}
+    assert found["update"].resident == {"w", "dw", "v"}
+
+
+@given(small_graphs())
+def test_stages_hold_the_bytes_that_the_referee_counts(graph: CostedGraph) -> None:
+    steps = with_frees(
+        graph,
+        [
+            *(
+                PageIn(tensor=tensor.name)
+                for tensor in graph.tensors
+                if tensor.home == "storage"
+                and (graph.readers[tensor.name] or tensor.persist == "ram")
+            ),
+            *(Compute(op=op.name) for op in graph.ops),
+            *(
+                PageOut(tensor=tensor.name)
+                for tensor in graph.tensors
+                if tensor.home != "storage" and tensor.persist == "storage"
+            ),
+        ],
+    )
+    moments = [m for m in replay(graph, steps).moments if isinstance(m.step, Compute)]
+    size = {tensor.name: tensor.bytes for tensor in graph.tensors}
+    for stage, moment in zip(stages(graph, scheduled(graph, steps)), moments, strict=True):
+        shared = sum(min(size[a], size[b]) for a, b in stage.op.in_place.items())
+        held = sum(size[name] for name in stage.resident)
+        assert held - shared + stage.op.workspace_bytes == moment.bytes_during
+
+
+def test_updates_in_the_middle_start_no_phase_of_their_own() -> None:
+    phases = ["forward", "update", "forward", "backward", "update", "backward", "update", "update"]
+    assert phase_spans(phases) == [("forward", 0, 3), ("backward", 3, 6), ("update", 6, 8)]
+    assert phase_spans(["forward", "forward"]) == [("forward", 0, 2)]
+
+
+def test_the_matrix_names_stages_and_tensors_and_only_states_that_occur(tmp_path: Path) -> None:
+    graph, schedule = paged_and_recomputed()
+    schedule_matrix(graph, schedule, tmp_path / "s.svg")
+    text = said(tmp_path / "s.svg").splitlines()
+    assert {op.name for op in graph.ops} <= set(text)
+    assert {tensor.name for tensor in graph.tensors} <= set(text)
+    assert {"activations", "gradients", "parameters", "inputs"} <= {w.split("\n")[0] for w in text}
+    assert {"in RAM", "in storage only", "recomputed", "paged out", "paged in"} <= set(text)
+    schedule_matrix(graph, scheduled(graph, keep_everything(graph)), tmp_path / "kept.svg")
+    assert "recomputed" not in said(tmp_path / "kept.svg")
+
+
+def test_a_schedule_without_steps_cannot_be_drawn(tmp_path: Path) -> None:
+    graph, schedule = paged_and_recomputed()
+    empty = schedule.model_copy(update={"steps": (), "status": "infeasible"})
+    for picture in (memory_timeline, schedule_matrix):
+        with pytest.raises(ValueError, match="the schedule of chain has no steps: infeasible"):
+            picture(graph, empty, tmp_path / "p.png")
+    assert not list(tmp_path.iterdir())
+
+
+# --- profiles ---------------------------------------------------------------------------------
+
+
+def test_every_operation_is_named_with_its_median_and_interval(tmp_path: Path) -> None:
+    operation_costs(made_up_profile(SPECS), tmp_path / "o.svg")
+    text = said(tmp_path / "o.svg")
+    assert "relu.forward  4096" in text
+    assert "linear.forward  8×64 → 8×10" in text
+    assert "sgd.update  650" in text
+    assert len(re.findall(r"^[\d.]+ µs  −[\d.]+ \+[\d.]+ %$", text, re.MULTILINE)) == len(SPECS)
+
+
+def test_figures_are_those_that_are_used_and_context_has_a_mark_of_its_own(tmp_path: Path) -> None:
+    profile = made_up_profile(SPECS)
+    operation_costs(profile, tmp_path / "before.svg")
+    assert "in context: within a schedule" not in said(tmp_path / "before.svg")
+    key = profile.operations[0].op
+    refined = in_context(profile, key, 1000.0)
+    operation_costs(refined, tmp_path / "after.svg")
+    text = said(tmp_path / "after.svg")
+    assert "in context: within a schedule" in text
+    assert "(in figures: cold, in context for 1)" in text
+    used = engineering(refined.operations[0].cost("cold").time_s.median, "s")
+    assert used == engineering(1000 * profile.operations[0].cold.time_s.median, "s")
+    assert used in text
+
+
+def test_estimated_energy_is_a_second_axis_that_says_so(tmp_path: Path) -> None:
+    operation_costs(made_up_profile(SPECS, "estimated", 3.0), tmp_path / "o.svg")
+    text = said(tmp_path / "o.svg")
+    assert "energy ESTIMATED: 3.00 W nominal × time, not measured" in text
+    assert "energy, estimated (J)" in text
+
+
+def test_measured_energy_has_a_panel_of_its_own(tmp_path: Path) -> None:
+    operation_costs(made_up_profile(SPECS, "measured", 3.0), tmp_path / "o.svg")
+    text = said(tmp_path / "o.svg")
+    assert "energy measured" in text
+    assert "\nenergy (J)\n" in text
+    assert "estimated" not in text
+
+
+def test_a_profile_without_joules_says_that_it_has_none(tmp_path: Path) -> None:
+    operation_costs(made_up_profile(SPECS, "measured", None), tmp_path / "o.svg")
+    assert "no energy" in said(tmp_path / "o.svg")
+
+
+def test_an_emulated_board_is_called_that_also_without_joules(tmp_path: Path) -> None:
+    operation_costs(made_up_profile(SPECS, "emulated", None), tmp_path / "o.svg")
+    assert "EMULATED board" in said(tmp_path / "o.svg")
+
+
+def test_three_hundred_operations_keep_their_names(tmp_path: Path) -> None:
+    specs = [OpSpec.of("relu.forward", elements=elements) for elements in range(100, 400)]
+    operation_costs(made_up_profile(specs), tmp_path / "o.svg")
+    assert said(tmp_path / "o.svg").count("relu.forward") == 300
+
+
+def test_published_rates_have_no_single_costs_to_draw(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="m4 states rates"):
+        operation_costs(load_published("m4"), tmp_path / "o.png")
+
+
+def test_paging_costs_state_their_fit_and_its_error(tmp_path: Path) -> None:
+    storage_costs(made_up_profile(SPECS), tmp_path / "p.svg")
+    text = said(tmp_path / "p.svg")
+    assert "page-in (read): 210 µs + 91.0 µs per 4 KiB (45.0 MB/s), RMS fit error 4.3 %" in text
+    assert "page-out (write): 3.90 mJ + 570 µJ per 4 KiB" in text
+    assert "ESTIMATED" in text
+
+
+def test_published_paging_costs_are_lines_without_a_fit(tmp_path: Path) -> None:
+    storage_costs(load_published("m4"), tmp_path / "p.svg")
+    text = said(tmp_path / "p.svg")
+    assert "page-in (read): 109 µs + 217 ns per byte (4.62 MB/s)" in text
+    assert "fit error" not in text
+    assert "PUBLISHED figures, not measured here" in text
+
+
+def test_a_profile_without_storage_has_no_paging_to_draw(tmp_path: Path) -> None:
+    profile = made_up_profile(SPECS).model_copy(update={"storage": None})
+    with pytest.raises(ValueError, match="bench has no storage costs"):
+        storage_costs(profile, tmp_path / "p.png")
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+def test_the_suffix_chooses_the_format_and_others_are_refused(tmp_path: Path) -> None:
+    profile = load_published("m4")
+    storage_costs(profile, tmp_path / "p.png")
+    storage_costs(profile, tmp_path / "p.svg")
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "p.svg").read_text().startswith("<?xml")
+    with pytest.raises(ValueError, match=r"ends with \.png or \.svg"):
+        storage_costs(profile, tmp_path / "p.jpeg")
+
+
+def test_the_same_data_give_the_same_file(tmp_path: Path) -> None:
+    graph, schedule = paged_and_recomputed()
+    for name in ("one.svg", "two.svg"):
+        memory_timeline(graph, schedule, tmp_path / name)
+    assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_pictures_need_no_display_and_no_global_state() -> None:
+    modules = "memory_timeline", "schedule_matrix", "operation_costs", "storage_costs"
+    imports = "; ".join(f"import plots.{module}" for module in modules)
+    check = f"{imports}; import sys; sys.exit('matplotlib.pyplot' in sys.modules)"
+    root = ROOT
+    assert subprocess.run([sys.executable, "-c", check], cwd=root, check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0123, "12.3 ms"), (1234, "1.23 ks"), (5, "5.00 s"), (1e-7, "100 ns"), (0, "0 s")],
+)
+def test_quantities_have_three_digits_and_a_prefix(value: float, text: str) -> None:
+    assert engineering(value, "s") == text
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [(512, "512 B"), (4096, "4 KiB"), (737_719, "720 KiB"), (1.5 * 2**30, "1.5 GiB")],
+)
+def test_sizes_have_binary_units(size_bytes: float, text: str) -> None:
+    assert size_text(size_bytes) == text

@@ -1,0 +1,261 @@
+"""Pictures of a replay: what they say is read from the SVG, in which every text also stands as a
+comment; and the samples that a picture of power is made of."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from devices.profile import EnergySource
+from devices.replay import MeasuredStep, PowerSamples, ReplayReport
+from plots.replay.memory import replayed_memory
+from plots.replay.power import replayed_power
+from plots.replay.times import predicted_against_measured
+from plots.style import size_text
+from profiler.meters.base import Void
+from profiler.meters.capture import Capture
+from profiler.meters.nominal import ConstantPower
+from profiler.meters.on_host import RecordedPower
+from profiler.meters.sync.choice import ClockMap
+from profiler.meters.trace import EnergyCounter, SampledPower
+from replay.expectation import expected_step
+from replay.running.power import power_samples
+from tests.support.onboard.replays import measured_step, paged_chain, report_of
+from tests.support.paths import ROOT
+
+POWER = PowerSamples(
+    time_s=(-1.0, 0.0, 10.0, 30.0, 60.0, 61.0),
+    power_w=(1.0, 2.0, 3.0, 3.0, 2.0, 1.0),
+    step_starts_s=(0.0, 30.0),
+    step_times_s=(30.0, 30.0),
+)
+
+
+def said(picture: Path) -> str:
+    """All texts of an SVG, one a line."""
+    return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
+
+
+def slow_report(**changes: object) -> ReplayReport:
+    """One op of two took twice its time, in five steps with joules."""
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+
+    def step(scatter: float) -> MeasuredStep:
+        return measured_step(
+            expected,
+            factor=lambda action: scatter * (2.0 if action.label == "b4" else 1.0),
+            gap_s=0.01,
+            power_w=2.0,
+        )
+
+    steps = [step(scatter) for scatter in (0.99, 1.0, 1.0, 1.0, 1.01)]
+    return report_of(problem, schedule, steps, power=POWER).model_copy(update=changes)
+
+
+def drawn(picture: str, report: ReplayReport, path: Path) -> str:
+    problem, schedule = paged_chain()
+    draw: dict[str, Callable[[], None]] = {
+        "points": lambda: predicted_against_measured(report, path),
+        "memory": lambda: replayed_memory(problem, schedule, report, path),
+        "power": lambda: replayed_power(report, path),
+    }
+    draw[picture]()
+    return said(path)
+
+
+PICTURES = ("points", "memory", "power")
+
+
+# --- predicted against measured -----------------------------------------------------------------
+
+
+def test_the_op_that_is_furthest_off_is_named_with_what_it_cost(tmp_path: Path) -> None:
+    report = slow_report()
+    text = drawn("points", report, tmp_path / "p.svg")
+    assert "a chain: predicted against measured" in text
+    assert f"{len(report.actions)} actions on bench, medians over 5 steps" in text
+    assert re.search(r"^1  test$", text, re.MULTILINE)
+    assert re.search(r"^    b4$", text, re.MULTILINE)
+    assert "+100 %" in text
+    assert "b5" not in text, "what is as predicted is not named"
+
+
+def test_time_is_summed_by_kind_and_what_lies_between_is_told(tmp_path: Path) -> None:
+    text = drawn("points", slow_report(), tmp_path / "p.svg").splitlines()
+    for kind in ("test", "test, again", "page out", "page in", "between actions"):
+        assert kind in text
+
+
+def test_a_replay_as_expected_names_nobody(tmp_path: Path) -> None:
+    problem, schedule = paged_chain()
+    text = drawn("points", report_of(problem, schedule), tmp_path / "p.svg")
+    assert "furthest off" not in text
+    assert "0 beyond their intervals" in text
+    assert "within the 95 % intervals" in text
+
+
+# --- memory -------------------------------------------------------------------------------------
+
+
+def test_memory_as_run_stands_below_the_prediction(tmp_path: Path) -> None:
+    report = slow_report()
+    text = drawn("memory", report, tmp_path / "m.svg")
+    assert {"predicted", "as run"} <= set(text.splitlines())
+    assert f"arena {size_text(report.memory.arena_bytes)}" in text
+    assert "and so much the board used, to the byte" in text
+
+
+def test_an_arena_that_was_used_otherwise_is_told_in_bytes(tmp_path: Path) -> None:
+    report = slow_report()
+    arena = report.memory.arena_bytes
+    memory = report.memory.model_copy(update={"touched_bytes": arena - 4})
+    text = drawn("memory", report.model_copy(update={"memory": memory}), tmp_path / "m.svg")
+    assert f"written up to byte {arena - 4} of {arena}" in text
+
+
+# --- power --------------------------------------------------------------------------------------
+
+
+def test_power_says_which_meter_it_is_from_and_the_energy_of_a_step(tmp_path: Path) -> None:
+    text = drawn("power", slow_report(), tmp_path / "w.svg")
+    assert "bench, meter ina, ina226, channel 1, 500 Sa/s" in text
+    assert "energy of a step: predicted" in text
+    assert {"step 1", "step 2"} <= set(text.splitlines())
+
+
+def test_without_samples_there_is_no_picture_of_power(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"the replay of made-up\.json has no samples of power"):
+        replayed_power(slow_report(power=None), tmp_path / "w.svg")
+    assert not list(tmp_path.iterdir())
+
+
+# --- all ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize(
+    ("predicted", "measured", "words"),
+    [
+        ("measured", "measured", "profile and replay: energy measured"),
+        ("estimated", "measured", "profile: energy ESTIMATED (nominal power × time), not measured"),
+        ("published", "estimated", "replay: energy ESTIMATED"),
+        ("emulated", "emulated", "profile and replay: EMULATED board"),
+    ],
+)
+def test_every_picture_says_what_its_figures_are_worth(
+    tmp_path: Path, picture: str, predicted: EnergySource, measured: EnergySource, words: str
+) -> None:
+    report = slow_report(predicted_energy_source=predicted, measured_energy_source=measured)
+    assert words in drawn(picture, report, tmp_path / "p.svg")
+
+
+@pytest.mark.parametrize("picture", ["points", "memory"])
+def test_nothing_of_an_emulated_board_is_called_measured(tmp_path: Path, picture: str) -> None:
+    report = slow_report(predicted_energy_source="emulated", measured_energy_source="emulated")
+    text = drawn(picture, report, tmp_path / "p.svg")
+    assert re.search(r"^step: predicted .*, emulated ", text, re.MULTILINE)
+    assert "measured" not in text
+
+
+def test_the_same_report_gives_the_same_file(tmp_path: Path) -> None:
+    report = slow_report()
+    for picture in PICTURES:
+        for name in ("one.svg", "two.svg"):
+            drawn(picture, report, tmp_path / name)
+        assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
+
+
+def test_pictures_need_no_display_and_the_trace_no_pictures() -> None:
+    check = (
+        "import sys, plots.perfetto; before = 'matplotlib' in sys.modules;"
+        "import plots.replay.times, plots.replay.memory, plots.replay.power;"
+        "sys.exit(before or 'matplotlib.pyplot' in sys.modules)"
+    )
+    root = ROOT
+    assert subprocess.run([sys.executable, "-c", check], cwd=root, check=False).returncode == 0
+
+
+# --- samples of a meter ---------------------------------------------------------------------------
+
+_MS = 1_000_000
+STEPS_NS = [(1000 * _MS + 200 * _MS * i, 1000 * _MS + 200 * _MS * i + 190 * _MS) for i in range(9)]
+
+
+def _times_ns(period_ms: float) -> np.ndarray:
+    return np.arange(0, 4000 * _MS, int(period_ms * _MS), dtype=np.int64)
+
+
+def test_two_steps_in_the_middle_are_shown_sample_by_sample() -> None:
+    times_ns = _times_ns(2)
+    trace = SampledPower(times_ns, times_ns / 1e9, np.zeros(len(times_ns), dtype=bool), 0.002)
+    found = power_samples(trace, STEPS_NS)
+    assert found is not None
+    assert found.step_starts_s == (0.0, 0.2)
+    assert found.step_times_s == (0.19, 0.19)
+    begin_s = STEPS_NS[3][0] / 1e9
+    assert np.allclose(np.array(found.time_s) + begin_s, found.power_w), "power is the time here"
+    assert found.time_s[0] < 0 < 0.39 < found.time_s[-1]
+
+
+def test_a_slow_meter_is_shown_over_more_steps() -> None:
+    times_ns = _times_ns(20)
+    trace = SampledPower(times_ns, np.ones(len(times_ns)), np.zeros(len(times_ns), bool), 0.02)
+    found = power_samples(trace, STEPS_NS)
+    assert found is not None
+    assert len(found.step_starts_s) > 2
+    assert len(found.time_s) >= 40
+
+
+def test_a_counter_of_joules_becomes_power_also_where_it_wraps() -> None:
+    times_ns = _times_ns(2)
+    trace = EnergyCounter(times_ns, (times_ns / 1e9 * 5.0) % 0.75, range_j=0.75, period_s=0.002)
+    found = power_samples(trace, STEPS_NS)
+    assert found is not None
+    assert np.allclose(found.power_w, 5.0)
+
+
+def test_a_fast_meter_is_averaged_and_keeps_its_mean() -> None:
+    power_w = 2.0 + np.sin(np.arange(400_000) / 50.0)
+    capture = Capture(
+        start_s=50.0, period_s=1e-5, power_w=power_w, flaws=np.zeros(400_000, np.uint8)
+    )
+    clock = ClockMap(np.array([0, 4000 * _MS]), np.array([50.0, 54.0]), uncertainty_s=0.0)
+    trace = RecordedPower(capture, clock, guard_s=0.0, windows_ns=frozenset())
+    found = power_samples(trace, STEPS_NS)
+    assert found is not None
+    assert 1000 < len(found.time_s) <= 4000
+    assert np.mean(found.power_w) == pytest.approx(2.0, abs=0.01)
+    assert found.time_s[0] == pytest.approx(-0.05 * 0.39, abs=1e-3)
+
+
+def test_lost_samples_are_left_out() -> None:
+    power_w = np.ones(4000)
+    power_w[1500:1800] = np.nan
+    capture = Capture(start_s=0.0, period_s=1e-3, power_w=power_w, flaws=np.zeros(4000, np.uint8))
+    clock = ClockMap(np.array([0, 4000 * _MS]), np.array([0.0, 4.0]), uncertainty_s=0.0)
+    found = power_samples(RecordedPower(capture, clock, 0.0, frozenset()), STEPS_NS)
+    assert found is not None
+    assert set(found.power_w) == {1.0}
+
+
+class _Silent:
+    def energy_j(self, start_ns: int, end_ns: int) -> Void:
+        return Void("nothing was recorded")
+
+
+@pytest.mark.parametrize("trace", [None, ConstantPower(3.0), _Silent()])
+def test_where_nothing_was_sampled_there_is_no_power_to_show(trace: object) -> None:
+    assert power_samples(trace, STEPS_NS) is None  # type: ignore[arg-type]
+
+
+def test_a_replay_without_steps_has_no_power_to_show() -> None:
+    times_ns = _times_ns(2)
+    trace = SampledPower(times_ns, np.ones(len(times_ns)), np.zeros(len(times_ns), bool), 0.002)
+    assert power_samples(trace, []) is None

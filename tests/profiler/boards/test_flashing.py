@@ -1,0 +1,512 @@
+"""Flashing: the board's own tool or boot loader gets the right program, and what it says back is
+passed on. The tools are stand-ins on PATH: no probe and no board is here."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import stat
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cli
+from commands import exit_codes
+from devices.description import DeviceDescription, load_description
+from devices.documents.document import DocumentError, dump_yaml
+from devices.firmware import Firmware
+from devices.plan import ExecutionPlan
+from networks.training import Network, training_step
+from profiler.boards import open_board
+from profiler.building.firmware_image import FirmwareImage, build_firmware, firmware_identity
+from profiler.errors import BoardUnreachable, BuildFailed
+from profiler.flashing import flashing
+from profiler.flashing.flashing import (
+    BossacFlashing,
+    CopyFlashing,
+    ToolFlashing,
+    flashing_of,
+)
+from profiler.flashing.uf2 import uf2_file
+from profiler.lab import kept_boards, take_down
+from replay.lowering.lowering import unscheduled
+from tests.support.boards import processes
+from tests.support.boards.serial import Cable, StandInBoard
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.usefixtures("own_boards")
+
+
+@pytest.fixture(scope="module")
+def emulated() -> DeviceDescription:
+    return load_description("emulated-m4f")
+
+
+@pytest.fixture(scope="module")
+def image(own_boards: None, emulated: DeviceDescription) -> FirmwareImage:
+    return build_firmware(emulated)
+
+
+Described = Callable[..., DeviceDescription]
+
+
+@pytest.fixture
+def described(emulated: DeviceDescription) -> Described:
+    """The same board, but a real one, with such a flasher."""
+
+    def describe(**flasher: Any) -> DeviceDescription:
+        assert emulated.firmware is not None
+        firmware = Firmware.model_validate(
+            {**emulated.firmware.model_dump(), "flasher": flasher or None}
+        )
+        return emulated.model_copy(update={"firmware": firmware, "emulator": None})
+
+    return describe
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
+    """A stand-in for a tool: records its words, one a line, and does what its body says."""
+    directory = tmp_path / "bin"
+    directory.mkdir()
+    monkeypatch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
+
+    def make(name: str, body: str = "exit 0") -> Path:
+        said = tmp_path / f"{name}.words"
+        script = directory / name
+        script.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{said}'\n{body}\n")
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        return said
+
+    return make
+
+
+def ignore(_what: str) -> None:
+    """Progress that nobody watches."""
+
+
+# --- tools with a probe ---------------------------------------------------------------------
+
+
+def words(image: FirmwareImage) -> dict[str, tuple[dict[str, Any], list[str]]]:
+    return {
+        "openocd": (
+            {"config": ["interface/stlink.cfg", "board/a b.cfg"]},
+            [
+                *("-f", "interface/stlink.cfg", "-f", "board/a b.cfg"),
+                *("-c", f"program {{{image.elf}}} verify reset exit"),
+            ],
+        ),
+        "pyocd": (
+            {"target": "nrf52840", "probe": "0683"},
+            [
+                *("flash", "--no-wait", "--target", "nrf52840", "--probe", "0683"),
+                str(image.elf),
+            ],
+        ),
+        "nrfjprog": (
+            {"serial": "683"},
+            [
+                *("--program", str(image.hex), "--sectorerase", "--verify", "--reset"),
+                *("--snr", "683"),
+            ],
+        ),
+    }
+
+
+@pytest.mark.parametrize("kind", ["openocd", "pyocd", "nrfjprog"])
+def test_a_tool_gets_the_words_that_it_understands(
+    kind: str, described: Described, image: FirmwareImage, tool: Callable[..., Path]
+) -> None:
+    options, expected = words(image)[kind]
+    said = tool(kind)
+    way = flashing_of(described(kind=kind, **options), image)
+    way.carry_out(ignore)
+    assert said.read_text().splitlines() == expected
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        # As OpenOCD 0.12.0, pyOCD 0.46.0 and bossac 1.9.1 say it where there is no board.
+        (
+            "Info : clock speed 2000 kHz\nError: open failed\nin procedure 'program'\n"
+            "** OpenOCD init failed **\nshutdown command invoked\n",
+            "openocd failed: open failed",
+        ),
+        (
+            "No connected debug probes\n0000390 E No target device available [load_cmd]\n",
+            "openocd failed: No target device available",
+        ),
+        ("\nNo device found on /dev/ttyACM7\n\n", "openocd failed: No device found on /dev/tty"),
+        ("", "openocd failed: it said nothing, exit code 3"),
+    ],
+)
+def test_what_a_tool_complains_of_is_passed_on(
+    output: str,
+    sentence: str,
+    described: Described,
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "output").write_text(output)
+    tool("openocd", f"cat '{tmp_path / 'output'}' >&2; exit 3")
+    way = flashing_of(described(kind="openocd", config=["x.cfg"]), image)
+    with pytest.raises(BoardUnreachable, match=sentence):
+        way.carry_out(ignore)
+
+
+def test_a_tool_that_is_missing_is_named_with_its_package(
+    described: Described, image: FirmwareImage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    way = flashing_of(described(kind="openocd", config=["x.cfg"]), image)
+    with pytest.raises(BuildFailed, match=r"cannot run openocd .*sudo apt install openocd"):
+        way.carry_out(ignore)
+
+
+def test_a_tool_that_hangs_is_ended_with_its_children(
+    tool: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = processes.new_mark()
+    monkeypatch.setenv(processes.VARIABLE, mark)
+    tool("hangs", "trap '' TERM\nsleep 600 &\nwait; sleep 600")
+    way = ToolFlashing("board", ("hangs",), "nowhere", limit_s=0.3)
+    with pytest.raises(BoardUnreachable, match=r"hangs did not finish within 0.3 s"):
+        way.carry_out(ignore)
+    processes.wait_until(lambda: not processes.marked(mark))
+
+
+def test_ctrl_c_ends_the_tool(tool: Callable[..., Path], described: Described) -> None:
+    """Of a command line of its own, as a terminal sends it."""
+    mark = processes.new_mark()
+    said = tool("hangs", "sleep 600")
+    program = (
+        "from profiler.flashing.flashing import ToolFlashing\n"
+        "ToolFlashing('board', ('hangs',), 'nowhere').carry_out(print)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=os.environ | {processes.VARIABLE: mark},
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    ) as command:
+        processes.wait_until(said.exists)
+        command.send_signal(signal.SIGINT)
+        _, error = command.communicate(timeout=60)
+    assert b"KeyboardInterrupt" in error
+    processes.wait_until(lambda: not processes.marked(mark))
+
+
+# --- boot loaders -----------------------------------------------------------------------------
+
+
+class TouchPort:
+    """The port of a board that leaves for its boot loader when it is opened at 1200 baud: a
+    pseudo-terminal behind a name that goes away, and comes back or not."""
+
+    def __init__(self, name: Path, *, comes_back: bool) -> None:
+        self.name = name
+        self.touched = threading.Event()
+        self._comes_back = comes_back
+        self._master, self._slave = pty.openpty()
+        self._port = os.ttyname(self._slave)
+        name.symlink_to(self._port)
+        self._ended = False
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._ended:
+            if termios.tcgetattr(self._slave)[5] == termios.B1200:
+                self.touched.set()
+                self.name.unlink()
+                time.sleep(0.2)
+                if self._comes_back:
+                    self.name.symlink_to(self._port)
+                return
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self._ended = True
+        self._thread.join(timeout=10)
+        os.close(self._slave)
+        os.close(self._master)
+
+
+@pytest.fixture
+def touch_port(tmp_path: Path) -> Iterator[Callable[[bool], TouchPort]]:
+    ports: list[TouchPort] = []
+
+    def make(comes_back: bool) -> TouchPort:
+        ports.append(TouchPort(tmp_path / "ttyACM0", comes_back=comes_back))
+        return ports[-1]
+
+    yield make
+    for port in ports:
+        port.close()
+
+
+def test_bossac_writes_after_the_touch_behind_the_boot_loader(
+    touch_port: Callable[[bool], TouchPort],
+    described: Described,
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+) -> None:
+    port = touch_port(True)
+    said = tool("bossac")
+    way = flashing_of(described(kind="bossac", port=str(port.name), offset=0x2000), image)
+    way.carry_out(ignore)
+    assert port.touched.is_set()
+    assert said.read_text().splitlines() == [
+        *(f"--port={port.name}", "--offset=0x2000"),
+        *("--erase", "--write", "--verify", "--reset"),
+        str(image.bin),
+    ]
+
+
+def test_a_boot_loader_that_does_not_come_is_missed(
+    touch_port: Callable[[bool], TouchPort], image: FirmwareImage, tool: Callable[..., Path]
+) -> None:
+    port = touch_port(False)
+    said = tool("bossac")
+    way = BossacFlashing("board", str(port.name), 0x2000, image.bin, port_limit_s=1.0)
+    with pytest.raises(BoardUnreachable, match="no port appeared within 1 s"):
+        way.carry_out(ignore)
+    assert not said.exists()
+
+
+def test_a_port_that_is_not_there_is_named(image: FirmwareImage, tmp_path: Path) -> None:
+    way = BossacFlashing("board", str(tmp_path / "nothing"), 0x2000, image.bin)
+    with pytest.raises(BoardUnreachable, match=r"cannot open .*nothing"):
+        way.carry_out(ignore)
+
+
+@pytest.mark.parametrize("kind", ["bin", "hex", "uf2"])
+def test_a_disk_gets_the_program_in_its_format(
+    kind: str, described: Described, image: FirmwareImage, tmp_path: Path
+) -> None:
+    (tmp_path / "INFO.TXT").write_text("the boot loader's own")
+    family = {"uf2_family": 0xADA52840} if kind == "uf2" else {}
+    description = described(kind="copy", directory=str(tmp_path), format=kind, **family)
+    flashing_of(description, image).carry_out(ignore)
+    program = image.bin.read_bytes()
+    assert description.firmware is not None
+    address = description.firmware.flash_address
+    expected = {
+        "bin": program,
+        "hex": image.hex.read_bytes(),
+        "uf2": uf2_file(program, address, 0xADA52840),
+    }
+    assert (tmp_path / f"firmware.{kind}").read_bytes() == expected[kind]
+
+
+def test_a_disk_is_waited_for(tmp_path: Path) -> None:
+    """An empty directory is where it will be mounted."""
+    told: list[str] = []
+
+    def appear(what: str) -> None:
+        told.append(what)
+        (tmp_path / "INFO.TXT").touch()
+
+    way = CopyFlashing("board", tmp_path, "firmware.bin", b"program")
+    way.carry_out(appear)
+    assert told[0].startswith("waiting for the disk")
+    assert (tmp_path / "firmware.bin").read_bytes() == b"program"
+
+
+def test_a_disk_that_does_not_appear_is_given_up(tmp_path: Path) -> None:
+    way = CopyFlashing("board", tmp_path, "firmware.bin", b"program", limit_s=0.2)
+    with pytest.raises(BoardUnreachable, match=r"no disk appeared at .* within 0.2 s"):
+        way.carry_out(ignore)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(BoardUnreachable, match="no disk appeared"):
+        replace(way, directory=tmp_path / "nothing").carry_out(ignore)
+
+
+def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    way = CopyFlashing("board", Path("/dev"), "full", b"program" * 1000)
+    with pytest.raises(BoardUnreachable, match="cannot write full to /dev: No space left"):
+        way.carry_out(ignore)
+
+
+@given(
+    program=st.binary(max_size=2000),
+    address=st.integers(0, (1 << 32) - 4096),
+    family=st.integers(0, (1 << 32) - 1),
+)
+def test_a_uf2_file_holds_the_program_at_its_address(
+    program: bytes, address: int, family: int
+) -> None:
+    file = uf2_file(program, address, family)
+    memory = bytearray()
+    blocks = [file[start : start + 512] for start in range(0, len(file), 512)]
+    for number, block in enumerate(blocks):
+        start_0, start_1, flags, target, size, index, total, kind = struct.unpack("<8I", block[:32])
+        assert (start_0, start_1) == (0x0A324655, 0x9E5D5157)
+        assert struct.unpack("<I", block[508:]) == (0x0AB16F30,)
+        assert (flags & 0x2000, kind) == (0x2000, family)
+        assert (index, total) == (number, len(blocks))
+        assert target == address + len(memory)
+        memory += block[32 : 32 + size]
+    assert memory[: len(program)] == program
+    assert len(memory) - len(program) < 256
+    assert not any(memory[len(program) :])
+
+
+# --- the command ------------------------------------------------------------------------------
+
+
+def test_a_board_whose_description_names_no_way_is_refused(
+    described: Described, image: FirmwareImage
+) -> None:
+    with pytest.raises(DocumentError, match=r"add firmware.flasher, of kind openocd"):
+        flashing_of(described(), image)
+
+
+def test_a_linux_board_is_not_flashed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["flash", "--device", "pi4"]) == exit_codes.USAGE
+    assert "pi4 has no firmware to be flashed: it is reached by ssh" in capsys.readouterr().err
+
+
+@pytest.fixture
+def stand_ins() -> list[StandInBoard]:
+    """Those that were made."""
+    return []
+
+
+@pytest.fixture
+def reached(
+    described: Described, image: FirmwareImage, tmp_path: Path, stand_ins: list[StandInBoard]
+) -> Iterator[Callable[..., Path]]:
+    """The description of a board that is flashed with OpenOCD and answers on a serial port; the
+    board is a stand-in, whose hello says what is given."""
+    with ExitStack() as stack:
+
+        def reach(**hello: str) -> Path:
+            said = {
+                "firmware": image.identity.firmware_sha256,
+                "kernels": image.identity.kernels_sha256,
+                "storage": "none",
+            }
+            board = StandInBoard(hello=said | hello)
+            stand_ins.append(board)
+            stack.callback(board.close)
+            cable = Cable(board.far_end, tmp_path)
+            stack.callback(cable.close)
+            description = described(kind="openocd", config=["x.cfg"])
+            transport = description.transport.model_copy(update={"port": cable.port})
+            path = tmp_path / "board.yaml"
+            dumped = dump_yaml(description.model_copy(update={"transport": transport}))
+            path.write_text(dumped)
+            return path
+
+        yield reach
+
+
+def test_what_is_flashed_is_asked_for_its_name(
+    reached: Callable[..., Path],
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = tool("openocd")
+    assert cli.main(["flash", "--device", str(reached()), "--json"]) == exit_codes.DONE
+    assert f"program {{{image.elf}}} verify reset exit" in said.read_text()
+    document = json.loads(capsys.readouterr().out)
+    assert document["firmware_sha256"] == image.firmware_sha256
+    assert document["program_bytes"] == image.bin.stat().st_size
+    assert document["board"]["serial"] == "0123abcd"
+
+
+@pytest.fixture
+def plan() -> ExecutionPlan:
+    net = Network("tiny", 2)
+    net.mean_squared_error(
+        "loss", net.linear("linear", net.input("x", 2, 3), 2), net.input("y", 2, 2)
+    )
+    return unscheduled(training_step(net))
+
+
+@pytest.mark.parametrize("holds", ["another program", "the plan already"])
+def test_a_plan_is_written_to_a_board_unless_it_is_there(
+    holds: str,
+    plan: ExecutionPlan,
+    reached: Callable[..., Path],
+    stand_ins: list[StandInBoard],
+    tool: Callable[..., Path],
+) -> None:
+    said = tool("openocd")
+    path = reached()
+    description = load_description(str(path))
+    identity = firmware_identity(description, [plan])
+    (board,) = stand_ins
+    if holds == "the plan already":
+        board.hello["firmware"] = identity.firmware_sha256
+    told: list[str] = []
+
+    def tell(what: str) -> None:
+        told.append(what)
+        if what == "openocd writes the program":
+            board.hello["firmware"] = identity.firmware_sha256
+
+    with open_board(description, 0.5, tell, [plan]) as opened:
+        opened.prepare(ignore)
+    assert said.exists() == (holds == "another program")
+    stays = f"it stays there until: cli.py flash --device {description.name}"
+    assert any(what.endswith(stays) for what in told) == (holds == "another program")
+
+
+def test_another_program_that_answers_is_an_error(
+    reached: Callable[..., Path],
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flashing, "_START_LIMIT_S", 0.0)
+    tool("openocd")
+    code = cli.main(["flash", "--device", str(reached(firmware="0" * 64))])
+    assert code == exit_codes.USAGE
+    assert "the program was written, but another one answers: " in capsys.readouterr().err
+
+
+def test_a_dry_run_touches_nothing(
+    reached: Callable[..., Path],
+    image: FirmwareImage,
+    tool: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = tool("openocd")
+    assert cli.main(["flash", "--device", str(reached()), "--dry-run"]) == exit_codes.DONE
+    expected = f"openocd -f x.cfg -c 'program {{{image.elf}}} verify reset exit'"
+    assert capsys.readouterr().out.strip() == expected
+    assert not said.exists()
+
+
+def test_an_emulated_board_is_started_with_it_and_kept_running(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    try:
+        assert cli.main(["flash", "--device", "emulated-m4f"]) == exit_codes.DONE
+        assert [board.state for board in kept_boards()] == ["up"]
+    finally:
+        take_down(["emulated-m4f"])
+    output = capsys.readouterr()
+    assert "emulated-m4f runs firmware " in output.out
+    assert "lab up --device emulated-m4f" in output.err

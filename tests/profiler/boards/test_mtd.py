@@ -1,0 +1,309 @@
+"""Raw flash of a Linux board: the emulated board's NAND, the kernel's own nandsim behind its MTD
+layer. Its delays are known, and its blocks wear out when they are told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from devices.description import Storage, load_description
+from devices.profile import StorageCosts
+from profiler.boards.raw_flash import find_partition
+from profiler.errors import BoardCommandFailed, RequestRefused
+from profiler.run.evaluate import evaluate
+from profiler.run.storage_costs import storage_costs
+from profiler.run.table import TrialTable
+from profiler.run.trials import Sitting, SittingHeader
+from profiler.script.records import Results, parse_results
+from profiler.script.transfers import Scratch, TransferWindow
+from profiler.script.windows import BlockContent
+from profiler.script.writer import Memory, Settings, write_plan
+from profiler.transports import open_transport
+from profiler.transports.base import CommandResult, Transport
+from tests.support.boards.emulated import SharedBoards
+from tests.support.boards.ground_truth import Harness
+
+PAGE, BLOCK = 2048, 131072
+LOOKED_AT = 12
+FIRST_BLOCK = 128  # of the partition, counted over the whole chip
+LIMIT_S = 120.0
+
+STORAGE = Storage(
+    medium="nand",
+    mtd_partition="scratch",
+    page_bytes=PAGE,
+    erase_block_bytes=BLOCK,
+    scratch_offset_bytes=2 * BLOCK,
+    scratch_bytes=8 * BLOCK,
+)
+
+PLACE = f"offset={2 * BLOCK} page_bytes={PAGE} erase_block_bytes={BLOCK} mtd=/dev/mtd1 name=scratch"
+
+WINDOWS = (
+    *(TransferWindow("read", pages * PAGE, 16) for pages in (1, 4, 16)),
+    *(TransferWindow("write", pages * PAGE, 16) for pages in (1, 4, 16)),
+    *(TransferWindow("erase", blocks * BLOCK, 1) for blocks in (1, 2, 4)),
+)
+
+
+@dataclass(frozen=True)
+class Board:
+    transport: Transport
+    harness: str
+
+    def shell(self, script: str) -> str:
+        return self.transport.run(["sh", "-c", script], timeout_s=LIMIT_S).stdout
+
+    def load_chip(self, *words: str) -> None:
+        """A new chip, empty, in place of the one that is there."""
+        chip = "id_bytes=0x20,0xf1,0x00,0x15 bch=4"
+        self.shell(f"rmmod nandsim && modprobe nandsim {chip} {' '.join(words)}")
+
+    def load_slow_chip(self, read_us: int, program_us: int, erase_ms: int) -> None:
+        self.load_chip(
+            "do_delays=1",
+            f"access_delay={read_us}",
+            f"programm_delay={program_us}",
+            f"erase_delay={erase_ms}",
+        )
+
+    def place(self, storage: Storage = STORAGE) -> str:
+        """As a profile finds it."""
+        return find_partition(self.transport, storage, timeout_s=LIMIT_S)
+
+    def execute(self, plan: str, directory: Path) -> tuple[CommandResult, Results]:
+        (directory / "plan").write_text(plan)
+        self.transport.put(directory / "plan", "plan", timeout_s=LIMIT_S)
+        done = self.transport.run(
+            [self.harness, "run", "plan", "results", "samples"], timeout_s=LIMIT_S, check=False
+        )
+        self.transport.get("results", directory / "results", timeout_s=LIMIT_S)
+        return done, parse_results((directory / "results").read_text())
+
+    def measure(
+        self, directory: Path, windows: Sequence[TransferWindow] = WINDOWS
+    ) -> tuple[CommandResult, Results]:
+        return self.execute(plan(PLACE, windows), directory)
+
+    def costs(self, directory: Path) -> StorageCosts:
+        done, results = self.measure(directory)
+        assert (done.exit_code, done.stderr) == (0, "")
+        trials = evaluate(
+            results.windows,
+            WINDOWS,
+            None,
+            is_measured=False,
+            start=results.start,
+            throttled=None,
+        )
+        header = SittingHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
+        content = BlockContent((), 0, WINDOWS, scratch=Scratch.of(STORAGE, 1 << 30))
+        table = TrialTable.of([Sitting(header=header, trials=trials)])
+        found = storage_costs(STORAGE, PLACE, content, table, seed=0)
+        assert found is not None
+        return found
+
+    def checksums(self) -> list[str]:
+        """Of the partition's first blocks, more than may be written."""
+        return self.shell(
+            f"for block in $(seq 0 {LOOKED_AT - 1}); do"
+            f" dd if=/dev/mtd1 bs={BLOCK} skip=$block count=1 2>/dev/null | md5sum; done"
+        ).splitlines()
+
+
+def plan(place: str, windows: Sequence[TransferWindow] = WINDOWS) -> str:
+    settings = Settings(
+        min_window_s=0.03,
+        idle_s=0.0,
+        tail_s=0.0,
+        first_executions={},
+        sampler=None,
+        storage_place=place,
+        scratch_bytes=STORAGE.scratch_bytes or 0,
+    )
+    return write_plan(windows, None, Memory(1 << 20, 0, {}), settings).text
+
+
+@pytest.fixture(scope="module")
+def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[Board]:
+    """Nothing else works on it meanwhile: what feeds its sensor is halted."""
+    description = load_description("emulated-a72")
+    assert description.emulator is not None
+    described = description.emulator.nand
+    assert described is not None
+    with (
+        shared_boards.lent(description) as running,
+        open_transport(running.description) as transport,
+    ):
+        board = Board(transport, linux_harness.put_on(transport).path)
+        board.shell("killall -STOP board-sensor")
+        yield board
+        board.load_slow_chip(
+            described.read_delay_us, described.program_delay_us, described.erase_delay_ms
+        )
+        board.shell("killall -CONT board-sensor")
+
+
+def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(
+    board: Board, tmp_path: Path
+) -> None:
+    """What the kernel does beside waiting is the same for a slow chip and a fast one, so that their
+    costs differ by their delays; and beside erasing it does next to nothing."""
+    board.load_slow_chip(25, 200, 1)
+    fast = board.costs(tmp_path)
+    board.load_slow_chip(75, 400, 2)
+    slow = board.costs(tmp_path)
+    assert fast.erase is not None
+    assert slow.erase is not None
+    assert slow.read.per_page_s - fast.read.per_page_s == pytest.approx(50e-6, rel=0.03)
+    assert slow.write.per_page_s - fast.write.per_page_s == pytest.approx(200e-6, rel=0.03)
+    assert fast.erase.per_page_s == pytest.approx(1e-3, rel=0.03)
+    assert slow.erase.per_page_s == pytest.approx(2e-3, rel=0.03)
+    for costs in (fast, slow):
+        for cost in (costs.read, costs.write, costs.erase):
+            assert cost is not None
+            assert cost.fixed_s < cost.per_page_s
+            assert cost.fit_error < 0.03
+
+
+def test_nothing_outside_the_stretch_is_written(board: Board, tmp_path: Path) -> None:
+    board.load_chip()
+    board.shell(f"dd if=/dev/urandom of=/dev/mtd1 bs={BLOCK} count={LOOKED_AT} 2>/dev/null")
+    before = board.checksums()
+    done, _ = board.measure(tmp_path)
+    assert (done.exit_code, done.stderr) == (0, "")
+    after = board.checksums()
+    changed = {block for block in range(LOOKED_AT) if before[block] != after[block]}
+    assert changed == set(range(6, 10))  # the first half is read, and held data already
+
+
+def test_blocks_that_are_to_be_read_are_programmed_where_they_are_erased(
+    board: Board, tmp_path: Path
+) -> None:
+    board.load_chip()
+    (erased,) = set(board.checksums())
+    done, _ = board.measure(tmp_path, WINDOWS[:1])
+    assert done.exit_code == 0
+    programmed = [block for block, found in enumerate(board.checksums()) if found != erased]
+    assert programmed == list(range(2, 6))
+
+
+def test_bad_blocks_are_left_out(board: Board, tmp_path: Path) -> None:
+    board.load_chip(f"badblocks={FIRST_BLOCK + 3}")
+    done, _ = board.measure(tmp_path, WINDOWS[:-1])
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+def test_a_stretch_with_many_bad_blocks_is_refused(board: Board, tmp_path: Path) -> None:
+    bad = ",".join(str(FIRST_BLOCK + block) for block in (3, 9))
+    board.load_chip(f"badblocks={bad}")
+    done, _ = board.measure(tmp_path)
+    assert done.exit_code == 5
+    assert "2 of 8 blocks of /dev/mtd1 (scratch) from offset 262144 on are bad" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("worn", "sentence"),
+    [
+        (f"weakblocks={FIRST_BLOCK + 8}:1", "worn block 8 of /dev/mtd1 (scratch)"),
+        (f"weakpages={(FIRST_BLOCK + 7) * 64 + 5}:1", "worn block 7 of /dev/mtd1 (scratch)"),
+    ],
+)
+def test_a_worn_block_ends_in_its_number_with_finished_windows_kept(
+    worn: str, sentence: str, board: Board, tmp_path: Path
+) -> None:
+    board.load_chip(worn)
+    writes = [TransferWindow("write", BLOCK, 1)] * 20
+    done, results = board.measure(tmp_path, writes)
+    assert done.exit_code == 5
+    assert sentence in done.stderr
+    assert ("erased" if "weakblocks" in worn else "programmed") in done.stderr
+    assert 1 <= len(results.windows) < 20
+    assert results.end is None
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "sentence"),
+    [
+        ("name=scratch", "name=other", "is partition scratch, not other; nothing was written"),
+        ("mtd=/dev/mtd1", "mtd=/dev/mtd0", "/dev/mtd0 is partition system, not scratch"),
+        ("mtd=/dev/mtd1 name=scratch", "mtd=/dev/mtd0 name=system", "mtd0 (system): "),
+        ("mtd=/dev/mtd1", "mtd=/dev/null", "is not the device that sysfs has by this name"),
+        ("mtd=/dev/mtd1", "mtd=/init", "is no character device"),
+        ("page_bytes=2048", "page_bytes=512", "pages of 2048 bytes and erase blocks of 131072"),
+        ("erase_block_bytes=131072", "erase_block_bytes=65536", "the plan says 2048 and 65536"),
+        ("offset=262144", "offset=117309440", "the stretch is not of whole blocks within it"),
+        ("offset=262144", "offset=2048", "the stretch is not of whole blocks within it"),
+    ],
+)
+def test_a_partition_that_is_not_as_the_plan_says_is_refused(
+    right: str, wrong: str, sentence: str, board: Board, tmp_path: Path
+) -> None:
+    assert right in PLACE
+    done, results = board.execute(plan(PLACE.replace(right, wrong)), tmp_path)
+    assert done.exit_code == 5
+    assert sentence in done.stderr
+    assert results.windows == ()
+
+
+def test_a_partition_is_found_by_its_name_alone(board: Board) -> None:
+    assert board.place() == PLACE
+    missing = STORAGE.model_copy(update={"mtd_partition": "data"})
+    with pytest.raises(RequestRefused, match=r"0 raw flash partitions.*'system', 'scratch'"):
+        board.place(missing)
+    other = STORAGE.model_copy(update={"erase_block_bytes": 65536})
+    with pytest.raises(RequestRefused, match="has erase blocks of 131072 bytes"):
+        board.place(other)
+    large = STORAGE.model_copy(update={"scratch_bytes": 1 << 30})
+    with pytest.raises(RequestRefused, match=r"has 117440512 bytes; .* scratch ends at"):
+        board.place(large)
+
+
+# --- a board that answers as one without raw flash, or with flash in use ------------------------
+
+
+@dataclass(frozen=True)
+class Answering:
+    """Stands in for a transport: knows what the board's files say."""
+
+    mtd: str = 'dev:    size   erasesize  name\nmtd3: 00800000 00020000 "scratch"\n'
+    mounts: str = "/dev/root / ext4 rw 0 0\n"
+    ubi: str = ""
+    name: str = "a board"
+
+    def run(self, argv: Sequence[str], *, timeout_s: float) -> CommandResult:
+        answers = {"/proc/mtd": self.mtd, "/proc/mounts": self.mounts}
+        answer = answers.get(argv[-1], self.ubi)
+        if not answer and argv[0] == "cat":
+            raise BoardCommandFailed(f"{argv[-1]}: No such file or directory")
+        return CommandResult(" ".join(argv), 0, answer, "")
+
+
+@pytest.mark.parametrize(
+    ("answers", "sentence"),
+    [
+        (Answering(mtd=""), "the board tells of no raw flash: /proc/mtd: No such file"),
+        (Answering(mounts="/dev/mtdblock3 /mnt jffs2 rw 0 0\n"), "(/dev/mtd3) is mounted"),
+        (Answering(mounts="mtd:scratch /mnt jffs2 rw 0 0\n"), "(/dev/mtd3) is mounted"),
+        (Answering(ubi="0\n3\n"), "(/dev/mtd3) belongs to UBI; nothing was written"),
+        (
+            Answering(mtd='mtd0: 00800000 00020000 "scratch"\nmtd1: 00800000 00020000 "scratch"\n'),
+            "2 raw flash partitions are named 'scratch', one is needed",
+        ),
+    ],
+)
+def test_flash_that_is_in_use_or_not_there_is_refused(answers: Answering, sentence: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        find_partition(answers, STORAGE, timeout_s=1.0)  # type: ignore[arg-type]
+    assert sentence in str(refused.value)
+
+
+def test_flash_beside_one_that_is_in_use_is_taken() -> None:
+    answers = Answering(
+        mounts="/dev/mtdblock30 /mnt jffs2 rw 0 0\nubi0 / ubifs rw 0 0\n", ubi="0\n"
+    )
+    found = find_partition(answers, STORAGE, timeout_s=1.0)  # type: ignore[arg-type]
+    assert found == PLACE.replace("mtd1", "mtd3")

@@ -1,0 +1,106 @@
+"""Governor and frequency are held while a board is measured, and put back whatever happens."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from devices.description import Conditions
+from profiler.boards import pinning
+from profiler.boards.pinning import pin
+from profiler.errors import MeasurementInvalid
+from profiler.transports.local import LocalTransport
+from tests.support.boards.measuring import write_tree
+
+WITHIN_S = 20.0
+
+
+@pytest.fixture
+def cpufreq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two clusters, as the kernel shows them; the files take any word."""
+    files: dict[str, str | int] = {}
+    for policy, most in (("policy0", 1800000), ("policy4", 2400000)):
+        files |= {
+            f"{policy}/scaling_governor": "ondemand",
+            f"{policy}/scaling_available_governors": "ondemand performance",
+            f"{policy}/scaling_min_freq": 600000,
+            f"{policy}/scaling_max_freq": most,
+            f"{policy}/cpuinfo_min_freq": 300000,
+            f"{policy}/cpuinfo_max_freq": most,
+        }
+    root = write_tree(tmp_path / "cpufreq", files)
+    monkeypatch.setattr(pinning, "_CPUFREQ", str(root))
+    return root
+
+
+def state(root: Path) -> dict[str, str]:
+    return {
+        str(file.relative_to(root)): file.read_text() for file in root.rglob("*") if file.is_file()
+    }
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    limit = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
+def test_both_are_held_until_the_session_closes(cpufreq: Path) -> None:
+    before = state(cpufreq)
+    with LocalTransport() as transport:
+        pin(transport, Conditions(governor="performance", frequency_hz=1.5e9))
+        held = state(cpufreq)
+        for policy in ("policy0", "policy4"):
+            assert held[f"{policy}/scaling_governor"].strip() == "performance"
+            assert held[f"{policy}/scaling_min_freq"].strip() == "1500000"
+            assert held[f"{policy}/scaling_max_freq"].strip() == "1500000"
+    wait_until(lambda: state(cpufreq) == before)
+
+
+def test_a_session_whose_directory_vanishes_is_taken_for_ended(cpufreq: Path) -> None:
+    before = state(cpufreq)
+    transport = LocalTransport()
+    transport.connect()
+    try:
+        pin(transport, Conditions(governor="performance"))
+        assert state(cpufreq) != before
+        (Path(transport.directory) / ".joulewright" / "seen").unlink()
+        wait_until(lambda: state(cpufreq) == before)
+    finally:
+        transport.close()
+
+
+def test_nothing_is_touched_unless_it_is_described(cpufreq: Path) -> None:
+    before = state(cpufreq)
+    with LocalTransport() as transport:
+        pin(transport, Conditions())
+        assert state(cpufreq) == before
+        pin(transport, Conditions(governor="performance"))
+        assert state(cpufreq)["policy0/scaling_max_freq"] == before["policy0/scaling_max_freq"]
+
+
+def test_a_board_that_does_not_obey_is_left_as_it_was(cpufreq: Path) -> None:
+    (cpufreq / "policy4" / "scaling_governor").unlink()
+    (cpufreq / "policy4" / "scaling_governor").symlink_to("/proc/sys/kernel/ostype")  # read-only
+    before = state(cpufreq)
+    with (
+        LocalTransport() as transport,
+        pytest.raises(MeasurementInvalid, match=r"policy4: the governor stays Linux .*ondemand"),
+    ):
+        pin(transport, Conditions(governor="performance"))
+    assert state(cpufreq) == before
+
+
+def test_a_kernel_without_frequency_scaling_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinning, "_CPUFREQ", str(tmp_path / "none"))
+    with (
+        LocalTransport() as transport,
+        pytest.raises(MeasurementInvalid, match="no frequency scaling below"),
+    ):
+        pin(transport, Conditions(governor="performance"))

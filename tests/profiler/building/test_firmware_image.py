@@ -1,0 +1,209 @@
+"""Firmware is built for every board that there is support for, once, or the reason why not is
+said."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices.description import DeviceDescription, load_description
+from devices.operation import OpSpec
+from devices.plan import Action, Block, Compute, ExecutionPlan
+from profiler.building.firmware_image import build_firmware, firmware_identity
+from profiler.building.firmware_sources import firmware_boards
+from profiler.building.toolchain import KERNEL_FLAGS
+from profiler.errors import BuildFailed
+
+QUICK = "-O1"  # where it is enough that everything compiles
+
+# Boards that test_firmware.py starts are compiled there.
+WITHOUT_EMULATOR = ("mkr1000", "nrf52840-dk", "stm32f4-discovery")
+OTHER_CORES = {
+    "cortex-m7": ("-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
+    "cortex-m33": ("-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        directory = tmp_path_factory.mktemp("cache")
+        patch.setenv("XDG_CACHE_HOME", str(directory))
+        yield directory
+
+
+def changed(name: str, **parts: Any) -> DeviceDescription:
+    """A board of the catalogue with some keys of some parts changed, and quick to compile."""
+    described = load_description(name).model_dump(by_alias=True)
+    flags = described["toolchain"]["flags"]
+    described["toolchain"]["flags"] = [QUICK if flag == "-O3" else flag for flag in flags]
+    for part, keys in parts.items():
+        described[part] |= keys
+    return DeviceDescription.model_validate(described)
+
+
+def quick(name: str) -> DeviceDescription:
+    return changed(name)
+
+
+@pytest.mark.parametrize("name", WITHOUT_EMULATOR)
+def test_boards_without_an_emulator_compile_and_fit(name: str) -> None:
+    description = load_description(name)
+    image = build_firmware(description)
+    assert description.memory is not None
+    assert description.memory.flash_bytes is not None
+    assert 0 < image.bin.stat().st_size <= description.memory.flash_bytes
+    assert image.record.flags == (*KERNEL_FLAGS, *description.toolchain.flags)
+    assert image.record.kernels_sha256 == image.identity.kernels_sha256
+    assert image.elf.read_bytes()[:4] == b"\x7fELF"
+    assert image.hex.read_text().startswith(":")
+
+
+def test_every_board_is_built_by_some_test() -> None:
+    started = {"lm3s6965evb", "microbit", "mps2-an386", "netduinoplus2"}
+    assert set(firmware_boards()) == {*WITHOUT_EMULATOR, *started}
+
+
+@pytest.mark.parametrize("core", OTHER_CORES)
+def test_nothing_is_for_one_core_only(core: str) -> None:
+    flags = [QUICK, f"-mcpu={core}", "-mthumb", *OTHER_CORES[core]]
+    assert build_firmware(changed("emulated-m4f", toolchain={"flags": flags})).elf.exists()
+
+
+def test_a_program_begins_where_the_description_says() -> None:
+    image = build_firmware(load_description("mkr1000"))
+    stack_end = int.from_bytes(image.bin.read_bytes()[:4], "little")
+    reset = int.from_bytes(image.bin.read_bytes()[4:8], "little")
+    assert stack_end == 0x20000000 + 32768
+    assert 0x2000 < reset < 0x2000 + image.bin.stat().st_size
+    assert reset % 2 == 1  # Thumb
+
+
+def test_own_data_may_lie_in_a_memory_of_its_own() -> None:
+    image = build_firmware(load_description("stm32f4-discovery"))
+    listed = subprocess.run(
+        ["arm-none-eabi-nm", str(image.elf)], capture_output=True, text=True, check=True
+    ).stdout
+    rows = (line.split() for line in listed.splitlines())
+    places = {name: int(address, 16) for address, _, name in rows}
+    assert (places["jw_arena_begin"], places["jw_arena_end"]) == (0x20000000, 0x20020000)
+    assert 0x10000000 <= places["jw_bss_begin"] < places["jw_stack_begin"]
+    assert places["jw_stack_end"] == 0x10010000
+
+
+def test_what_was_built_is_not_built_again() -> None:
+    steps: list[str] = []
+    first = build_firmware(quick("emulated-m4f"), steps.append)
+    assert steps[-1] == "linking the firmware"
+    steps.clear()
+    assert build_firmware(quick("emulated-m4f"), steps.append) == first
+    assert steps == []
+
+
+def test_the_identity_is_known_without_building_and_tells_descriptions_apart() -> None:
+    description = quick("emulated-m4f")
+    identity = firmware_identity(description)
+    assert identity == build_firmware(description).identity
+    other = {
+        firmware_identity(changed("emulated-m4f", **parts)).firmware_sha256
+        for parts in (
+            {"transport": {"baud": 921600}},
+            {"firmware": {"stack_bytes": 8192}},
+            {"memory": {"ram_bytes": 2097152}},
+        )
+    }
+    assert len(other | {identity.firmware_sha256}) == 4
+    flags = changed("emulated-m4f", toolchain={"flags": ["-O2", "-mcpu=cortex-m4", "-mthumb"]})
+    assert firmware_identity(flags).kernels_sha256 != identity.kernels_sha256
+
+
+def refusal(description: DeviceDescription) -> str:
+    with pytest.raises(BuildFailed) as caught:
+        build_firmware(description)
+    return str(caught.value)
+
+
+def test_a_missing_compiler_is_named_with_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert refusal(quick("emulated-m4f")) == (
+        "emulated-m4f: there is no arm-none-eabi-gcc on this computer; install it with:"
+        " sudo apt install gcc-arm-none-eabi libnewlib-arm-none-eabi"
+    )
+
+
+def test_only_gcc_compiles_firmware() -> None:
+    described = changed("emulated-m4f", toolchain={"compiler": "python -m ziglang cc"})
+    assert "such as arm-none-eabi-gcc" in refusal(described)
+
+
+def test_a_flash_that_is_too_small_is_said_with_numbers() -> None:
+    said = refusal(changed("emulated-m4f", memory={"flash_bytes": 32768}))
+    assert "bytes larger than the board's flash" in said
+    assert "-Os in toolchain.flags" in said
+
+
+def test_ram_that_is_promised_but_taken_is_said_with_numbers() -> None:
+    said = refusal(changed("emulated-m4f", memory={"reserved_bytes": 4096}))
+    assert "memory.reserved_bytes is only 4096; write" in said
+    enough = int(said.split("; write ")[1].split()[0])
+    build_firmware(changed("emulated-m4f", memory={"reserved_bytes": enough}))
+
+
+def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
+    """More than the description leaves to every program, or less."""
+    spec = OpSpec.of("relu.forward", elements=16)
+    relu = Compute("relu", spec, reads=(0,), writes=(0,), workspace=None, scalars={})
+    plan = ExecutionPlan("tiny", 16 << 10, {"x": Block(0, 64)}, kept=(), actions=(Action(relu),))
+    description = quick("emulated-m0-flash")
+    with pytest.raises(BuildFailed) as caught:
+        build_firmware(description, plans=[plan])
+    said = str(caught.value)
+    assert "the plan has an arena of 16384 bytes, and the firmware that replays it leaves " in said
+    left_bytes = int(said.split("schedule it for a RAM budget of ")[1].split()[0])
+    most = replace(plan, arena_bytes=left_bytes)
+    assert build_firmware(description, plans=[most]).identity == firmware_identity(
+        description, [most]
+    )
+    assert firmware_identity(description, [most]) != firmware_identity(description)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"firmware": {"board": "mps3"}}, "there is no support for the board 'mps3'; there is for"),
+        ({"storage": {"driver": "sd-sqi"}}, "there is no storage driver 'sd-sqi'; there is: "),
+    ],
+)
+def test_what_there_is_no_code_for_is_said_with_what_there_is(
+    parts: dict[str, dict[str, str]], said: str
+) -> None:
+    assert said in refusal(changed("emulated-m3-sd", **parts))
+
+
+def test_a_board_without_spi_cannot_have_a_card_on_it() -> None:
+    said = refusal(changed("emulated-m3-sd", firmware={"board": "mps2-an386"}))
+    assert "board_spi_" in said
+    assert "docs/porting-a-board.md" in said
+
+
+def test_a_board_without_firmware_has_none() -> None:
+    assert refusal(load_description("pi4")) == "pi4 is no board with firmware of this project"
+
+
+def test_a_build_that_is_cut_leaves_nothing_behind(cache: Path) -> None:
+    before = set((cache / "joulewright" / "firmware").iterdir())
+
+    def interrupt(step: str) -> None:
+        if "(5 of" in step:
+            raise KeyboardInterrupt
+
+    description = changed("emulated-m4f", transport={"baud": 57600})
+    with pytest.raises(KeyboardInterrupt):
+        build_firmware(description, interrupt)
+    assert set((cache / "joulewright" / "firmware").iterdir()) == before
+    assert build_firmware(description).bin.exists()

@@ -1,0 +1,377 @@
+"""Emulated boards: started, found again, reset and stopped, whatever becomes of their starter."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import cli
+from devices.description import DeviceDescription, SerialTransport, load_description
+from devices.documents.document import DocumentError
+from devices.firmware import EmulatedCard, Throttle
+from profiler.building.programs import program_path, require_programs
+from profiler.errors import BoardUnreachable, BuildFailed
+from profiler.lab import RunningBoard, bring_up, kept_boards, start, take_down
+from profiler.lab.directories import boards_directory
+from profiler.lab.process import Launch, Process
+from profiler.lab.qemu import Guest
+from profiler.transports.serial.exchange import StrangerError
+from profiler.transports.serial.line import Line
+from profiler.transports.serial.session import SerialSession
+from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.paths import ROOT
+
+M4F, M3_SD, M0_FLASH = "emulated-m4f", "emulated-m3-sd", "emulated-m0-flash"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(own_boards: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test finds no board and leaves none, whatever happens in it."""
+    mark = new_mark()
+    monkeypatch.setenv(VARIABLE, mark)
+    yield
+    take_down([board.name for board in kept_boards()])
+    left = marked(mark)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(boards_directory())
+    assert left == set()
+
+
+def say_nothing(_text: str) -> None:
+    pass
+
+
+def started(name: str, says: Callable[[str], None] = say_nothing) -> RunningBoard:
+    return start(load_description(name), says)
+
+
+@contextmanager
+def session(description: DeviceDescription) -> Iterator[SerialSession]:
+    assert isinstance(description.transport, SerialTransport)
+    assert description.transport.port is not None
+    line = Line(description.transport.port, description.transport.baud)
+    board = SerialSession(line, description.name, deadline_s=10.0)
+    board.open()
+    try:
+        board.hello()
+        yield board
+    finally:
+        board.close()
+
+
+def hello(description: DeviceDescription) -> str:
+    """The board's own name, from its firmware."""
+    with session(description) as board:
+        return board.hello()["board"]
+
+
+def run(*argv: str) -> int:
+    return cli.main(argv)
+
+
+def runs() -> list[Path]:
+    return list((boards_directory() / "runs").iterdir())
+
+
+# --- boards of one command ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "board"),
+    [(M4F, "mps2-an386"), (M3_SD, "lm3s6965evb"), (M0_FLASH, "microbit")],
+)
+def test_a_board_answers_again_and_again_until_it_is_stopped(name: str, board: str) -> None:
+    with started(name) as running:
+        assert hello(running.description) == board
+        assert hello(running.description) == board
+        assert running.is_alive
+    assert not running.is_alive
+    assert runs() == []
+    running.stop()
+
+
+def test_a_reset_board_answers_anew_on_the_same_line() -> None:
+    with started(M4F) as running, session(running.description) as board:
+        running.reset()
+        with pytest.raises(StrangerError):
+            board.line("health")
+        board.hello()
+        assert board.line("health")
+        assert running.is_alive
+
+
+def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
+    description = load_description(M3_SD)
+    assert description.emulator is not None
+    throttle = Throttle(read_iops=1000, write_iops=1000)
+    card = EmulatedCard(size_bytes=1 << 25, throttle=throttle)
+    emulator = description.emulator.model_copy(update={"card": card, "icount_shift": None})
+    with start(description.model_copy(update={"emulator": emulator}), say_nothing) as running:
+        (image,) = runs()[0].glob("*.img")
+        assert image.stat().st_size == 1 << 25
+        assert image.stat().st_blocks == 0
+        with session(running.description) as board:
+            assert "capacity_bytes=33554432" in board.line("storage")
+
+
+def test_boards_of_one_name_run_side_by_side() -> None:
+    with started(M4F) as one, started(M4F) as other:
+        assert one.pid != other.pid
+        assert one.description.transport != other.description.transport
+        assert hello(one.description) == hello(other.description)
+
+
+def test_a_board_that_was_killed_is_cleaned_up_all_the_same() -> None:
+    with started(M4F) as running:
+        running.kill()
+        wait_until(lambda: not running.is_alive)
+    assert runs() == []
+
+
+STARTS_ONE = """
+import sys, time
+from devices.description import load_description
+from profiler.lab import start
+board = start(load_description("emulated-m4f"), lambda text: None)
+print(board.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_board_ends_with_its_command_even_if_that_is_killed() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_ONE], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        emulator = Process.of(int(command.stdout.readline()))
+        assert emulator.is_alive
+        command.kill()
+    wait_until(lambda: not emulator.is_alive)
+    (left,) = runs()
+    with started(M4F):
+        assert not left.exists()
+
+
+def test_ctrl_c_in_the_terminal_does_not_reach_the_emulator() -> None:
+    """The command decides: it may have records to fetch first."""
+    with started(M4F) as running:
+        assert os.getsid(running.pid) != os.getsid(0)
+        assert os.getpgid(running.pid) != os.getpgid(0)
+
+
+def test_an_emulator_that_ends_while_starting_is_quoted() -> None:
+    description = load_description(M4F)
+    assert description.emulator is not None
+    emulator = description.emulator.model_copy(update={"cpu": "cortex-m99"})
+    with pytest.raises(BoardUnreachable, match=r"emulated-m4f: qemu-system-arm .*cortex-m99"):
+        start(description.model_copy(update={"emulator": emulator}), say_nothing)
+    assert runs() == []
+
+
+def test_only_emulated_boards_can_be_started() -> None:
+    with pytest.raises(DocumentError, match="local is not an emulated board"):
+        start(load_description("local"), say_nothing)
+
+
+def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: Path) -> None:
+    with Launch(["touch", "done"], tmp_path, keep=True, inherited=[]) as launch:
+        assert launch.process.is_alive
+    assert launch.process.wait(timeout_s=10.0)
+    assert launch.process.end(patience_s=1.0)
+    assert not (tmp_path / "done").exists()
+
+
+# --- boards that are kept -------------------------------------------------------------------------
+
+
+def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lab", "status") == 0
+    assert "no board is kept running" in capsys.readouterr().out
+    assert run("lab", "up", "--device", M4F, M0_FLASH) == 0
+    assert "starting emulated-m4f" in capsys.readouterr().err
+    assert run("lab", "status", "--json") == 0
+    boards = json.loads(capsys.readouterr().out)["boards"]
+    assert [(board["name"], board["state"]) for board in boards] == [(M0_FLASH, "up"), (M4F, "up")]
+    assert all(board["uptime_s"] >= 0 for board in boards)
+    processes = [Process.of(board["pid"]) for board in boards]
+    assert run("lab", "down", M4F) == 0
+    assert "emulated-m4f is stopped" in capsys.readouterr().out
+    assert [process.is_alive for process in processes] == [True, False]
+    assert run("lab", "down", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"stopped": [M0_FLASH]}
+    assert not any(process.is_alive for process in processes)
+    assert list((boards_directory() / "kept").iterdir()) == []
+
+
+def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
+    kept = bring_up(load_description(M4F), say_nothing)
+    said: list[str] = []
+    for _ in range(2):
+        with started(M4F, said.append) as running:
+            assert running.pid == kept.pid
+            assert hello(running.description) == "mps2-an386"
+    assert kept.is_alive
+    assert said.count("using emulated-m4f, which is kept running") == 2
+
+
+def test_up_twice_is_up_once() -> None:
+    said: list[str] = []
+    boards = [bring_up(load_description(M4F), said.append) for _ in range(2)]
+    assert boards[0].pid == boards[1].pid
+    assert boards[0].description == boards[1].description
+    assert "emulated-m4f is running already" in said
+
+
+def test_two_ups_at_once_start_one_board() -> None:
+    up = [sys.executable, "cli.py", "lab", "up", "--device", M4F, "--json"]
+    commands = [
+        subprocess.Popen(up, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    answers = [json.loads(command.communicate()[0])["boards"] for command in commands]
+    assert [command.returncode for command in commands] == [0, 0]
+    assert len({board["pid"] for boards in answers for board in boards}) == 1
+
+
+def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up() -> None:
+    description = load_description(M4F)
+    assert description.emulator is not None
+    emulator = description.emulator.model_copy(update={"icount_shift": 5})
+    changed = description.model_copy(update={"emulator": emulator})
+    kept = bring_up(description, say_nothing)
+    said: list[str] = []
+    with start(changed, said.append) as own:
+        assert own.pid != kept.pid
+    assert "renew it with: cli.py lab up --device emulated-m4f" in said[-2]
+    assert kept.is_alive
+    renewed = bring_up(changed, said.append)
+    assert not kept.is_alive
+    assert renewed.pid != kept.pid
+    assert "restarting it" in said[-1]
+
+
+def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for _ in range(2):
+        board = bring_up(load_description(M4F), say_nothing)
+        board.kill()
+        wait_until(lambda board=board: not board.is_alive)  # type: ignore[misc]
+        assert [kept.state for kept in kept_boards()] == ["dead"]
+        with started(M4F) as own:
+            assert own.pid != board.pid
+    said: list[str] = []
+    board = bring_up(load_description(M4F), said.append)
+    assert "has ended: starting it anew" in said[0]
+    board.kill()
+    wait_until(lambda: not board.is_alive)
+    assert run("lab", "down") == 0
+    assert "had ended by itself; its files are removed" in capsys.readouterr().out
+    assert kept_boards() == []
+
+
+def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
+    board = bring_up(load_description(M4F), say_nothing)
+    record = boards_directory() / "kept" / M4F / "board.json"
+    innocent = subprocess.Popen(["sleep", "600"])
+    try:
+        written = json.loads(record.read_text())
+        emulator = Process(board.pid, written["start_ticks"], written["boot_id"])
+        record.write_text(json.dumps(written | {"pid": innocent.pid}))
+        assert [kept.state for kept in kept_boards()] == ["dead"]
+        assert take_down([M4F]) == {M4F: False}
+        assert innocent.poll() is None
+        assert emulator.end(patience_s=5.0)
+    finally:
+        innocent.kill()
+        innocent.wait()
+
+
+def test_an_up_that_fails_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (ROOT / "devices" / "catalog" / f"{M4F}.yaml").read_text()
+    path = boards_directory() / "odd.yaml"
+    path.write_text(text.replace("machine: mps2-an386", "machine: mps2-an000"))
+    assert run("lab", "up", "--device", str(path)) == 3
+    assert "unsupported machine type" in capsys.readouterr().err
+    assert kept_boards() == []
+
+
+def test_ctrl_c_while_a_board_starts_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Process] = []
+
+    def interrupted(_guest: Guest, process: Process, _directory: Path) -> int:
+        begun.append(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("profiler.lab.kept.wait_until_up", interrupted)
+    monkeypatch.setattr("profiler.lab.running.wait_until_up", interrupted)
+    assert run("lab", "up", "--device", M4F) == 130
+    with pytest.raises(KeyboardInterrupt):
+        started(M4F)
+    assert [process.is_alive for process in begun] == [False, False]
+    assert kept_boards() == []
+    assert runs() == []
+
+
+def test_a_command_waits_for_a_board_that_is_starting() -> None:
+    kept = bring_up(load_description(M4F), say_nothing)
+    record = boards_directory() / "kept" / M4F / "board.json"
+    written = json.loads(record.read_text())
+    port = written.pop("port")
+    record.write_text(json.dumps(written))
+    assert [(board.state, board.port) for board in kept_boards()] == [("starting", None)]
+    with started(M4F) as running:
+        assert running.pid == kept.pid
+        assert running.description == kept.description
+    bring_up(load_description(M4F), say_nothing)
+    assert [(board.state, board.port) for board in kept_boards()] == [("up", port)]
+
+
+def test_down_knows_typos(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lab", "down", "emulated-m4") == 2
+    assert "did you mean emulated-m4f?" in capsys.readouterr().err
+    assert run("lab", "down", M4F) == 0
+    assert "emulated-m4f was not running" in capsys.readouterr().out
+
+
+# --- what must be installed -----------------------------------------------------------------------
+
+
+def test_all_missing_programs_are_named_with_the_one_command_that_installs_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setpriv = shutil.which("setpriv")
+    assert setpriv is not None
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "setpriv").symlink_to(setpriv)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert run("lab", "up", "--device", M4F) == 2
+    assert capsys.readouterr().err == (
+        "error: emulated-m4f needs arm-none-eabi-gcc and qemu-system-arm, which this computer does"
+        " not have; install with: sudo apt install gcc-arm-none-eabi libnewlib-arm-none-eabi"
+        " qemu-system-arm\n"
+    )
+
+
+def test_a_board_that_compiles_for_itself_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    require_programs(load_description("pi4"))
+    with pytest.raises(BuildFailed, match="arm-none-eabi-gcc"):
+        require_programs(load_description(M0_FLASH))
+
+
+def test_programs_for_administrators_are_found_by_everybody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert program_path("mke2fs") is not None

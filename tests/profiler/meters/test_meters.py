@@ -1,0 +1,363 @@
+"""Meters: sensors found by what they are called, energy of a window or the reason why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devices.description import DeviceDescription
+from profiler.boards.posix import PosixBoard
+from profiler.building.toolchain import BuiltHarness
+from profiler.errors import MeasurementInvalid
+from profiler.meters import open_board_meter
+from profiler.meters.base import MIN_SAMPLES, Block, BoardSamples, Meter, Void
+from profiler.meters.trace import EnergyCounter, SampledPower
+from profiler.script.records import parse_results, parse_samples
+from profiler.transports.local import LocalTransport
+from tests.support.boards.measuring import (
+    Signal,
+    describe,
+    ina226_tree,
+    ina3221_tree,
+    run_harness,
+    write_tree,
+)
+
+MS = 1_000_000
+
+
+def here(description: DeviceDescription) -> PosixBoard:
+    return PosixBoard(description, LocalTransport(), poll_interval_s=0.1)
+
+
+def opened(**meter: Any) -> Meter:
+    description = describe(meter=meter)
+    with here(description) as board:
+        found = open_board_meter(description, board)
+    assert found is not None
+    return found
+
+
+def refusal(**meter: Any) -> str:
+    with pytest.raises(MeasurementInvalid) as refused:
+        opened(**meter)
+    return str(refused.value)
+
+
+def samples(*rows: tuple[int, ...]) -> Block:
+    """Rows of (milliseconds, values…)."""
+    table = np.array(rows, dtype=np.int64)
+    return block(BoardSamples(times_ns=table[:, 0] * MS, values=table[:, 1:]))
+
+
+def block(taken: BoardSamples) -> Block:
+    return Block(windows_ns=(), markers_ns=(), samples=taken)
+
+
+def steadily(*values: int, count: int = 40) -> Block:
+    """The same values every 10 ms."""
+    return samples(*((10 * n, *values) for n in range(count)))
+
+
+# --- finding the sensor -----------------------------------------------------------------------
+
+
+def test_an_ina226_is_found_by_driver_whatever_its_number(tmp_path: Path) -> None:
+    for number in (1, 7):
+        root = ina226_tree(tmp_path / str(number), number=number)
+        meter = opened(kind="hwmon", driver="ina226", channel=1, root=root)
+        assert meter.sampler is not None
+        assert meter.sampler.sources[0] == f"file={root}/hwmon{number}/power1_input"
+        assert meter.energy_source == "measured"
+        trace = meter.finish(steadily(2_500_000, 500))
+        assert trace.energy_j(100 * MS, 300 * MS) == pytest.approx(2.5 * 0.2)
+
+
+def test_an_ina3221_rail_is_found_by_label_and_is_voltage_times_current(tmp_path: Path) -> None:
+    root = ina3221_tree(tmp_path)
+    meter = opened(kind="hwmon", driver="ina3221", label="VDD_SOC", root=root)
+    assert meter.sampler is not None
+    assert meter.sampler.sources == (
+        f"file={root}/hwmon1/in3_input",
+        f"file={root}/hwmon1/curr3_input",
+    )
+    trace = meter.finish(steadily(19056, 80))
+    assert trace.energy_j(100 * MS, 300 * MS) == pytest.approx(19.056 * 0.080 * 0.2)
+
+
+def test_a_power_reading_with_a_label_of_its_own_is_found(tmp_path: Path) -> None:
+    files: dict[str, str | int] = {
+        "hwmon0/name": "isl28022",
+        "hwmon0/power2_label": "core",
+        "hwmon0/power2_input": 7,
+    }
+    meter = opened(kind="hwmon", driver="isl28022", label="core", root=write_tree(tmp_path, files))
+    assert meter.sampler is not None
+    assert meter.sampler.sources == (f"file={tmp_path}/hwmon0/power2_input",)
+
+
+def test_of_two_chips_with_one_driver_the_label_decides(tmp_path: Path) -> None:
+    ina3221_tree(tmp_path)
+    write_tree(
+        tmp_path,
+        {
+            "hwmon9/name": "ina3221",
+            "hwmon9/in1_label": "VDD_DDR",
+            "hwmon9/in1_input": 5000,
+            "hwmon9/curr1_input": 100,
+        },
+    )
+    meter = opened(kind="hwmon", driver="ina3221", label="VDD_DDR", root=tmp_path)
+    assert meter.sampler is not None
+    assert "hwmon9" in meter.sampler.sources[0]
+    assert "2 sensors have the driver ina3221" in refusal(
+        kind="hwmon", driver="ina3221", channel=1, root=tmp_path
+    )
+
+
+@pytest.mark.parametrize(
+    ("tree", "meter", "named"),
+    [
+        (
+            ina226_tree,
+            {"driver": "ina3221", "channel": 1},
+            ["no hwmon sensor with driver 'ina3221'", "drivers found: cpu_thermal, ina226"],
+        ),
+        (
+            ina3221_tree,
+            {"driver": "ina3221", "label": "VDD_CPU"},
+            ["no rail of ina3221 has the label 'VDD_CPU'", "VDD_CPU_GPU_CV, VDD_IN, VDD_SOC"],
+        ),
+        (
+            ina3221_tree,
+            {"driver": "ina3221", "label": "sum of shunt voltages"},
+            ["labels found: VDD_CPU_GPU_CV, VDD_IN, VDD_SOC"],
+        ),
+        (
+            ina226_tree,
+            {"driver": "ina226", "label": "VDD"},
+            ["labels found: none (name the rail by channel)"],
+        ),
+        (
+            ina3221_tree,
+            {"driver": "ina3221", "channel": 4},
+            ["neither power nor voltage and current on channel 4", "channels found: 1, 2, 3"],
+        ),
+    ],
+)
+def test_a_rail_that_is_not_there_is_an_error_that_names_those_that_are(
+    tree: Callable[[Path], Path], meter: dict[str, Any], named: list[str], tmp_path: Path
+) -> None:
+    sentence = refusal(kind="hwmon", root=tree(tmp_path), **meter)
+    for part in named:
+        assert part in sentence
+
+
+def test_a_sensor_that_cannot_be_read_is_an_error_that_names_its_file(tmp_path: Path) -> None:
+    ina226_tree(tmp_path)
+    (tmp_path / "hwmon3" / "power1_input").write_text("")
+    sentence = refusal(kind="hwmon", driver="ina226", channel=1, root=tmp_path)
+    assert "hwmon3/power1_input cannot be read" in sentence
+
+
+def rapl_tree(root: Path, **changes: str | int) -> Path:
+    files: dict[str, str | int] = {
+        "intel-rapl:0/name": "package-0",
+        "intel-rapl:0/energy_uj": 123,
+        "intel-rapl:0/max_energy_range_uj": 262143328850,
+        "intel-rapl:0:0/name": "core",
+        "intel-rapl:0:0/energy_uj": 45,
+        "intel-rapl:0:0/max_energy_range_uj": 262143328850,
+        "dtpm/name": "no counter",
+    }
+    return write_tree(root, files | changes)
+
+
+def test_a_powercap_zone_is_found_by_name(tmp_path: Path) -> None:
+    meter = opened(kind="rapl", domain="core", root=rapl_tree(tmp_path))
+    assert meter.sampler is not None
+    assert meter.sampler.sources == (f"file={tmp_path}/intel-rapl:0:0/energy_uj",)
+    assert "not the whole board" in meter.record.detail
+
+
+def test_a_powercap_zone_that_is_not_there_is_an_error_that_names_those_that_are(
+    tmp_path: Path,
+) -> None:
+    sentence = refusal(kind="rapl", domain="psys", root=rapl_tree(tmp_path))
+    assert "no powercap zone 'psys'" in sentence
+    assert "zones found: core, package-0" in sentence
+    assert "zones found: none" in refusal(kind="rapl", root=tmp_path / "nothing")
+
+
+def test_a_counter_that_only_root_may_read_comes_with_the_remedy(tmp_path: Path) -> None:
+    root = rapl_tree(tmp_path, **{"intel-rapl:0/energy_uj": ""})
+    sentence = refusal(kind="rapl", root=root)
+    assert f"sudo chmod a+r {root}/intel-rapl:0/energy_uj" in sentence
+
+
+# --- without a sensor -------------------------------------------------------------------------
+
+
+def test_nominal_power_is_an_estimate_and_says_so() -> None:
+    description = describe(nominal_power_w=4.0)
+    meter = open_board_meter(description, here(description))
+    assert meter is not None
+    assert (meter.energy_source, meter.sampler) == ("estimated", None)
+    assert "nothing measured" in meter.record.detail
+    assert meter.finish(samples((0, 0))).energy_j(0, 250 * MS) == pytest.approx(1.0)
+
+
+def test_without_meter_and_nominal_power_there_is_no_energy() -> None:
+    assert open_board_meter(describe(), here(describe())) is None
+
+
+# --- energy of a window -----------------------------------------------------------------------
+
+
+def void_reason(trace: SampledPower | EnergyCounter, start_ms: int, end_ms: int) -> str:
+    reading = trace.energy_j(start_ms * MS, end_ms * MS)
+    assert isinstance(reading, Void)
+    return reading.reason
+
+
+def power(times_ms: list[int], watts: float = 2.0, saturated: int | None = None) -> SampledPower:
+    return SampledPower(
+        times_ns=np.array(times_ms, dtype=np.int64) * MS,
+        power_w=np.full(len(times_ms), watts),
+        saturated=np.arange(len(times_ms)) == (-1 if saturated is None else saturated),
+        period_s=0.01,
+    )
+
+
+@given(
+    levels=st.lists(st.floats(0.1, 20.0), min_size=30, max_size=60),
+    start=st.integers(0, 50),
+    length=st.integers(130, 200),
+)
+def test_energy_is_the_integral_between_two_instants(
+    levels: list[float], start: int, length: int
+) -> None:
+    times = np.arange(len(levels)) * 10 * MS
+    trace = SampledPower(times, np.array(levels), np.zeros(len(levels), dtype=bool), 0.01)
+    fine = np.linspace(start * MS, (start + length) * MS, 20001)
+    expected = np.interp(fine, times, levels).mean() * length * 1e-3
+    assert trace.energy_j(start * MS, (start + length) * MS) == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_window_with_too_few_samples_is_void() -> None:
+    trace = power(list(range(0, 500, 10)))
+    assert isinstance(trace.energy_j(95 * MS, 195 * MS), float)
+    assert void_reason(trace, 95, 185) == f"9 samples in the window, {MIN_SAMPLES} are needed"
+
+
+def test_a_window_that_samples_do_not_reach_over_is_void() -> None:
+    trace = power(list(range(100, 400, 10)))
+    assert "do not reach over the whole window" in void_reason(trace, 90, 300)
+    assert "do not reach over the whole window" in void_reason(trace, 200, 395)
+
+
+def test_a_window_with_lost_samples_is_void_and_its_neighbours_are_not() -> None:
+    times = [t for t in range(0, 1000, 10) if not 500 < t < 550]
+    assert void_reason(power(times), 400, 600) == ("no sample for 50 ms, one every 10 ms is due")
+    assert isinstance(power(times).energy_j(300 * MS, 480 * MS), float)
+
+
+def test_a_window_beyond_the_sensors_range_is_void() -> None:
+    trace = power(list(range(0, 1000, 10)), saturated=50)
+    assert void_reason(trace, 400, 600) == "the sensor's range was exceeded"
+    assert isinstance(trace.energy_j(100 * MS, 300 * MS), float)
+
+
+@pytest.mark.parametrize(
+    ("tree", "meter", "full_scale_ma"),
+    [
+        (ina226_tree, {"driver": "ina226", "channel": 1}, 8192),  # 81.92 mV over 10 mΩ
+        (ina3221_tree, {"driver": "ina3221", "label": "VDD_IN"}, 32760),  # 163.8 mV over 5 mΩ
+    ],
+)
+def test_the_range_ends_where_chip_and_shunt_say(
+    tree: Callable[[Path], Path], meter: dict[str, Any], full_scale_ma: int, tmp_path: Path
+) -> None:
+    found = opened(kind="hwmon", root=tree(tmp_path), **meter)
+    below = found.finish(steadily(5000, int(0.99 * full_scale_ma)))
+    beyond = found.finish(steadily(5000, full_scale_ma))
+    assert isinstance(below.energy_j(100 * MS, 300 * MS), float)
+    assert isinstance(beyond.energy_j(100 * MS, 300 * MS), Void)
+
+
+def counter(risen_j: list[float], range_j: float) -> EnergyCounter:
+    values = np.mod(np.array(risen_j), range_j)
+    times = np.arange(len(values)) * 10 * MS
+    return EnergyCounter(times, values, range_j, 0.01)
+
+
+@given(power_w=st.floats(1.0, 200.0), range_j=st.floats(5.0, 70000.0), phase=st.floats(0.0, 1.0))
+def test_a_counter_may_wrap(power_w: float, range_j: float, phase: float) -> None:
+    trace = counter([phase * range_j + 0.01 * power_w * n for n in range(50)], range_j)
+    assert trace.energy_j(105 * MS, 405 * MS) == pytest.approx(0.3 * power_w, rel=1e-6)
+
+
+def test_a_counter_that_may_have_wrapped_twice_between_samples_is_void() -> None:
+    trace = counter([0.6 * n for n in range(50)], range_j=1.0)
+    assert "wrapped more than once" in void_reason(trace, 100, 400)
+
+
+# --- sampled on the board by the harness ------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tree", "meter", "moved", "values", "unit"),
+    [
+        (
+            ina226_tree,
+            {"driver": "ina226", "channel": 1},
+            "hwmon3/power1_input",
+            ["1200000", "6400000", "3100000"],
+            1e-6,
+        ),
+        (
+            ina3221_tree,
+            {"driver": "ina3221", "label": "VDD_IN"},
+            "hwmon1/curr1_input",
+            ["0416", "1304", "0880"],
+            19.072e-3,
+        ),
+    ],
+)
+def test_the_energy_of_a_window_is_what_the_sensor_was_told(
+    tree: Callable[[Path], Path],
+    meter: dict[str, Any],
+    moved: str,
+    values: list[str],
+    unit: float,
+    compiled: tuple[Path, BuiltHarness],
+    tmp_path: Path,
+) -> None:
+    root = tree(tmp_path / "class")
+    found = opened(kind="hwmon", root=root, rate_hz=100, **meter)
+    assert found.sampler is not None
+    sources = "".join(f"sample {source}\n" for source in found.sampler.sources)
+    idle = "".join(f"idle id={number} duration_ns=500000000\n" for number in range(4))
+    plan = f"joulewright-plan 1\narena bytes=4096\nsampler period_ns=10000000\n{sources}{idle}end\n"
+    with Signal(root / moved, values, hold_s=0.1) as signal:
+        code, text, errors = run_harness(compiled[0], tmp_path, plan)
+    assert (code, errors) == (0, "")
+    trace = found.finish(
+        block(parse_samples((tmp_path / "samples").read_text(), len(found.sampler.sources)))
+    )
+    readings = [
+        (trace.energy_j(window.start_ns, window.end_ns), window)
+        for window in parse_results(text).windows
+    ]
+    # On a busy machine samples may be late; such a window is void, as it must be.
+    valid = [(reading, window) for reading, window in readings if not isinstance(reading, Void)]
+    assert valid
+    for reading, window in valid:
+        told_j = signal.integral(window.start_ns, window.end_ns) * unit
+        assert reading == pytest.approx(told_j, rel=0.05)

@@ -1,0 +1,404 @@
+"""From records to figures: what is void, what is kept, how sure the medians are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from devices.documents.document import DocumentError
+from devices.profile import Board, Build, Interval, SweepPoint
+from profiler.errors import MeasurementInvalid, ProfilerError
+from profiler.meters.base import PowerTrace, Reading, Void
+from profiler.run.evaluate import evaluate
+from profiler.run.options import ProfileOptions
+from profiler.run.preview import plan_profile
+from profiler.run.storage_fit import fit_affine, fit_page_cost
+from profiler.run.trials import RunDirectory, RunMetadata, Sitting, SittingHeader, Trial
+from profiler.script.records import WindowRecord, parse_results, parse_samples
+from profiler.script.transfers import TransferWindow
+from profiler.script.windows import BlockContent, IdleWindow, OpWindow, StepWindow, Window
+from profiler.script.writer import Memory, Settings, cold_copies, write_plan
+from profiler.statistics import median_interval
+from tests.support.boards.measuring import LARGE, SMALL, UPDATE, describe, tiny_step
+
+MIB = 1 << 20
+
+# --- confidence -------------------------------------------------------------------------------
+
+
+def test_the_interval_holds_the_true_median_about_as_often_as_it_says() -> None:
+    """Five skewed values, as on a machine with interruptions: the smallest and the largest hold the
+    median in 1 - 2 / 2⁵ = 94 % of cases."""
+    random = np.random.default_rng(7)
+    covered = 0
+    for seed in range(400):
+        interval = median_interval(list(random.lognormal(0.0, 0.5, size=5)), seed)
+        covered += interval.low <= 1.0 <= interval.high
+    assert 0.90 <= covered / 400 <= 0.98
+
+
+def test_more_blocks_make_a_narrower_interval() -> None:
+    random = np.random.default_rng(1)
+    values = list(random.lognormal(0.0, 0.2, size=60))
+    few, many = median_interval(values[:6], 0), median_interval(values, 0)
+    assert many.high - many.low < few.high - few.low
+
+
+@given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=9), st.integers(0, 5))
+@settings(max_examples=25)
+@example([1.0, 640.0119542127753], 0)
+def test_an_interval_is_within_what_was_seen_and_repeats(values: list[float], seed: int) -> None:
+    interval = median_interval(values, seed)
+    assert min(values) <= interval.low <= interval.median <= interval.high <= max(values)
+    assert interval == median_interval(values, seed)
+
+
+def test_one_block_gives_a_figure_without_an_interval() -> None:
+    assert median_interval([3.0], 0) == Interval.exact(3.0)
+
+
+# --- storage ----------------------------------------------------------------------------------
+
+
+def sweep(fixed_s: float, per_page_s: float, noise: float = 0.0) -> list[SweepPoint]:
+    random = np.random.default_rng(3)
+    return [
+        SweepPoint(
+            bytes=4096 << k,
+            time_s=Interval.exact(
+                (fixed_s + per_page_s * (1 << k)) * (1 + noise * random.uniform(-1, 1))
+            ),
+        )
+        for k in range(11)
+    ]
+
+
+@given(fixed_s=st.floats(1e-5, 1e-1), ratio=st.floats(1e-3, 10.0))
+def test_a_fit_recovers_what_a_page_costs(fixed_s: float, ratio: float) -> None:
+    fit = fit_page_cost(sweep(fixed_s, ratio * fixed_s), 4096)
+    assert fit.fixed_s == pytest.approx(fixed_s, rel=1e-6)
+    assert fit.per_page_s == pytest.approx(ratio * fixed_s, rel=1e-6)
+    assert fit.fit_error < 1e-6
+
+
+def test_a_fit_of_noisy_transfers_says_how_far_off_it_is() -> None:
+    fit = fit_page_cost(sweep(1e-3, 1e-4, noise=0.05), 4096)
+    assert fit.fixed_s == pytest.approx(1e-3, rel=0.1)
+    assert fit.per_page_s == pytest.approx(1e-4, rel=0.1)
+    assert 0.005 < fit.fit_error < 0.05
+
+
+def test_no_part_of_a_cost_is_below_zero() -> None:
+    fit = fit_affine([1, 2, 4, 8], [1.0, 2.2, 5.0, 12.0])
+    assert fit.fixed == 0.0
+    assert fit.per_page > 0.0
+
+
+def test_the_energy_of_a_page_is_fitted_from_the_sizes_that_have_one() -> None:
+    points = [
+        point.model_copy(update={"energy_j": point.time_s.scaled(2.5) if index > 3 else None})
+        for index, point in enumerate(sweep(1e-3, 1e-4))
+    ]
+    fit = fit_page_cost(points, 4096)
+    assert fit.fixed_j == pytest.approx(2.5e-3)
+    assert fit.per_page_j == pytest.approx(2.5e-4)
+    assert fit_page_cost(sweep(1e-3, 1e-4), 4096).fixed_j is None
+
+
+# --- what is void -----------------------------------------------------------------------------
+
+
+class Trace:
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        return self._reading
+
+
+def record(**changes: int) -> WindowRecord:
+    fields = {
+        "id": 0,
+        "executions": 10,
+        "start_ns": 1_000_000,
+        "end_ns": 2_000_000,
+        "tail_end_ns": 2_000_000,
+        "running_ns": 1_000_000,
+        "frequency_before_khz": 0,
+        "frequency_after_khz": 0,
+        "temperature_mc": 0,
+        "tries": 1,
+    }
+    return WindowRecord(**fields | changes)
+
+
+WARM = OpWindow(SMALL, "warm")
+
+
+def trial(
+    window: Window = WARM,
+    trace: PowerTrace | None = None,
+    throttled: tuple[int, int] | None = None,
+    **changes: int,
+) -> Trial:
+    (found,) = evaluate(
+        [record(**changes)],
+        [window],
+        trace,
+        is_measured=trace is not None,
+        start=None,
+        throttled=throttled,
+    )
+    return found
+
+
+def test_an_undisturbed_window_is_valid() -> None:
+    found = trial(frequency_before_khz=1_500_000, frequency_after_khz=1_480_000)
+    assert found.void is None
+    assert found.time_s == pytest.approx(1e-4)
+
+
+def test_a_change_of_frequency_beyond_two_percent_voids_a_window() -> None:
+    found = trial(frequency_before_khz=1_500_000, frequency_after_khz=1_400_000)
+    assert found.void == "the frequency went from 1500000 to 1400000 kHz"
+
+
+@pytest.mark.parametrize(
+    ("bits", "reason"),
+    [
+        ((0x0, 0x0), None),
+        ((0x50000, 0x50000), None),  # it happened earlier
+        ((0x1, 0x10000), "the board reports under-voltage"),
+        ((0x0, 0x40004), "the board reports throttled"),
+        ((0x10000, 0x30000), "the board reports frequency capped"),
+    ],
+)
+def test_throttling_during_a_block_voids_its_windows(
+    bits: tuple[int, int], reason: str | None
+) -> None:
+    assert trial(throttled=bits).void == reason
+
+
+def test_a_window_without_a_trustworthy_energy_is_void_unless_it_is_a_transfer() -> None:
+    lost = Trace(Void("samples were lost"))
+    assert trial(trace=lost).void == "samples were lost"
+    transfer = trial(TransferWindow("write", 4096, 1), trace=lost)
+    assert (transfer.void, transfer.energy_j) == (None, None)
+
+
+def test_preemption_is_left_out_of_the_time_and_voids_what_a_meter_saw() -> None:
+    assert trial(running_ns=500_000).time_s == pytest.approx(5e-5)
+    assert trial(running_ns=500_000).void is None
+    metered = trial(trace=Trace(1.0), running_ns=500_000)
+    assert metered.void == "other programs had the processor for 50% of the window"
+    assert trial(IdleWindow("before"), trace=Trace(1.0), running_ns=500_000).void is None
+
+
+def test_of_the_settling_of_a_medium_only_what_exceeds_idle_is_the_transfers() -> None:
+    window = TransferWindow("write", 4096, 10)
+    settled = trial(window, trace=Trace(0.03), tail_end_ns=12_000_000)
+    assert settled.execution_energy_j(idle_power_w=2.0) == pytest.approx(0.001)
+
+
+# --- records and raw trials -------------------------------------------------------------------
+
+RECORDS = (
+    "joulewright-results 1\n"
+    "start boot_id=b clock_ns=5 steal_ms=0\n"
+    "scratch direct=0\n"
+    "window id=3 executions=7 start_ns=10 end_ns=30 tail_end_ns=40 running_ns=19"
+    " frequency_before_khz=1 frequency_after_khz=2 temperature_mc=-3 tries=2\n"
+    "end boot_id=b clock_ns=50 steal_ms=4\n"
+)
+
+
+def test_records_are_read_up_to_where_they_were_cut_off() -> None:
+    whole = parse_results(RECORDS)
+    assert whole.windows[0].executions == 7
+    assert (whole.is_direct, whole.end is not None) == (False, True)
+    for length in range(len(RECORDS)):
+        part = parse_results(RECORDS[:length])
+        assert part.windows == (whole.windows if length > RECORDS.index("end boot") - 1 else ())
+        assert part.end is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("results 1", "results 9"),
+        ("executions=7", "executions=x"),
+        (" tries=2", ""),
+        ("window", "widow"),
+    ],
+)
+def test_records_of_another_shape_are_refused(before: str, after: str) -> None:
+    with pytest.raises(MeasurementInvalid):
+        parse_results(RECORDS.replace(before, after, 1))
+
+
+def test_samples_are_read_up_to_where_they_were_cut_off() -> None:
+    found = parse_samples("100 1 2\n200 3 4\n30", files=2)
+    assert found.times_ns.tolist() == [100, 200]
+    assert found.values.tolist() == [[1, 2], [3, 4]]
+    assert len(parse_samples("", files=2).times_ns) == 0
+    with pytest.raises(MeasurementInvalid):
+        parse_samples("100 1\n200\n", files=1)
+
+
+def sitting(block: int, number: int = 0) -> Sitting:
+    return Sitting(
+        header=SittingHeader(
+            block=block, sitting=number, started="2024-01-01", duration_s=1.0, boot_id="b"
+        ),
+        trials=(trial(), trial(IdleWindow("after"), trace=Trace(0.5))),
+    )
+
+
+def test_trials_come_back_as_they_were_written_in_the_order_of_blocks(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    order = [(0, 0), (2, 0), (2, 1), (11, 0)]
+    for block, number in reversed(order):
+        directory.add(sitting(block, number), samples="1 2\n")
+    assert directory.sittings() == [sitting(block, number) for block, number in order]
+    assert (tmp_path / "block-11.sitting-0.samples").read_text() == "1 2\n"
+
+
+@pytest.mark.parametrize("kept", [0, 0.3, 0.7, 0.99])
+def test_a_cut_off_file_of_trials_is_named_with_the_remedy(kept: float, tmp_path: Path) -> None:
+    RunDirectory(tmp_path).add(sitting(0), samples="")
+    file = tmp_path / "block-00.sitting-0.jsonl"
+    text = file.read_text()
+    file.write_text(text[: int(kept * len(text))])
+    with pytest.raises(DocumentError, match=r"block-00\.sitting-0\.jsonl.*damaged.*Remove it"):
+        RunDirectory(tmp_path).sittings()
+
+
+def test_a_file_of_trials_with_a_line_missing_or_a_wrong_value_is_named(tmp_path: Path) -> None:
+    RunDirectory(tmp_path).add(sitting(0), samples="")
+    file = tmp_path / "block-00.sitting-0.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join([lines[0], *lines[2:]]))
+    with pytest.raises(DocumentError, match="1 trials of 2 are there"):
+        RunDirectory(tmp_path).sittings()
+    file.write_text("".join([lines[0], lines[1].replace(":10,", ":-10,"), *lines[2:]]))
+    with pytest.raises(DocumentError, match=r"line 2: executions: found -10"):
+        RunDirectory(tmp_path).sittings()
+
+
+METADATA: dict[str, Any] = {
+    "description": {"name": "bench", "toolchain": {"flags": ["-O1"]}},
+    "board": Board(model="a board", memory_bytes=1, serial="1"),
+    "build": Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1),
+    "operations": (SMALL.key,),
+    "step": None,
+    "storage": False,
+    "min_window_s": 0.02,
+    "seed": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"description": {"name": "bench", "toolchain": {"flags": ["-O3"]}}},
+            "another device description (toolchain: flags: ",
+        ),
+        (
+            {"board": Board(model="a board", memory_bytes=1, serial="2")},
+            "on another board, or on this one with another kernel or governor (serial: 1 then, 2",
+        ),
+        (
+            {"build": METADATA["build"].model_copy(update={"kernels_sha256": "1"})},
+            "another kernel library or compiler (kernels_sha256: 0 then, 1 now)",
+        ),
+        ({"operations": (SMALL.key, LARGE.key)}, "another list of operations (1 of them differ)"),
+        ({"step": "tiny"}, "another training step (None then, tiny now)"),
+    ],
+)
+def test_trials_of_other_circumstances_are_not_continued(
+    change: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    RunDirectory(tmp_path).claim(RunMetadata(**METADATA))
+    RunDirectory(tmp_path).claim(RunMetadata(**METADATA))
+    with pytest.raises(ProfilerError) as refused:
+        RunDirectory(tmp_path).claim(RunMetadata(**METADATA | change))
+    assert sentence in str(refused.value)
+    assert "Remove that directory, or name another one" in str(refused.value)
+
+
+# --- what is measured -------------------------------------------------------------------------
+
+
+def test_a_sensor_settles_before_an_idle_slot() -> None:
+    metered = replace(SETTINGS, tail_s=0.05)
+    lines = write_plan([IdleWindow("after")], None, memory(1 * MIB), metered).text.splitlines()
+    settling, measured = (line for line in lines if line.startswith("idle "))
+    assert settling.endswith(" duration_ns=50000000")
+    assert measured.startswith("idle id=0 ")
+
+
+def test_every_block_has_everything_once_in_an_order_of_its_own() -> None:
+    content = BlockContent((SMALL, LARGE, UPDATE), 2, (TransferWindow("read", 4096, 1),))
+    blocks = [content.ordered(seed=1, block=block) for block in range(4)]
+    expected = {
+        *(OpWindow(spec, state).label for spec in content.specs for state in ("warm", "cold")),
+        *(StepWindow(index).label for index in range(2)),
+        *("read 4096", "idle before", "idle after"),
+    }
+    for windows in blocks:
+        labels = [window.label for window in windows]
+        assert set(labels) == expected
+        assert len(labels) == len(expected)
+        assert (labels[0], labels[-1]) == ("idle before", "idle after")
+    assert len(set(blocks)) == 4
+    assert content.ordered(seed=1, block=2) == blocks[2]
+    assert content.ordered(seed=2, block=2) != blocks[2]
+
+
+SETTINGS = Settings(
+    min_window_s=0.02,
+    idle_s=0.1,
+    tail_s=0.0,
+    first_executions={},
+    sampler=None,
+    storage_place=None,
+)
+
+
+def memory(limit: int, cache: int = 1 * MIB) -> Memory:
+    specs = [SMALL, LARGE, UPDATE, *(op.spec for op in tiny_step().computes)]
+    return Memory(limit, cache, dict.fromkeys(specs, 0))
+
+
+def test_cold_copies_outgrow_the_cache_twice_or_fill_the_memory_there_is() -> None:
+    assert cold_copies(SMALL, memory(64 * MIB)) == 2 * MIB // 512
+    assert cold_copies(LARGE, memory(64 * MIB)) == 1
+    assert cold_copies(SMALL, memory(5120)) == 10
+
+
+def test_what_does_not_fit_into_the_board_is_an_error_that_names_it() -> None:
+    with pytest.raises(MeasurementInvalid, match=r"relu.forward elements=262144 needs 2097152"):
+        write_plan([OpWindow(LARGE, "cold")], None, memory(1 * MIB), SETTINGS)
+    with pytest.raises(MeasurementInvalid, match="a whole step of tiny, batch 8"):
+        write_plan([StepWindow(0)], tiny_step(), memory(4096), SETTINGS)
+
+
+def test_a_dry_run_says_what_would_be_measured_and_written() -> None:
+    board = describe(storage={"medium": "sd", "path": "/data"})
+    plan = plan_profile(board, [SMALL, LARGE, SMALL], tiny_step(), ProfileOptions(blocks=3))
+    assert (plan.operations, plan.blocks) == (6, 3)
+    assert plan.storage is not None
+    assert plan.storage.place == "a scratch file in /data"
+    assert 0 < plan.storage.written_bytes <= plan.storage.budget_bytes
+    assert plan.estimated_s > 3 * plan.windows_per_block * 0.02
+    untouched = plan_profile(board, [SMALL], None, ProfileOptions(storage=False))
+    assert untouched.storage is None
+    with pytest.raises(ProfilerError, match="are too few for 5 blocks of writes"):
+        plan_profile(board, [SMALL], None, ProfileOptions(storage_budget_bytes=MIB))

@@ -1,0 +1,162 @@
+"""Profiles of emulated boards from beginning to end, and what happens to them when a board is
+reset, killed or left in the middle."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices.description import DeviceDescription, load_description
+from devices.operation import OpSpec
+from devices.profile import DeviceProfile
+from profiler import lab
+from profiler.errors import BoardUnreachable
+from profiler.lab.running import RunningBoard
+from profiler.run.options import ProfileOptions
+from profiler.run.run import OnProgress, ProgressEvent, profile_device
+from profiler.run.trials import RunDirectory
+
+pytestmark = pytest.mark.usefixtures("own_boards")
+
+SPECS = (
+    OpSpec.of("relu.forward", elements=432),
+    OpSpec.of("sgd.update", elements=432),
+    OpSpec.of("relu.forward", elements=864),
+)
+QUICK = ProfileOptions(blocks=3, min_window_s=0.002, storage=False, idle_s=0.005)
+# Blocks take this computer seconds, so that something can happen to the board in one.
+SLOW = ProfileOptions(blocks=2, min_window_s=20.0, storage=False, idle_s=0.005)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunningBoard]]:
+    """Every board that a profile starts; all of them are gone in the end."""
+    boards: list[RunningBoard] = []
+    start = lab.start
+
+    def watched(
+        description: DeviceDescription, progress: Callable[[str], None], *plans: Any
+    ) -> RunningBoard:
+        boards.append(start(description, progress, *plans))
+        return boards[-1]
+
+    monkeypatch.setattr(lab, "start", watched)
+    yield boards
+    assert not any(board.is_alive for board in boards)
+    assert not any(Path(f"/proc/{board.pid}").exists() for board in boards)
+
+
+def profile(
+    directory: Path,
+    board: str = "emulated-m4f",
+    options: ProfileOptions = QUICK,
+    on_progress: OnProgress = lambda _event: None,
+    **changes: Any,
+) -> DeviceProfile:
+    description = load_description(board)
+    # Nobody brings a killed board back.
+    reached = description.transport.model_copy(update={"deadline_s": 3.0})
+    described = description.model_copy(update={"transport": reached, **changes})
+    return profile_device(described, SPECS, None, options, directory, on_progress)
+
+
+def once_in_block(number: int, act: Callable[[], None]) -> OnProgress:
+    """Does something when a block is under way."""
+    done: list[ProgressEvent] = []
+
+    def listen(event: ProgressEvent) -> None:
+        if event.activity.startswith(f"measuring block {number} ") and not done:
+            done.append(event)
+            act()
+        if event.activity == "measured":
+            assert done
+
+    return listen
+
+
+def windows(directory: Path) -> list[tuple[int, str]]:
+    """Block and label of every trial, in the order in which they were measured."""
+    return [
+        (sitting.header.block, trial.window)
+        for sitting in RunDirectory(directory).sittings()
+        for trial in sitting.trials
+    ]
+
+
+def test_a_microcontrollers_profile_says_that_it_is_emulated(
+    started: list[RunningBoard], tmp_path: Path
+) -> None:
+    found = profile(tmp_path)
+    assert found.energy_source == "emulated"
+    assert found.meter is not None
+    assert found.meter.kind == "nominal"
+    assert found.board.memory_bytes == 4 << 20
+    assert found.board.kernel is not None
+    assert found.board.kernel.startswith("firmware ")
+    assert set(found.by_spec) == set(SPECS)
+    short, _, long = (found.by_spec[spec].warm for spec in SPECS)
+    assert long.time_s.median == pytest.approx(2 * short.time_s.median, rel=0.05)
+    for cost in (short, long):
+        assert cost.time_s.high == pytest.approx(cost.time_s.low, rel=1e-3)
+        assert cost.energy_j is not None
+    assert any("no data cache" in note for note in found.notes)
+
+
+def test_erasing_is_measured_apart_from_writing(
+    started: list[RunningBoard], tmp_path: Path
+) -> None:
+    options = ProfileOptions(
+        blocks=1, min_window_s=0.002, idle_s=0.005, storage_budget_bytes=2 << 20
+    )
+    found = profile(tmp_path, "emulated-m0-flash", options, nominal_power_w=None)
+    assert found.energy_source == "emulated"  # its times are, and there are no joules
+    storage = found.storage
+    assert storage is not None
+    assert storage.erase is not None
+    assert storage.erase_block_bytes == 1024
+    written_s, _ = storage.write_cost(1024)
+    pages = 1024 // storage.page_bytes
+    assert written_s > storage.write.fixed_s + storage.write.per_page_s * pages
+    assert storage.read.per_page_s < storage.write.per_page_s
+
+
+def test_a_reset_in_the_middle_is_recognised_and_the_block_measured_again(
+    started: list[RunningBoard], tmp_path: Path
+) -> None:
+    found = profile(
+        tmp_path, options=SLOW, on_progress=once_in_block(2, lambda: started[0].reset())
+    )
+    assert len(started) == 1
+    assert len({sitting.header.boot_id for sitting in RunDirectory(tmp_path).sittings()}) == 2
+    assert all(cost.warm.trials == SLOW.blocks for cost in found.operations)
+
+
+def test_of_a_board_that_is_killed_finished_blocks_are_kept_and_gone_on_with(
+    started: list[RunningBoard], tmp_path: Path
+) -> None:
+    with pytest.raises(BoardUnreachable, match="emulated-m4f"):
+        profile(tmp_path, options=SLOW, on_progress=once_in_block(2, lambda: started[0].kill()))
+    kept = windows(tmp_path)
+    assert {block for block, _ in kept} >= {0}
+    found = profile(tmp_path, options=SLOW)
+    assert windows(tmp_path)[: len(kept)] == kept
+    assert all(cost.warm.trials == SLOW.blocks for cost in found.operations)
+    first_block = [label for block, label in windows(tmp_path) if block == 0]
+    assert len(first_block) == len(set(first_block))
+
+
+def test_an_interrupted_profile_leaves_no_emulator(
+    started: list[RunningBoard], tmp_path: Path
+) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        profile(tmp_path, options=SLOW, on_progress=once_in_block(2, interrupt))
+    assert {block for block, _ in windows(tmp_path)} >= {0}
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0].pid, 0)

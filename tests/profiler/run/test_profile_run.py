@@ -1,0 +1,513 @@
+"""A profile of this computer: what comes out, and that nothing finished is lost or repeated."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devices.description import DeviceDescription
+from devices.documents.document import DocumentError, dump_yaml, read_yaml
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from devices.profile import DeviceProfile, MeterRecord
+from profiler.boards.posix import PosixBoard
+from profiler.building.toolchain import BuiltHarness
+from profiler.errors import (
+    BoardCommandFailed,
+    BoardUnreachable,
+    MeasurementInvalid,
+    ProfilerError,
+)
+from profiler.meters import open_board_meter
+from profiler.meters.base import Reading, Void
+from profiler.run.options import ProfileOptions
+from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
+from profiler.run.trials import RunDirectory, Sitting
+from tests.support.boards.measuring import (
+    LARGE,
+    SMALL,
+    UPDATE,
+    Mishaps,
+    Signal,
+    StandInMeter,
+    describe,
+    ina226_tree,
+    tiny_step,
+)
+
+SPECS = (SMALL, LARGE, UPDATE)
+QUICK = ProfileOptions(
+    blocks=3, min_window_s=0.002, storage=False, step_windows=1, idle_s=0.005, poll_interval_s=0.05
+)
+
+
+def profile(
+    directory: Path,
+    description: DeviceDescription | None = None,
+    options: ProfileOptions = QUICK,
+    specs: tuple[OpSpec, ...] = SPECS,
+    step: ExecutionPlan | None = None,
+    **rest: Any,
+) -> DeviceProfile:
+    return profile_device(description or describe(), specs, step, options, directory, **rest)
+
+
+def sittings(directory: Path) -> list[Sitting]:
+    return RunDirectory(directory).sittings()
+
+
+def finished_windows(directory: Path) -> Counter[tuple[int, str]]:
+    """How often each window of each block was measured with a valid outcome."""
+    return Counter(
+        (sitting.header.block, trial.window)
+        for sitting in sittings(directory)
+        for trial in sitting.trials
+        if trial.void is None
+    )
+
+
+# --- what comes out ---------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_every_distinct_operation_is_measured_warm_and_cold(tmp_path: Path) -> None:
+    found = profile(tmp_path, specs=(*SPECS, SMALL), step=tiny_step())
+    expected = {*SPECS, *(op.spec for op in tiny_step().computes)}
+    assert set(found.by_spec) == expected
+    assert len(found.operations) == len(expected)
+    for operation in found.operations:
+        for cost in (operation.warm, operation.cold):
+            assert cost.trials == 3
+            assert 0 < cost.time_s.low <= cost.time_s.median <= cost.time_s.high
+            assert cost.energy_j is None
+    large, small = found.by_spec[LARGE], found.by_spec[SMALL]
+    assert large.warm.time_s.median > 10 * small.warm.time_s.median
+    assert large.cold.time_s.median > 10 * small.cold.time_s.median
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_the_profile_says_what_was_measured_with_what(
+    prebuilt: BuiltHarness, tmp_path: Path
+) -> None:
+    found = profile(tmp_path / "run")
+    assert found.build == prebuilt.record
+    assert found.name == "bench"
+    assert found.board.memory_bytes > 0
+    assert found.board.kernel is not None
+    assert any("No energy" in note for note in found.notes)
+    assert any("3 blocks are too few" in note for note in found.notes)
+    path = tmp_path / "profile.yaml"
+    path.write_text(dump_yaml(found))
+    assert read_yaml(path, DeviceProfile) == found
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_whole_step_is_held_against_the_sum_of_its_operations(tmp_path: Path) -> None:
+    step = tiny_step()
+    found = profile(tmp_path, specs=(), step=step)
+    assert found.additivity is not None
+    assert found.additivity.model == step.name
+    warm = sum(found.by_spec[op.spec].warm.time_s.median for op in step.computes)
+    assert found.additivity.sum_warm_s == pytest.approx(warm)
+    assert found.additivity.step_s.median > 0
+    warm_off = abs(math.log(found.additivity.ratio("warm")))
+    cold_off = abs(math.log(found.additivity.ratio("cold")))
+    assert found.cost_basis == ("warm" if warm_off < cold_off else "cold")
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_without_a_step_the_careful_cache_state_is_the_basis(tmp_path: Path) -> None:
+    found = profile(tmp_path)
+    assert (found.additivity, found.cost_basis) == (None, "cold")
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_nominal_power_makes_estimated_energies(tmp_path: Path) -> None:
+    found = profile(tmp_path, describe(nominal_power_w=4.0))
+    assert found.energy_source == "estimated"
+    assert found.idle_power_w is None
+    for operation in found.operations:
+        for cost in (operation.warm, operation.cold):
+            assert cost.energy_j is not None
+            assert cost.energy_j.median == pytest.approx(4.0 * cost.time_s.median, rel=0.01)
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_sensor_makes_measured_energies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
+    root = ina226_tree(tmp_path / "hwmon")
+    meter = {"kind": "hwmon", "driver": "ina226", "channel": 1, "rate_hz": 100, "root": str(root)}
+    with Signal(root / "hwmon3" / "power1_input", ["3000000"], hold_s=1.0):
+        found = profile(tmp_path / "run", describe(meter=meter), specs=(SMALL,))
+    assert found.energy_source == "measured"
+    assert found.meter is not None
+    assert found.meter.rate_hz == 100
+    assert found.idle_power_w is not None
+    assert found.idle_power_w.median == pytest.approx(3.0, rel=0.01)
+    cost = found.by_spec[SMALL].warm
+    assert cost.energy_j is not None
+    assert cost.energy_j.median == pytest.approx(3.0 * cost.time_s.median, rel=0.01)
+    assert list((tmp_path / "run").glob("*.samples"))
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_storage_pages_get_their_costs_within_the_byte_budget(tmp_path: Path) -> None:
+    storage = tmp_path / "storage"
+    options = ProfileOptions(
+        blocks=2,
+        min_window_s=0.002,
+        step_windows=0,
+        idle_s=0.005,
+        poll_interval_s=0.05,
+        storage_budget_bytes=96 << 20,
+    )
+    board = describe(storage={"medium": "disk", "path": str(storage)}, nominal_power_w=2.0)
+    found = profile(tmp_path / "run", board, options, specs=(SMALL,))
+    assert found.storage is not None
+    assert (found.storage.medium, found.storage.path) == ("disk", str(storage))
+    assert "O_D" in found.storage.method
+    for cost in (found.storage.read, found.storage.write):
+        assert cost.fixed_s + cost.per_page_s > 0
+        assert cost.per_page_j == pytest.approx(2.0 * cost.per_page_s, rel=0.05, abs=1e-9)
+        assert [point.bytes for point in cost.sweep] == sorted(
+            {point.bytes for point in cost.sweep}
+        )
+        assert len(cost.sweep) >= 3
+    written = sum(sitting.header.written_bytes for sitting in sittings(tmp_path / "run"))
+    assert 0 < written <= options.storage_budget_bytes
+    assert list(storage.iterdir()) == []
+    assert any(
+        trial.window.startswith("write-buffered")
+        for sitting in sittings(tmp_path / "run")
+        for trial in sitting.trials
+    )
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_storage_path_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    board = describe(storage={"medium": "disk", "path": "/proc/nowhere"})
+    with pytest.raises(BoardCommandFailed, match=r"storage\.path /proc/nowhere of bench"):
+        profile(tmp_path, board, ProfileOptions())
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_progress_rises_to_the_end_and_tells_the_time_left(tmp_path: Path) -> None:
+    events: list[ProgressEvent] = []
+    profile(tmp_path, on_progress=events.append)
+    fractions = [event.fraction for event in events]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] == 1.0
+    assert any(event.activity == "measuring block 2 of 3" for event in events)
+    assert all(event.left_s is not None and event.left_s >= 0 for event in events if event.fraction)
+
+
+def test_a_profile_compiles_the_harness_for_the_board(tmp_path: Path) -> None:
+    events: list[ProgressEvent] = []
+    found = profile(
+        tmp_path,
+        options=ProfileOptions(blocks=1, min_window_s=0.001, storage=False, poll_interval_s=0.05),
+        specs=(SMALL,),
+        on_progress=events.append,
+    )
+    assert found.build is not None
+    assert found.build.matmul == "in-tree"
+    assert any("compil" in event.activity for event in events)
+
+
+# --- nothing finished is lost -----------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_finished_run_is_not_measured_again(mishaps: Mishaps, tmp_path: Path) -> None:
+    first = profile(tmp_path)
+    started = mishaps.started
+    again = profile(tmp_path)
+    assert mishaps.started == started == 3
+    assert again.operations == first.operations
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_the_next_run_goes_on_with_one_that_was_cut_and_else_begins_anew(tmp_path: Path) -> None:
+    def interrupt(event: ProgressEvent) -> None:
+        if event.activity.startswith("measuring block 2"):
+            raise KeyboardInterrupt
+
+    def directory(step: ExecutionPlan | None = None) -> Path:
+        return choose_run_directory(tmp_path, describe(), SPECS, step, QUICK)
+
+    first = directory()
+    with pytest.raises(KeyboardInterrupt):
+        profile(first, on_progress=interrupt)
+    assert directory() == first
+    assert directory(tiny_step()) != first
+    found = profile(first)
+    assert read_yaml(first / "profile.yaml", DeviceProfile) == found
+    assert directory() > first
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_more_blocks_add_to_those_that_are_there(mishaps: Mishaps, tmp_path: Path) -> None:
+    profile(tmp_path)
+    more = profile(tmp_path, options=ProfileOptions(**{**vars(QUICK), "blocks": 4}))
+    assert mishaps.started == 4
+    assert more.by_spec[SMALL].warm.trials == 4
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_ctrl_c_between_blocks_loses_nothing(tmp_path: Path) -> None:
+    def interrupt(event: ProgressEvent) -> None:
+        if event.activity.startswith("measuring block 2"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        profile(tmp_path, on_progress=interrupt)
+    before = finished_windows(tmp_path)
+    kept = {path: path.read_bytes() for path in tmp_path.glob("block-00.*")}
+    assert kept
+    found = profile(tmp_path)
+    after = finished_windows(tmp_path)
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    assert before.keys() <= after.keys()
+    assert set(after.values()) == {1}
+    assert found.by_spec[LARGE].cold.trials == 3
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_ctrl_c_within_a_block_keeps_the_windows_that_were_finished(tmp_path: Path) -> None:
+    long = ProfileOptions(**{**vars(QUICK), "blocks": 1, "min_window_s": 0.1})
+
+    def interrupt(event: ProgressEvent) -> None:
+        if event.fraction > 0.45:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        profile(tmp_path, options=long, on_progress=interrupt)
+    before = finished_windows(tmp_path)
+    (cut,) = sittings(tmp_path)
+    assert cut.header.interrupted
+    found = profile(tmp_path, options=long)
+    assert before.keys() < finished_windows(tmp_path).keys()
+    assert set(finished_windows(tmp_path).values()) == {1}
+    assert found.by_spec[SMALL].warm.trials == 1
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_connection_that_stays_lost_keeps_the_finished_blocks(
+    mishaps: Mishaps, tmp_path: Path
+) -> None:
+    def unreachable(plan: int) -> None:
+        if plan == 1:
+            raise BoardUnreachable("bench: the connection was lost and did not come back")
+
+    mishaps.poll = unreachable
+    with pytest.raises(BoardUnreachable):
+        profile(tmp_path)
+    mishaps.poll = lambda _plan: None
+    profile(tmp_path)
+    assert set(finished_windows(tmp_path).values()) == {1}
+    assert mishaps.started == 4
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_reboot_is_recognised_and_the_block_done_again(mishaps: Mishaps, tmp_path: Path) -> None:
+    def reboot(plan: int) -> None:
+        if plan == 1:
+            mishaps.boot_id = "another boot"
+            raise BoardCommandFailed("bench: gone without an exit code")
+
+    mishaps.poll = reboot
+    found = profile(tmp_path)
+    assert mishaps.started == 4
+    assert found.by_spec[SMALL].cold.trials == 3
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_board_that_keeps_rebooting_is_given_up(mishaps: Mishaps, tmp_path: Path) -> None:
+    def reboot(plan: int) -> None:
+        mishaps.boot_id = f"boot {plan}"
+        raise BoardCommandFailed("bench: gone without an exit code")
+
+    mishaps.poll = reboot
+    with pytest.raises(ProfilerError, match="rebooted while it was measuring; check its power"):
+        profile(tmp_path)
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_failure_on_the_board_is_reported_with_its_sentence(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = ina226_tree(tmp_path / "hwmon")
+    sensor = root / "hwmon3" / "power1_input"
+    meter = {"kind": "hwmon", "driver": "ina226", "channel": 1, "root": str(root)}
+
+    board = describe(meter=meter)
+
+    def open_and_vanish(*arguments: Any) -> Any:
+        found = open_board_meter(*arguments)
+        sensor.unlink()
+        return found
+
+    monkeypatch.setattr("profiler.run.run.open_board_meter", open_and_vanish)
+    with pytest.raises(
+        BoardCommandFailed, match=r"code 4: .*power1_input: No such .*\(while measuring: idle"
+    ):
+        profile(tmp_path / "run", board)
+
+
+# --- void windows -----------------------------------------------------------------------------
+
+
+class Trace:
+    """Void for the first ``faults`` windows that it is asked about; the idle slots are fine."""
+
+    def __init__(self, faults: int) -> None:
+        self.faults = faults
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        self.faults -= 1
+        return Void("samples were lost") if self.faults >= 0 else 3.0 * (end_ns - start_ns) / 1e9
+
+
+def metered(monkeypatch: pytest.MonkeyPatch, *faults: int) -> StandInMeter:
+    record = MeterRecord(kind="stand-in", detail="a meter on this computer", sync="none")
+    meter = StandInMeter(record, [Trace(count) for count in faults])
+    monkeypatch.setattr("profiler.run.run.open_board_meter", lambda *_: meter)
+    monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
+    return meter
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_void_windows_are_measured_again_and_counted(
+    monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
+) -> None:
+    meter = metered(monkeypatch, 3, 0)
+    found = profile(tmp_path)
+    again = sittings(tmp_path)[1]
+    assert again.header.block == 0
+    assert len(again.trials) == 3
+    costs = [cost for op in found.operations for cost in (op.warm, op.cold)]
+    assert {cost.trials for cost in costs} == {3}
+    assert sum(cost.void_trials for cost in costs) >= 2
+    assert any("3 void trials: samples were lost" in note for note in found.notes)
+    assert meter.begun == mishaps.started == 4
+    assert meter.closed
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_meter_begins_anew_with_a_board_that_rebooted(
+    monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
+) -> None:
+    def reboot(plan: int) -> None:
+        if plan == 1:
+            mishaps.boot_id = "another boot"
+            raise BoardCommandFailed("bench: gone without an exit code")
+
+    meter = metered(monkeypatch, 0)
+    mishaps.poll = reboot
+    profile(tmp_path)
+    assert meter.begun == mishaps.started == 4
+
+
+STORED = ProfileOptions(
+    blocks=1, min_window_s=0.002, step_windows=0, idle_s=0.005, poll_interval_s=0.05
+)
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_what_a_block_that_came_to_nothing_wrote_to_storage_counts(
+    mishaps: Mishaps, tmp_path: Path
+) -> None:
+    def reboot(plan: int) -> None:
+        if plan == 0:
+            mishaps.boot_id = "another boot"
+            raise BoardCommandFailed("bench: gone without an exit code")
+
+    mishaps.poll = reboot
+    board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
+    profile(tmp_path / "run", board, STORED, specs=(SMALL,))
+    aborted, whole = sittings(tmp_path / "run")
+    assert (aborted.trials, aborted.header.interrupted) == ((), True)
+    assert aborted.header.written_bytes == whole.header.written_bytes > 0
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_block_of_which_the_meter_was_lost_wrote_to_storage_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def lost(*_: object) -> Trace:
+        raise BoardUnreachable("the instrument is gone")
+
+    meter = metered(monkeypatch, 0)
+    monkeypatch.setattr(meter, "finish", lost)
+    board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
+    with pytest.raises(BoardUnreachable, match="instrument is gone"):
+        profile(tmp_path / "run", board, STORED, specs=(SMALL,))
+    (kept,) = sittings(tmp_path / "run")
+    assert kept.trials == ()
+    assert kept.header.written_bytes > 0
+    assert meter.closed
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_of_a_board_that_is_lost_right_behind_a_block_the_block_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def throttled(board: PosixBoard) -> None:
+        asked.append(board.name)
+        if len(asked) == 2:
+            raise BoardUnreachable("bench: the connection was lost and did not come back")
+
+    monkeypatch.setattr(PosixBoard, "throttled", throttled)
+    with pytest.raises(BoardUnreachable):
+        profile(tmp_path)
+    assert len(finished_windows(tmp_path)) == 2 + 2 * len(SPECS)
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_windows_that_stay_void_end_the_profile_and_name_the_operation(
+    monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
+) -> None:
+    metered(monkeypatch, 10_000)
+    with pytest.raises(MeasurementInvalid) as invalid:
+        profile(tmp_path, specs=(SMALL,))
+    assert f"bench: warm {SMALL.key}: 0 valid trials of 3" in str(invalid.value)
+    assert "samples were lost" in str(invalid.value)
+    assert mishaps.started == 9
+
+    metered(monkeypatch, 0)
+    found = profile(tmp_path, specs=(SMALL,))
+    assert found.by_spec[SMALL].warm.void_trials == 9
+
+
+# --- other circumstances ----------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_trials_of_another_description_are_not_continued(tmp_path: Path) -> None:
+    profile(tmp_path)
+    with pytest.raises(ProfilerError, match="with another device description"):
+        profile(tmp_path, describe(nominal_power_w=4.0))
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_a_damaged_file_of_trials_is_named_and_measured_again_once_removed(tmp_path: Path) -> None:
+    profile(tmp_path)
+    file = tmp_path / "block-01.sitting-0.jsonl"
+    file.write_text(file.read_text()[:-30])
+    with pytest.raises(DocumentError, match=r"block-01\.sitting-0\.jsonl"):
+        profile(tmp_path)
+    file.unlink()
+    assert profile(tmp_path).by_spec[SMALL].warm.trials == 3
+
+
+@pytest.mark.usefixtures("prebuilt")
+def test_an_operation_that_is_too_large_for_the_board_is_named(tmp_path: Path) -> None:
+    board = describe(memory={"ram_bytes": 1 << 20})
+    with pytest.raises(MeasurementInvalid, match=r"relu.forward elements=262144 needs"):
+        profile(tmp_path, board)

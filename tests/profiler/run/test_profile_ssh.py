@@ -1,0 +1,106 @@
+"""Profiles of a board behind a real SSH server, over a network that fails."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from devices.description import DeviceDescription, SshTransport
+from devices.profile import DeviceProfile
+from profiler.errors import BoardUnreachable
+from profiler.run.options import ProfileOptions
+from profiler.run.run import OnProgress, ProgressEvent, profile_device
+from profiler.run.trials import RunDirectory
+from tests.support.boards.measuring import LARGE, SMALL, UPDATE, describe
+from tests.support.boards.sshd import Network, Sshd
+
+pytestmark = pytest.mark.usefixtures("prebuilt", "own_client")
+
+SPECS = (SMALL, LARGE, UPDATE)
+QUICK = ProfileOptions(blocks=2, min_window_s=0.1, storage=False, idle_s=0.005, poll_interval_s=0.1)
+
+
+@pytest.fixture
+def own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither this user's keys nor their agent takes part."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+
+
+def behind(transport: SshTransport) -> DeviceDescription:
+    return describe(transport=transport.model_dump(mode="json"))
+
+
+def profile(
+    board: DeviceDescription,
+    directory: Path,
+    options: ProfileOptions = QUICK,
+    on_progress: OnProgress = lambda _event: None,
+) -> DeviceProfile:
+    return profile_device(board, SPECS, None, options, directory, on_progress)
+
+
+def windows_of(directory: Path) -> list[tuple[int, int, str]]:
+    """Block, sitting and window of every valid trial."""
+    return [
+        (sitting.header.block, sitting.header.sitting, trial.window)
+        for sitting in RunDirectory(directory).sittings()
+        for trial in sitting.trials
+        if trial.void is None
+    ]
+
+
+def test_a_board_behind_ssh_gives_the_profile_of_the_same_operations(
+    sshd: Sshd, tmp_path: Path
+) -> None:
+    quick = ProfileOptions(**{**vars(QUICK), "min_window_s": 0.002})
+    remote = profile(behind(sshd.description()), tmp_path / "ssh", quick)
+    local = profile(describe(), tmp_path / "local", quick)
+    assert set(remote.by_spec) == set(local.by_spec) == set(SPECS)
+    assert remote.build == local.build
+    assert remote.board.model_copy(update={"cpu_frequency_hz": None}) == local.board.model_copy(
+        update={"cpu_frequency_hz": None}
+    )
+    assert [path.name for path in sshd.board.iterdir()] == []
+
+
+def test_a_connection_cut_within_a_block_and_back_again_makes_no_difference(
+    network: Network, tmp_path: Path
+) -> None:
+    cuts: list[ProgressEvent] = []
+
+    def cut_once(event: ProgressEvent) -> None:
+        if event.activity.startswith("measuring block 2") and not cuts:
+            cuts.append(event)
+            network.cut()
+            threading.Timer(1.0, network.restore).start()
+
+    found = profile(behind(network.description()), tmp_path / "run", on_progress=cut_once)
+    assert cuts
+    assert found.by_spec[LARGE].cold.trials == 2
+    assert {sitting for _, sitting, _ in windows_of(tmp_path / "run")} == {0}
+
+
+def test_after_a_connection_that_stays_cut_the_same_command_goes_on(
+    network: Network, sshd: Sshd, tmp_path: Path
+) -> None:
+    def cut(event: ProgressEvent) -> None:
+        if event.activity.startswith("measuring block 2"):
+            network.cut()
+
+    board = behind(network.description(deadline_s=2.0))
+    with pytest.raises(BoardUnreachable):
+        profile(board, tmp_path / "run", on_progress=cut)
+    finished = windows_of(tmp_path / "run")
+    assert {block for block, _, _ in finished} == {0}
+
+    network.restore()
+    found = profile(board, tmp_path / "run")
+    assert found.by_spec[SMALL].warm.trials == 2
+    after = windows_of(tmp_path / "run")
+    assert after[: len(finished)] == finished
+    assert len({(block, window) for block, _, window in after}) == len(after)
+    assert [path.name for path in sshd.board.iterdir()] == []

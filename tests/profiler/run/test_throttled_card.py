@@ -1,0 +1,76 @@
+"""A card of known speed: the emulated Linux board's, which QEMU lets do so many requests of 512
+bytes a second and no more. Not under icount, where that has no effect; a busy computer makes no
+difference as long as it keeps up, since QEMU makes up for requests that came late."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from devices.description import load_description
+from devices.firmware import EmulatedCard, Throttle
+from devices.profile import Interval, SweepPoint
+from profiler.lab import start
+from profiler.run.storage_fit import fit_page_cost
+from profiler.script.records import parse_results
+from profiler.script.transfers import TransferMethod, TransferWindow
+from profiler.script.writer import Memory, Settings, write_plan
+from profiler.transports import open_transport
+from tests.support.boards.ground_truth import Harness
+
+PAGE = 4096
+REQUESTS_PER_PAGE = PAGE // 512
+READ_IOPS, WRITE_IOPS = 600, 400
+LIMIT_S = 120.0
+
+# The first goes unthrottled: a tenth of a second's requests are free after a pause.
+WARM_UP, SIZES = 32, (1, 4, 16)
+METHODS: tuple[TransferMethod, ...] = ("read", "write")
+WINDOWS = [
+    TransferWindow(method, pages * PAGE, 1000) for method in METHODS for pages in (WARM_UP, *SIZES)
+]
+
+
+def test_the_fit_recovers_what_the_card_is_throttled_to(
+    own_boards: None, linux_harness: Harness, tmp_path: Path
+) -> None:
+    description = load_description("emulated-a72")
+    assert description.emulator is not None
+    card = EmulatedCard(throttle=Throttle(read_iops=READ_IOPS, write_iops=WRITE_IOPS))
+    changes = {"icount_shift": None, "nand": None, "sensor": None, "card": card}
+    emulated = description.model_copy(
+        update={"emulator": description.emulator.model_copy(update=changes)}
+    )
+    settings = Settings(
+        min_window_s=0.5,
+        idle_s=0.0,
+        tail_s=0.0,
+        first_executions={},
+        sampler=None,
+        storage_place="directory=/mnt/sd",
+        scratch_bytes=WARM_UP * PAGE,
+    )
+    plan = write_plan(WINDOWS, None, Memory(1 << 20, 0, {}), settings)
+    (tmp_path / "plan").write_text(plan.text)
+    with (
+        start(emulated, lambda _text: None) as running,
+        open_transport(running.description) as transport,
+    ):
+        harness = linux_harness.put_on(transport).path
+        transport.put(tmp_path / "plan", "plan", timeout_s=LIMIT_S)
+        transport.run([harness, "run", "plan", "results", "samples"], timeout_s=LIMIT_S)
+        transport.get("results", tmp_path / "results", timeout_s=LIMIT_S)
+    results = parse_results((tmp_path / "results").read_text())
+    assert results.is_direct
+    points: dict[TransferMethod, list[SweepPoint]] = {method: [] for method in METHODS}
+    for record, window in zip(results.windows, WINDOWS, strict=True):
+        if window.bytes != WARM_UP * PAGE:
+            time_s = (record.end_ns - record.start_ns) / record.executions * 1e-9
+            point = SweepPoint(bytes=window.bytes, time_s=Interval.exact(time_s))
+            points[window.method].append(point)
+    for method, iops in zip(METHODS, (READ_IOPS, WRITE_IOPS), strict=True):
+        cost = fit_page_cost(points[method], PAGE)
+        page_s = REQUESTS_PER_PAGE / iops
+        assert cost.per_page_s == pytest.approx(page_s, rel=0.03)
+        assert cost.fixed_s + cost.per_page_s == pytest.approx(page_s, rel=0.03)

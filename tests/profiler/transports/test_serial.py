@@ -1,0 +1,580 @@
+"""A board on a serial line, through everything that can go wrong between here and there. The board
+is a stand-in (``serial_support.py``); emulated ones are in ``test_serial_emulated.py``."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import serial
+
+from devices.description import DeviceDescription, load_description
+from devices.operation import OpSpec
+from profiler.boards.base import RebootError
+from profiler.boards.serial import SerialBoard
+from profiler.building.firmware_image import FirmwareIdentity
+from profiler.errors import (
+    BoardCommandFailed,
+    BoardUnreachable,
+    FirmwareMismatch,
+    MeasurementInvalid,
+)
+from profiler.script.records import parse_results
+from profiler.transports.serial.exchange import Silence, StrangerError
+from profiler.transports.serial.frames import Decoder, Frame, Kind, encode
+from profiler.transports.serial.line import Line, LineDownError
+from profiler.transports.serial.session import SerialSession
+from tests.support.boards.serial import FIRMWARE_SHA256, KERNELS_SHA256, Cable, Noise, StandInBoard
+
+LONG_LINE = "op id=4 " + "attributes=1,2,3,4 " * 20
+PLAN = "\n".join(
+    [
+        "joulewright-plan 1",
+        "arena bytes=65536",
+        "tries count=2",
+        "scratch bytes=8192 offset=512",
+        "idle id=0 duration_ns=2000000",
+        "op id=1 copies=1 first=0 min_ns=1000000 max_ns=4000000 kind=relu.forward attributes=432",
+        "step id=2 first=0 min_ns=1000000 max_ns=4000000 buffers=1 calls=2",
+        "buffer bytes=1728 fill=signed:3f800000",
+        "call kind=relu.forward attributes=432 scalars=- reads=0 writes=0",
+        "call kind=relu.forward attributes=432 scalars=- reads=0 writes=0",
+        "transfer id=3 method=read bytes=512 most=4 min_ns=1000000 tail_ns=0",
+        "end",
+        "",
+    ]
+)
+WINDOWS = [0, 1, 2, 3]
+
+
+class Bench:
+    """A stand-in on a cable, and what talks to it."""
+
+    def __init__(self, stack: ExitStack, directory: Path) -> None:
+        self._stack = stack
+        self._directory = directory
+
+    def connect(self, *, tcp: bool = False, **options: object) -> None:
+        self.board = StandInBoard(**options)  # type: ignore[arg-type]
+        self._stack.callback(self.board.close)
+        self.cable = Cable(self.board.far_end, None if tcp else self._directory)
+        self._stack.callback(self.cable.close)
+
+    def session(self, deadline_s: float = 10.0) -> SerialSession:
+        session = SerialSession(Line(self.cable.port, 115_200), "board", deadline_s)
+        session.open()
+        self._stack.callback(session.close)
+        return session
+
+    def description(self, deadline_s: float = 10.0) -> DeviceDescription:
+        described = load_description("emulated-m4f")
+        reached = {"port": self.cable.port, "deadline_s": deadline_s}
+        return described.model_copy(
+            update={"transport": described.transport.model_copy(update=reached)}
+        )
+
+    def serial_board(self, deadline_s: float = 10.0) -> SerialBoard:
+        expected = FirmwareIdentity("mps2-an386", FIRMWARE_SHA256, KERNELS_SHA256)
+        board = SerialBoard(self.description(deadline_s), expected)
+        return self._stack.enter_context(board)
+
+    def prepared(self, deadline_s: float = 10.0) -> SerialBoard:
+        board = self.serial_board(deadline_s)
+        board.prepare(lambda _what: None)
+        return board
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where sockets are locked
+    with ExitStack() as stack:
+        yield Bench(stack, tmp_path)
+
+
+class Lossy:
+    """Passes whole frames on, except those that ``loses`` chooses."""
+
+    def __init__(self, loses: Callable[[Frame], bool]) -> None:
+        self._loses = loses
+        self._decoder = Decoder()
+
+    def __call__(self, data: bytes) -> bytes:
+        passing = [frame for frame in self._decoder.feed(data) if not self._loses(frame)]
+        return b"".join(map(encode, passing))
+
+
+def undisturbed(data: bytes) -> bytes:
+    return data
+
+
+def once(kind: Kind) -> Callable[[Frame], bool]:
+    """The first frame of this kind."""
+    seen: list[Frame] = []
+
+    def loses(frame: Frame) -> bool:
+        if frame.kind is kind:
+            seen.append(frame)
+        return frame.kind is kind and len(seen) == 1
+
+    return loses
+
+
+def at_random(share: float, seed: int) -> Callable[[Frame], bool]:
+    drawn = random.Random(seed)
+    return lambda _frame: drawn.random() < share
+
+
+def run(board: SerialBoard, wait: Callable[[float], None] = lambda _s: None) -> list[int]:
+    """The ids of the windows of the plan."""
+    outcome = board.run_plan(PLAN, expected_s=0.1, wait=wait)
+    assert outcome.cut is None
+    results = parse_results(outcome.results)
+    assert results.end is not None
+    return [window.id for window in results.windows]
+
+
+# --- what there is when nothing goes wrong -------------------------------------------------------
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_board_says_what_it_is(bench: Bench, tcp: bool) -> None:
+    bench.connect(tcp=tcp)
+    board = bench.prepared()
+    facts = board.facts
+    assert facts.identity.cpu == "Cortex-M4 r0p1"
+    assert facts.identity.kernel == f"firmware {FIRMWARE_SHA256[:8]}"
+    assert facts.identity.serial == "0123abcd"
+    assert facts.identity.cpu_frequency_hz == 25e6
+    assert facts.available_bytes == 131_072
+    assert board.build.kernels_sha256 == KERNELS_SHA256
+    assert board.build.compiler == "GCC 12.2.1"
+    assert board.throttled() is None
+    assert board.temperature_c() is None
+
+
+def test_a_plan_leaves_the_records_of_its_windows(bench: Bench) -> None:
+    bench.connect()
+    board = bench.prepared()
+    outcome = board.run_plan(PLAN, expected_s=0.1, wait=lambda _s: None)
+    results = parse_results(outcome.results)
+    assert [window.id for window in results.windows] == WINDOWS
+    assert results.windows[1].executions == 7
+    assert results.is_direct
+    assert results.start is not None
+    assert results.end is not None
+    assert results.start.boot_id == results.end.boot_id == board.facts.boot_id
+    assert (outcome.samples, outcome.cut) == ("", None)
+    assert bench.board.executed[1:-1] == PLAN.splitlines()[1:-1]
+
+
+def test_a_board_says_what_kernels_need_and_what_its_clock_says(bench: Bench) -> None:
+    bench.connect()
+    board = bench.prepared()
+    specs = [OpSpec.parse("relu.forward elements=432"), OpSpec.parse("relu.forward elements=7")]
+    needed = board.workspace_bytes(specs)
+    lines = ["kernel kind=relu.forward attributes=432", "kernel kind=relu.forward attributes=7"]
+    assert needed == dict(zip(specs, map(len, lines), strict=True))
+    assert bench.board.executed == lines
+    reading = board.clock()
+    assert reading.board_ns == 1_000_000
+    assert reading.asked_s < reading.answered_s
+
+
+def test_the_arena_is_written_and_read_at_any_place(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+    data = random.Random(1).randbytes(70_000)
+    session.write(123, data)
+    assert bench.board.arena[123 : 123 + len(data)] == data
+    assert session.read(123, len(data)) == data
+    with pytest.raises(BoardCommandFailed, match="outside the arena"):
+        session.read(131_072, 1)
+
+
+def test_most_of_what_an_upload_puts_on_the_line_is_data(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+    sent: list[int] = []
+
+    def count(data: bytes) -> bytes:
+        sent.append(len(data))
+        return data
+
+    bench.cable.disturb(count, undisturbed)
+    session.write(0, random.Random(1).randbytes(65_536))
+    assert 65_536 / sum(sent) > 0.8
+
+
+def test_nothing_is_sent_while_a_window_is_open(bench: Bench) -> None:
+    bench.connect(window_s=0.3)
+    session = bench.session()
+    session.hello()
+    for number in range(3):
+        assert f"id={number} " in session.line(f"idle id={number}", Silence(5.0, 10.0))
+    assert bench.board.heard_in_windows == 0
+
+
+def test_a_window_may_last_longer_than_anybody_expected(bench: Bench) -> None:
+    bench.connect(window_s=0.5)
+    session = bench.session()
+    session.hello()
+    assert "id=0 " in session.line("idle id=0", Silence(0.05, 10.0))
+    assert "id=1 " in session.line("idle id=1", Silence(0.05, 10.0))
+    assert bench.board.executed == ["idle id=0", "idle id=1"]
+
+
+def test_who_waits_is_told_about_twice_a_second(bench: Bench) -> None:
+    bench.connect(window_s=0.4)
+    told: list[float] = []
+    assert run(bench.prepared(), told.append) == WINDOWS
+    assert told == sorted(told)
+    assert told[0] >= 0.5
+    assert len(told) >= 2
+
+
+# --- what is lost on the way ---------------------------------------------------------------------
+@pytest.mark.parametrize(("tcp", "seed"), [(False, 1), (True, 2)])
+def test_one_percent_of_all_bytes_may_be_flipped_dropped_or_doubled(
+    bench: Bench, tcp: bool, seed: int
+) -> None:
+    bench.connect(tcp=tcp)
+    bench.cable.disturb(Noise(0.01, seed), Noise(0.01, seed + 100))
+    board = bench.prepared()
+    assert run(board) == WINDOWS
+    assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
+
+
+def test_data_survives_noise_both_ways(bench: Bench) -> None:
+    bench.connect()
+    bench.cable.disturb(Noise(0.01, 1), Noise(0.01, 101))
+    session = bench.session()
+    session.hello()
+    data = random.Random(1).randbytes(1000)
+    session.write(64, data)
+    assert bench.board.arena[64 : 64 + len(data)] == data
+    assert session.read(64, len(data)) == data
+
+
+@pytest.mark.parametrize("kind", [k for k in Kind if k not in (Kind.REFUSED, Kind.RESTART)])
+def test_any_frame_may_be_lost_and_no_line_is_executed_twice(bench: Bench, kind: Kind) -> None:
+    bench.connect()
+    bench.cable.disturb(Lossy(once(kind)), Lossy(once(kind)))
+    board = bench.prepared()
+    assert run(board) == WINDOWS
+    assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
+
+
+def test_pieces_that_arrived_unheard_are_not_sent_again_in_smaller_ones(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+    pieces: list[Frame] = []
+
+    def second_piece(frame: Frame) -> bool:
+        pieces.append(frame)
+        return len(pieces) == 2
+
+    bench.cable.disturb(Lossy(second_piece), Lossy(once(Kind.OK)))
+    session.line(LONG_LINE, Silence(0.05, 10.0))
+    assert bench.board.executed == [LONG_LINE]
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_third_of_all_frames_may_be_lost(bench: Bench, seed: int) -> None:
+    bench.connect()
+    bench.cable.disturb(Lossy(at_random(0.33, seed)), Lossy(at_random(0.33, seed + 100)))
+    session = bench.session()
+    session.hello()
+    said = [session.line(f"{LONG_LINE}{n}", Silence(0.05, 10.0)) for n in range(2)]
+    assert bench.board.executed == [f"{LONG_LINE}{n}" for n in range(2)]
+    assert all(text.startswith("window id=4 ") and text.endswith("tries=1") for text in said)
+    data = random.Random(seed).randbytes(1000)
+    session.write(0, data)
+    assert bench.board.arena[: len(data)] == data
+
+
+def test_what_waits_in_the_line_from_before_means_nothing(bench: Bench) -> None:
+    bench.connect()
+    first = bench.session()
+    first.hello()
+    first.line("arena bytes=64")
+    first.close()
+    bench.board._line.sendall(encode(Frame(Kind.OK, first.number, 7, 0, b"\0\0")) * 5)
+    second = bench.session()
+    second.hello()
+    assert second.line("health").startswith("clock_ns=")
+
+
+# --- what happens to the board -------------------------------------------------------------------
+def test_a_reset_in_the_middle_is_told_and_the_board_can_be_asked_anew(bench: Bench) -> None:
+    bench.connect()
+    board = bench.prepared()
+    boot_id = board.facts.boot_id
+    bench.board.before_window = lambda line: bench.board.reset() if "id=1 " in line else None
+    with pytest.raises(RebootError, match=r"started anew.*check its power supply"):
+        run(board)
+    bench.board.before_window = lambda _line: None
+    board.prepare(lambda _what: None)
+    assert board.facts.boot_id != boot_id
+    assert run(board) == WINDOWS
+
+
+def test_a_fault_that_brought_the_firmware_down_is_told(bench: Bench) -> None:
+    bench.connect()
+    board = bench.prepared()
+    bench.board.hello["fault"] = "hard fault at pc 0x1234"
+    bench.board.reset()
+    with pytest.raises(RebootError, match="its firmware says: hard fault at pc 0x1234"):
+        run(board)
+
+
+def test_a_refused_line_ends_the_plan_and_keeps_its_records(bench: Bench) -> None:
+    bench.connect()
+    board = bench.prepared()
+    outcome = board.run_plan(
+        PLAN.replace("step id", "stoop id"), expected_s=0.1, wait=lambda _s: None
+    )
+    assert isinstance(outcome.cut, BoardCommandFailed)
+    assert "refuses 'stoop id=2" in str(outcome.cut)
+    assert "stoop is no line that is known" in str(outcome.cut)
+    assert [window.id for window in parse_results(outcome.results).windows] == [0, 1]
+
+
+def test_a_line_that_the_firmware_has_no_room_for_is_not_sent(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+    with pytest.raises(BoardCommandFailed, match="has 600 bytes; the firmware takes 512"):
+        session.line("x" * 600)
+    assert bench.board.executed == []
+
+
+@pytest.mark.parametrize(
+    ("key", "found", "said"),
+    [
+        ("firmware", "ab" * 32, "firmware is abababab instead of f1f1f1f1"),
+        ("kernels", "ab" * 32, "kernels is abababab instead of cececece"),
+        ("board", "microbit", "board is microbit instead of mps2-an386"),
+        ("clock_hz", "16000000", "clock_hz is 16000000 instead of 25000000"),
+        ("ram_bytes", "65536", "ram_bytes is 65536 instead of 4194304"),
+        ("flash_bytes", "262144", "flash_bytes is 262144 instead of 4194304"),
+        ("protocol", "2", "protocol is 2 instead of 1"),
+    ],
+)
+def test_other_firmware_than_described_is_refused_with_the_remedy(
+    bench: Bench, key: str, found: str, said: str
+) -> None:
+    bench.connect(hello={key: found})
+    with pytest.raises(FirmwareMismatch) as refusal:
+        bench.prepared()
+    assert said in str(refusal.value)
+    assert "python cli.py flash --device emulated-m4f" in str(refusal.value)
+
+
+def test_a_board_whose_counter_stands_still_cannot_measure(bench: Bench) -> None:
+    bench.connect(hello={"counter": "none"})
+    with pytest.raises(MeasurementInvalid, match="no counter of the board moves"):
+        bench.prepared()
+
+
+def test_ctrl_c_in_a_window_keeps_what_was_finished_and_leaves_nothing_running(
+    bench: Bench,
+) -> None:
+    bench.connect()
+    board = bench.prepared()
+    bench.board.before_window = lambda line: setattr(
+        bench.board, "window_s", 1.5 if "id=1 " in line else 0.002
+    )
+
+    def interrupt(_passed_s: float) -> None:
+        raise KeyboardInterrupt
+
+    outcome = board.run_plan(PLAN, expected_s=0.1, wait=interrupt)
+    assert isinstance(outcome.cut, KeyboardInterrupt)
+    results = parse_results(outcome.results)
+    assert [window.id for window in results.windows] == [0]
+    assert results.end is None
+    board.close()
+    assert bench.board.restarts == 1
+
+
+# --- what happens to the line --------------------------------------------------------------------
+@pytest.mark.parametrize("tcp", [False, True])
+@pytest.mark.parametrize("in_window", [False, True])
+def test_a_cable_that_is_pulled_and_plugged_in_again_costs_only_time(
+    bench: Bench, tcp: bool, in_window: bool
+) -> None:
+    bench.connect(tcp=tcp)
+    board = bench.prepared()
+
+    def pull(line: str) -> None:
+        if "id=2 " in line or "id=3 " in line:
+            bench.cable.pull()
+            threading.Timer(0.6, bench.cable.plug).start()
+            if not in_window:
+                bench.board.window_s = 0.0
+
+    bench.board.before_window = pull
+    bench.board.window_s = 0.2
+    assert run(board) == WINDOWS
+    assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_cable_that_stays_pulled_ends_at_the_deadline_with_what_was_finished(
+    bench: Bench, tcp: bool
+) -> None:
+    bench.connect(tcp=tcp)
+    board = bench.prepared(deadline_s=0.8)
+    bench.board.before_window = lambda line: bench.cable.pull() if "id=3 " in line else None
+    outcome = board.run_plan(PLAN, expected_s=0.1, wait=lambda _s: None)
+    assert isinstance(outcome.cut, BoardUnreachable)
+    assert "the connection was lost and did not come back within 0." in str(outcome.cut)
+    assert bench.cable.port in str(outcome.cut)
+    assert [window.id for window in parse_results(outcome.results).windows] == [0, 1, 2]
+
+
+def nothing(_data: bytes) -> bytes:
+    return b""
+
+
+def test_a_board_that_goes_silent_is_given_up_at_the_deadline(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session(deadline_s=0.6)
+    session.hello()
+    bench.cable.disturb(nothing, nothing)
+    with pytest.raises(BoardUnreachable, match=r"has not answered for 0.6 s. Is it powered"):
+        session.line("health")
+
+
+def test_a_board_that_goes_silent_in_a_window_is_given_up(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session(deadline_s=0.6)
+    session.hello()
+    bench.cable.disturb(undisturbed, Lossy(lambda frame: frame.kind is Kind.DONE))
+    with pytest.raises(BoardUnreachable, match=r"not heard of again within 0.8 s"):
+        session.line("idle id=0", Silence(0.1, 0.8))
+
+
+def test_a_device_that_speaks_something_else_is_told_apart_from_a_silent_one(
+    bench: Bench,
+) -> None:
+    bench.connect()
+    session = bench.session(deadline_s=0.6)
+    bench.cable.disturb(nothing, lambda _data: b"")
+    with pytest.raises(BoardUnreachable) as silent:
+        session.hello()
+    assert "did not answer within 0.6 s. Is it powered" in str(silent.value)
+    bench.cable.disturb(undisturbed, lambda data: b"login: \x00" * 3)
+    with pytest.raises(BoardUnreachable, match="what the board sends is not its protocol"):
+        session.hello()
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+def test_a_port_that_another_profiler_has_is_not_shared(bench: Bench, tcp: bool) -> None:
+    bench.connect(tcp=tcp)
+    first = bench.session()
+    with pytest.raises(BoardUnreachable, match="another program uses this port"):
+        bench.session()
+    first.hello()
+    first.close()
+    bench.session().hello()
+
+
+def test_a_port_that_is_not_there_is_told_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from serial.tools.list_ports_common import ListPortInfo
+
+    ports = [ListPortInfo("/dev/ttyUSB7"), ListPortInfo("/dev/ttyACM3")]
+    monkeypatch.setattr("serial.tools.list_ports.comports", lambda: ports)
+    with pytest.raises(BoardUnreachable, match="there are /dev/ttyACM3, /dev/ttyUSB7"):
+        Line("/dev/ttyNOT", 115_200).open()
+    monkeypatch.setattr("serial.tools.list_ports.comports", list)
+    with pytest.raises(BoardUnreachable, match=r"/dev/ttyNOT: .* this computer has none"):
+        Line("/dev/ttyNOT", 115_200).open()
+
+
+def test_a_port_that_may_not_be_opened_names_the_group_that_may(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise serial.SerialException(errno.EACCES, "could not open port: Permission denied")
+
+    monkeypatch.setattr("serial.serial_for_url", refuse)
+    with pytest.raises(BoardUnreachable, match="sudo usermod -aG dialout "):
+        Line(str(tmp_path / "gone"), 115_200).open()
+    port = tmp_path / "port"
+    port.touch()
+    os.chown(port, -1, os.getgid())
+    import grp
+
+    with pytest.raises(BoardUnreachable, match=f"-aG {grp.getgrgid(os.getgid()).gr_name} "):
+        Line(str(port), 115_200).open()
+
+
+@pytest.mark.parametrize(
+    ("port", "said"),
+    [
+        ("socket://127.0.0.1:1", "nothing can be reached there .*refused"),
+        ("nothing://x", "cannot be opened|nothing can be reached"),
+        ("/dev/null", "the port cannot be opened"),
+    ],
+)
+def test_what_is_no_port_is_told_in_one_sentence(
+    port: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(BoardUnreachable, match=said):
+        Line(port, 115_200).open()
+
+
+def test_a_restarted_board_knows_the_session_no_more(bench: Bench) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+    session.restart()
+    with pytest.raises(StrangerError):
+        session.line("health")
+    assert bench.board.restarts == 1
+
+
+def test_a_socket_that_nobody_served_can_be_tried_again_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        number = server.getsockname()[1]
+    line = Line(f"socket://127.0.0.1:{number}", 115_200)
+    with pytest.raises(BoardUnreachable, match="nothing can be reached there"):
+        line.open()
+    with socket.create_server(("127.0.0.1", number)):
+        other = Line(line.port, 115_200)
+        other.open()
+        other.close()
+
+
+@pytest.mark.parametrize("fails_at", ["send", "receive"])
+def test_a_port_that_opens_and_fails_at_once_is_given_up_at_the_deadline_and_not_stormed(
+    fails_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def fail(*_: object) -> None:
+        raise LineDownError("[Errno 5] Input/output error")
+
+    monkeypatch.setattr(Line, "open", lambda line: opened.append(line.port))
+    monkeypatch.setattr(Line, "send", lambda *_: None)
+    monkeypatch.setattr(Line, fails_at, fail)
+    session = SerialSession(Line("/dev/ttyUSB0", 115_200), "board", deadline_s=1.0)
+    session.open()
+    with pytest.raises(BoardUnreachable, match="board: "):
+        session.hello()
+    assert 2 < len(opened) < 10

@@ -1,0 +1,666 @@
+"""Transports: one contract on this computer and over a real SSH server, and what can go wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from devices.description import SshTransport as SshDescription
+from profiler.errors import BoardCommandFailed, BoardUnreachable
+from profiler.transports.base import DetachedCommand, Transport
+from profiler.transports.local import LocalTransport
+from profiler.transports.shell import OUTPUT_LIMIT_BYTES
+from profiler.transports.ssh import SshTransport
+from tests.support.boards.sshd import Network, Sshd, make_key
+from tests.support.paths import ROOT
+
+AWKWARD = [
+    "two words",
+    'it\'s "quoted"',
+    "a;b&&c|d>e",
+    "$(touch pwned)`touch pwned`$HOME",
+    "line\nbreak",
+    "größe-µ-日本",
+    "-rf",
+    "--",
+    "*?[a]~!#%",
+    "back\\slash",
+    " ",
+]
+
+
+@pytest.fixture(autouse=True)
+def _own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither this user's keys, agent and caches nor a secret of theirs takes part."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.delenv("JOULEWRIGHT_SSH_PASSWORD", raising=False)
+
+
+class Board:
+    """A way to open transports to the same board, and a view of what they leave there."""
+
+    def __init__(self, sessions: Path, description: SshDescription | None) -> None:
+        self._sessions = sessions
+        self._description = description
+
+    def transport(self) -> Transport:
+        return LocalTransport() if self._description is None else SshTransport(self._description)
+
+    def leftovers(self) -> list[str]:
+        if not self._sessions.exists():
+            return []
+        return [path.name for path in self._sessions.iterdir() if path.name != "clients"]
+
+    def in_another_process(self, body: str) -> subprocess.Popen[str]:
+        """Runs Python code there, with an open ``transport``."""
+        if self._description is None:
+            opening = "from profiler.transports.local import LocalTransport as T; transport = T()"
+        else:
+            opening = (
+                "from profiler.transports.ssh import SshTransport as T;"
+                "from devices.description import SshTransport as D;"
+                f"transport = T(D.model_validate_json({self._description.model_dump_json()!r}))"
+            )
+        code = f"{opening}\nwith transport:\n    {body}\n"
+        return subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+
+
+@pytest.fixture(params=["local", "ssh"])
+def board(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Board]:
+    if request.param == "local":
+        board = Board(tmp_path / "cache" / "joulewright", None)
+    else:
+        server: Sshd = request.getfixturevalue("sshd")
+        board = Board(server.board, server.description())
+    yield board
+    assert board.leftovers() == []
+
+
+@pytest.fixture
+def transport(board: Board) -> Iterator[Transport]:
+    with board.transport() as transport:
+        yield transport
+
+
+class Marked:
+    """A command that can be found among all processes: it sleeps for a time of its own."""
+
+    def __init__(self) -> None:
+        self.seconds = f"3600.{secrets.randbelow(10**12):012}"
+        self.command = ["sleep", self.seconds]
+
+    def runs(self) -> bool:
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if self.seconds in path.read_bytes().decode(errors="replace").split("\0"):
+                    return True
+        return False
+
+
+def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> bool:
+    give_up = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def finish(command: DetachedCommand, within_s: float = 5.0) -> int | None:
+    eventually(lambda: command.poll(timeout_s=5).exit_code is not None, within_s)
+    return command.poll(timeout_s=5).exit_code
+
+
+# --- commands ---------------------------------------------------------------------------------
+
+
+def test_a_command_gives_its_exit_code_and_both_streams(transport: Transport) -> None:
+    script = "echo out; echo err >&2; exit 7"
+    result = transport.run(["sh", "-c", script], timeout_s=10, check=False)
+    assert (result.exit_code, result.stdout, result.stderr) == (7, "out\n", "err\n")
+
+
+def test_a_command_that_fails_raises_with_what_it_said(transport: Transport) -> None:
+    with pytest.raises(BoardCommandFailed, match=r"exited with 3: no such register$"):
+        transport.run(["sh", "-c", "echo no such register >&2; exit 3"], timeout_s=10)
+
+
+def test_a_command_that_is_not_there_has_exit_code_127(transport: Transport) -> None:
+    assert transport.run(["no-such-program"], timeout_s=10, check=False).exit_code == 127
+
+
+def test_shell_builtins_are_not_commands(transport: Transport) -> None:
+    assert transport.run(["exit", "0"], timeout_s=10, check=False).exit_code == 127
+
+
+def test_words_reach_a_command_unharmed(transport: Transport) -> None:
+    result = transport.run(["printf", "<%s>", *AWKWARD], timeout_s=10)
+    assert result.stdout == "".join(f"<{word}>" for word in AWKWARD)
+
+
+def test_environment_reaches_a_command_unharmed(transport: Transport) -> None:
+    given = {f"X{number}": value for number, value in enumerate(AWKWARD)}
+    result = transport.run(["env", "-0"], timeout_s=10, environment=given)
+    seen = dict(entry.split("=", 1) for entry in result.stdout.rstrip("\0").split("\0"))
+    assert {name: seen[name] for name in given} == given
+
+
+def test_commands_run_in_the_private_directory(transport: Transport) -> None:
+    assert transport.run(["pwd"], timeout_s=10).stdout == f"{transport.directory}\n"
+    mode = transport.run(["stat", "-c", "%a", transport.directory], timeout_s=10)
+    assert mode.stdout == "700\n"
+
+
+def test_output_that_is_not_text_is_replaced(transport: Transport) -> None:
+    assert transport.run(["printf", r"a\377b"], timeout_s=10).stdout == "a\ufffdb"
+
+
+def test_a_command_that_prints_without_end_is_ended(transport: Transport) -> None:
+    marked = Marked()
+    script = f"sleep {marked.seconds} & cat /dev/zero"
+    with pytest.raises(BoardCommandFailed, match=f"more than {OUTPUT_LIMIT_BYTES} bytes"):
+        transport.run(["sh", "-c", script], timeout_s=30)
+    assert eventually(lambda: not marked.runs())
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(transport: Transport) -> None:
+    marked = Marked()
+    script = f"trap '' TERM; sleep {marked.seconds} & sleep {marked.seconds}"
+    began = time.monotonic()
+    with pytest.raises(BoardCommandFailed, match=r"did not finish within 0\.3 s and was ended"):
+        transport.run(["sh", "-c", script], timeout_s=0.3)
+    assert time.monotonic() - began < 6.0
+    assert eventually(lambda: not marked.runs())
+
+
+def test_children_that_a_command_leaves_behind_are_ended(transport: Transport) -> None:
+    marked = Marked()
+    script = f"sleep {marked.seconds} >/dev/null 2>&1 &"
+    assert transport.run(["sh", "-c", script], timeout_s=10).exit_code == 0
+    assert eventually(lambda: not marked.runs())
+
+
+# --- files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [0, 1, 300_000])
+def test_a_file_comes_back_as_it_went(transport: Transport, tmp_path: Path, size: int) -> None:
+    content = secrets.token_bytes(size)
+    (tmp_path / "there").write_bytes(content)
+    transport.put(tmp_path / "there", "file", timeout_s=10)
+    transport.get("file", tmp_path / "back", timeout_s=10)
+    assert (tmp_path / "back").read_bytes() == content
+
+
+def test_files_may_have_any_name(transport: Transport, tmp_path: Path) -> None:
+    for name in AWKWARD:
+        (tmp_path / "there").write_text(name)
+        transport.put(tmp_path / "there", name, timeout_s=10)
+        transport.get(name, tmp_path / "back", timeout_s=10)
+        assert (tmp_path / "back").read_text() == name
+    listed = transport.run(["find", ".", "-type", "f", "-name", "pwned"], timeout_s=10)
+    assert listed.stdout == ""
+
+
+def test_a_program_that_was_put_runs(transport: Transport, tmp_path: Path) -> None:
+    (tmp_path / "program").write_text("#!/bin/sh\necho it runs\n")
+    transport.put(tmp_path / "program", "program", timeout_s=10, executable=True)
+    assert transport.run(["./program"], timeout_s=10).stdout == "it runs\n"
+
+
+def test_a_file_that_is_put_again_is_replaced(transport: Transport, tmp_path: Path) -> None:
+    for content in ("first, and longer", "second"):
+        (tmp_path / "there").write_text(content)
+        transport.put(tmp_path / "there", "file", timeout_s=10)
+    assert transport.run(["cat", "file"], timeout_s=10).stdout == "second"
+
+
+@pytest.mark.parametrize("remote", ["no/such/directory", "directory"])
+def test_a_file_that_cannot_be_put_leaves_nothing(
+    transport: Transport, tmp_path: Path, remote: str
+) -> None:
+    transport.run(["mkdir", "directory"], timeout_s=10)
+    (tmp_path / "there").write_text("x")
+    with pytest.raises(BoardCommandFailed, match=rf"cannot put '{remote}' \(1 bytes\)"):
+        transport.put(tmp_path / "there", remote, timeout_s=10)
+    assert transport.run(["find", ".", "-name", "*.part"], timeout_s=10).stdout == ""
+
+
+def test_a_file_that_cannot_be_got_leaves_what_was_here(
+    transport: Transport, tmp_path: Path
+) -> None:
+    (tmp_path / "back").write_text("before")
+    with pytest.raises(BoardCommandFailed, match=r"cannot get 'missing'.*: No such file"):
+        transport.get("missing", tmp_path / "back", timeout_s=10)
+    assert (tmp_path / "back").read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) in (["back"], ["back", "cache"])
+
+
+# --- detached commands ------------------------------------------------------------------------
+
+
+def test_a_detached_command_runs_to_its_end_by_itself(transport: Transport) -> None:
+    script = 'echo "$X"; read go <fifo; echo err >&2; exit 5'
+    transport.run(["mkfifo", "fifo"], timeout_s=10)
+    command = transport.start(["sh", "-c", script], timeout_s=10, environment={"X": "a b"})
+    assert command.poll(timeout_s=10).exit_code is None
+    assert eventually(lambda: command.output(timeout_s=10) == ("a b\n", ""))
+    transport.run(["sh", "-c", "echo go >fifo"], timeout_s=10)
+    assert finish(command) == 5
+    assert command.output(timeout_s=10) == ("a b\n", "err\n")
+
+
+def test_a_detached_command_is_stopped_with_its_children(transport: Transport) -> None:
+    marked = Marked()
+    script = f"sleep {marked.seconds} & sleep {marked.seconds}"
+    command = transport.start(["sh", "-c", script], timeout_s=10)
+    assert eventually(marked.runs)
+    for _again in range(2):
+        command.stop(timeout_s=10)
+        assert eventually(lambda: not marked.runs())
+        assert command.poll(timeout_s=10).exit_code == 128 + signal.SIGTERM
+
+
+def test_a_detached_command_that_will_not_stop_is_killed() -> None:
+    marked = Marked()
+    with LocalTransport() as transport:
+        script = f"trap '' TERM; sleep {marked.seconds}"
+        command = transport.start(["sh", "-c", script], timeout_s=10)
+        assert eventually(marked.runs)
+        command.stop(timeout_s=10)
+        assert eventually(lambda: not marked.runs())
+        assert command.poll(timeout_s=10).exit_code == 128 + signal.SIGKILL
+
+
+def test_a_detached_command_that_was_killed_from_outside_is_reported(transport: Transport) -> None:
+    command = transport.start(Marked().command, timeout_s=10)
+    kill = "kill -KILL -$(ls .joulewright | grep '^job.*running$' | cut -d. -f2)"
+    transport.run(["sh", "-c", kill], timeout_s=10)
+    with pytest.raises(BoardCommandFailed, match=r"sleep 3600.*gone without an exit code"):
+        eventually(lambda: command.poll(timeout_s=10).exit_code is not None)
+
+
+def test_a_detached_command_may_print_more_than_can_be_collected(transport: Transport) -> None:
+    script = f"head -c {OUTPUT_LIMIT_BYTES + 1} /dev/zero"
+    command = transport.start(["sh", "-c", script], timeout_s=10)
+    assert finish(command) == 0
+    with pytest.raises(BoardCommandFailed, match="let the command write to a file"):
+        command.output(timeout_s=10)
+
+
+def test_a_private_directory_that_vanished_is_named(transport: Transport) -> None:
+    gone = pytest.raises(BoardCommandFailed, match="working directory is gone")
+    with gone:
+        transport.run(["rm", "-rf", transport.directory], timeout_s=10)
+    with gone:
+        transport.run(["true"], timeout_s=10)
+    with gone:
+        transport.start(["true"], timeout_s=10)
+
+
+# --- nothing is left behind -------------------------------------------------------------------
+
+
+def test_closing_ends_what_still_runs_and_removes_everything(board: Board) -> None:
+    marked = Marked()
+    transport = board.transport()
+    transport.connect()
+    transport.start(marked.command, timeout_s=10)
+    assert eventually(marked.runs)
+    assert len(board.leftovers()) == 1
+    transport.close()
+    assert not marked.runs()
+    assert board.leftovers() == []
+    transport.close()
+
+
+@pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
+def test_nothing_is_left_after_a_failure(board: Board, failure: type[BaseException]) -> None:
+    marked = Marked()
+
+    def fail() -> None:
+        with board.transport() as transport:
+            transport.start(marked.command, timeout_s=10)
+            raise failure
+
+    with pytest.raises(failure):
+        fail()
+    assert not marked.runs()
+    assert board.leftovers() == []
+
+
+def test_nothing_is_left_after_ctrl_c_in_a_command(board: Board) -> None:
+    marked = Marked()
+    client = board.in_another_process(f"transport.run({marked.command}, timeout_s=100)")
+    assert eventually(marked.runs)
+    client.send_signal(signal.SIGINT)
+    _, errors = client.communicate(timeout=10)
+    assert errors.strip().splitlines()[-1] == "KeyboardInterrupt"
+    assert not marked.runs()
+    assert board.leftovers() == []
+
+
+def test_the_next_session_cleans_up_after_a_killed_one_and_spares_a_live_one(board: Board) -> None:
+    lost, kept = Marked(), Marked()
+    with board.transport() as live:
+        live.start(kept.command, timeout_s=10)
+        body = f"transport.start({lost.command}, timeout_s=10); transport.run({lost.command},"
+        client = board.in_another_process(f"{body} timeout_s=100)")
+        assert eventually(lambda: len(board.leftovers()) == 2 and lost.runs())
+        client.kill()
+        client.communicate(timeout=10)
+        assert lost.runs()
+        with board.transport():
+            assert not lost.runs()
+            assert kept.runs()
+            assert len(board.leftovers()) == 2
+        assert live.run(["echo", "alive"], timeout_s=10).stdout == "alive\n"
+    assert not kept.runs()
+
+
+def test_a_session_of_another_computer_is_left_alone_until_it_is_old(
+    transport: Transport, board: Board
+) -> None:
+    sessions = {"1 hour ago": f"session.{'a' * 32}", "8 days ago": f"session.{'b' * 32}"}
+    for age, name in sessions.items():
+        make = 'mkdir -p "../$0/.joulewright" && touch -d "$1" "../$0/.joulewright/seen"'
+        transport.run(["sh", "-c", make, name, age], timeout_s=10)
+    with board.transport():
+        assert sessions["1 hour ago"] in board.leftovers()
+        assert sessions["8 days ago"] not in board.leftovers()
+    transport.run(["rm", "-r", f"../{sessions['1 hour ago']}"], timeout_s=10)
+
+
+# --- what can go wrong on the way to a board --------------------------------------------------
+
+
+def refused(description: SshDescription) -> str:
+    """The one sentence with which it cannot be reached."""
+    with pytest.raises(BoardUnreachable) as caught:
+        SshTransport(description).connect()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def fingerprint(key: Path) -> str:
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", str(key)], capture_output=True, text=True, check=True
+    )
+    return shown.stdout.split()[1]
+
+
+def test_an_unknown_host_key_is_refused_and_the_command_given_accepts_it(
+    sshd: Sshd, tmp_path: Path
+) -> None:
+    description = sshd.description(known_hosts=tmp_path / "known hosts")
+    message = refused(description)
+    assert fingerprint(sshd.host_key) in message
+    command = message.partition("accept it with: ")[2]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    with SshTransport(description) as transport:
+        assert transport.run(["echo", "hello"], timeout_s=10).stdout == "hello\n"
+
+
+def test_a_changed_host_key_is_refused_in_stern_words(sshd: Sshd, tmp_path: Path) -> None:
+    other = make_key(tmp_path / "other")
+    known_hosts = tmp_path / "known_hosts"
+    known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {other.with_suffix('.pub').read_text()}")
+    message = refused(sshd.description(known_hosts=known_hosts))
+    assert "THE HOST KEY HAS CHANGED" in message
+    assert fingerprint(sshd.host_key) in message
+    assert fingerprint(other) in message
+    command = message.partition("forget the old key with: ")[2]
+    subprocess.run(["sh", "-c", command], check=True, capture_output=True)
+    assert "is not in" in refused(sshd.description(known_hosts=known_hosts))
+
+
+def test_a_key_that_the_board_does_not_know_is_refused(sshd: Sshd, tmp_path: Path) -> None:
+    key = make_key(tmp_path / "key")
+    message = refused(sshd.description(key=key))
+    assert f"refused to log in {sshd.user} with the key {key}" in message
+
+
+def test_a_key_that_is_no_key_or_not_there_is_named(sshd: Sshd, tmp_path: Path) -> None:
+    assert "No such file" in refused(sshd.description(key=tmp_path / "missing"))
+    assert "is not a private key" in refused(sshd.description(key=sshd.known_hosts))
+
+
+def test_without_any_key_the_ways_to_give_one_are_named(sshd: Sshd) -> None:
+    assert "load one with ssh-add" in refused(sshd.description(key=None))
+
+
+def test_an_encrypted_key_needs_an_agent_or_its_passphrase(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(sshd.key.read_bytes())
+    key.chmod(0o600)
+    change = ["ssh-keygen", "-q", "-p", "-P", "", "-N", "open sesame", "-f", str(key)]
+    subprocess.run(change, check=True, capture_output=True)
+    description = sshd.description(key=key)
+    assert f"ssh-add {key}" in refused(description)
+
+    monkeypatch.setenv("JOULEWRIGHT_SSH_PASSWORD", "wrong")
+    message = refused(description)
+    assert "JOULEWRIGHT_SSH_PASSWORD is not its passphrase" in message
+    assert "wrong" not in message.replace("is not its", "")
+    monkeypatch.setenv("JOULEWRIGHT_SSH_PASSWORD", "open sesame")
+    with SshTransport(description) as transport:
+        transport.run(["true"], timeout_s=10)
+    monkeypatch.delenv("JOULEWRIGHT_SSH_PASSWORD")
+
+    agent_socket = tmp_path / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(agent_socket)], stdout=-3) as agent:
+        try:
+            assert eventually(agent_socket.exists)
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(agent_socket))
+            subprocess.run(["ssh-add", "-q", str(sshd.key)], check=True, capture_output=True)
+            with SshTransport(description) as transport:
+                transport.run(["true"], timeout_s=10)
+        finally:
+            agent.terminate()
+
+
+def test_a_closed_port_is_said_at_once(sshd: Sshd) -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        port = unheard.getsockname()[1]
+        began = time.monotonic()
+        assert f"nothing listens on port {port}" in refused(sshd.description(port=port))
+        assert time.monotonic() - began < 2.0
+
+
+def test_a_name_that_does_not_resolve_is_said_at_once(sshd: Sshd) -> None:
+    assert "does not resolve" in refused(sshd.description(host="no-such-board.invalid"))
+
+
+def test_a_host_is_described_without_user_and_port(sshd: Sshd) -> None:
+    for host in ("pi@pi4", "pi4:22", "-oProxyCommand=x"):
+        with pytest.raises(ValueError, match="without user and port"):
+            sshd.description(host=host)
+
+
+def test_a_host_that_never_speaks_is_given_up_at_the_deadline(sshd: Sshd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        description = sshd.description(
+            port=silent.getsockname()[1], connect_timeout_s=0.5, deadline_s=1.5
+        )
+        began = time.monotonic()
+        assert "tried again for 1.5 s" in refused(description)
+        assert 0.4 < time.monotonic() - began < 4.0
+
+
+def test_failures_print_nothing(sshd: Sshd) -> None:
+    """Not even what paramiko logs; seen from outside, since pytest takes over logging."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        description = sshd.description(
+            port=silent.getsockname()[1], connect_timeout_s=0.2, deadline_s=0.3
+        )
+        board = Board(sshd.board, description)
+        client = board.in_another_process("pass")
+        _, errors = client.communicate(timeout=20)
+    assert "BoardUnreachable" in errors.splitlines()[-1]
+    assert "Exception (client)" not in errors
+
+
+def test_a_board_behind_a_jump_host_is_reached(sshd: Sshd) -> None:
+    jump = {"host": "127.0.0.1", "user": sshd.user, "port": sshd.port}
+    with SshTransport(sshd.description(jump=jump)) as transport:
+        assert transport.run(["echo", "hello"], timeout_s=10).stdout == "hello\n"
+
+
+def test_a_board_that_its_jump_host_cannot_reach_is_named(sshd: Sshd) -> None:
+    jump = {"host": "127.0.0.1", "user": sshd.user, "port": sshd.port}
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        port = unheard.getsockname()[1]
+        message = refused(sshd.description(jump=jump, port=port))
+    assert message.startswith(f"{sshd.user}@127.0.0.1:{port}: its jump host cannot reach it")
+
+
+def test_a_silent_board_behind_a_jump_host_is_given_up_at_the_deadline(sshd: Sshd) -> None:
+    jump = {"host": "127.0.0.1", "user": sshd.user, "port": sshd.port}
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        began = time.monotonic()
+        refused(sshd.description(jump=jump, port=port, connect_timeout_s=0.5, deadline_s=1.0))
+        assert time.monotonic() - began < 5.0
+
+
+# --- what can go wrong while connected --------------------------------------------------------
+
+
+def test_a_detached_command_outlives_a_cut_and_its_result_is_intact(network: Network) -> None:
+    with SshTransport(network.description()) as transport:
+        transport.run(["mkfifo", "fifo"], timeout_s=10)
+        command = transport.start(
+            ["sh", "-c", "echo before; read go <fifo; echo after; exit 5"], timeout_s=10
+        )
+        network.cut()
+        threading.Timer(0.5, network.restore).start()
+        assert command.poll(timeout_s=5).exit_code is None
+        transport.run(["sh", "-c", "echo go >fifo"], timeout_s=10)
+        assert finish(command) == 5
+        assert command.output(timeout_s=10) == ("before\nafter\n", "")
+
+
+def test_a_connection_that_does_not_come_back_is_given_up_at_the_deadline(
+    network: Network, sshd: Sshd
+) -> None:
+    transport = SshTransport(network.description(deadline_s=1.0))
+    transport.connect()
+    command = transport.start(["true"], timeout_s=10)
+    network.cut()
+    began = time.monotonic()
+    with pytest.raises(BoardUnreachable, match="tried again for 1 s; check that the board"):
+        command.poll(timeout_s=1)
+    assert time.monotonic() - began < 4.0
+    network.restore()
+    transport.close()
+    assert list(sshd.board.iterdir()) == []
+
+
+def test_what_a_lost_session_left_is_cleaned_by_the_next(network: Network, sshd: Sshd) -> None:
+    marked = Marked()
+    with SshTransport(network.description(deadline_s=0.3)) as transport:
+        transport.start(marked.command, timeout_s=10)
+        assert eventually(marked.runs)
+        network.cut()
+    assert marked.runs()
+    with SshTransport(sshd.description()):
+        assert not marked.runs()
+    assert list(sshd.board.iterdir()) == []
+
+
+def test_a_command_is_not_run_again_after_a_cut(network: Network) -> None:
+    marked = Marked()
+    with SshTransport(network.description()) as transport:
+        script = f"echo once >>count; sleep {marked.seconds}"
+
+        def cut_while_it_runs() -> None:
+            eventually(marked.runs)
+            network.cut()
+
+        cutter = threading.Thread(target=cut_while_it_runs)
+        cutter.start()
+        with pytest.raises(BoardUnreachable, match="it was not run again"):
+            transport.run(["sh", "-c", script], timeout_s=2)
+        cutter.join()
+        network.restore()
+        assert transport.run(["cat", "count"], timeout_s=10).stdout == "once\n"
+        assert eventually(lambda: not marked.runs()), "the board keeps the time limit by itself"
+
+
+def test_a_file_that_a_cut_interrupts_arrives_whole(network: Network, tmp_path: Path) -> None:
+    content = secrets.token_bytes(2_000_000)
+    (tmp_path / "there").write_bytes(content)
+    with SshTransport(network.description()) as transport:
+        network.cut_after(500_000)
+        threading.Timer(0.5, network.restore).start()
+        transport.put(tmp_path / "there", "file", timeout_s=20)
+        transport.get("file", tmp_path / "back", timeout_s=20)
+        assert transport.run(["find", ".", "-name", "*.part"], timeout_s=10).stdout == ""
+    assert (tmp_path / "back").read_bytes() == content
+
+
+def test_a_network_that_swallows_everything_is_left_for_a_new_connection(
+    network: Network,
+) -> None:
+    with SshTransport(network.description()) as transport:
+        command = transport.start(["sh", "-c", "exit 5"], timeout_s=10)
+        network.swallow()
+        began = time.monotonic()
+        assert eventually(lambda: command.poll(timeout_s=0.5).exit_code == 5)
+        assert time.monotonic() - began < 5.0
+
+
+def test_a_transfer_that_takes_too_long_ends_at_its_limit(network: Network, tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(bytes(100))
+    with SshTransport(network.description()) as transport:
+        network.swallow()
+        began = time.monotonic()
+        with pytest.raises(BoardCommandFailed, match=r"putting 'file' did not finish within 0\.5"):
+            transport.put(tmp_path / "there", "file", timeout_s=0.5)
+        assert time.monotonic() - began < 3.0
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_no_part_of_a_file(
+    sshd_with_small_disk: Sshd, tmp_path: Path
+) -> None:
+    (tmp_path / "large").write_bytes(bytes(2_000_000))
+    (tmp_path / "small").write_bytes(b"x")
+    with SshTransport(sshd_with_small_disk.description()) as transport:
+        transport.put(tmp_path / "small", "weights", timeout_s=10)
+        with pytest.raises(
+            BoardCommandFailed,
+            match=r"cannot put 'weights' \(2000000 bytes\) into \S+:"
+            r" .*(No space|too large|size limit).*; \d+ bytes are free there$",
+        ):
+            transport.put(tmp_path / "large", "weights", timeout_s=10)
+        assert transport.run(["cat", "weights"], timeout_s=10).stdout == "x"
+        assert transport.run(["find", ".", "-name", "*.part"], timeout_s=10).stdout == ""
+
+
+def test_a_detached_command_that_fills_the_disk_still_has_an_exit_code(
+    sshd_with_small_disk: Sshd,
+) -> None:
+    with SshTransport(sshd_with_small_disk.description()) as transport:
+        fill = ["sh", "-c", "cat /dev/zero >fill; exit 6"]
+        command = transport.start(fill, timeout_s=10)
+        assert finish(command) == 6
+        assert transport.run(["rm", "fill"], timeout_s=10).exit_code == 0

@@ -1,0 +1,539 @@
+"""Records what PyTorch computes, so that the tests of the kernels need no PyTorch.
+
+``python -m tests.references.record_kernel_references`` from the project's root. It needs PyTorch.
+Everything is computed in float64 from float32 inputs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch import Tensor
+
+from tests.support.onboard.kernels import REFERENCES, Array, FamilyCase, random_bits, uniform
+
+Attributes = Mapping[str, int]
+Values = dict[str, Tensor]
+Scalars = Mapping[str, float]
+
+
+class _Draw:
+    """Inputs, each from a stream of its own."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def _next(self) -> int:
+        self._seed += 1
+        return self._seed
+
+    def values(self, *shape: int) -> Tensor:
+        return torch.from_numpy(uniform(shape, self._next()).astype(np.float64))
+
+    def coarse(self, *shape: int) -> Tensor:
+        """With many equal values."""
+        return torch.round(self.values(*shape) * 4) / 4
+
+    def wide(self, *shape: int) -> Tensor:
+        """In [-12, 12), the middle in most elements."""
+        return (self.values(*shape) ** 3 * 12).float().double()
+
+    def indices(self, count: int, bound: int) -> Tensor:
+        raw = random_bits(count, self._next()) % np.uint64(bound)
+        return torch.from_numpy(raw.astype(np.int64))
+
+
+def _differentiate(output: Tensor, output_gradient: Tensor, **inputs: Tensor) -> Values:
+    gradients = torch.autograd.grad(output, list(inputs.values()), output_gradient)
+    return {f"{role}_gradient": g for role, g in zip(inputs, gradients, strict=True)}
+
+
+def _conv2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["in_channels"], a["in_height"], a["in_width"])
+    weight = draw.values(
+        a["out_channels"], a["in_channels"] // a["groups"], a["kernel_height"], a["kernel_width"]
+    )
+    inputs = {"input": x.requires_grad_(), "weight": weight.requires_grad_()}
+    if a["bias"]:
+        inputs["bias"] = draw.values(a["out_channels"]).requires_grad_()
+    output = functional.conv2d(
+        functional.pad(x, (a["pad_left"], a["pad_right"], a["pad_top"], a["pad_bottom"])),
+        weight,
+        inputs.get("bias"),
+        (a["stride_height"], a["stride_width"]),
+        groups=a["groups"],
+    )
+    gradient = draw.values(*output.shape)
+    return {
+        **inputs,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, **inputs),
+    }
+
+
+def _linear(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    inputs = {
+        "input": draw.values(a["rows"], a["in_features"]).requires_grad_(),
+        "weight": draw.values(a["out_features"], a["in_features"]).requires_grad_(),
+    }
+    if a["bias"]:
+        inputs["bias"] = draw.values(a["out_features"]).requires_grad_()
+    output = functional.linear(inputs["input"], inputs["weight"], inputs.get("bias"))
+    gradient = draw.values(*output.shape)
+    return {
+        **inputs,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, **inputs),
+    }
+
+
+def _batch_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = (draw.values(a["batch"], a["channels"], a["plane"]) + 3).float().double().requires_grad_()
+    scale = draw.values(a["channels"]).requires_grad_()
+    shift = draw.values(a["channels"]).requires_grad_()
+    running_mean = draw.values(a["channels"])
+    running_variance = draw.values(a["channels"]).abs() + 0.1
+    running_variance = running_variance.float().double()
+    next_mean, next_variance = running_mean.clone(), running_variance.clone()
+    output = functional.batch_norm(
+        x,
+        next_mean,
+        next_variance,
+        scale,
+        shift,
+        training=True,
+        momentum=scalars["momentum"],
+        eps=scalars["epsilon"],
+    )
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "shift": shift,
+        "output": output,
+        "mean": x.mean((0, 2)),
+        "variance": x.var((0, 2), unbiased=False),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale, shift=shift),
+        "running_mean": running_mean,
+        "running_variance": running_variance,
+        "next_running_mean": next_mean,
+        "next_running_variance": next_variance,
+    }
+
+
+def _layer_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = (draw.values(a["rows"], a["features"]) - 2).float().double().requires_grad_()
+    scale = draw.values(a["features"]).requires_grad_()
+    shift = draw.values(a["features"]).requires_grad_()
+    output = functional.layer_norm(x, (a["features"],), scale, shift, scalars["epsilon"])
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "shift": shift,
+        "output": output,
+        "mean": x.mean(1),
+        "variance": x.var(1, unbiased=False),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale, shift=shift),
+    }
+
+
+def _unary(function: Callable[[Tensor], Tensor]) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        x = draw.wide(a["elements"]).requires_grad_()
+        output = function(x)
+        gradient = draw.values(*output.shape)
+        return {
+            "input": x,
+            "output": output,
+            "output_gradient": gradient,
+            **_differentiate(output, gradient, input=x),
+        }
+
+    return build
+
+
+def _add(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    left, right = draw.values(a["elements"]), draw.values(a["elements"])
+    return {"left": left, "right": right, "output": left + right}
+
+
+def _accumulate(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    total, addend = draw.values(a["elements"]), draw.values(a["elements"])
+    return {"sum": total, "addend": addend, "next_sum": total + addend}
+
+
+def _pool(
+    padding: float, function: Callable[[Tensor, Attributes], Tensor]
+) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        x = draw.coarse(a["batch"], a["channels"], a["in_height"], a["in_width"]).requires_grad_()
+        sides = (a["pad_left"], a["pad_right"], a["pad_top"], a["pad_bottom"])
+        output = function(functional.pad(x, sides, value=padding), a)
+        gradient = draw.values(*output.shape)
+        return {
+            "input": x,
+            "output": output,
+            "output_gradient": gradient,
+            **_differentiate(output, gradient, input=x),
+        }
+
+    return build
+
+
+def _window(a: Attributes) -> tuple[tuple[int, int], tuple[int, int]]:
+    return (a["kernel_height"], a["kernel_width"]), (a["stride_height"], a["stride_width"])
+
+
+def _global_average_pool(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["plane"]).requires_grad_()
+    output = x.mean(2)
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
+def _concat(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    left = draw.values(a["outer"], a["left_inner"]).requires_grad_()
+    right = draw.values(a["outer"], a["right_inner"]).requires_grad_()
+    output = torch.cat((left, right), 1)
+    gradient = draw.values(*output.shape)
+    return {
+        "left": left,
+        "right": right,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, left=left, right=right),
+    }
+
+
+def _split_heads(x: Tensor, a: Attributes) -> Tensor:
+    return x.view(a["batch"], a["sequence"], a["heads"], a["head_features"]).transpose(1, 2)
+
+
+def _attention_scores(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    shape = (a["batch"], a["sequence"], a["heads"] * a["head_features"])
+    query, key = draw.values(*shape).requires_grad_(), draw.values(*shape).requires_grad_()
+    products = _split_heads(query, a) @ _split_heads(key, a).transpose(2, 3)
+    scores = products / a["head_features"] ** 0.5
+    gradient = draw.values(*scores.shape)
+    return {
+        "query": query,
+        "key": key,
+        "scores": scores,
+        "scores_gradient": gradient,
+        **_differentiate(scores, gradient, query=query, key=key),
+    }
+
+
+def _attention_context(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    shape = (a["batch"], a["sequence"], a["heads"] * a["head_features"])
+    square = (a["batch"], a["heads"], a["sequence"], a["sequence"])
+    weights, value = draw.values(*square).requires_grad_(), draw.values(*shape).requires_grad_()
+    context = (weights @ _split_heads(value, a)).transpose(1, 2).reshape(shape)
+    gradient = draw.values(*shape)
+    return {
+        "weights": weights,
+        "value": value,
+        "context": context,
+        "context_gradient": gradient,
+        **_differentiate(context, gradient, weights=weights, value=value),
+    }
+
+
+def _softmax(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.wide(a["rows"], a["columns"]).requires_grad_()
+    output = functional.softmax(x, 1)
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
+def _embedding(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    indices = draw.indices(a["rows"], a["vocabulary"])
+    table = draw.values(a["vocabulary"], a["features"]).requires_grad_()
+    output = functional.embedding(indices, table)
+    gradient = draw.values(*output.shape)
+    return {
+        "indices": indices,
+        "table": table,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, table=table),
+    }
+
+
+def _cross_entropy(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    logits = (draw.wide(a["rows"], a["classes"]) + 200).float().double().requires_grad_()
+    labels = draw.indices(a["rows"], a["classes"])
+    loss = functional.cross_entropy(logits, labels)
+    return {
+        "logits": logits,
+        "labels": labels,
+        "loss": loss.reshape(1),
+        **_differentiate(loss, torch.ones_like(loss), logits=logits),
+    }
+
+
+def _mean_squared_error(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    prediction = draw.values(a["elements"]).requires_grad_()
+    target = draw.values(a["elements"])
+    loss = functional.mse_loss(prediction, target)
+    return {
+        "prediction": prediction,
+        "target": target,
+        "loss": loss.reshape(1),
+        **_differentiate(loss, torch.ones_like(loss), prediction=prediction),
+    }
+
+
+def _sgd(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    parameter = draw.values(a["elements"])
+    gradient = draw.values(a["elements"])
+    trained = torch.nn.Parameter(parameter.clone())
+    trained.grad = gradient
+    torch.optim.SGD([trained], lr=scalars["learning_rate"]).step()
+    return {"parameter": parameter, "gradient": gradient, "next_parameter": trained}
+
+
+def _sgd_momentum(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    parameter, velocity = draw.values(a["elements"]), draw.values(a["elements"])
+    gradient = draw.values(a["elements"])
+    trained = torch.nn.Parameter(parameter.clone())
+    trained.grad = gradient
+    optimizer = torch.optim.SGD(
+        [trained], lr=scalars["learning_rate"], momentum=scalars["momentum"]
+    )
+    optimizer.state[trained]["momentum_buffer"] = velocity.clone()
+    optimizer.step()
+    return {
+        "parameter": parameter,
+        "gradient": gradient,
+        "velocity": velocity,
+        "next_parameter": trained,
+        "next_velocity": optimizer.state[trained]["momentum_buffer"],
+    }
+
+
+_BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
+    "conv2d": _conv2d,
+    "linear": _linear,
+    "batch_norm": _batch_norm,
+    "layer_norm": _layer_norm,
+    "relu": _unary(functional.relu),
+    "tanh": _unary(torch.tanh),
+    "sigmoid": _unary(torch.sigmoid),
+    "gelu": _unary(functional.gelu),
+    "flatten": _unary(lambda x: x * 1),
+    "add": _add,
+    "gradient": _accumulate,
+    "max_pool2d": _pool(float("-inf"), lambda x, a: functional.max_pool2d(x, *_window(a))),
+    "average_pool2d": _pool(0.0, lambda x, a: functional.avg_pool2d(x, *_window(a))),
+    "global_average_pool": _global_average_pool,
+    "concat": _concat,
+    "attention_scores": _attention_scores,
+    "attention_context": _attention_context,
+    "softmax": _softmax,
+    "embedding": _embedding,
+    "softmax_cross_entropy": _cross_entropy,
+    "mean_squared_error": _mean_squared_error,
+    "sgd": _sgd,
+    "sgd_momentum": _sgd_momentum,
+}
+
+_SCALARS: dict[str, Scalars] = {
+    "batch_norm": {"epsilon": 1e-5, "momentum": 0.1},
+    "layer_norm": {"epsilon": 1e-5},
+    "sgd": {"learning_rate": 0.05},
+    "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9},
+}
+
+
+def compute_case(family: str, attributes: Attributes, seed: int) -> FamilyCase:
+    """Every operand of the family's kinds, from inputs drawn by ``seed``."""
+    scalars = _SCALARS.get(family, {})
+    values = _BUILDERS[family](attributes, _Draw(1000 * seed), scalars)
+    return FamilyCase(
+        family, attributes, scalars, {role: _stored(value) for role, value in values.items()}
+    )
+
+
+def _stored(value: Tensor) -> Array:
+    array: Array = value.detach().numpy()
+    return array.astype(np.float32 if value.is_floating_point() else np.int32)
+
+
+def _conv(
+    shape: tuple[int, int, int, int],
+    out: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int] = (1, 1),
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+    groups: int = 1,
+    bias: int = 0,
+) -> tuple[str, Attributes]:
+    sizes = dict(zip(("batch", "in_channels", "in_height", "in_width"), shape, strict=True))
+    return "conv2d", {
+        **sizes,
+        "out_channels": out,
+        **_window_attributes(kernel, stride, pads),
+        "groups": groups,
+        "bias": bias,
+    }
+
+
+def _pooled(
+    family: str,
+    shape: tuple[int, int, int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0),
+) -> tuple[str, Attributes]:
+    sizes = dict(zip(("batch", "channels", "in_height", "in_width"), shape, strict=True))
+    return family, {**sizes, **_window_attributes(kernel, stride, pads)}
+
+
+def _window_attributes(
+    kernel: tuple[int, int], stride: tuple[int, int], pads: tuple[int, int, int, int]
+) -> dict[str, int]:
+    names = ("kernel_height", "kernel_width", "stride_height", "stride_width")
+    sides = ("pad_top", "pad_bottom", "pad_left", "pad_right")
+    return dict(zip((*names, *sides), (*kernel, *stride, *pads), strict=True))
+
+
+def recorded_cases() -> list[tuple[str, Attributes]]:
+    """Small shapes that meet every path of the kernels."""
+    pools = [
+        case
+        for family in ("max_pool2d", "average_pool2d")
+        for case in (
+            _pooled(family, (2, 3, 6, 8), (2, 2), (2, 2)),
+            _pooled(family, (1, 2, 9, 7), (3, 3), (2, 2), (1, 1, 1, 1)),
+            _pooled(family, (1, 2, 5, 23), (3, 2), (1, 1), (1, 0, 0, 1)),
+            _pooled(family, (2, 1, 7, 6), (2, 3), (3, 2), (0, 1, 1, 0)),
+        )
+    ]
+    elementwise = [
+        (family, {"elements": elements})
+        for family in ("relu", "tanh", "sigmoid", "gelu", "flatten", "add", "gradient")
+        for elements in (1, 301)
+    ]
+    return [
+        _conv((2, 3, 7, 6), 5, (3, 3), pads=(1, 1, 1, 1), bias=1),
+        _conv((2, 4, 6, 9), 7, (3, 2), (2, 1), (1, 0, 2, 1)),
+        _conv((3, 6, 5, 5), 4, (1, 1)),
+        _conv((1, 6, 6, 6), 9, (1, 1), bias=1),
+        _conv((2, 5, 9, 8), 6, (1, 1), (2, 2)),
+        _conv((1, 1, 12, 10), 8, (10, 4), (2, 2), (4, 5, 1, 1), bias=1),
+        _conv((2, 6, 6, 5), 4, (3, 3), pads=(1, 1, 1, 1), groups=2),
+        _conv((1, 6, 7, 7), 9, (2, 3), (2, 3), (0, 1, 1, 1), groups=3, bias=1),
+        _conv((2, 5, 8, 7), 5, (3, 3), pads=(1, 1, 1, 1), groups=5, bias=1),
+        _conv((2, 4, 9, 9), 4, (3, 3), (2, 2), (0, 1, 0, 1), groups=4),
+        _conv((1, 3, 6, 21), 6, (3, 5), (1, 1), (1, 1, 2, 2), groups=3),
+        _conv((2, 3, 7, 8), 6, (5, 2), (2, 3), (2, 1, 0, 3), groups=3, bias=1),
+        _conv((5, 8, 4, 4), 8, (3, 3), pads=(1, 1, 1, 1)),
+        _conv((2, 2, 2, 2), 3, (5, 5), pads=(3, 3, 3, 3)),
+        _conv((1, 2, 3, 40), 2, (1, 3), pads=(0, 0, 1, 1)),
+        _conv((2, 20, 6, 7), 4, (3, 3), pads=(1, 1, 1, 1)),  # several tiles of channels
+        _conv((3, 2, 4, 4), 70, (3, 3), pads=(1, 1, 1, 1), bias=1),  # several stages
+        ("linear", {"rows": 1, "in_features": 7, "out_features": 5, "bias": 1}),
+        ("linear", {"rows": 9, "in_features": 33, "out_features": 29, "bias": 1}),
+        ("linear", {"rows": 13, "in_features": 40, "out_features": 3, "bias": 0}),
+        ("linear", {"rows": 2, "in_features": 300, "out_features": 5, "bias": 1}),  # deep blocks
+        ("batch_norm", {"batch": 4, "channels": 3, "plane": 37}),
+        ("batch_norm", {"batch": 9, "channels": 5, "plane": 1}),
+        ("batch_norm", {"batch": 1, "channels": 2, "plane": 100}),
+        ("layer_norm", {"rows": 5, "features": 3}),
+        ("layer_norm", {"rows": 3, "features": 77}),
+        *elementwise,
+        *pools,
+        ("global_average_pool", {"batch": 3, "channels": 5, "plane": 49}),
+        ("global_average_pool", {"batch": 1, "channels": 2, "plane": 1}),
+        ("concat", {"outer": 3, "left_inner": 5, "right_inner": 18}),
+        ("concat", {"outer": 1, "left_inner": 40, "right_inner": 1}),
+        *(
+            (family, attributes)
+            for family in ("attention_scores", "attention_context")
+            for attributes in (
+                {"batch": 2, "sequence": 5, "heads": 3, "head_features": 4},
+                {"batch": 1, "sequence": 27, "heads": 1, "head_features": 33},
+            )
+        ),
+        ("softmax", {"rows": 7, "columns": 10}),
+        ("softmax", {"rows": 2, "columns": 131}),
+        ("embedding", {"rows": 19, "vocabulary": 11, "features": 6}),
+        ("softmax_cross_entropy", {"rows": 6, "classes": 10}),
+        ("softmax_cross_entropy", {"rows": 2, "classes": 70}),
+        ("mean_squared_error", {"elements": 3}),
+        ("mean_squared_error", {"elements": 333}),
+        ("sgd", {"elements": 133}),
+        ("sgd_momentum", {"elements": 133}),
+    ]
+
+
+def larger_cases() -> list[tuple[str, Attributes]]:
+    """Shapes of real networks, for the comparison where PyTorch is present."""
+    return [
+        _conv((8, 3, 32, 32), 64, (3, 3), pads=(1, 1, 1, 1)),
+        _conv((2, 64, 32, 32), 64, (3, 3), pads=(1, 1, 1, 1)),
+        _conv((8, 128, 16, 16), 96, (3, 3), (2, 2), (1, 1, 1, 1)),
+        _conv((8, 64, 16, 16), 128, (1, 1), (2, 2)),
+        _conv((3, 320, 4, 4), 320, (3, 3), pads=(1, 1, 1, 1)),
+        _conv((1, 3, 96, 96), 16, (7, 7), (2, 2), (3, 3, 3, 3)),
+        _conv((2, 64, 25, 5), 64, (3, 3), pads=(1, 1, 1, 1), groups=64, bias=1),
+        _conv((1, 32, 48, 48), 32, (3, 3), (2, 2), (0, 1, 0, 1), groups=32),
+        _conv((2, 64, 24, 24), 128, (1, 1)),
+        _conv((4, 256, 3, 3), 256, (1, 1)),
+        _conv((2, 96, 12, 12), 64, (3, 3), pads=(1, 1, 1, 1), groups=4),
+        ("linear", {"rows": 8, "in_features": 640, "out_features": 128, "bias": 1}),
+        ("linear", {"rows": 96, "in_features": 300, "out_features": 520, "bias": 1}),
+        ("batch_norm", {"batch": 8, "channels": 16, "plane": 1024}),
+        ("layer_norm", {"rows": 64, "features": 768}),
+        ("gelu", {"elements": 100_000}),
+        ("tanh", {"elements": 100_000}),
+        ("sigmoid", {"elements": 100_000}),
+        ("softmax", {"rows": 100, "columns": 512}),
+        ("softmax_cross_entropy", {"rows": 64, "classes": 1000}),
+        _pooled("max_pool2d", (2, 8, 56, 56), (3, 3), (2, 2), (1, 1, 1, 1)),
+        _pooled("average_pool2d", (2, 8, 56, 56), (2, 2), (2, 2)),
+        ("attention_scores", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
+        ("attention_context", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
+    ]
+
+
+def main() -> None:
+    cases = [compute_case(*case, seed) for seed, case in enumerate(recorded_cases())]
+    index = [
+        {
+            "family": case.family,
+            "attributes": dict(case.attributes),
+            "scalars": dict(case.scalars),
+            "roles": sorted(case.roles),
+        }
+        for case in cases
+    ]
+    arrays: dict[str, Any] = {
+        f"{i}/{role}": v for i, case in enumerate(cases) for role, v in case.roles.items()
+    }
+    np.savez_compressed(REFERENCES, index=np.array(json.dumps(index)), **arrays)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,444 @@
+"""Schedules for others to use: a C project that trains, and a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cli
+from devices.description import Storage
+from devices.operation import SIGNATURES
+from networks.data import generated_batches
+from networks.training.initial import initial_values
+from profiler.building.store_layout import store_layout
+from profiler.building.toolchain import KERNEL_FLAGS, KERNELS
+from replay.export.footprint import EXECUTOR_BYTES, plan_footprint
+from replay.export.tables import workspace_queries
+from solver.problem.schedule import Compute, PageIn, PageOut
+from tests.support.graphs.solved import FLAGS, Solved, solved
+from tests.support.networks.training import execute
+from tests.support.onboard.kernels import Array, KernelLibrary, compile_library, openblas
+
+STRICT = "WARNINGS=-Wall -Wextra -Wpedantic -Werror"
+BATCHES = 8
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    directory = tmp_path_factory.mktemp("kernels")
+    return KernelLibrary(compile_library(directory, "in-tree", FLAGS))
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory, library: KernelLibrary) -> Solved:
+    case = solved(tmp_path_factory.mktemp("digits"), library, "digits", 0.62)
+    steps = case.schedule.steps
+    computed = [each.op for each in steps if isinstance(each, Compute)]
+    assert len(computed) > len(set(computed)), "nothing is recomputed"
+    assert any(isinstance(each, PageOut) for each in steps)
+    assert any(isinstance(each, PageIn) for each in steps)
+    return case
+
+
+def export(case: Solved, *options: str) -> int:
+    with contextlib.chdir(case.directory):
+        return cli.main(["export", "--schedule", case.path.name, "--format", "c", *options])
+
+
+@pytest.fixture(scope="module")
+def project(digits: Solved) -> Path:
+    assert export(digits, "--out", "project") == 0
+    directory = digits.directory / "project"
+    make(directory, STRICT)
+    return directory
+
+
+def make(directory: Path, *arguments: str) -> None:
+    done = subprocess.run(
+        ["make", "-j2", "-C", str(directory), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def make_like(built: Path, directory: Path) -> None:
+    copy_objects(built, directory)
+    make(directory, STRICT)
+
+
+def copy_objects(built: Path, directory: Path) -> None:
+    """Of kernels and executor: newer than their sources, so that nothing is compiled twice."""
+    for part in ("kernels", "executor"):
+        source, target = built / "build" / part, directory / "build" / part
+        shutil.copytree(source, target, copy_function=shutil.copyfile)
+
+
+def train(directory: Path, steps: int, storage: Path) -> tuple[list[str], dict[str, str]]:
+    """The line of every step, and behind the last one a checksum of every value."""
+    done = subprocess.run(
+        ["./train", str(steps), "training.bin", str(storage)],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    lines = done.stdout.splitlines()
+    checksums = (line.split("  ") for line in lines if not line.startswith("step"))
+    return [line for line in lines if line.startswith("step")], {n: c for c, n in checksums}
+
+
+def losses(lines: list[str]) -> list[float]:
+    return [float(line.split()[3]) for line in lines]
+
+
+# --- the same bits --------------------------------------------------------------------------------
+
+
+def checksum(value: Array) -> str:
+    """As executor/checksum.h defines it."""
+    words = np.ascontiguousarray(value).view(np.uint32).ravel().tolist()
+    lanes = [0x811C9DC5 ^ lane for lane in range(4)]
+    for index, word in enumerate(words):
+        lanes[index % 4] = (lanes[index % 4] ^ word) * 0x01000193 % 2**32
+    total = 0x811C9DC5 ^ len(words)
+    for lane in lanes:
+        total = (total ^ lane) * 0x01000193 % 2**32
+    return f"{total:08x}"
+
+
+def unscheduled_steps(
+    case: Solved, library: KernelLibrary, count: int
+) -> list[Mapping[tuple[str, str], Array]]:
+    """What each step observes when every tensor of it has a buffer of its own: nothing of the
+    executor, nothing of the plan but which values it observes."""
+    step, plan = case.step, case.plan
+    values: dict[str, Array] = dict(initial_values(step, 0))
+    batches = generated_batches(step, BATCHES * step.batch, 0)
+    updates = {op.reads[0]: op.reads[1] for op in step.ops if op.name.endswith(".update")}
+    seen: list[Mapping[tuple[str, str], Array]] = []
+    for number in range(count):
+        start = {**values, **batches.batch(number % BATCHES)}
+        made = execute(step, library, start, in_place=True)
+        values.update({kept.tensor: made[kept.result] for kept in plan.kept})
+        observed: dict[tuple[str, str], Array] = {}
+        for probe in plan.probes:
+            match probe.what:
+                case "gradient":
+                    value = made[updates[probe.tensor]]
+                case "loss":
+                    value = made[probe.tensor]
+                case _:
+                    value = values[probe.tensor]
+            observed[probe.tensor, probe.what] = value
+        seen.append(observed)
+    return seen
+
+
+def assert_same_bits(
+    case: Solved, library: KernelLibrary, directory: Path, storage: Path, steps: int
+) -> None:
+    lines, checksums = train(directory, steps, storage)
+    expected = unscheduled_steps(case, library, steps)
+    for line, observed in zip(lines, expected, strict=True):
+        (bits,) = re.findall(r"\(([0-9a-f]{8})\)", line)
+        (loss,) = (value for (_, what), value in observed.items() if what == "loss")
+        assert int(bits, 16) == int(loss.view(np.uint32)[0])
+    assert checksums == {f"{what} {name}": checksum(v) for (name, what), v in expected[-1].items()}
+
+
+def test_the_example_trains_bit_for_bit_as_the_unscheduled_step(
+    digits: Solved, project: Path, library: KernelLibrary, tmp_path: Path
+) -> None:
+    assert_same_bits(digits, library, project, tmp_path / "storage.bin", BATCHES + 2)
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
+def test_clang_has_no_warning_either(project: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("build*"))
+    make(copy, "CC=clang", STRICT)
+    assert losses(train(copy, 1, tmp_path / "storage.bin")[0])
+
+
+def test_a_run_goes_on_where_the_last_one_ended(project: Path, tmp_path: Path) -> None:
+    whole, after_whole = train(project, 5, tmp_path / "whole.bin")
+    first, _ = train(project, 2, tmp_path / "parts.bin")
+    second, after_parts = train(project, 3, tmp_path / "parts.bin")
+    assert first + second == whole
+    assert after_parts == after_whole
+
+
+def test_parameters_that_live_in_storage_are_brought_there(
+    library: KernelLibrary, project: Path, tmp_path: Path
+) -> None:
+    case = solved(tmp_path, library, "digits", 0.7, parameters_in="storage")
+    assert any(kept.address is None for kept in case.plan.kept)
+    assert export(case, "--out", "project") == 0
+    make_like(project, tmp_path / "project")
+    assert_same_bits(case, library, tmp_path / "project", tmp_path / "storage.bin", 3)
+
+
+def test_a_plan_that_does_not_page_needs_no_storage(
+    library: KernelLibrary, project: Path, tmp_path: Path
+) -> None:
+    case = solved(tmp_path, library, "digits", 0.9, paging=False)
+    assert not case.plan.pages
+    assert export(case, "--out", "project") == 0
+    make_like(project, tmp_path / "project")
+    storage = tmp_path / "storage.bin"
+    assert_same_bits(case, library, tmp_path / "project", storage, 2)
+    assert not storage.exists()
+
+
+def test_data_of_another_plan_is_refused(project: Path, tmp_path: Path) -> None:
+    wrong = bytearray((project / "training.bin").read_bytes())
+    wrong[4] ^= 1
+    (tmp_path / "wrong.bin").write_bytes(wrong)
+    done = subprocess.run(
+        ["./train", "1", tmp_path / "wrong.bin", tmp_path / "storage.bin"],
+        cwd=project, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "holds nothing for this plan" in done.stderr
+
+
+def test_it_says_at_once_which_kernel_would_need_more_workspace(
+    project: Path, tmp_path: Path
+) -> None:
+    copy = shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("build*"))
+    source = copy / "plan_values.c"
+    text = source.read_text()
+    smaller, count = re.subn(r'("block2\.pointwise\.conv\.forward", \w+, \d+), \d+', r"\1, 4", text)
+    assert count == 1
+    source.write_text(smaller)
+    make_like(project, copy)
+    done = subprocess.run(["./train"], cwd=copy, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("block2.pointwise.conv.forward: its kernel needs more workspace")
+
+
+def test_matrix_products_are_a_blas_where_the_profiled_ones_were(
+    digits: Solved, project: Path, tmp_path: Path
+) -> None:
+    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["origin"] |= {"matmul": "cblas", "profile": "elsewhere"}
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    blas = tmp_path / "blas"
+    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", str(blas)) == 0
+    copy_objects(project, blas)
+    for path in (blas / "build" / "kernels").glob("matmul*.o"):
+        path.unlink()
+    library = f"{openblas()} -Wl,-rpath,{openblas().parent} -lm"
+    make(blas, STRICT, "CBLAS_SGEMM=scipy_cblas_sgemm", f"LDLIBS={library}")
+    used = subprocess.run(["nm", "-u", blas / "train"], capture_output=True, text=True, check=True)
+    assert "scipy_cblas_sgemm" in used.stdout
+    ours, theirs = (
+        losses(train(directory, 5, tmp_path / f"{directory.name}.bin")[0])
+        for directory in (project, blas)
+    )
+    np.testing.assert_allclose(theirs, ours, rtol=1e-4)
+
+
+# --- microcontrollers -----------------------------------------------------------------------------
+
+ARM = ("CC=arm-none-eabi-gcc", "CFLAGS=-Os -mcpu=cortex-m4 -mthumb", "BUILD=build-arm")
+
+
+@pytest.fixture(scope="module")
+def arm_objects(project: Path) -> Path:
+    make(project, *ARM, STRICT, "objects")
+    return project / "build-arm"
+
+
+def section_bytes(path: Path, *prefixes: str) -> int:
+    listed = subprocess.run(
+        ["arm-none-eabi-size", "-A", str(path)], capture_output=True, text=True, check=True
+    )
+    rows = (line.split() for line in listed.stdout.splitlines() if line.startswith("."))
+    return sum(int(size) for name, size, *_ in rows if name.startswith(prefixes))
+
+
+def test_what_a_plan_takes_of_a_microcontroller_is_what_is_stated(
+    digits: Solved, project: Path, arm_objects: Path
+) -> None:
+    plan = digits.plan
+    layout = store_layout(plan, Storage(medium="disk", path=".", page_bytes=512))
+    footprint = plan_footprint(plan, layout)
+    assert footprint.flash_bytes == section_bytes(arm_objects / "plan.o", ".rodata")
+    assert footprint.ram_bytes == section_bytes(arm_objects / "plan.o", ".bss")
+    assert section_bytes(arm_objects / "plan.o", ".data") == 0
+    readme = (project / "README.md").read_text()
+    for figure in (plan.arena_bytes, footprint.ram_bytes, footprint.flash_bytes):
+        assert f"{figure:,}" in readme
+
+
+def test_executor_and_store_take_no_more_than_is_stated(project: Path, tmp_path: Path) -> None:
+    source = tmp_path / "state.c"
+    source.write_text('#include "executor.h"\njw_executor executor;\njw_store store;\n')
+    include = [word for name in ("executor", "kernels") for word in ("-I", str(project / name))]
+    made = tmp_path / "state.o"
+    compiler = ["arm-none-eabi-gcc", "-mcpu=cortex-m4", *include]
+    subprocess.run([*compiler, "-c", str(source), "-o", str(made)], check=True)
+    assert 0 < section_bytes(made, ".bss") <= EXECUTOR_BYTES
+
+
+def test_nothing_of_the_executor_allocates_or_prints(arm_objects: Path) -> None:
+    listed = subprocess.run(
+        ["arm-none-eabi-nm", "-u", *map(str, (arm_objects / "executor").glob("*.o"))],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    used = set(re.findall(r"U (\w+)", listed.stdout))
+    outside = {name for name in used if not name.startswith(("jw_", "__aeabi_"))}
+    assert outside <= {"memcpy", "memmove", "memset"}
+
+
+def test_every_workspace_query_of_the_kernels_is_known(library: KernelLibrary) -> None:
+    queries = workspace_queries((KERNELS / "registry.c").read_text())
+    having = {entry.kind.decode() for entry in library.table if entry.workspace_bytes}
+    assert set(queries) == having
+    assert having < set(SIGNATURES)
+
+
+# --- the directory --------------------------------------------------------------------------------
+
+
+def test_addresses_are_those_of_the_plan(digits: Solved, project: Path) -> None:
+    constants = dict(re.findall(r"#define (\w+) (\d+)", (project / "plan_addresses.h").read_text()))
+    plan = digits.plan
+    assert int(constants["JW_ARENA_BYTES"]) == plan.arena_bytes
+    assert int(constants["JW_INPUT_IMAGE"]) == plan.inputs["image"].address
+    assert int(constants["JW_INPUT_LABELS_BYTES"]) == 2 * 4
+    names = [kept.tensor for kept in plan.kept]
+    number = int(constants["JW_KEPT_STEM_CONV_WEIGHT"])
+    assert names[number] == "stem.conv.weight"
+    assert int(constants["JW_RAM_STEM_CONV_WEIGHT"]) == plan.kept[number].address
+
+
+def test_an_export_is_the_same_every_time_and_says_nothing_of_this_computer(
+    digits: Solved, project: Path
+) -> None:
+    assert export(digits, "--out", "again") == 0
+    again = digits.directory / "again"
+    here = (str(digits.directory), str(KERNELS), subprocess.getoutput("uname -n"))
+    for path in sorted(again.rglob("*")):
+        if path.is_file():
+            content = path.read_bytes()
+            assert content == (project / path.relative_to(again)).read_bytes()
+            assert not any(word.encode() in content for word in here), path
+    assert {path.name for path in again.iterdir()} >= {"LICENSE", "README.md", "Makefile", "main.c"}
+
+
+def test_nobodys_work_is_overwritten(digits: Solved, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export(digits, "--out", "mine") == 0
+    mine = digits.directory / "mine"
+    (mine / "driver.c").write_text("/* my own */\n")
+    assert export(digits, "--out", "mine", "--seed", "1") == 0
+    assert (mine / "driver.c").read_text() == "/* my own */\n"
+    (mine / "storage_file.c").write_text("/* my driver */\n")
+    capsys.readouterr()
+    assert export(digits, "--out", "mine") == 2
+    assert "storage_file.c: has changed since it was exported" in capsys.readouterr().err
+    assert (mine / "storage_file.c").read_text() == "/* my driver */\n"
+
+
+def test_a_directory_of_something_else_is_left_alone(
+    digits: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = digits.directory / "other"
+    other.mkdir()
+    (other / "README.md").write_text("something else\n")
+    assert export(digits, "--out", "other") == 2
+    assert "name another directory with --out" in capsys.readouterr().err
+    assert [path.name for path in other.iterdir()] == ["README.md"]
+
+
+def test_an_export_that_was_cut_off_is_done_again(digits: Solved) -> None:
+    assert export(digits, "--out", "cut") == 0
+    cut = digits.directory / "cut"
+    assert export(digits, "--out", "new", "--seed", "5") == 0
+    # As if the next one had been interrupted in the middle.
+    shutil.copy(digits.directory / "new" / "training.bin", cut / "training.bin")
+    (cut / "plan.c").unlink()
+    assert export(digits, "--out", "cut", "--seed", "5") == 0
+    assert (cut / "plan.c").is_file()
+    assert export(digits, "--out", "cut") == 0
+
+
+# --- what an export needs to know -----------------------------------------------------------------
+
+
+def test_json_names_every_file(digits: Solved, capsys: pytest.CaptureFixture[str]) -> None:
+    assert export(digits, "--out", "listed", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    directory = digits.directory / document["directory"]
+    found = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    assert found == {*document["files"], "export.json"}
+    assert document["arena_bytes"] == digits.schedule.arena_bytes
+
+
+def test_the_flags_are_those_of_the_profile(project: Path) -> None:
+    makefile = (project / "Makefile").read_text()
+    assert f"CFLAGS = {' '.join(FLAGS)}\n" in makefile
+    assert f"BITS = {' '.join(KERNEL_FLAGS)}\n" in makefile
+
+
+def test_pages_and_the_compiler_are_the_boards(digits: Solved) -> None:
+    assert export(digits, "--out", "m0", "--device", "emulated-m0-flash") == 0
+    directory = digits.directory / "m0"
+    assert re.search(r"\.erase_block_bytes = [1-9]", (directory / "plan.c").read_text())
+    makefile = (directory / "Makefile").read_text()
+    assert "CC=arm-none-eabi-gcc CFLAGS='-O" in makefile
+    assert "-DJW_SMALL_MEMORY=1" in makefile
+
+
+def test_a_graph_of_unknown_origin_is_refused(
+    digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    del document["origin"]
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", "none") == 2
+    assert "does not say which network" in capsys.readouterr().err
+    assert not (digits.directory / "none").exists()
+
+
+def test_other_kernels_than_those_measured_are_refused(
+    digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    document["origin"]["kernels_sha256"] = "0" * 64
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", "none") == 2
+    assert "measure bench again and solve again" in capsys.readouterr().err
+
+
+def test_published_costs_do_not_say_what_kernels_need(
+    digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
+    del document["origin"]["kernels_sha256"]
+    document["origin"]["profile"] = "m4"
+    (tmp_path / "graph.json").write_text(json.dumps(document))
+    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", "none") == 2
+    assert "published figures" in capsys.readouterr().err
+
+
+def test_a_trace_lies_in_the_directory_asked_for(digits: Solved) -> None:
+    assert cli.main(
+        [
+            "export", "--schedule", str(digits.path), "--format", "perfetto",
+            "--out", str(digits.directory / "traces"),
+        ]
+    ) == 0  # fmt: skip
+    trace = json.loads((digits.directory / "traces" / "small.trace.json").read_text())
+    assert any(event["name"] == "stem.conv.forward" for event in trace["traceEvents"])

@@ -1,0 +1,534 @@
+"""What a board is told to do comes to what the training step says, however it was scheduled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from devices.operation import OpSpec
+from devices.plan import Block, ExecutionPlan, Move
+from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from replay.lowering.lowering import LoweringError, lower, unscheduled
+from replay.lowering.moves import Mover, ordered_moves, settled
+from solver.addresses.plan import plan_addresses, with_addresses
+from solver.constructed.greedy import greedy_schedule
+from solver.overlap.overlap import overlap_transfers
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph, PageCost
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Free, Schedule, SolverRecord, Step
+from solver.problem.schedule import Compute as ComputeStep
+from solver.problem.schedule import PageIn as PageInStep
+from solver.problem.schedule import PageOut as PageOutStep
+from solver.referee.referee import replay
+from tests.support.graphs.graph_strategies import action_lists
+from tests.support.networks.training import small_convolutional, small_mixture, small_transformer
+from tests.support.onboard.plan_interpreter import Board, ByName, CanaryError, Probes
+
+STEPS_IN_A_ROW = 3
+_SOME_COST = PageCost(time_s=1.0, energy_j=1.0)
+
+
+def two_layers(batch: int = 1) -> Network:
+    net = Network("two layers", batch)
+    x = net.linear("first", net.input("vector", batch, 3), 5)
+    x = net.linear("second", net.relu("relu", x), 2)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch))
+    return net
+
+
+IN_RAM = [
+    training_step(network, optimizer)
+    for network in (two_layers(), small_convolutional(1), small_mixture(1), small_transformer(2))
+    for optimizer in ("sgd", "momentum")
+]
+STEPS = [*IN_RAM, *map(with_parameters_in_storage, IN_RAM)]
+
+
+def costed(
+    step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None, *, dma: bool = False
+) -> CostedGraph:
+    """Everything takes a second and a joule; everything can be paged."""
+    graph = step.uncosted_graph()
+    workspace = workspace_bytes or {}
+    ops = tuple(
+        op.model_copy(
+            update={
+                "time_s": 1.0,
+                "energy_j": 1.0,
+                "workspace_bytes": workspace.get(each.spec, 0),
+            }
+        )
+        for op, each in zip(graph.ops, step.ops, strict=True)
+    )
+    costs = {"page_out": _SOME_COST, "page_in": _SOME_COST}
+    return graph.model_copy(
+        update={
+            "ops": ops,
+            "tensors": tuple(tensor.model_copy(update=costs) for tensor in graph.tensors),
+            "asynchronous_transfers": dma,
+        }
+    )
+
+
+def schedule_of(
+    graph: CostedGraph,
+    steps: Sequence[Step],
+    resident_address: Mapping[str, int] | None,
+    arena_bytes: int | None,
+    **changes: object,
+) -> Schedule:
+    budget = Budget(ram_bytes=max(arena_bytes or 0, replay(graph, steps).peak_bytes))
+    schedule = Schedule(
+        graph=graph.name,
+        status="feasible",
+        arena_bytes=arena_bytes,
+        solver=SolverRecord(
+            engine="none",
+            formulation="by hand",
+            version="1",
+            seconds=0.0,
+            build_seconds=0.0,
+            rounds=0,
+            threads=1,
+        ),
+        budget=budget,
+        bound_covers="nothing",
+        resident_address=resident_address,
+        steps=tuple(steps),
+    )
+    return schedule.model_copy(update=changes)
+
+
+def no_workspace(step: TrainingStep) -> dict[OpSpec, int]:
+    return dict.fromkeys(step.distinct_specs, 0)
+
+
+# --- random schedules at random addresses ---------------------------------------------------------
+
+
+class _Arena:
+    """First fit into a gap that is drawn, so that the same tensor comes to lie here and there."""
+
+    def __init__(self, draw: st.DrawFn, graph: CostedGraph) -> None:
+        self._draw = draw
+        self._bytes = {tensor.name: tensor.bytes for tensor in graph.tensors}
+        self.at: dict[str, Block] = {}
+        self.end = 0
+
+    def take(self, name: str, size_bytes: int | None = None) -> int:
+        size_bytes = size_bytes or self._bytes[name]
+        starts, address = [], 0
+        for block in sorted(self.at.values(), key=lambda block: block.address):
+            if block.address - address >= size_bytes:
+                starts.append(address)
+            address = max(address, block.end)
+        # Nothing, or a small gap that only fragments.
+        starts += [address, address + 4]
+        start = starts[self._draw(st.integers(0, len(starts) - 1))]
+        self.at[name] = Block(start, size_bytes)
+        self.end = max(self.end, start + size_bytes)
+        return start
+
+
+def _somewhere(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) -> Schedule:
+    arena = _Arena(draw, graph)
+    ops = {op.name: op for op in graph.ops}
+    begin = {
+        tensor.name: arena.take(tensor.name) for tensor in graph.tensors if tensor.home == "ram"
+    }
+    placed: list[Step] = []
+    for step in steps:
+        match step:
+            case ComputeStep(op=name):
+                op = ops[name]
+                for written, read in op.in_place.items():
+                    arena.at[written] = arena.at[read]
+                address = {
+                    written: arena.at[written].address
+                    if written in op.in_place
+                    else arena.take(written)
+                    for written in op.writes
+                }
+                update: dict[str, object] = {"address": address}
+                if op.workspace_bytes:
+                    update["workspace_address"] = arena.take("workspace", op.workspace_bytes)
+                    del arena.at["workspace"]
+                for read in op.in_place.values():
+                    del arena.at[read]
+                placed.append(step.model_copy(update=update))
+            case PageInStep(tensor=name):
+                placed.append(step.model_copy(update={"address": arena.take(name)}))
+            case Free(tensor=name):
+                del arena.at[name]
+                placed.append(step)
+            case _:
+                placed.append(step)
+    kept_bytes = sum(tensor.bytes for tensor in graph.tensors if tensor.home)
+    return schedule_of(graph, placed, begin, arena.end + kept_bytes)
+
+
+def _beside_compute(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) -> list[Step]:
+    """Some transfers are asynchronous; what leaves so is freed later, perhaps."""
+    found: list[Step] = []
+    for step in steps:
+        if isinstance(step, PageInStep | PageOutStep):
+            found.append(step.model_copy(update={"asynchronous": draw(st.booleans())}))
+        else:
+            found.append(step)
+    for free in [step for step in found if isinstance(step, Free)]:
+        index = next(i for i, step in enumerate(found) if step is free)
+        if not _is_leaving(graph, found[:index], free.tensor):
+            continue
+        behind = index + 1
+        while behind < len(found) and free.tensor not in _made_by(graph, found[behind]):
+            behind += 1
+        found.insert(draw(st.integers(index + 1, behind)), free)
+        del found[index]
+    return found
+
+
+def _is_leaving(graph: CostedGraph, before: Sequence[Step], tensor: str) -> bool:
+    """The last step that makes it or moves it is an asynchronous page-out."""
+    for step in reversed(before):
+        if isinstance(step, PageOutStep) and step.tensor == tensor:
+            return step.asynchronous
+        if tensor in _made_by(graph, step):
+            return False
+    return False
+
+
+def _made_by(graph: CostedGraph, step: Step) -> Sequence[str]:
+    """What is in RAM from ``step`` on."""
+    if isinstance(step, ComputeStep):
+        return graph.ops[[op.name for op in graph.ops].index(step.op)].writes
+    return [step.tensor] if isinstance(step, PageInStep) else []
+
+
+@st.composite
+def scheduled_steps(
+    draw: st.DrawFn,
+) -> tuple[TrainingStep, CostedGraph, Schedule, dict[OpSpec, int]]:
+    """A step, a valid schedule of it, sensible or not, and what its kernels need."""
+    step = draw(st.sampled_from(STEPS))
+    sizes = st.sampled_from([0, 0, 4, 32])
+    planned = {spec: draw(sizes) for spec in step.distinct_specs}
+    dma = draw(st.booleans())
+    graph = costed(step, planned, dma=dma)
+    steps: Sequence[Step] = with_frees(graph, draw(action_lists(graph)))
+    if dma:
+        steps = _beside_compute(draw, graph, steps)
+    needed = {spec: draw(st.sampled_from([0, size])) for spec, size in planned.items()}
+    return step, graph, _somewhere(draw, graph, steps), needed
+
+
+PROPERTIES = settings(
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def run(plan: ExecutionPlan) -> list[Probes]:
+    """What the probes see in a few steps; what is kept is where the next step looks for it."""
+    board = Board(plan)
+    seen = []
+    for number in range(STEPS_IN_A_ROW):
+        seen.append(board.step(number))
+        for kept in plan.kept:
+            (value,) = [
+                value
+                for (tensor, what), value in seen[-1].items()
+                if tensor == kept.tensor and what != "gradient"
+            ]
+            if kept.address is not None:
+                assert board.read(Block(kept.address, kept.bytes)) == value
+            if kept.slot is not None:
+                assert board.last_step[kept.slot] == value
+        loss = next(probe for probe in plan.probes if probe.what == "loss")
+        assert board.read(loss.block) == seen[-1][loss.tensor, loss.what]
+    return seen
+
+
+def expected(step: TrainingStep) -> list[Probes]:
+    by_name = ByName(step)
+    return [by_name.step(number) for number in range(STEPS_IN_A_ROW)]
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
+def test_an_unscheduled_step_comes_to_what_its_ops_say(step: TrainingStep) -> None:
+    plan = unscheduled(step)
+    assert run(plan) == expected(step)
+    assert [compute.spec for compute in plan.computes] == [op.spec for op in step.ops]
+    assert len(plan.buffer_bytes) == len(step.tensors) - sum(len(op.in_place) for op in step.ops)
+    assert all(address % 64 == 0 for address in plan.buffer_bytes)
+
+
+@PROPERTIES
+@given(scheduled_steps())
+def test_a_scheduled_step_comes_to_the_same_with_guards_and_without(
+    case: tuple[TrainingStep, CostedGraph, Schedule, dict[OpSpec, int]],
+) -> None:
+    step, graph, schedule, workspace_bytes = case
+    plan = lower(step, graph, schedule, workspace_bytes)
+    event(f"moves: {any(isinstance(action.does, Move) for action in plan.actions)}")
+    assert plan.arena_bytes == schedule.arena_bytes
+    assert run(plan) == expected(step)
+    guarded = lower(step, graph, schedule, workspace_bytes, guarded=True)
+    assert guarded.arena_bytes == 2 * plan.arena_bytes
+    assert run(guarded) == expected(step)
+    in_steps = [action for action in plan.actions if action.step is not None]
+    assert [action.step for action in in_steps] == [
+        index for index, each in enumerate(schedule.steps) if not isinstance(each, Free)
+    ]
+    assert {(p.tensor, p.what) for p in plan.probes} == {
+        (p.tensor, p.what) for p in unscheduled(step).probes
+    }
+
+
+@settings(PROPERTIES, max_examples=20)
+@given(scheduled_steps(), st.data())
+def test_an_operation_that_writes_too_far_is_found_by_the_tensor_that_it_leaves(
+    case: tuple[TrainingStep, CostedGraph, Schedule, dict[OpSpec, int]], data: st.DataObject
+) -> None:
+    step, graph, schedule, workspace_bytes = case
+    plan = lower(step, graph, schedule, workspace_bytes, guarded=True)
+    op = data.draw(st.sampled_from(step.ops))
+    results = list(range(len(op.writes))) + ([-1] if workspace_bytes[op.spec] else [])
+    which = data.draw(st.sampled_from(results))
+    left = op.writes[which] if which >= 0 else f"the workspace of {op.name}"
+    with pytest.raises(CanaryError) as found:
+        Board(plan, overrun=(op.name, which)).step(0)
+    assert found.value.args == (left,)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
+def test_nobody_overwrites_what_is_on_its_way(step: TrainingStep) -> None:
+    """What is overwritten in place leaves right before, after it has come right before that."""
+    graph = costed(step, dma=True)
+    actions: list[Step] = [
+        PageInStep(tensor=tensor.name) for tensor in step.tensors if tensor.home == "storage"
+    ]
+    for op in step.ops:
+        for name in op.in_place.values():
+            out = PageOutStep(tensor=name, asynchronous=True)
+            actions += [out, PageInStep(tensor=name, asynchronous=True), out]
+        actions.append(ComputeStep(op=op.name))
+    actions += [
+        PageOutStep(tensor=tensor.name) for tensor in step.tensors if tensor.persist == "storage"
+    ]
+    steps = with_frees(graph, actions)
+    plan = plan_addresses(graph, steps, "all", 0, time.monotonic())
+    addressed = with_addresses(steps, plan)
+    schedule = schedule_of(graph, addressed, plan.resident_address, plan.arena_bytes)
+    assert run(lower(step, graph, schedule, no_workspace(step))) == expected(step)
+
+
+@pytest.mark.parametrize("dma", [False, True], ids=["one at a time", "beside ops"])
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
+def test_what_the_solver_schedules_for_little_ram_comes_to_the_same(
+    step: TrainingStep, dma: bool
+) -> None:
+    graph = costed(step, dma=dma)
+    schedule = by_rule(graph, 1.1)
+    plan = lower(step, graph, schedule, no_workspace(step))
+    assert run(plan) == expected(step)
+    assert plan.arena_bytes < unscheduled(step).arena_bytes
+
+
+def by_rule(graph: CostedGraph, share: float) -> Schedule:
+    """Without search, in ``share`` of the least RAM that any schedule needs."""
+    problem = Problem(graph, Budget(ram_bytes=int(share * least_ram_bytes(graph)[0])))
+    steps = greedy_schedule(problem, thorough=False)
+    assert steps is not None
+    steps = overlap_transfers(problem, steps)
+    plan = plan_addresses(graph, steps, "all", 0, time.monotonic())
+    return schedule_of(graph, with_addresses(steps, plan), plan.resident_address, plan.arena_bytes)
+
+
+# --- the end of a step ----------------------------------------------------------------------------
+
+
+@st.composite
+def _left_and_wanted(draw: st.DrawFn) -> tuple[list[Mover], int]:
+    """Tensors that lie in one order and have to lie in another, with small gaps between them in
+    both; one of them may end anywhere."""
+    sizes = [4 * size for size in draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))]
+    names = [f"t{number}" for number in range(len(sizes))]
+    places = []
+    for _ in range(2):
+        place, end = {}, 0
+        for number in draw(st.permutations(range(len(sizes)))):
+            place[names[number]] = end = end + 4 * draw(st.sampled_from([0, 0, 0, 1, 3]))
+            end += sizes[number]
+        places.append((place, end))
+    (here, here_end), (there, there_end) = places
+    movers = [
+        Mover(name, Block(here[name], size), there[name])
+        for name, size in zip(names, sizes, strict=True)
+    ]
+    anywhere = draw(st.integers(0, len(sizes)))
+    if anywhere < len(sizes):
+        movers[anywhere] = replace(movers[anywhere], target=None)
+    # Inputs are dead when a step ends: there is always some room.
+    return movers, max(here_end, there_end) + draw(st.sampled_from([4, 8, 24]))
+
+
+@given(_left_and_wanted())
+def test_whatever_lies_wherever_comes_to_where_it_has_to_be(case: tuple[list[Mover], int]) -> None:
+    movers, arena_bytes = case
+    memory: list[tuple[str, int] | None] = [None] * (arena_bytes // 4)
+    for mover in movers:
+        for word in range(mover.block.bytes // 4):
+            memory[mover.block.address // 4 + word] = mover.tensor, word
+    found = settled(movers, arena_bytes)
+    for move in ordered_moves(found, arena_bytes):
+        assert move.to + move.block.bytes <= arena_bytes
+        words = memory[move.block.address // 4 : move.block.end // 4]
+        memory[move.to // 4 : move.to // 4 + len(words)] = words
+    for asked, mover in zip(movers, found, strict=True):
+        assert asked.target in (None, mover.target)
+        place = mover.destination
+        assert memory[place.address // 4 : place.end // 4] == [
+            (mover.tensor, word) for word in range(place.bytes // 4)
+        ]
+
+
+def test_tensors_that_change_places_do_so_by_way_of_free_bytes() -> None:
+    movers = [Mover("a", Block(0, 40), 40), Mover("b", Block(40, 40), 0)]
+    assert ordered_moves(movers, 120) == (
+        Move("a", Block(0, 40), 80),
+        Move("b", Block(40, 40), 0),
+        Move("a", Block(80, 40), 40),
+    )
+
+
+def test_where_free_bytes_are_few_they_do_so_piece_by_piece() -> None:
+    movers = [Mover("a", Block(0, 40), 40), Mover("b", Block(40, 40), 0)]
+    moves = ordered_moves(movers, 104)
+    assert moves[:3] == (
+        Move("a", Block(0, 24), 80),
+        Move("b", Block(40, 24), 0),
+        Move("a", Block(80, 24), 40),
+    )
+    assert [move.block.bytes for move in moves] == [24, 24, 24, 16, 16, 16]
+
+
+def test_tensors_that_fill_the_arena_cannot_change_places() -> None:
+    movers = [Mover("a", Block(0, 40), 40), Mover("b", Block(40, 40), 0)]
+    with pytest.raises(LoweringError, match="a step leaves a, b where the next one does not"):
+        ordered_moves(movers, 80)
+    many = [Mover("a", Block(0, 1 << 20), 1 << 20), Mover("b", Block(1 << 20, 1 << 20), 0)]
+    with pytest.raises(LoweringError, match="4 free bytes in a row are too few"):
+        ordered_moves(many, (1 << 21) + 4)
+
+
+# --- what cannot be run ---------------------------------------------------------------------------
+
+STEP = IN_RAM[0]
+GRAPH = costed(STEP)
+
+
+def _refused(
+    schedule: Schedule,
+    graph: CostedGraph = GRAPH,
+    step: TrainingStep = STEP,
+    workspace_bytes: Mapping[OpSpec, int] | None = None,
+) -> str:
+    with pytest.raises(LoweringError) as refused:
+        lower(step, graph, schedule, workspace_bytes or no_workspace(step))
+    return str(refused.value)
+
+
+def test_a_schedule_without_addresses_is_refused() -> None:
+    schedule = by_rule(GRAPH, 1.1)
+    none = schedule.model_copy(update={"resident_address": None, "arena_bytes": None})
+    assert _refused(none) == "the schedule has no addresses; solve without --no-addresses"
+    budget = schedule.budget.model_copy(update={"covers": "activations"})
+    activations = schedule.model_copy(update={"budget": budget})
+    assert "solve with --budget-covers all" in _refused(activations)
+    infeasible = schedule.model_copy(update={"steps": (), "status": "infeasible"})
+    assert _refused(infeasible).endswith("has no steps: it is infeasible")
+
+
+def test_a_schedule_of_another_graph_is_refused() -> None:
+    schedule = by_rule(GRAPH, 1.1)
+    other = schedule.model_copy(update={"graph": "another"})
+    assert _refused(other) == f"the schedule is of 'another', not of {GRAPH.name!r}"
+
+
+def test_a_graph_of_another_step_is_refused() -> None:
+    schedule = by_rule(GRAPH, 1.1)
+    (momentum,) = (s for s in IN_RAM if s.name == STEP.name and s is not STEP)
+    assert "only the training step has tensor" in _refused(schedule, step=momentum)
+    wider = training_step(two_layers(batch=2))
+    assert "bytes of tensor vector differ" in _refused(schedule, step=wider)
+    op = GRAPH.ops[0].model_copy(update={"kind": "relu.forward"})
+    kinds = GRAPH.model_copy(update={"ops": (op, *GRAPH.ops[1:])})
+    assert "kind of op first.forward differ" in _refused(schedule, graph=kinds)
+
+
+def test_a_kernel_that_needs_more_workspace_than_planned_is_refused() -> None:
+    graph = costed(STEP, dict.fromkeys(STEP.distinct_specs, 8))
+    schedule = by_rule(graph, 1.1)
+    needed = dict.fromkeys(STEP.distinct_specs, 8)
+    assert run(lower(STEP, graph, schedule, needed)) == expected(STEP)
+    needed[STEP.ops[0].spec] = 12
+    assert _refused(schedule, graph, workspace_bytes=needed).startswith(
+        f"the kernel of op first.forward ({STEP.ops[0].spec}) needs 12 bytes of workspace, the"
+        " schedule has 8; solve again"
+    )
+
+
+def test_what_the_referees_reject_is_refused() -> None:
+    schedule = by_rule(GRAPH, 1.1)
+    short = schedule.model_copy(update={"steps": schedule.steps[:-1]})
+    assert "is not valid: step" in _refused(short)
+    assert schedule.arena_bytes is not None
+    tight = schedule.model_copy(update={"arena_bytes": schedule.arena_bytes - 4})
+    assert "leaves the arena" in _refused(tight)
+    late = schedule.budget.model_copy(update={"deadline_s": 1.0})
+    assert "the deadline is 1 s" in _refused(schedule.model_copy(update={"budget": late}))
+
+
+def test_operands_that_are_not_aligned_are_refused() -> None:
+    schedule = by_rule(GRAPH, 1.1)
+    assert schedule.resident_address is not None
+    assert schedule.arena_bytes is not None
+    begin = {name: address + 2 for name, address in schedule.resident_address.items()}
+    moved: list[Step] = []
+    for step in schedule.steps:
+        match step:
+            case ComputeStep(address=dict(address)):
+                address = {name: at + 2 for name, at in address.items()}
+                moved.append(step.model_copy(update={"address": address}))
+            case PageInStep(address=int(at)):
+                moved.append(step.model_copy(update={"address": at + 2}))
+            case _:
+                moved.append(step)
+    unaligned = schedule_of(GRAPH, moved, begin, schedule.arena_bytes + 2)
+    assert "which is no multiple of 4" in _refused(unaligned)
+
+
+def test_storage_that_a_board_cannot_serve_is_refused() -> None:
+    net = Network("lookups", 1)
+    x = net.embedding("embed", net.input("tokens", 1, 3), vocabulary=40, features=2)
+    x = net.linear("linear", x, 2)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 1, 3))
+    rows = with_parameters_in_storage(training_step(net))
+    graph = costed(rows)
+    assert "embed.table" in (said := _refused(by_rule(graph, 1.1), graph, rows))
+    assert said.endswith("which a board cannot run yet; keep parameters in RAM")
+    tensors = tuple(
+        replace(tensor, home="storage") if tensor.name == "vector" else tensor
+        for tensor in STEP.tensors
+    )
+    frozen = replace(STEP, tensors=tensors)
+    graph = costed(frozen)
+    assert "no operation updates it" in _refused(by_rule(graph, 1.1), graph, frozen)

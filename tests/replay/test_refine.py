@@ -1,0 +1,662 @@
+"""Operations measured again in the context in which they run, and the profiles that hold that."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cli
+from commands.profile import short_key
+from devices.description import DeviceDescription
+from devices.documents.document import DocumentError, dump_yaml, read_json, read_yaml
+from devices.operation import OpSpec
+from devices.plan import Action, Compute, ExecutionPlan
+from devices.profile import (
+    Board,
+    Cost,
+    DeviceProfile,
+    EnergySource,
+    Interval,
+    OperationCost,
+)
+from devices.replay import ExpectedAction, MeasuredReplay, MeasuredStep, ReplayReport, Span
+from networks.data import generated_batches
+from networks.models import build_model
+from networks.training import TrainingStep
+from networks.training.initial import initial_values
+from profiler.errors import MeasurementInvalid
+from replay.expectation import expected_step
+from replay.lowering.lowering import lower
+from replay.refine import (
+    FEWEST_STEPS,
+    MOST_STEPS,
+    Executions,
+    Provenance,
+    measure_in_context,
+    refinable,
+    refine_profile,
+    undisturbed_steps,
+)
+from replay.reporting.report import Subject, replay_report
+from replay.reporting.timing import ScheduledActions
+from replay.running.measured import ReplayRecord
+from replay.running.opening import MakePlans, open_replay
+from replay.running.session import Progress, ReplaySession
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Schedule
+from solver.referee.referee import replay
+from solver.solving.solving import solve_graph
+from tests.support.boards.measuring import describe
+from tests.support.graphs.profiles import made_up_profile
+from tests.support.onboard.replays import measured_step, report_of
+
+RELU = OpSpec.of("relu.forward", elements=64)
+ADD = OpSpec.of("add.forward", elements=64)
+PROVENANCE = Provenance("chain, on bench", "results/replays/chain", "2026-01-31T12:00:00+00:00")
+
+# A step of the schedule for each: relu twice, with add between.
+ORDER = (RELU, ADD, RELU)
+
+
+def executions(*keys: str) -> Executions:
+    plan = ExecutionPlan(
+        name="chain",
+        arena_bytes=1024,
+        inputs={},
+        kept=(),
+        actions=tuple(
+            Action(Compute(f"op{i}", spec, (0,) * len(spec.reads), (0,), None, {}), step=i)
+            for i, spec in enumerate(ORDER)
+        ),
+    )
+    expected = [
+        ExpectedAction(
+            step=i,
+            label=f"op{i}",
+            what="compute",
+            cost_key=spec.key,
+            kind=spec.kind,
+            phase="forward",
+            start_s=0.0,
+            time_s=Interval.exact(1e-3),
+            energy_j=Interval.exact(1e-3),
+        )
+        for i, spec in enumerate(ORDER)
+    ]
+    return Executions.of(ScheduledActions.of(plan, expected), expected, keys or (RELU.key,))
+
+
+def measured(*times_s: float, energy_j: float | None = None) -> MeasuredStep:
+    starts = [math.fsum(times_s[:i]) for i in range(len(times_s))]
+    spans = tuple(Span(start, time_s) for start, time_s in zip(starts, times_s, strict=True))
+    return MeasuredStep(math.fsum(times_s), energy_j, spans)
+
+
+def cost_of(profile: DeviceProfile, spec: OpSpec) -> OperationCost:
+    return profile.by_spec[spec]
+
+
+# --- the estimator ----------------------------------------------------------------------------
+
+TIMES = st.floats(1e-6, 1.0)
+
+
+@given(st.lists(st.tuples(TIMES, TIMES, TIMES), min_size=1, max_size=12))
+def test_executions_at_their_cost_add_up_to_what_they_take_in_a_step(
+    times: list[tuple[float, float, float]],
+) -> None:
+    steps = [measured(*of_step) for of_step in times]
+    cost = executions().time_s(RELU.key, steps)
+    in_step = statistics.median(first + second for first, _, second in times)
+    assert 2 * cost.median == pytest.approx(in_step)
+    means = [(first + second) / 2 for first, _, second in times]
+    assert min(means) <= cost.low * (1 + 1e-9)
+    assert cost.high <= max(means) * (1 + 1e-9)
+
+
+def test_executions_that_differ_from_each_other_are_no_uncertainty() -> None:
+    steps = [measured(1e-3, 5e-3, 9e-3)] * 10
+    cost = executions().time_s(RELU.key, steps)
+    assert cost.median == pytest.approx(5e-3)
+    assert cost.low == cost.high
+
+
+def test_what_delays_now_one_execution_now_another_is_counted() -> None:
+    """Each is delayed in two steps of five, so that its own median shows nothing of it; in four of
+    five one of them is."""
+    delays = [(2e-3, 0.0), (2e-3, 0.0), (0.0, 2e-3), (0.0, 2e-3), (0.0, 0.0)] * 2
+    steps = [measured(1e-3 + first, 1e-3, 1e-3 + second) for first, second in delays]
+    assert executions().time_s(RELU.key, steps).median == pytest.approx(2e-3)
+
+
+def test_an_operation_that_never_runs_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"never executes sgd\.update elements=8"):
+        executions("sgd.update elements=8")
+
+
+def test_steps_in_which_others_had_the_processor_do_not_count() -> None:
+    kept, delayed, void = [measured(1e-3, 1e-3, 1e-3) for _ in range(3)]
+    record = ReplayRecord(
+        plan=executions().actions.plan,
+        steps=(delayed, kept, void),
+        elapsed_s=(7e-3, 3.1e-3, 3e-3),
+        disturbed={2: "the frequency went from 1000 to 500 kHz"},
+        unmetered={},
+        counters=None,
+        memory=None,
+        power=None,
+        losses=(),
+        values={},
+    )
+    (found,) = undisturbed_steps(record)
+    assert found is kept
+
+
+def test_too_few_undisturbed_steps_are_no_measurement() -> None:
+    with pytest.raises(MeasurementInvalid, match="chain: 0 of 100 steps were undisturbed"):
+        measure_in_context(lambda _: (), executions())
+
+
+# --- how long -------------------------------------------------------------------------------------
+
+
+def running(
+    time_s: Callable[[int], float],
+) -> tuple[list[int], Callable[[int], list[MeasuredStep]]]:
+    """What was asked for, and a board whose step number i takes ``time_s(i)`` for each op."""
+    asked: list[int] = []
+
+    def run(count: int) -> list[MeasuredStep]:
+        done = sum(asked)
+        asked.append(count)
+        return [measured(*[time_s(done + i)] * 3) for i in range(count)]
+
+    return asked, run
+
+
+def test_few_steps_do_where_they_agree() -> None:
+    asked, run = running(lambda i: 1e-3 + 1e-6 * (i % 3))
+    assert len(measure_in_context(run, executions())) == FEWEST_STEPS
+    assert asked == [FEWEST_STEPS]
+
+
+def test_more_steps_are_run_until_the_interval_is_narrow() -> None:
+    asked, run = running(lambda i: 1e-3 if i % 3 or i > 12 else 2e-3 + 1e-4 * i)
+    steps = measure_in_context(run, executions())
+    assert FEWEST_STEPS < len(steps) < MOST_STEPS
+    assert sum(asked) == len(steps)
+
+
+def test_steps_that_never_agree_end_at_the_most() -> None:
+    _, run = running(lambda i: 1e-3 * (1 + i % 7))
+    assert len(measure_in_context(run, executions())) == MOST_STEPS
+
+
+def test_no_step_is_begun_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replay.refine.LIMIT_S", 0.0)
+    _, run = running(lambda i: 1e-3 * (1 + i % 7))
+    assert len(measure_in_context(run, executions())) == FEWEST_STEPS
+
+
+# --- the profile --------------------------------------------------------------------------------
+
+STEPS = [measured(2e-3, 1e-3, 4e-3, energy_j=14e-3)] * 10
+
+
+def refined(
+    energy_source: EnergySource = "measured",
+    power_w: float | None = 3.0,
+    steps: Sequence[MeasuredStep] = STEPS,
+) -> tuple[DeviceProfile, DeviceProfile]:
+    before = made_up_profile([RELU, ADD], energy_source, power_w)
+    after, _ = refine_profile(before, steps, executions(), PROVENANCE)
+    return before, after
+
+
+def test_only_what_was_measured_again_changes() -> None:
+    before, after = refined()
+    assert cost_of(after, ADD) == cost_of(before, ADD)
+    relu = cost_of(after, RELU)
+    assert (relu.warm, relu.cold) == (cost_of(before, RELU).warm, cost_of(before, RELU).cold)
+    assert relu.in_context is not None
+    assert relu.cost("cold") == relu.cost("warm") == relu.in_context
+    assert relu.in_context.time_s.median == pytest.approx(3e-3)
+    assert (relu.in_context.trials, relu.in_context.executions) == (10, 2)
+    assert after.storage == before.storage
+
+
+def test_the_operations_are_told_with_what_was_used_before() -> None:
+    before = made_up_profile([RELU, ADD])
+    once, (first,) = refine_profile(before, STEPS, executions(), PROVENANCE)
+    assert first.before == cost_of(before, RELU).cold
+    slower = [measured(4e-3, 1e-3, 8e-3)] * 10
+    twice, (second,) = refine_profile(once, slower, executions(), PROVENANCE)
+    assert second.before == first.now
+    assert second.ratio == pytest.approx(2.0)
+    assert len(twice.notes) == len(once.notes) == 1
+
+
+def test_joules_are_seconds_at_the_mean_power_of_the_steps() -> None:
+    _, after = refined("measured")
+    cost = cost_of(after, RELU).in_context
+    assert cost is not None
+    assert cost.energy_j is not None
+    assert cost.power == "mean of the steps"
+    assert cost.energy_j.median == pytest.approx(3e-3 * 2.0)  # 14 mJ in 7 ms
+    assert "mean power of the steps" in after.notes[-1]
+
+
+def test_joules_are_no_surer_than_seconds_and_watts_together() -> None:
+    steps = [
+        measured(2e-3 + 1e-5 * (i % 5), 1e-3, 4e-3, energy_j=14e-3 + 1e-4 * (i % 7))
+        for i in range(10)
+    ]
+    _, after = refined("measured", steps=steps)
+    cost = cost_of(after, RELU).in_context
+    assert cost is not None
+    assert cost.energy_j is not None
+    assert 1 - cost.energy_j.low / cost.energy_j.median > 1 - cost.time_s.low / cost.time_s.median
+    assert cost.energy_j.high / cost.energy_j.median > cost.time_s.high / cost.time_s.median
+
+
+def test_steps_too_short_for_the_meter_leave_an_operation_its_own_power() -> None:
+    before, after = refined("measured", steps=[measured(2e-3, 1e-3, 4e-3)] * 10)
+    cost, alone = cost_of(after, RELU).in_context, cost_of(before, RELU).cold
+    assert cost is not None
+    assert cost.energy_j is not None
+    assert alone.energy_j is not None
+    assert cost.power == "in isolation"
+    power_w = alone.energy_j.median / alone.time_s.median
+    assert cost.energy_j.median == pytest.approx(3e-3 * power_w)
+
+
+def test_estimated_joules_stay_nominal_power_times_seconds() -> None:
+    _, after = refined("estimated", 3.0)
+    cost = cost_of(after, RELU).in_context
+    assert cost is not None
+    assert cost.energy_j is not None
+    assert cost.power == "nominal"
+    assert cost.energy_j.median == pytest.approx(3e-3 * 3.0)
+    assert "nominal power" in after.notes[-1]
+
+
+def test_without_joules_before_there_are_none_now() -> None:
+    _, after = refined("estimated", None)
+    cost = cost_of(after, RELU).in_context
+    assert cost is not None
+    assert (cost.power, cost.energy_j) == (None, None)
+
+
+def test_a_refined_profile_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    _, after = refined()
+    (tmp_path / "bench.yaml").write_text(dump_yaml(after))
+    assert read_yaml(tmp_path / "bench.yaml", DeviceProfile) == after
+
+
+def test_operations_that_were_predicted_are_told_apart() -> None:
+    profile = made_up_profile([RELU])
+    costs_s = {RELU.key: cost_of(profile, RELU).cold.time_s.median, ADD.key: 1.0}
+    known = refinable(profile, costs_s, (RELU.key, ADD.key), "run/graph.json")
+    assert known == ((RELU.key,), (ADD.key,))
+
+
+def test_a_profile_that_has_changed_since_the_run_is_refused() -> None:
+    before, after = refined()
+    costs_s = {RELU.key: cost_of(before, RELU).cold.time_s.median}
+    with pytest.raises(DocumentError, match=r"run/graph.json: relu.forward .* Solve and run again"):
+        refinable(after, costs_s, (RELU.key,), "run/graph.json")
+
+
+# --- the command --------------------------------------------------------------------------------
+
+
+DEVICE = describe(
+    nominal_power_w=3.0,
+    toolchain={"kind": "native", "compiler": "cc", "flags": ["-O0"], "matmul": "in-tree"},
+)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A device, its profile, and a run of a schedule that was made with it. What the profile says
+    of the operation ``wrong`` is not what the run found."""
+
+    device: Path
+    profile: Path
+    run: Path
+    wrong: str
+
+    @classmethod
+    def written(
+        cls,
+        directory: Path,
+        profile: DeviceProfile,
+        graph: CostedGraph,
+        schedule: Schedule,
+        report: ReplayReport,
+        wrong: str,
+    ) -> Bench:
+        run = directory / "results" / "replays" / "digits"
+        run.mkdir(parents=True)
+        for name, document in (("replay", report), ("schedule", schedule), ("graph", graph)):
+            text = document.model_dump_json(by_alias=True, exclude_none=True)
+            (run / f"{name}.json").write_text(text)
+        device = directory / "bench.yaml"
+        device.write_text(dump_yaml(DEVICE))
+        written = directory / "results" / "profiles" / "bench.yaml"
+        written.parent.mkdir()
+        written.write_text(dump_yaml(profile))
+        return cls(device, written, run, wrong)
+
+    def refine(self, *options: str) -> int:
+        return cli.main(
+            ["profile", "--device", str(self.device), "--refine", str(self.run), *options]
+        )
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
+    """Of a run in which the operation that takes longest took ``factor`` times as long."""
+
+    def make(factor: float = 3.0, *, without: int = 0) -> Bench:
+        step = build_model("digits", 2)
+        specs = step.distinct_specs
+        profile = made_up_profile(list(specs[without:]))
+        graph = cost_graph(step, profile).graph
+        kept = replay(graph, keep_everything(graph)).peak_bytes
+        schedule = solve_graph(graph, Budget(ram_bytes=kept), SolverOptions(time_limit_s=10))
+        expected = expected_step(graph, schedule)
+        took_s: dict[str, float] = {}
+        for action in expected.actions:
+            took_s[action.cost_key] = took_s.get(action.cost_key, 0.0) + action.time_s.median
+        slow = specs[0].key if without else max(took_s, key=lambda key: took_s[key])
+        step_done = measured_step(
+            expected, factor=lambda action: factor if action.cost_key == slow else 1.0
+        )
+        report = report_of(graph, schedule, [step_done])
+        monkeypatch.chdir(tmp_path)
+        return Bench.written(tmp_path, profile, graph, schedule, report, slow)
+
+    return make
+
+
+@pytest.fixture
+def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("profiler.boards.open_transport", pytest.fail)
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_run_that_went_as_predicted_changes_nothing(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench(factor=1.0)
+    before = made.profile.read_bytes()
+    assert made.refine() == 0
+    assert "no operation is responsible, nothing is measured again" in capsys.readouterr().out
+    assert made.refine("--json") == 0
+    assert json.loads(capsys.readouterr().out)["refined"] == []
+    assert made.profile.read_bytes() == before
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_dry_run_names_the_operations_and_reaches_no_board(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench()
+    before = made.profile.read_bytes()
+    assert made.refine("--dry-run", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["operations"] == [made.wrong]
+    assert document["profile"] == "results/profiles/bench.yaml"
+    assert document["never_measured"] == []
+    assert made.profile.read_bytes() == before
+
+
+@pytest.mark.usefixtures("no_board")
+def test_an_operation_that_was_only_predicted_is_to_be_measured_by_itself_first(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench(factor=1000.0, without=1)
+    assert made.refine() == 0
+    said = capsys.readouterr().err
+    assert f"never measured by itself, only predicted from others: {made.wrong}. profile" in said
+    assert "profile --device bench --model digits --batch 2 --optimizer sgd measures that" in said
+
+
+@pytest.mark.usefixtures("no_board")
+def test_the_run_of_another_board_is_refused(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench()
+    made.device.write_text(dump_yaml(describe(name="other")))
+    assert made.refine() == 2
+    assert "this was run on 'bench', not on 'other'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_options_of_measuring_everything_are_refused(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench()
+    with pytest.raises(SystemExit) as refusal:
+        made.refine("--blocks", "3", "--model", "digits")
+    assert refusal.value.code == 2
+    assert "--model, --blocks cannot be chosen beside it" in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "nothing"
+    assert cli.main(["profile", "--device", "local", "--refine", str(missing)]) == 2
+    assert f"{missing}/replay.json: cannot be read" in capsys.readouterr().err
+
+
+# --- on a board ---------------------------------------------------------------------------------
+
+LAW_S = 1e-6  # and a nanosecond for each FLOP: where a schedule begins from
+
+
+def hand_made(
+    workspace_bytes: Mapping[OpSpec, int],
+    time_s: Callable[[OpSpec], Interval],
+    **of_board: Any,
+) -> DeviceProfile:
+    """Warm and cold costs are the same."""
+
+    def cost(spec: OpSpec) -> Cost:
+        return Cost(time_s=time_s(spec), energy_j=time_s(spec).scaled(3.0), trials=5)
+
+    return DeviceProfile(
+        name="bench",
+        energy_source="estimated",
+        operations=tuple(
+            OperationCost(op=spec.key, workspace_bytes=size, warm=cost(spec), cold=cost(spec))
+            for spec, size in workspace_bytes.items()
+        ),
+        **of_board,
+    )
+
+
+def scheduled(step: TrainingStep, profile: DeviceProfile) -> tuple[CostedGraph, Schedule]:
+    """With something computed twice."""
+    graph = cost_graph(step, profile).graph
+    kept = replay(graph, keep_everything(graph)).peak_bytes
+    budget = Budget(ram_bytes=int(0.8 * kept))
+    return graph, solve_graph(graph, budget, SolverOptions(gap=0.5))
+
+
+@dataclass(frozen=True)
+class OnBoard:
+    """A board with a plan on it, open, and what it has measured of it."""
+
+    session: ReplaySession
+    schedule: Schedule
+    workspace_bytes: Mapping[OpSpec, int]
+    measured: MeasuredReplay
+
+    @property
+    def step(self) -> TrainingStep:
+        return build_model("digits", 2)
+
+    def profile(self, time_s: Callable[[OpSpec], Interval]) -> DeviceProfile:
+        board, build = self.session.facts.identity, self.session.build
+        return hand_made(self.workspace_bytes, time_s, board=board, build=build)
+
+    @contextmanager
+    def opened(
+        self,
+        _description: DeviceDescription,
+        specs: Sequence[OpSpec],
+        make_plans: MakePlans,
+        _progress: Progress,
+        *,
+        kernels_sha256: str,
+    ) -> Iterator[ReplaySession]:
+        """Instead of compiling it all anew."""
+        assert kernels_sha256 == self.session.build.kernels_sha256
+        assert (
+            make_plans({spec: self.workspace_bytes[spec] for spec in specs}) == self.session.plans
+        )
+        yield self.session
+
+    def run_with_a_wrong_profile(self, directory: Path) -> Bench:
+        """Profile and report are both made from one real run, so that they differ in what is made
+        wrong of the dearest operation, and in nothing else."""
+        plan, step = self.session.plans[0], self.step
+        equal = self.profile(lambda _: Interval.exact(1.0))
+        actions = expected_step(cost_graph(step, equal).graph, self.schedule).actions
+        keys = [spec.key for spec in step.distinct_specs]
+        found = Executions.of(ScheduledActions.of(plan, actions), actions, keys)
+        true_s = {key: found.time_s(key, self.measured.steps) for key in keys}
+        dearest = max(keys, key=lambda key: len(found.of_key[key]) * true_s[key].median)
+        wrong = self.profile(
+            lambda spec: true_s[spec.key].scaled(3.0 if spec.key == dearest else 1.0)
+        )
+        graph = cost_graph(step, wrong).graph
+        report = replay_report(
+            Subject("bench", "digits.json", {"model": "digits"}, DEVICE.storage),
+            expected_step(graph, self.schedule),
+            plan,
+            self.measured,
+            (),
+            steps_per_day=1000,
+        )
+        return Bench.written(directory, wrong, graph, self.schedule, report, dearest)
+
+
+@pytest.fixture(scope="module")
+def on_board() -> Iterator[OnBoard]:
+    """The schedule is found before anything is measured."""
+    step = build_model("digits", 2)
+    workspace_bytes: dict[OpSpec, int] = {}
+    schedules: list[Schedule] = []
+
+    def make_plans(needed: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
+        workspace_bytes.update(needed)
+        guess = hand_made(
+            needed,
+            lambda spec: Interval.exact(LAW_S + 1e-9 * spec.work_flop),
+            board=Board(model="", memory_bytes=1),
+        )
+        graph, schedule = scheduled(step, guess)
+        schedules.append(schedule)
+        return [lower(step, graph, schedule, needed)]
+
+    with open_replay(DEVICE, step.distinct_specs, make_plans, lambda _: None) as session:
+        record = session.run(
+            0,
+            initial_values(step, 0),
+            [generated_batches(step, step.batch, 0).batch(0)],
+            steps=20,
+            watched=True,
+            expected_step_s=1e-3,
+        )
+        yield OnBoard(session, schedules[0], workspace_bytes, session.measured(record))
+
+
+def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
+    on_board: OnBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = on_board.run_with_a_wrong_profile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("replay.running.opening.open_replay", on_board.opened)
+    report = read_json(made.run / "replay.json", ReplayReport)
+    assert report.diagnosis.refine == (made.wrong,)
+    before = read_yaml(made.profile, DeviceProfile)
+    assert made.refine() == 0
+    shown = capsys.readouterr().out
+    assert re.search(rf"{re.escape(short_key(made.wrong))} +[\d.]+ .s +[\d.]+ .s +±", shown)
+    assert "solve again with --profile results/profiles/bench.yaml" in shown
+    after = read_yaml(made.profile, DeviceProfile)
+    assert [operation.op for operation in after.refined] == [made.wrong]
+    (refined,) = after.refined
+    assert refined.cold == before.by_spec[OpSpec.parse(made.wrong)].cold
+    assert refined.in_context is not None
+    assert refined.in_context.run == str(made.run)
+
+    measured_s = report.time_s.measured.median
+    off_s = [
+        abs(
+            expected_step(cost_graph(on_board.step, profile).graph, on_board.schedule).time_s.median
+            - measured_s
+        )
+        for profile in (before, after)
+    ]
+    assert off_s[1] < off_s[0]
+
+    assert made.refine() == 2
+    assert "the profile was measured or refined since then" in capsys.readouterr().err
+
+
+def test_what_is_interrupted_leaves_the_profile_as_it_was(
+    on_board: OnBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = on_board.run_with_a_wrong_profile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("replay.running.opening.open_replay", on_board.opened)
+    before = made.profile.read_bytes()
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReplaySession, "run", interrupt)
+    assert made.refine() == 130
+    assert capsys.readouterr().err.endswith("interrupted\n")
+    assert made.profile.read_bytes() == before
+
+
+def test_another_board_is_refused(
+    on_board: OnBoard,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = on_board.run_with_a_wrong_profile(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("replay.running.opening.open_replay", on_board.opened)
+    profile = read_yaml(made.profile, DeviceProfile)
+    other = profile.board.model_copy(update={"cpu": "another"})
+    made.profile.write_text(dump_yaml(profile.model_copy(update={"board": other})))
+    assert made.refine() == 2
+    assert "is of a board whose cpu is 'another'" in capsys.readouterr().err

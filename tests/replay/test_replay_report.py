@@ -1,0 +1,611 @@
+"""What a replay should take, what it took, and what is said of the difference."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devices import plan as executed
+from devices.description import Storage
+from devices.documents.document import read_json, write_atomically
+from devices.operation import OpSpec
+from devices.plan import Action, Block, ExecutionPlan, Move, Probe
+from devices.profile import Interval
+from devices.replay import (
+    Comparison,
+    ExpectedAction,
+    MeasuredStep,
+    ProcessMemory,
+    ReplayReport,
+    Span,
+    ValueCheck,
+)
+from devices.wear import wear
+from profiler.errors import MeasurementInvalid
+from replay.expectation import expected_step, memory_levels
+from replay.reporting.diagnosis import MOST_OF_IT, Part, diagnose, remedy
+from replay.reporting.report import replay_report, value_check
+from replay.reporting.timing import ScheduledActions
+from solver.problem.graph import CostedGraph, PageCost
+from solver.problem.schedule import Compute, Free, PageOut, Schedule, Step
+from solver.referee.referee import replay
+from tests.support.graphs.graph_examples import graph, op, steps, tensor
+from tests.support.graphs.graph_strategies import action_lists, small_graphs
+from tests.support.onboard.replays import (
+    SUBJECT,
+    Factor,
+    measured_replay,
+    measured_step,
+    paged_chain,
+    plan_of,
+    report_of,
+    scheduled,
+)
+
+# --- what is expected -------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_actions_add_up_to_the_referees_totals(data: st.DataObject) -> None:
+    problem = data.draw(small_graphs())
+    schedule = scheduled(problem, data.draw(action_lists(problem)))
+    played = replay(problem, schedule.steps)
+    expected = expected_step(problem, schedule)
+    assert math.fsum(a.time_s.median for a in expected.actions) == pytest.approx(played.time_s)
+    assert math.fsum(a.energy_j.median for a in expected.actions) == pytest.approx(played.energy_j)
+    assert expected.time_s == Interval.exact(played.time_s), "no cost has an interval"
+    assert expected.peak_bytes == max(level.bytes for level in memory_levels(played))
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_memory_as_run_is_as_predicted_where_every_step_took_as_long(data: st.DataObject) -> None:
+    problem = data.draw(small_graphs())
+    schedule = scheduled(problem, data.draw(action_lists(problem)))
+    played = replay(problem, schedule.steps)
+    spans = {
+        action.step: Span(action.start_s, action.time_s.median)
+        for action in expected_step(problem, schedule).actions
+    }
+    assert memory_levels(played, spans) == memory_levels(played)
+
+
+def _two_ops(same_key: bool) -> CostedGraph:
+    """1 s ± 0.3 s and 1 s ± 0.4 s, joules alike."""
+    problem = graph([op("f", "", "a"), op("g", "a", "b")], [tensor("a", 1), tensor("b", 1)])
+    ops = [
+        each.model_copy(
+            update={
+                "cost_key": "one figure" if same_key else each.name,
+                "time_s_interval": ends,
+                "energy_j_interval": ends,
+            }
+        )
+        for each, ends in zip(problem.ops, [(0.7, 1.3), (0.6, 1.4)], strict=True)
+    ]
+    return CostedGraph(name="two", ops=tuple(ops), tensors=problem.tensors)
+
+
+@pytest.mark.parametrize(("same_key", "half_width"), [(True, 0.7), (False, 0.5)])
+def test_errors_of_one_figure_add_up_and_those_of_different_ones_in_quadrature(
+    same_key: bool, half_width: float
+) -> None:
+    problem = _two_ops(same_key)
+    expected = expected_step(problem, scheduled(problem, [Compute(op="f"), Compute(op="g")]))
+    for total in (expected.time_s, expected.energy_j):
+        assert total.median == 2.0
+        assert total.low == pytest.approx(2.0 - half_width)
+        assert total.high == pytest.approx(2.0 + half_width)
+
+
+def _beside(compute_s: float) -> tuple[CostedGraph, tuple[Step, ...]]:
+    """A page-out of 3 s (2 s to 5 s) beside an op, and the step waits for its end."""
+    problem = graph(
+        [op("make", "", "a", time_s=1.0), op("work", "", "b", time_s=compute_s)],
+        [tensor("a", 4, page_out=(3.0, 1.0), page_in=(3.0, 1.0)), tensor("b", 2)],
+    )
+    uncertain = PageCost(
+        time_s=3.0, energy_j=1.0, time_s_interval=(2.0, 5.0), energy_j_interval=(0.5, 2.0)
+    )
+    paged = problem.tensors[0].model_copy(update={"page_out": uncertain})
+    beside = CostedGraph(
+        name="beside",
+        asynchronous_transfers=True,
+        ops=problem.ops,
+        tensors=(paged, problem.tensors[1]),
+    )
+    plain = steps("compute make; page_out a; compute work; free b; free a")
+    asynchronous = plain[1].model_copy(update={"asynchronous": True})
+    return beside, (plain[0], asynchronous, *plain[2:])
+
+
+@pytest.mark.parametrize(
+    ("compute_s", "low_s", "high_s"),
+    [(10.0, 11.0, 11.0), (4.0, 5.0, 6.0), (1.0, 3.0, 6.0)],
+    ids=["hidden", "hidden unless it is slow", "waited for"],
+)
+def test_a_transfer_beside_ops_is_as_uncertain_as_what_the_step_waits_for_it(
+    compute_s: float, low_s: float, high_s: float
+) -> None:
+    problem, sequence = _beside(compute_s)
+    expected = expected_step(problem, _with_transfers_beside(problem, sequence))
+    assert (expected.time_s.low, expected.time_s.high) == (low_s, high_s)
+    assert (expected.energy_j.low, expected.energy_j.high) == (2.5, 4.0)
+    page_out = next(action for action in expected.actions if action.what == "page_out")
+    assert page_out.asynchronous
+    assert (page_out.start_s, page_out.time_s.median) == (1.0, 3.0)
+    assert expected.waited_s == max(0.0, 3.0 - compute_s)
+
+
+def _with_transfers_beside(problem: CostedGraph, sequence: tuple[Step, ...]) -> Schedule:
+    synchronous = [
+        step.model_copy(update={"asynchronous": False}) if isinstance(step, PageOut) else step
+        for step in sequence
+        if not isinstance(step, Free)
+    ]
+    return scheduled(problem, synchronous).model_copy(update={"steps": sequence})
+
+
+def test_a_schedule_without_steps_has_no_expectation() -> None:
+    problem, schedule = paged_chain()
+    with pytest.raises(ValueError, match="the schedule of a chain has no steps: infeasible"):
+        expected_step(problem, schedule.model_copy(update={"steps": (), "status": "infeasible"}))
+
+
+# --- a replay as expected ---------------------------------------------------------------------
+
+
+def test_a_replay_that_went_as_expected_differs_in_nothing() -> None:
+    problem, schedule = paged_chain()
+    report = report_of(problem, schedule)
+    assert report.time_s.difference == pytest.approx(0.0)
+    assert all(action.time_s.difference == pytest.approx(0.0) for action in report.actions)
+    assert not any(action.time_s.beyond for action in report.actions)
+    assert math.fsum(action.share for action in report.actions) == pytest.approx(1.0)
+    assert report.diagnosis.responsible == ()
+    assert report.diagnosis.refine == ()
+    assert "the intervals allow the difference" in report.diagnosis.sentences[0]
+    assert remedy(report.diagnosis, "bench", "run") is None
+    assert report.memory.as_predicted
+    assert report.storage is not None
+    assert report.storage.read_bytes.predicted == report.storage.read_bytes.measured
+    assert report.storage.written_bytes.predicted == report.storage.written_bytes.measured
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_no_schedule_is_blamed_for_a_replay_that_went_as_expected(data: st.DataObject) -> None:
+    problem = data.draw(small_graphs())
+    schedule = scheduled(problem, data.draw(action_lists(problem)))
+    report = report_of(problem, schedule)
+    assert not report.time_s.beyond
+    assert report.diagnosis.responsible == ()
+
+
+def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    memory = ProcessMemory(
+        peak_resident_bytes=1 << 20, limit="address space", limit_bytes=3 << 20, overhead_bytes=99
+    )
+    report = report_of(
+        problem,
+        schedule,
+        [measured_step(expected, factor=lambda _: 1.5, power_w=2.0)],
+        values=[ValueCheck(against="the unscheduled step on the board", values=1, steps=1)],
+        memory=memory,
+    )
+    path = tmp_path / "replay.json"
+    data = report.model_dump(mode="json", by_alias=True, exclude_none=True)
+    write_atomically(path, json.dumps(data))
+    assert read_json(path, ReplayReport) == report
+
+
+# --- a replay that did not ----------------------------------------------------------------------
+
+
+def _key(number: int) -> str:
+    return OpSpec.of("relu.forward", elements=number).key
+
+
+def _factor(key: str, factor: float) -> Factor:
+    return lambda action: factor if action.cost_key == key else 1.0
+
+
+def _all(factor: float) -> Factor:
+    return lambda _: factor
+
+
+@pytest.mark.parametrize(("factor", "word"), [(2.0, "longer"), (0.3, "shorter")])
+def test_the_operation_that_was_out_is_named_and_no_other(factor: float, word: str) -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    report = report_of(
+        problem, schedule, [measured_step(expected, factor=_factor(_key(3), factor))] * 5
+    )
+    assert [part.what for part in report.diagnosis.responsible] == [_key(3)]
+    assert report.diagnosis.responsible[0].share == pytest.approx(1.0)
+    assert report.diagnosis.responsible[0].labels == ("f3", "b4")
+    assert report.diagnosis.refine == (_key(3),)
+    assert word in report.diagnosis.sentences[0]
+    assert "f3, b4" in report.diagnosis.sentences[1]
+    assert {a.label for a in report.actions if a.time_s.beyond} == {"f3", "b4"}
+    said = remedy(report.diagnosis, "bench", "results/replays/one")
+    assert said is not None
+    assert said.startswith("profile --device bench --refine results/replays/one measures this op")
+
+
+def test_slow_storage_is_named_and_is_no_operation_to_measure_again() -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    report = report_of(
+        problem, schedule, [measured_step(expected, factor=_factor("storage.write", 3.0))] * 5
+    )
+    assert [part.what for part in report.diagnosis.responsible] == ["storage.write"]
+    assert report.diagnosis.refine == ()
+    assert any("profile the board's storage again" in s for s in report.diagnosis.sentences)
+    assert remedy(report.diagnosis, "bench", "run") is None
+
+
+def test_time_between_actions_is_named_too() -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    report = report_of(problem, schedule, [measured_step(expected, gap_s=1.0)] * 5)
+    assert [part.what for part in report.diagnosis.responsible] == ["between"]
+    between = next(entry for entry in report.other if entry.what == "between")
+    assert between.time_s.measured.median == pytest.approx(len(expected.actions))
+    assert "time between actions" in report.diagnosis.sentences[1]
+
+
+def test_published_rates_call_for_a_profile() -> None:
+    problem, schedule = paged_chain()
+    rated = [each.model_copy(update={"cost_key": None}) for each in problem.ops]
+    problem = CostedGraph(name="rated", ops=tuple(rated), tensors=problem.tensors)
+    expected = expected_step(problem, schedule)
+    report = report_of(problem, schedule, [measured_step(expected, factor=_factor("f1", 9.0))] * 2)
+    assert [part.what for part in report.diagnosis.responsible] == ["f1"]
+    assert report.diagnosis.refine == ()
+    assert "published rates" in report.diagnosis.sentences[-1]
+
+
+def _replayed_beside(compute_s: float, transfer_s: float, worked_s: float) -> ReplayReport:
+    """The page-out of :func:`_beside` took so long, and the op beside it ``worked_s`` instead of
+    ``compute_s``; the step ended when both had."""
+    problem, sequence = _beside(compute_s)
+    schedule = _with_transfers_beside(problem, sequence)
+    end_s = 1.0 + max(worked_s, transfer_s)
+    spans = (Span(0.0, 1.0), Span(1.0, transfer_s), Span(1.0, worked_s), Span(end_s, 0.0))
+    return report_of(problem, schedule, [MeasuredStep(end_s, spans=spans)] * 3)
+
+
+def test_a_slow_transfer_is_to_blame_only_for_what_was_waited_for_it() -> None:
+    hidden = _replayed_beside(compute_s=10.0, transfer_s=19.0, worked_s=20.0)
+    assert next(a for a in hidden.actions if a.what == "page_out").time_s.beyond
+    assert [part.what for part in hidden.diagnosis.responsible] == ["work"]
+    waited = _replayed_beside(compute_s=1.0, transfer_s=9.0, worked_s=1.0)
+    assert [part.what for part in waited.diagnosis.responsible] == ["wait"]
+    assert waited.diagnosis.responsible[0].excess_s == pytest.approx(6.0)
+    assert any("profile the board's storage again" in s for s in waited.diagnosis.sentences)
+
+
+def test_what_differs_by_less_than_a_board_can_tell_is_the_same() -> None:
+    exact = Interval.exact(1.0)
+    assert not Comparison.of(exact, Interval.exact(1.0 + 1e-7)).beyond
+    assert Comparison.of(exact, Interval.exact(1.00001)).beyond
+
+
+def _interval(median: float, half: float) -> Interval:
+    return Interval(median=median, low=median - half, high=median + half)
+
+
+def _part(name: str, predicted: Interval, measured: Interval) -> Part:
+    return Part(name, name, (name,), "operation", Comparison.of(predicted, measured))
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(1, 10), st.floats(0, 0.5), st.floats(1, 10), st.floats(0, 0.5)),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_those_responsible_are_beyond_their_intervals_and_explain_most_of_it(
+    figures: list[tuple[float, float, float, float]],
+) -> None:
+    parts = [
+        _part(str(i), _interval(p, dp), _interval(m, dm))
+        for i, (p, dp, m, dm) in enumerate(figures)
+    ]
+    total = Comparison.of(
+        _interval(sum(f[0] for f in figures), 0.1), _interval(sum(f[2] for f in figures), 0.1)
+    )
+    diagnosis = diagnose(total, parts)
+    if not total.beyond:
+        assert diagnosis.responsible == ()
+        return
+    named = [part.what for part in diagnosis.responsible]
+    suspects = {part.what for part in parts if part.time_s.beyond}
+    assert set(named) <= suspects
+    excesses = [abs(part.excess_s) for part in diagnosis.responsible]
+    assert excesses == sorted(excesses, reverse=True)
+    shares = [part.share for part in diagnosis.responsible]
+    allowed = 1 - MOST_OF_IT + 1e-9
+    assert abs(1 - sum(shares)) <= allowed or set(named) == suspects
+    if shares:
+        assert abs(1 - sum(shares[:-1])) > allowed - 2e-9, "nobody is named once it is explained"
+
+
+def test_an_error_that_hides_another_is_named_beside_it() -> None:
+    parts = [
+        _part("slower", _interval(10.0, 0.1), _interval(25.0, 0.1)),
+        _part("faster", _interval(20.0, 0.1), _interval(6.0, 0.1)),
+        _part("right", _interval(5.0, 0.1), _interval(5.05, 0.1)),
+    ]
+    diagnosis = diagnose(Comparison.of(_interval(35.0, 0.2), _interval(36.05, 0.2)), parts)
+    assert diagnosis.refine == ("slower", "faster")
+    assert diagnosis.responsible[1].share < 0
+    assert "15 s longer" in diagnosis.sentences[1]
+    assert "14 s shorter" in diagnosis.sentences[2]
+    assert "% of it" not in diagnosis.sentences[1], "fifteen times of it would confuse"
+
+
+def test_differences_within_their_intervals_may_add_up_to_one_beyond() -> None:
+    parts = [_part(str(i), _interval(1.0, 0.2), _interval(1.1, 0.0)) for i in range(9)]
+    diagnosis = diagnose(Comparison.of(_interval(9.0, 0.6), _interval(9.9, 0.0)), parts)
+    assert diagnosis.responsible == ()
+    assert "many small differences" in diagnosis.sentences[-1]
+
+
+# --- which steps count ------------------------------------------------------------------------
+
+
+def test_checksums_are_no_part_of_a_steps_time_or_energy() -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    watched = measured_step(expected, probe_s=4.0, power_w=2.0)
+    report = report_of(problem, schedule, [watched] * 3)
+    assert report.time_s.difference == pytest.approx(0.0)
+    assert report.energy_j is not None
+    assert report.energy_j.measured.median == pytest.approx(2.0 * expected.time_s.median)
+    probes = next(entry for entry in report.other if entry.what == "probe")
+    assert probes.count == 1
+    assert probes.time_s.measured.median == pytest.approx(4.0)
+    assert any("checksums" in limit for limit in report.limits)
+
+
+def test_steps_that_nobody_watched_are_those_that_are_timed() -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    plain = [MeasuredStep(time_s, energy_j=time_s) for time_s in (20.0, 21.0, 25.0)]
+    report = report_of(problem, schedule, [measured_step(expected, power_w=50.0), *plain])
+    assert report.time_s.measured == Interval(median=21.0, low=20.0, high=25.0)
+    assert report.energy_j is not None
+    assert report.energy_j.measured.median == 21.0
+    assert (report.steps, report.watched_steps) == (3, 1)
+    assert report.limits[0].startswith("the steps that were watched took 1.21 times")
+    near = [MeasuredStep(expected.time_s.median)] * 3
+    quiet = report_of(problem, schedule, [measured_step(expected), *near])
+    assert not any("watched" in limit for limit in quiet.limits)
+
+
+def test_without_joules_there_is_no_energy_and_the_report_says_so() -> None:
+    problem, schedule = paged_chain()
+    report = report_of(problem, schedule)
+    assert report.energy_j is None
+    assert any("no step has an energy" in limit for limit in report.limits)
+
+
+def test_the_median_step_stands_for_all_where_actions_have_a_begin() -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    measured = [measured_step(expected, factor=_all(factor)) for factor in (1.3, 1.0, 1.1)]
+    report = report_of(problem, schedule, measured)
+    second = report.actions[1]
+    assert second.start_s == pytest.approx(1.1 * second.expected_start_s)
+    assert second.run_s == pytest.approx(1.1 * second.time_s.predicted.median)
+
+
+def test_a_replay_that_nobody_watched_has_no_report() -> None:
+    problem, schedule = paged_chain()
+    with pytest.raises(MeasurementInvalid, match=r"bench: the replay of made-up\.json has no step"):
+        report_of(problem, schedule, [MeasuredStep(1.0)])
+
+
+def test_the_plan_of_another_schedule_is_refused() -> None:
+    problem, schedule = paged_chain()
+    expected = expected_step(problem, schedule)
+    plan = plan_of(problem, expected)
+    other = replace(plan, actions=plan.actions[1:])
+    measured = measured_replay(plan, expected, [measured_step(expected)])
+    with pytest.raises(ValueError, match="the plan is of another schedule: step 0 of this one"):
+        replay_report(SUBJECT, expected, other, measured, (), 1000)
+    longer = replace(plan, actions=(*plan.actions, replace(plan.actions[0], step=999)))
+    with pytest.raises(ValueError, match="the plan carries out 21 steps"):
+        replay_report(SUBJECT, expected, longer, measured, (), 1000)
+
+
+# --- where the time of a step went --------------------------------------------------------------
+
+
+def _plan(*actions: Action) -> tuple[ExecutionPlan, ScheduledActions]:
+    plan = ExecutionPlan("timed", 0, {}, (), actions)
+    expected = [
+        ExpectedAction(
+            step=action.step,
+            label=getattr(action.does, "op", None) or getattr(action.does, "tensor", ""),
+            what="compute",
+            cost_key="k",
+            start_s=0.0,
+            time_s=Interval.exact(1.0),
+            energy_j=Interval.exact(1.0),
+        )
+        for action in actions
+        if action.step is not None
+    ]
+    return plan, ScheduledActions.of(plan, expected)
+
+
+def _compute(step: int, waits_for: int = 0) -> Action:
+    spec = OpSpec.of("relu.forward", elements=1)
+    return Action(executed.Compute(f"op{step}", spec, (0,), (0,), None, {}), waits_for, step)
+
+
+_NOWHERE = Block(0, 4)
+
+
+def test_time_is_parted_into_actions_waits_moves_and_what_lies_between() -> None:
+    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), step=1)
+    moved = Action(Move("t", _NOWHERE, 8))
+    probed = Action(Probe("t", "loss", _NOWHERE))
+    _, timed = _plan(_compute(0), beside, _compute(2), _compute(3, waits_for=1), moved, probed)
+    spans = (
+        Span(0.5, 1.0),  # op 0
+        Span(1.5, 4.0),  # the transfer, until 5.5
+        Span(1.75, 1.0),  # op 2 beside it, until 2.75
+        Span(5.5, 1.0),  # op 3 has waited for it
+        Span(6.5, 0.25),  # the move
+        Span(7.0, 2.0),  # the probe, until 9
+    )
+    step = timed.watched(MeasuredStep(10.0, spans=spans))
+    assert step.other_s == {"move": 0.25, "probe": 2.0, "wait": 2.75, "between": 0.5 + 0.5 + 1.0}
+    assert (timed.waits, timed.moves) == (1, 1)
+    assert step.spans[1] == Span(1.5, 4.0)
+
+
+def test_the_end_of_a_step_waits_for_the_last_transfer() -> None:
+    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), step=1)
+    _, timed = _plan(_compute(0), beside)
+    step = timed.watched(MeasuredStep(6.0, spans=(Span(0.0, 1.0), Span(1.0, 4.0))))
+    assert step.other_s["wait"] == 4.0
+    assert step.other_s["between"] == 1.0
+
+
+def test_a_transfer_by_itself_waits_for_those_under_way() -> None:
+    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), step=0)
+    alone = Action(executed.PageIn("u", _NOWHERE, 0), step=1)
+    _, timed = _plan(beside, alone, _compute(2, waits_for=2))
+    step = timed.watched(MeasuredStep(6.0, spans=(Span(0.0, 2.0), Span(2.0, 1.0), Span(3.0, 3.0))))
+    assert step.other_s["wait"] == 2.0
+    assert step.other_s["between"] == 0.0
+
+
+# --- values ---------------------------------------------------------------------------------------
+
+
+def _probing(*names: str) -> ExecutionPlan:
+    actions = tuple(Action(Probe(name, "gradient", _NOWHERE)) for name in names)
+    return ExecutionPlan(f"probes {' '.join(names)}", 0, {}, (), actions)
+
+
+def _checksums(*steps_: tuple[int, ...]) -> list[MeasuredStep]:
+    return [MeasuredStep(1.0, checksums=values) for values in steps_]
+
+
+def test_values_are_compared_by_name_whatever_their_order() -> None:
+    check = value_check(
+        "the unscheduled step on the board",
+        _probing("a", "b"),
+        _checksums((1, 2), (3, 4)),
+        _probing("b", "a"),
+        _checksums((2, 1), (4, 3)),
+    )
+    assert check.identical
+    assert (check.values, check.steps) == (2, 2)
+
+
+def test_values_that_differ_are_named_with_their_steps() -> None:
+    check = value_check(
+        "the same plan on this computer",
+        _probing("a", "b"),
+        _checksums((1, 2), (1, 2), (1, 9)),
+        _probing("a", "b"),
+        _checksums((1, 2), (1, 3), (1, 2), (7, 7)),
+    )
+    assert not check.identical
+    assert [(value.tensor, value.what, value.steps) for value in check.differing] == [
+        ("b", "gradient", (1, 2))
+    ]
+    assert check.steps == 3
+
+
+def test_steps_that_only_one_side_watched_are_not_compared() -> None:
+    mine = [MeasuredStep(1.0), *_checksums((5,))]
+    check = value_check(
+        "the unscheduled step on the board",
+        _probing("a"),
+        mine,
+        _probing("a"),
+        _checksums((1,), (5,)),
+    )
+    assert check.identical
+    assert check.steps == 1
+
+
+def test_plans_that_observe_different_values_cannot_be_compared() -> None:
+    with pytest.raises(ValueError, match="gradient b is observed in one of probes a"):
+        value_check("the unscheduled step on the board", _probing("a"), [], _probing("a", "b"), [])
+
+
+# --- wear -----------------------------------------------------------------------------------------
+
+
+def test_raw_flash_lasts_as_many_erases_as_its_blocks_endure() -> None:
+    nor = Storage(
+        medium="nor-flash",
+        driver="nor",
+        page_bytes=256,
+        erase_block_bytes=4096,
+        scratch_bytes=1 << 20,
+        endurance_cycles=100_000,
+    )
+    found = wear(nor, 5000, 2, part_bytes=8192, steps_per_day=100)
+    # 256 blocks of 100000 cycles each, two of them a step.
+    assert found.years == pytest.approx(256 * 100_000 / 2 / 100 / 365.25)
+    assert not found.at_most
+    assert wear(nor, 1, 3, part_bytes=3 * 4096, steps_per_day=1).spread_bytes == 255 * 4096
+
+
+def test_a_card_lasts_at_most_what_its_whole_capacity_endures() -> None:
+    card = Storage(medium="sd", path="~", capacity_bytes=10**10, endurance_cycles=1000)
+    found = wear(card, 10**6, 0, part_bytes=10**6, steps_per_day=1000)
+    assert found.years == pytest.approx(10**10 * 1000 / 10**6 / 1000 / 365.25)
+    assert found.at_most
+    assert "how much is not known" in (found.reason or "")
+
+
+@pytest.mark.parametrize(
+    ("storage", "missing"),
+    [
+        (Storage(medium="sd", path="~", capacity_bytes=10**10), "endurance_cycles"),
+        (Storage(medium="emmc", path="~", endurance_cycles=1000), "capacity_bytes"),
+    ],
+)
+def test_what_the_description_does_not_say_is_named(storage: Storage, missing: str) -> None:
+    found = wear(storage, 10**6, 0, part_bytes=10**6, steps_per_day=1000)
+    assert found.years is None
+    assert found.reason is not None
+    assert found.reason.endswith(f"states no {missing}")
+
+
+def test_nothing_wears_that_is_not_written() -> None:
+    card = Storage(medium="sd", path="~", capacity_bytes=10**10, endurance_cycles=1000)
+    found = wear(card, 0, 0, part_bytes=0, steps_per_day=1000)
+    assert found.years is None
+    assert "writes nothing" in (found.reason or "")
+
+
+def test_copies_for_safety_count_as_written_and_are_told_apart() -> None:
+    problem, schedule = paged_chain()
+    storage = report_of(problem, schedule).storage
+    assert storage is not None
+    # Four page-outs of less than a page each, and the record.
+    assert storage.scheduled_bytes == 4 * 4096
+    assert storage.safety_bytes == 4096
+    assert storage.wear.written_bytes_per_step == 5 * 4096

@@ -1,0 +1,452 @@
+"""Addresses: plans hold before a referee that knows nothing of the planner; what cannot pack is
+proven, and repaired."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from plots.arena import arena
+from solver.addresses.packing import Packing
+from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
+from solver.addresses.repair import Packed, fit_into_arena
+from solver.addresses.residencies import Span, blocks_of, spans_of
+from solver.constructed import keep_everything, page_everything
+from solver.constructed.greedy import greedy_schedule
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Compute, Coverage, PageIn, Step
+from solver.referee.addresses import verify_addresses
+from solver.referee.referee import RefereeError, replay
+from solver.solving.solving import solve_graph
+from tests.support.graphs.graph_examples import (
+    graph,
+    op,
+    steps,
+    tensor,
+    tight,
+    training_chain,
+    two_layers,
+)
+from tests.support.graphs.graph_strategies import action_lists, small_graphs, tight_problems
+
+SMALLEST = 0  # an arena limit that no arena keeps to
+
+
+def _examples(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def _soon(seconds: float = 20.0) -> float:
+    return time.monotonic() + seconds
+
+
+def _planned(
+    problem: CostedGraph,
+    schedule: tuple[Step, ...],
+    covers: Coverage = "all",
+    limit_bytes: int = SMALLEST,
+) -> tuple[AddressPlan, tuple[Step, ...]]:
+    """A plan that the referee of addresses agrees with, and the steps with its addresses."""
+    plan = plan_addresses(problem, schedule, covers, limit_bytes, _soon())
+    addressed = with_addresses(schedule, plan)
+    verify_addresses(problem, addressed, plan.resident_address, plan.arena_bytes, covers)
+    return plan, addressed
+
+
+# --- plans ----------------------------------------------------------------------------------------
+
+
+def test_addresses_by_pencil_and_paper() -> None:
+    schedule = steps(
+        "compute conv; free x; compute relu; compute linear;"
+        "compute grad; free y; free r; compute update; free g"
+    )
+    plan, addressed = _planned(two_layers(), schedule)
+    # x 10, w 4, a 6 and 5 of workspace while conv runs; nothing needs more.
+    assert plan.arena_bytes == plan.bound_bytes == 25
+    assert plan.fragmentation == 0
+    assert set(plan.resident_address) == {"x", "w"}
+    by_op = {step.op: step for step in addressed if isinstance(step, Compute)}
+    assert by_op["conv"].address is not None
+    assert by_op["conv"].workspace_address is not None
+    # In place: at the address of what is written over.
+    assert by_op["relu"].address == {"r": by_op["conv"].address["a"]}
+    assert by_op["update"].address == {"w1": plan.resident_address["w"]}
+    assert by_op["relu"].workspace_address is None
+
+
+@given(data=st.data())
+@_examples(150)
+def test_every_valid_schedule_gets_addresses_that_hold(data: st.DataObject) -> None:
+    problem = data.draw(small_graphs())
+    schedule = with_frees(problem, data.draw(action_lists(problem)))
+    plan, addressed = _planned(problem, schedule)
+    peak_bytes = replay(problem, schedule).peak_bytes
+    assert peak_bytes <= plan.bound_bytes <= plan.arena_bytes
+    assert replay(problem, addressed).peak_bytes == peak_bytes
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(40)
+def test_every_method_gets_addresses_that_hold(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    problem, budget = problem_and_budget
+    indexed = Problem(problem, budget)
+    greedy = greedy_schedule(indexed)
+    for schedule in (keep_everything(problem), page_everything(indexed), greedy):
+        if schedule is not None:
+            plan, _ = _planned(problem, schedule)
+            assert replay(problem, schedule).peak_bytes <= plan.bound_bytes <= plan.arena_bytes
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_leaves_the_solver_fits_its_budget_by_addresses(seed: int, share: float) -> None:
+    problem = training_chain(10, seed=seed)
+    budget = tight(problem, share)
+    schedule = solve_graph(problem, budget, SolverOptions(gap=0.05, threads=1))
+    assert schedule.arena_bytes is not None
+    assert schedule.arena_bound_bytes is not None
+    assert schedule.resident_address is not None
+    assert schedule.peak_bytes is not None
+    assert schedule.peak_bytes <= schedule.arena_bound_bytes <= schedule.arena_bytes
+    assert schedule.arena_bytes <= budget.ram_bytes
+    verify_addresses(
+        problem, schedule.steps, schedule.resident_address, schedule.arena_bytes, budget.covers
+    )
+
+
+def test_what_the_budget_leaves_out_is_not_in_the_arena() -> None:
+    problem = two_layers()
+    schedule = keep_everything(problem)
+    plan, addressed = _planned(problem, schedule, "activations")
+    named = {name for s in addressed if isinstance(s, Compute) for name in s.address or {}}
+    assert named == {"a", "r", "y"}
+    assert set(plan.resident_address) == {"x"}
+    assert plan.arena_bytes == replay(problem, schedule, "activations").peak_bytes
+
+
+def test_a_plan_that_is_good_enough_is_not_improved() -> None:
+    problem = training_chain(30)
+    schedule = keep_everything(problem)
+    smallest, _ = _planned(problem, schedule)
+    roomy, _ = _planned(problem, schedule, limit_bytes=2 * smallest.arena_bytes)
+    assert smallest.arena_bytes < roomy.arena_bytes
+    assert roomy.arena_bytes <= 2 * smallest.arena_bytes
+
+
+# --- in place -------------------------------------------------------------------------------------
+
+
+def _in_place(before: int, after: int) -> tuple[CostedGraph, tuple[Step, ...]]:
+    """``b`` is written over ``a``; ``early`` is there together with ``a``, ``late`` with ``b``."""
+    problem = graph(
+        [
+            op("make", "early", "a"),
+            op("turn", "a", "b", in_place={"b": "a"}),
+            op("grow", "b", "late"),
+            op("end", "b late", "y"),
+        ],
+        [
+            tensor("early", 10 - before, home="ram"),
+            tensor("a", before),
+            tensor("b", after),
+            tensor("late", 10 - after),
+            tensor("y", 0),
+        ],
+    )
+    return problem, keep_everything(problem)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 4), (3, 7), (7, 3), (1, 9)])
+def test_a_block_written_over_in_place_takes_what_is_there_at_the_time(
+    before: int, after: int
+) -> None:
+    problem, schedule = _in_place(before, after)
+    plan, _ = _planned(problem, schedule)
+    assert [block.bytes for block in blocks_of(problem, schedule, "all")] == [
+        10 - before,
+        max(before, after),
+        10 - after,
+    ]
+    assert plan.arena_bytes == plan.bound_bytes == replay(problem, schedule).peak_bytes == 10
+    # First fit alone sees it: the others stand on what is there of the block in their time.
+    packing = Packing(spans_of(blocks_of(problem, schedule, "all")))
+    assert packing.first_fit([1, 0, 2]) == [before, 0, after]
+
+
+def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> None:
+    """Both change from 1 to 9 bytes or back, together never more than 10: whichever lies below,
+    the other lies above its 9."""
+    shapes = [(Span(0, 1, 1), Span(1, 2, 9)), (Span(0, 1, 9), Span(1, 2, 1))]
+    packing = Packing(shapes)
+    assert max(packing.load) == 10
+    assert packing.bound == 18
+    assert packing.arena(packing.first_fit([0, 1])) == 18
+
+
+def test_two_blocks_that_change_meet_at_what_they_take_while_together() -> None:
+    packing = Packing([(Span(0, 1, 1), Span(1, 2, 9)), (Span(1, 2, 1), Span(2, 3, 9))])
+    assert packing.bound == 10
+    assert packing.first_fit([1, 0]) == [1, 0]
+    assert packing.first_fit([0, 1]) == [0, 9]
+
+
+# --- the referee of addresses ---------------------------------------------------------------------
+
+
+def _addressed() -> tuple[CostedGraph, AddressPlan, tuple[Step, ...]]:
+    problem = two_layers()
+    schedule = steps(
+        "compute conv; free x; compute relu; page_out r; compute linear; free r;"
+        "page_in r; compute grad; free y; free r; compute update; free g"
+    )
+    plan, addressed = _planned(problem, schedule)
+    return problem, plan, addressed
+
+
+Change = Callable[[Step], Step]
+
+
+def _compute(name: str, **fields: object) -> Change:
+    def change(step: Step) -> Step:
+        found = isinstance(step, Compute) and step.op == name
+        return step.model_copy(update=fields) if found else step
+
+    return change
+
+
+def _page_in(address: int | None) -> Change:
+    def change(step: Step) -> Step:
+        return step.model_copy(update={"address": address}) if isinstance(step, PageIn) else step
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_compute("conv", address=None), "'a' has no address"),
+        (_compute("conv", workspace_address=None), "5 bytes of workspace of op 'conv' have no"),
+        (_compute("relu", workspace_address=3), "0 bytes of workspace of op 'relu' have the"),
+        (_compute("conv", address={"a": 20}), "'a' at 20 to 26 leaves the arena of 25 bytes"),
+        (_compute("linear", address={"y": 0, "r": 8}), "'r' has an address that nothing calls for"),
+        (_page_in(None), "'r' has no address"),
+        (_page_in(24), "'r' at 24 to 30 leaves the arena of 25 bytes"),
+    ],
+)
+def test_wrong_addresses_are_refused(change: Change, reason: str) -> None:
+    problem, plan, addressed = _addressed()
+    wrong = [change(step) for step in addressed]
+    with pytest.raises(RefereeError, match=reason):
+        verify_addresses(problem, wrong, plan.resident_address, plan.arena_bytes)
+
+
+def test_what_is_resident_at_first_needs_an_address() -> None:
+    problem, plan, addressed = _addressed()
+    with pytest.raises(RefereeError, match="'w' has no address"):
+        verify_addresses(problem, addressed, {"x": plan.resident_address["x"]}, plan.arena_bytes)
+
+
+def test_in_place_elsewhere_is_refused() -> None:
+    problem, plan, addressed = _addressed()
+    wrong = [_compute("relu", address={"r": 19})(step) for step in addressed]
+    with pytest.raises(RefereeError, match=r"writes 'r' at 19, in place of 'a', which is at \d"):
+        verify_addresses(problem, wrong, plan.resident_address, plan.arena_bytes)
+
+
+def test_every_overlap_is_caught() -> None:
+    """Each block of a plan, moved to the offset of any other that it is there together with."""
+    caught = 0
+
+    @given(data=st.data())
+    @_examples(60)
+    def move_one(data: st.DataObject) -> None:
+        nonlocal caught
+        problem = data.draw(small_graphs())
+        schedule = with_frees(problem, data.draw(action_lists(problem)))
+        plan, _ = _planned(problem, schedule)
+        pairs = [
+            (i, j)
+            for i, one in enumerate(plan.blocks)
+            for j, other in enumerate(plan.blocks)
+            if i != j and one.first < other.end and other.first < one.end
+        ]
+        assume(pairs)
+        i, j = data.draw(st.sampled_from(pairs))
+        offsets = list(plan.offsets)
+        offsets[i] = offsets[j]
+        wrong = AddressPlan(plan.blocks, tuple(offsets), 2 * plan.arena_bytes, plan.bound_bytes)
+        with pytest.raises(RefereeError, match="overlaps"):
+            verify_addresses(
+                problem,
+                with_addresses(schedule, wrong),
+                wrong.resident_address,
+                wrong.arena_bytes,
+            )
+        caught += 1
+
+    move_one()
+    assert caught > 30
+
+
+# --- repair ---------------------------------------------------------------------------------------
+
+
+class _Unlucky(NamedTuple):
+    problem: Problem
+    schedule: tuple[Step, ...]
+
+
+@cache
+def _unlucky(*, paging: bool = True, rematerialization: bool = True) -> _Unlucky:
+    """Seven tensors, one made by each op, never more than 7 bytes together, which no 7 bytes of
+    addresses hold."""
+    last_reader = [3, 1, 4, 5, 5, 6, 6]
+    sizes = [3, 3, 2, 2, 2, 3, 3]
+
+    def reads(k: int) -> str:
+        return " ".join(f"t{j}" for j in range(k) if last_reader[j] == k)
+
+    problem = graph(
+        [op(f"o{k}", reads(k), f"t{k}", energy_j=5.0) for k in range(7)],
+        [tensor(f"t{k}", sizes[k], page_out=(1, 1), page_in=(1, 1)) for k in range(7)],
+        name="unlucky",
+    )
+    budget = Budget(ram_bytes=7, paging=paging, rematerialization=rematerialization)
+    return _Unlucky(Problem(problem, budget), keep_everything(problem))
+
+
+def _assert_packs(problem: Problem, packed: Packed) -> None:
+    assert packed.plan.arena_bytes <= problem.budget.ram_bytes
+    verify_addresses(
+        problem.graph,
+        packed.steps,
+        packed.plan.resident_address,
+        packed.plan.arena_bytes,
+        problem.budget.covers,
+    )
+
+
+def test_unavoidable_fragmentation_is_proven() -> None:
+    problem, schedule = _unlucky()
+    assert replay(problem.graph, schedule).peak_bytes == 7
+    plan, _ = _planned(problem.graph, schedule)
+    assert plan.arena_bytes == plan.bound_bytes == 8
+    tightest, _ = _planned(problem.graph, schedule, limit_bytes=7)
+    assert tightest.bound_bytes == 8
+
+
+@pytest.mark.parametrize(
+    ("means", "more_j"), [({"rematerialization": False}, 2.0), ({"paging": False}, 5.0), ({}, 2.0)]
+)
+def test_what_cannot_pack_is_changed_at_the_least_cost(
+    means: dict[str, bool], more_j: float
+) -> None:
+    problem, schedule = _unlucky(**means)
+    packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
+    _assert_packs(problem, packed)
+    before_j = replay(problem.graph, schedule).energy_j
+    assert replay(problem.graph, packed.steps).energy_j == before_j + more_j
+    assert f"for {more_j:.4g} J more" in packed.notes[0]
+    assert "no addresses for it do (at least 8, found 8 bytes)" in packed.notes[0]
+
+
+def test_what_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None:
+    problem, schedule = _unlucky(paging=False, rematerialization=False)
+    asked: list[int] = []
+
+    def solve_again(ram_bytes: int) -> tuple[Step, ...] | None:
+        """The same again, and for 5 bytes or less another order, which packs."""
+        asked.append(ram_bytes)
+        if ram_bytes > 5:
+            return schedule
+        order = [1, 0, 2, 3, 4, 5, 6]
+        return with_frees(problem.graph, [Compute(op=f"o{k}") for k in order])
+
+    packed = fit_into_arena(problem, schedule, solve_again, _soon(), tolerance_j=0.0)
+    _assert_packs(problem, packed)
+    assert asked == [6, 5]
+    assert "solving it again for 5 bytes packs, for 0 J more" in packed.notes[0]
+
+
+def test_solving_again_is_tried_where_changes_cost_more_than_is_tolerable() -> None:
+    problem, schedule = _unlucky()
+    order = [1, 0, 2, 3, 4, 5, 6]
+    better = with_frees(problem.graph, [Compute(op=f"o{k}") for k in order])
+    content = fit_into_arena(problem, schedule, lambda _: better, _soon(), tolerance_j=2.0)
+    choosy = fit_into_arena(problem, schedule, lambda _: better, _soon(), tolerance_j=1.9)
+    _assert_packs(problem, content)
+    _assert_packs(problem, choosy)
+    assert "1 small change of it packs, for 2 J more" in content.notes[0]
+    assert "solving it again for 6 bytes packs, for 0 J more" in choosy.notes[0]
+
+
+def test_where_nothing_packs_that_is_said() -> None:
+    problem, schedule = _unlucky(paging=False, rematerialization=False)
+    packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
+    assert packed.plan.arena_bytes == 8
+    assert "neither do those of any other schedule tried" in packed.notes[0]
+
+
+def test_the_solver_repairs_what_does_not_pack_and_says_what_it_costs() -> None:
+    problem, schedule = _unlucky(rematerialization=False)
+    least_j = replay(problem.graph, schedule).energy_j
+    found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
+    assert found.status == "feasible"
+    assert found.energy_bound_j == least_j
+    assert found.energy_j == least_j + 2
+    assert found.gap == pytest.approx(2 / (least_j + 2))
+    assert found.arena_bytes == 7
+    assert "for 2 J more" in found.notes[0]
+    accepted = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.1, threads=1))
+    assert accepted.status == "optimal"
+
+
+def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
+    problem, _ = _unlucky(paging=False, rematerialization=False)
+    found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
+    assert found.status == "no_solution"
+    assert not found.steps
+    assert "no addresses for it do" in found.notes[0]
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def test_the_picture_says_arena_budget_and_fragmentation(tmp_path: Path) -> None:
+    problem, _ = _unlucky(rematerialization=False)
+    schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
+    arena(problem.graph, schedule, tmp_path / "arena.svg")
+    words = (tmp_path / "arena.svg").read_text(encoding="utf-8")
+    for said in (
+        "unlucky: addresses over one training step",
+        "arena 7 B of a budget of 7 B; this schedule needs 7 B at least: fragmentation 0 %",
+        "activations",
+        "t2",
+    ):
+        assert f"<!-- {said} -->" in words
+    assert "workspace of an op" not in words
+
+
+def test_a_schedule_without_addresses_has_no_picture(tmp_path: Path) -> None:
+    problem, _ = _unlucky(paging=False, rematerialization=False)
+    schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
+    with pytest.raises(ValueError, match="the schedule of unlucky has no addresses: no_solution"):
+        arena(problem.graph, schedule, tmp_path / "arena.svg")

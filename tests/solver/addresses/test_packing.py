@@ -1,0 +1,38 @@
+"""Where nothing near the best schedule packs, one by rule does."""
+
+from __future__ import annotations
+
+import pytest
+
+from devices.published import load_published
+from networks.models import build_model
+from solver.addresses.plan import plan_addresses
+from solver.addresses.repair import Packed
+from solver.constructed import keep_everything, page_everything
+from solver.costing.costing import cost_graph
+from solver.options import SolverOptions
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget
+from solver.referee.addresses import verify_addresses
+from solver.referee.referee import replay, verify
+from solver.solving import packing
+
+
+def test_a_schedule_by_rule_stands_in_where_no_other_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = cost_graph(build_model("resnet8"), load_published("m4")).graph
+    kept = replay(graph, keep_everything(graph))
+    budget = Budget(ram_bytes=3 * kept.peak_bytes // 4)
+    problem = Problem(graph, budget)
+    wanted = page_everything(problem)
+    too_large = plan_addresses(graph, keep_everything(graph), "all", kept.peak_bytes, 0.0)
+    assert too_large.arena_bytes > budget.ram_bytes
+    monkeypatch.setattr(
+        packing, "fit_into_arena", lambda *_: Packed(wanted, too_large, ("does not pack",))
+    )
+    packed = packing.pack(problem, wanted, SolverOptions(), 1.0)
+    assert packed.plan.arena_bytes <= budget.ram_bytes
+    assert verify(graph, packed.steps, budget).energy_j < verify(graph, wanted, budget).energy_j
+    verify_addresses(
+        graph, packed.steps, packed.plan.resident_address, packed.plan.arena_bytes, "all"
+    )
+    assert "one by rule packs" in packed.notes[0]

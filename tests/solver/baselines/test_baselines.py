@@ -1,0 +1,650 @@
+"""The methods that users and papers compare with: each does what its paper says, and whatever it
+returns is a schedule."""
+
+from __future__ import annotations
+
+import json
+import math
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import cli
+from solver.baselines.baseline import ladder
+from solver.baselines.checkpointing import articulation_points
+from solver.baselines.chen import checkpointed_at
+from solver.baselines.coop import Coop
+from solver.baselines.dtr import dtr
+from solver.baselines.evicted import EvictedNeighbourhoods
+from solver.baselines.griewank import repetitions, reversed_with, steps_before_checkpoint
+from solver.baselines.registry import BASELINES, run_baseline
+from solver.constructed import keep_everything
+from solver.problem.graph import CostedGraph, Op
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Step
+from solver.referee.referee import Replay, replay, verify
+from tests.support.graphs.graph_examples import (
+    graph,
+    op,
+    tensor,
+    tight,
+    training_chain,
+    unconstrained_peak,
+)
+from tests.support.graphs.graph_strategies import small_graphs, tight_problems
+
+# Those that need no engine, and so no process of its own for each example.
+_WITHOUT_ENGINE = [
+    name for name in BASELINES if name not in ("remat-only", "paging-only", "checkmate-lp-rounding")
+]
+_LIMIT_S = 20.0
+
+
+def _examples(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@st.composite
+def two_pass_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
+    """A small problem whose last ops are its backward pass."""
+    problem, budget = draw(tight_problems())
+    turn = draw(st.integers(1, len(problem.ops) - 1))
+    ops = [
+        o.model_copy(update={"phase": "forward" if k < turn else "backward"})
+        for k, o in enumerate(problem.ops)
+    ]
+    share = draw(st.sampled_from([0.0, 0.5, 1.0]))
+    roomier = budget.ram_bytes + int(share * (unconstrained_peak(problem) - budget.ram_bytes))
+    return (
+        problem.model_copy(update={"ops": tuple(ops)}),
+        budget.model_copy(update={"ram_bytes": roomier}),
+    )
+
+
+def _computed(steps: tuple[Step, ...] | None) -> list[str]:
+    assert steps is not None
+    return [step.op for step in steps if isinstance(step, Compute)]
+
+
+def _recomputed(problem: CostedGraph, steps: tuple[Step, ...] | None) -> list[str]:
+    """Ops computed once more, in that order."""
+    seen: set[str] = set()
+    again = []
+    for name in _computed(steps):
+        if name in seen:
+            again.append(name)
+        seen.add(name)
+    assert seen == {o.name for o in problem.ops}
+    return again
+
+
+# --- all of them ----------------------------------------------------------------------------------
+
+
+@given(problem_and_budget=two_pass_problems())
+@_examples(35)
+@pytest.mark.parametrize("name", _WITHOUT_ENGINE)
+def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
+    name: str, problem_and_budget: tuple[CostedGraph, Budget]
+) -> None:
+    _assert_valid_or_explained(name, *problem_and_budget)
+
+
+@given(problem_and_budget=two_pass_problems())
+@_examples(4)
+@pytest.mark.parametrize("name", [n for n in BASELINES if n not in _WITHOUT_ENGINE])
+def test_what_a_solver_returns_as_baseline_is_a_schedule_within_the_budget(
+    name: str, problem_and_budget: tuple[CostedGraph, Budget]
+) -> None:
+    _assert_valid_or_explained(name, *problem_and_budget)
+
+
+def _assert_valid_or_explained(name: str, problem: CostedGraph, budget: Budget) -> None:
+    result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
+    assert result.note
+    if result.steps is not None:
+        verify(problem, result.steps, budget)
+    if name in ("dtr", "coop"):
+        assert result.arena_bytes is not None
+        assert 0 <= result.arena_bytes <= budget.ram_bytes
+        assert result.fragmentation is not None
+        assert 0 <= result.fragmentation <= 1
+        if result.steps is not None:
+            peak_bytes = replay(problem, result.steps).peak_bytes
+            assert peak_bytes <= result.arena_bytes
+    else:
+        assert result.arena_bytes is None
+
+
+@pytest.mark.parametrize("name", list(BASELINES))
+def test_every_baseline_finds_something_on_a_chain_with_room(name: str) -> None:
+    problem = training_chain(8)
+    budget = Budget(ram_bytes=unconstrained_peak(problem))
+    result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
+    least_j = replay(problem, keep_everything(problem)).energy_j
+    energy_j = verify(problem, result.steps or (), budget).energy_j
+    if name == "page-everything":
+        assert energy_j > 1.1 * least_j  # it never does without
+    elif name in ("dtr", "coop", "checkmate-lp-rounding"):
+        assert energy_j < 1.1 * least_j  # holes, and what is set aside, cost a little
+    else:
+        assert energy_j == pytest.approx(least_j)
+
+
+@pytest.mark.parametrize("name", list(BASELINES))
+def test_where_nothing_fits_it_is_said_why(name: str) -> None:
+    problem = training_chain(4)
+    result = run_baseline(name, Problem(problem, Budget(ram_bytes=100)), _LIMIT_S)
+    assert result.steps is None
+    if name in ("keep-everything", "page-everything", "chen-sqrt-n", "griewank"):
+        assert "over the budget" in result.note
+    else:
+        words = ("infeasible", "out of memory", "no schedule within", "over the budget")
+        assert any(word in result.note for word in words)
+
+
+def test_by_how_much_the_budget_is_missed_is_said() -> None:
+    problem = training_chain(8)
+    peak = unconstrained_peak(problem)
+    result = run_baseline("keep-everything", Problem(problem, Budget(ram_bytes=peak - 8)), 1.0)
+    assert result.steps is None
+    assert f"needs {peak} bytes, 8 (" in result.note
+
+
+def test_a_schedule_that_is_late_is_none() -> None:
+    problem = training_chain(8)
+    step_s = replay(problem, keep_everything(problem)).time_s
+    unhurried = tight(problem, 0.7)
+    assert run_baseline("chen-sqrt-n", Problem(problem, unhurried), _LIMIT_S).steps is not None
+    hurried = tight(problem, 0.7, deadline_s=step_s * 1.001)
+    result = run_baseline("chen-sqrt-n", Problem(problem, hurried), _LIMIT_S)
+    assert result.steps is None
+    assert "deadline" in result.note
+
+
+def test_one_of_the_two_means_is_left_out_and_that_costs() -> None:
+    problem = training_chain(7, seed=2)
+    budget = tight(problem, 0.5)
+
+    def energy_and_steps(name: str) -> tuple[float, tuple[Step, ...]]:
+        steps = run_baseline(name, Problem(problem, budget), _LIMIT_S).steps
+        assert steps is not None
+        return replay(problem, steps).energy_j, steps
+
+    remat_j, remat = energy_and_steps("remat-only")
+    paging_j, paging = energy_and_steps("paging-only")
+    rounded_j, rounded = energy_and_steps("checkmate-lp-rounding")
+    for steps in (remat, rounded):
+        assert not any(isinstance(step, PageIn | PageOut) for step in steps)
+        assert _recomputed(problem, steps)
+    assert not _recomputed(problem, paging)
+    assert any(isinstance(step, PageIn) for step in paging)
+    assert remat_j <= rounded_j <= 2 * remat_j
+    assert remat_j != paging_j
+
+
+# --- checkpointing --------------------------------------------------------------------------------
+
+
+def _chain(length: int) -> CostedGraph:
+    """``length`` forward ops of equal cost, each writing a small state for the next one and a large
+    record for its backward op."""
+    ops: list[Op] = []
+    tensors = [tensor("s0", 1, kind="input", home="ram")]
+    for k in range(1, length + 1):
+        ops.append(op(f"f{k}", f"s{k - 1}", f"s{k} m{k}"))
+        tensors += [tensor(f"s{k}", 1), tensor(f"m{k}", 10)]
+    gradient = f"s{length}"
+    for k in range(length, 0, -1):
+        ops.append(op(f"b{k}", f"{gradient} m{k}", f"g{k}", phase="backward"))
+        tensors.append(tensor(f"g{k}", 1, kind="gradient"))
+        gradient = f"g{k}"
+    return graph(ops, tensors)
+
+
+def _with_room(problem: CostedGraph) -> Problem:
+    return Problem(problem, Budget(ram_bytes=unconstrained_peak(problem)))
+
+
+@pytest.mark.parametrize("length", [4, 9, 16, 25])
+def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length: int) -> None:
+    problem = _chain(length)
+    root = math.isqrt(length)
+    cuts = [root * s - 1 for s in range(1, root)]
+    steps = checkpointed_at(_with_room(problem), cuts)
+    again = _recomputed(problem, steps)
+    # All but the last segment, whose backward pass comes at once; each from its own checkpoint.
+    expected = [
+        f"f{k}"
+        for segment in reversed(range(root - 1))
+        for k in range(segment * root + 1, (segment + 1) * root + 1)
+    ]
+    assert again == expected
+    assert steps is not None
+    # One segment's records and the checkpoints, not all records.
+    assert replay(problem, steps).peak_bytes <= 10 * root + root + 4
+
+
+def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
+    problem = _chain(25)
+    peaks, energies_j = [], []
+    for ram_bytes in (60, 75, 100, 180):
+        budget = Budget(ram_bytes=ram_bytes)
+        steps = run_baseline("chen-sqrt-n", Problem(problem, budget), _LIMIT_S).steps
+        played = verify(problem, steps or (), budget)
+        peaks.append(played.peak_bytes)
+        energies_j.append(played.energy_j)
+    assert energies_j == sorted(energies_j, reverse=True)
+    assert energies_j[0] > energies_j[-1]
+    assert peaks[0] < peaks[-1]
+
+
+@cache
+def _least_repetitions(steps: int, checkpoints: int) -> int:
+    """By dynamic programming over where the next checkpoint goes."""
+    if steps == 1:
+        return 0
+    if checkpoints == 1:
+        return steps * (steps - 1) // 2
+    return min(
+        m + _least_repetitions(steps - m, checkpoints - 1) + _least_repetitions(m, checkpoints)
+        for m in range(1, steps)
+    )
+
+
+@pytest.mark.parametrize("checkpoints", range(1, 8))
+def test_the_binomial_formula_gives_the_least_number_of_repetitions(checkpoints: int) -> None:
+    for steps in range(1, 40):
+        least = _least_repetitions(steps, checkpoints)
+        assert repetitions(steps, checkpoints) == least
+        if steps > 1 and checkpoints > 1:
+            m = steps_before_checkpoint(steps, checkpoints)
+            rest = _least_repetitions(steps - m, checkpoints - 1)
+            assert m + rest + _least_repetitions(m, checkpoints) == least
+
+
+@pytest.mark.parametrize("checkpoints", [1, 2, 3, 5, 12])
+@pytest.mark.parametrize("length", [1, 2, 7, 12])
+def test_a_chain_is_reversed_by_the_binomial_number_of_repetitions(
+    length: int, checkpoints: int
+) -> None:
+    problem = _chain(length)
+    steps = reversed_with(_with_room(problem), list(range(length - 1)), checkpoints)
+    assert len(_recomputed(problem, steps)) == repetitions(length, checkpoints)
+    assert steps is not None
+    # The states of the checkpoints, one record, and what one op reads and writes.
+    assert replay(problem, steps).peak_bytes <= checkpoints + 10 + 4
+
+
+def _residual_blocks() -> CostedGraph:
+    """Two blocks, each with a way around its inner op; a leaf hangs at the first one's middle."""
+    return graph(
+        [
+            op("stem", "x", "a"),
+            op("inner1", "a", "b"),
+            op("statistics", "b", "leaf", recomputable=False),
+            op("add1", "a b", "c"),
+            op("inner2", "c", "d"),
+            op("add2", "c d", "e"),
+            op("loss", "e", "l"),
+            op("back", "l a b c d e", "g", phase="backward"),
+        ],
+        [
+            tensor("x", 4, kind="input", home="ram"),
+            *(tensor(name, 4) for name in ("a", "b", "leaf", "c", "d", "e", "l")),
+            tensor("g", 4, kind="gradient"),
+        ],
+    )
+
+
+def test_articulation_points_are_where_nothing_goes_around() -> None:
+    problem = _residual_blocks()
+    points = articulation_points(Problem(problem, Budget(ram_bytes=100)))
+    assert [problem.ops[k].name for k in points] == ["stem", "add1", "add2"]
+
+
+def test_where_there_are_no_articulation_points_a_linearization_is_used() -> None:
+    # Every op but the first is gone around: the next one reads what the last one made, too.
+    ops = [op("f0", "x", "a0"), op("f1", "a0", "a1")]
+    ops += [op(f"f{k}", f"a{k - 2} a{k - 1}", f"a{k}") for k in range(2, 16)]
+    gradient = "a15"
+    for k in range(14, 0, -1):
+        ops.append(op(f"b{k}", f"{gradient} a{k} a{k - 1}", f"g{k}", phase="backward"))
+        gradient = f"g{k}"
+    tensors = [tensor("x", 1, kind="input", home="ram")]
+    tensors += [tensor(f"a{k}", 4) for k in range(16)]
+    tensors += [tensor(f"g{k}", 1, kind="gradient") for k in range(1, 15)]
+    problem = graph(ops, tensors)
+    tightened = Problem(problem, tight(problem, 0.6))
+    assert articulation_points(tightened) == [0]
+    for name in ("chen-sqrt-n", "griewank"):
+        result = run_baseline(name, tightened, _LIMIT_S)
+        assert _recomputed(problem, result.steps)
+        assert result.note.startswith("linearized")
+
+
+def test_without_a_backward_pass_there_is_nothing_to_recompute_for() -> None:
+    problem = graph([op("f", "", "a"), op("h", "a", "b")], [tensor("a", 4), tensor("b", 4)])
+    for name in ("chen-sqrt-n", "griewank"):
+        result = run_baseline(name, Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
+        assert result.steps is None
+        assert "no backward pass" in result.note
+
+
+def test_a_ladder_has_both_ends_and_no_more_rungs_than_asked_for() -> None:
+    assert list(ladder(5, 40)) == [1, 2, 3, 4, 5]
+    rungs = list(ladder(1000, 20))
+    assert rungs[0] == 1
+    assert rungs[-1] == 1000
+    assert len(rungs) <= 21
+    assert all(low < high for low, high in pairwise(rungs))
+    assert list(ladder(1, 40)) == [1]
+
+
+# --- eviction on the way --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("victim", "energies_j", "sizes", "read_between"),
+    [
+        ("a", (1.0, 5.0), (10, 10), ""),  # the cheaper one, though both are as stale
+        ("b", (5.0, 1.0), (10, 10), ""),
+        ("a", (5.0, 5.0), (20, 10), ""),  # the larger one
+        ("b", (5.0, 5.0), (10, 20), ""),
+        ("a", (5.0, 5.0), (10, 10), "b"),  # the staler one
+        ("b", (5.0, 5.0), (10, 10), "a"),
+    ],
+)
+def test_dtr_evicts_what_costs_least_by_size_and_staleness(
+    victim: str, energies_j: tuple[float, float], sizes: tuple[int, int], read_between: str
+) -> None:
+    # Both are of the same age, made by one op each of which the second takes no time.
+    ops = [
+        op("make a", "", "a", energy_j=energies_j[0]),
+        op("make b", "", "b", energy_j=energies_j[1], time_s=0.0),
+        op("look", read_between, "seen"),
+        op("fill", "seen", "c"),
+        op("end", "a b", "e"),
+    ]
+    problem = graph(
+        ops,
+        [
+            tensor("a", sizes[0]),
+            tensor("b", sizes[1]),
+            tensor("seen", 1),
+            tensor("c", 10),
+            tensor("e", 1),
+        ],
+    )
+    # Room for both and what is seen, but not for c as well until one is gone.
+    budget = Budget(ram_bytes=sum(sizes) + 1)
+    steps = dtr(Problem(problem, budget), _LIMIT_S).steps
+    assert _recomputed(problem, steps) == [f"make {victim}"]
+
+
+def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
+    costs = [1.0, 2.0, 4.0, 8.0, 16.0]
+
+    def neighbours(i: int) -> list[int]:
+        return [n for n in (i - 1, i + 1) if 0 <= n < len(costs)]
+
+    evicted = EvictedNeighbourhoods(costs, neighbours)
+    assert [evicted.cost_of(i) for i in range(5)] == costs
+    evicted.evict(1)
+    evicted.evict(3)
+    assert evicted.cost_of(0) == 1 + 2
+    assert evicted.cost_of(2) == 4 + 2 + 8
+    evicted.evict(2)
+    assert evicted.cost_of(0) == 1 + 2 + 4 + 8
+    assert evicted.cost_of(4) == 16 + 2 + 4 + 8
+    evicted.restore(2)
+    # The set is not split: what is left of it counts from both ends, once.
+    assert evicted.cost_of(2) == 4 + 2 + 8
+    assert evicted.cost_of(0) == 1 + 2 + 8
+    evicted.restore(1)
+    assert evicted.cost_of(0) == 1
+
+
+def _comb(count: int) -> CostedGraph:
+    """Tensors that are cheap and dear by turns fill the RAM, then one comes that is as large as two
+    of them; in the end all are read."""
+    names = [f"t{k}" for k in range(count)]
+    ops = [
+        op(f"make {name}", "", name, energy_j=1.0 if k % 2 == 0 else 50.0, time_s=1e-6)
+        for k, name in enumerate(names)
+    ]
+    ops += [op("large", "", "wide"), op("look", "wide", "seen")]
+    ops += [op(f"use {name}", name, f"u {name}".replace(" ", "")) for name in names]
+    tensors = [tensor(name, 10) for name in names]
+    tensors += [tensor("wide", 20), tensor("seen", 1)]
+    tensors += [tensor(f"u{name}", 1) for name in names]
+    return graph(ops, tensors)
+
+
+def test_coop_evicts_neighbours_and_leaves_fewer_holes_than_dtr() -> None:
+    problem = _comb(8)
+    budget = Budget(ram_bytes=81)
+    by_dtr = run_baseline("dtr", Problem(problem, budget), _LIMIT_S)
+    by_coop = run_baseline("coop", Problem(problem, budget), _LIMIT_S)
+    # Every other tensor is cheap: all those have to go before DTR thinks of a dear one.
+    assert len(_recomputed(problem, by_dtr.steps)) > 2
+    # With cheap ones side by side two are enough.
+    again = _recomputed(problem, by_coop.steps)
+    assert len(again) == 2
+    assert all(int(name.removeprefix("make t")) % 2 == 0 for name in again)
+    assert by_dtr.fragmentation is not None
+    assert by_coop.fragmentation is not None
+    assert by_coop.fragmentation < by_dtr.fragmentation
+    assert _energy_j(problem, by_coop.steps) < _energy_j(problem, by_dtr.steps)
+
+
+def _energy_j(problem: CostedGraph, steps: tuple[Step, ...] | None) -> float:
+    assert steps is not None
+    played: Replay = replay(problem, steps)
+    return played.energy_j
+
+
+class _WatchedCoop(Coop):
+    """Compares every window with the cheapest of all runs of blocks."""
+
+    windows = 0
+
+    def cheapest_window(self, size_bytes: int) -> list[int]:
+        window = super().cheapest_window(size_bytes)
+        blocks = list(self.arena.blocks())
+        costs = []
+        for first in range(len(blocks)):
+            for end in range(first + 1, len(blocks) + 1):
+                run = blocks[first:end]
+                owners = [block.owner for block in run if block.owner is not None]
+                if sum(block.size_bytes for block in run) >= size_bytes and all(
+                    owner >= 0 and self.may_be_evicted(owner) for owner in owners
+                ):
+                    costs.append(self._rate(owners))
+        assert bool(window) == bool(costs)
+        if window:
+            type(self).windows += 1
+            assert self._rate(window) == pytest.approx(min(costs))
+            places = [p for p, block in enumerate(blocks) if block.owner in window]
+            between = blocks[places[0] : places[-1] + 1]
+            assert all(block.owner is None or block.owner in window for block in between)
+        return window
+
+    def _rate(self, owners: list[int]) -> float:
+        return sum(self.projected_cost_j(i) / self.staleness_s(i) for i in owners)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.6])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_coops_windows_are_contiguous_and_the_cheapest(seed: int, share: float) -> None:
+    problem = training_chain(15, seed=seed)
+    _WatchedCoop.windows = 0
+    _WatchedCoop(Problem(problem, tight(problem, share)), _LIMIT_S).run()
+    assert _WatchedCoop.windows > 2
+
+
+def test_coop_works_in_place_where_dtr_copies() -> None:
+    problem = graph(
+        [op("make", "", "a"), op("relu", "a", "r", in_place={"r": "a"}), op("end", "r", "e")],
+        [tensor("a", 10), tensor("r", 10), tensor("e", 1)],
+    )
+    budget = Budget(ram_bytes=15)
+    assert run_baseline("coop", Problem(problem, budget), _LIMIT_S).steps is not None
+    by_dtr = run_baseline("dtr", Problem(problem, budget), _LIMIT_S)
+    assert by_dtr.steps is None
+    assert "out of memory" in by_dtr.note
+
+
+@pytest.mark.parametrize("name", ["dtr", "coop"])
+def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
+    # "once" is the cheapest to evict, and the only one large enough, but it can be made only once.
+    problem = graph(
+        [
+            op("make once", "", "once", energy_j=0.1, recomputable=False),
+            op("make a", "", "a", energy_j=9.0),
+            op("fill", "", "c"),
+            op("end", "once a c", "e"),
+        ],
+        [tensor("once", 10), tensor("a", 10), tensor("c", 10), tensor("e", 1)],
+    )
+    assert run_baseline(name, Problem(problem, Budget(ram_bytes=31)), _LIMIT_S).steps is not None
+    assert run_baseline(name, Problem(problem, Budget(ram_bytes=29)), _LIMIT_S).steps is None
+
+
+@pytest.mark.parametrize("name", ["dtr", "coop"])
+def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
+    # "a" is evicted for "c", and cannot be made from "w" any more once that is updated.
+    problem = graph(
+        [
+            op("forward", "w", "a"),
+            op("detour", "", "c"),
+            op("look", "c", "seen"),
+            op("update", "w", "w1", in_place={"w1": "w"}, recomputable=False, phase="update"),
+            op("end", "a seen", "e", phase="backward"),
+        ],
+        [
+            tensor("w", 5, kind="parameter", home="ram"),
+            tensor("w1", 5, kind="parameter", persist="ram"),
+            tensor("a", 10),
+            tensor("c", 15),
+            tensor("seen", 1),
+            tensor("e", 1),
+        ],
+    )
+    steps = run_baseline(name, Problem(problem, Budget(ram_bytes=22)), _LIMIT_S).steps
+    assert _recomputed(problem, steps) == ["forward"]
+    computed = _computed(steps)
+    assert computed.index("update") > len(computed) - 1 - computed[::-1].index("forward")
+
+
+@pytest.mark.parametrize("name", ["dtr", "coop"])
+def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) -> None:
+    # Without "a" or "b" there would be room for a copy of "w", but no way back to them.
+    problem = graph(
+        [
+            op("forward", "w", "a b"),
+            op("update", "w", "w1", in_place={"w1": "w"}, recomputable=False, phase="update"),
+            op("end", "a b", "e"),
+        ],
+        [
+            tensor("w", 1, kind="parameter", home="ram"),
+            tensor("w1", 1, kind="parameter"),
+            *(tensor(written, 1) for written in "abe"),
+        ],
+    )
+    result = run_baseline(name, Problem(problem, Budget(ram_bytes=3)), _LIMIT_S)
+    assert (result.steps is None) == (name == "dtr")
+
+
+def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() -> None:
+    # "b" goes for "d"; then "x" must not for "wide", since "a", between them, is about to be
+    # written over.
+    problem = graph(
+        [
+            op("make a", "x", "a"),
+            op("make b", "a", "b"),
+            op("overwrite", "a", "c d wide", in_place={"c": "a"}, recomputable=False),
+            op("end", "b", "e"),
+        ],
+        [
+            tensor("x", 6, kind="input", home="ram"),
+            *(tensor(written, 1) for written in "abcde"),
+            tensor("wide", 5),
+        ],
+    )
+    result = run_baseline("coop", Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
+    assert result.steps is None
+    assert "out of memory: 5 bytes asked for" in result.note
+
+
+def test_a_run_that_takes_too_long_is_stopped() -> None:
+    problem = training_chain(20)
+    result = run_baseline("dtr", Problem(problem, tight(problem, 0.3)), 0.0)
+    assert result.steps is None
+    assert "time limit" in result.note
+
+
+def test_baselines_are_listed_in_the_order_that_papers_have_them_in() -> None:
+    assert list(BASELINES) == [
+        "keep-everything",
+        "page-everything",
+        "chen-sqrt-n",
+        "griewank",
+        "remat-only",
+        "paging-only",
+        "checkmate-lp-rounding",
+        "capuchin-like",
+        "dtr",
+        "coop",
+    ]
+    with pytest.raises(KeyError):
+        run_baseline("chen", _with_room(_chain(2)), 1.0)
+
+
+@given(problem=small_graphs())
+@_examples(35)
+def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) -> None:
+    everything = replay(problem, keep_everything(problem))
+    budget = Budget(ram_bytes=20 * everything.peak_bytes + 100)
+    for name in ("dtr", "coop"):
+        result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
+        assert _energy_j(problem, result.steps) == pytest.approx(everything.energy_j)
+        assert result.fragmentation == 0
+
+
+# --- on the command line --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_solve_shows_all_baselines_beside_the_schedule(
+    as_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem = training_chain(5)
+    given_graph = tmp_path / "graph.json"
+    given_graph.write_text(problem.model_dump_json(by_alias=True, exclude_none=True))
+    argv = ["solve", "--graph", str(given_graph), "--ram-budget", "80%", "--baselines"]
+    argv += ["--out", str(tmp_path / "schedule.json"), *(["--json"] if as_json else [])]
+    assert cli.main(argv) == 0
+    printed = capsys.readouterr().out
+    if not as_json:
+        rows = [line.split()[0] for line in printed.splitlines() if line.strip()]
+        first = rows.index("method")
+        assert rows[first + 2 : first + 2 + len(BASELINES)] == list(BASELINES)
+        return
+    document = json.loads(printed)
+    by_name = {row["name"]: row for row in document["baselines"]}
+    assert list(by_name) == list(BASELINES)
+    assert "energy_j" not in by_name["keep-everything"]
+    assert "over the budget" in by_name["keep-everything"]["note"]
+    # Both are within 0.1 % of the least of their own.
+    assert by_name["remat-only"]["energy_j"] >= document["energy_j"] * 0.999
+    assert by_name["coop"]["fragmentation"] >= 0

@@ -1,0 +1,90 @@
+"""Schedules by rule: what they may and may not do, and that they find the obvious."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from solver.constructed import keep_everything
+from solver.constructed.greedy import greedy_schedule
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Compute, PageOut
+from solver.referee.referee import replay, verify
+from tests.support.graphs.graph_strategies import small_graphs
+
+
+@given(
+    graph=small_graphs(),
+    ram_bytes=st.integers(4, 24),
+    paging=st.booleans(),
+    rematerialization=st.booleans(),
+    slack_s=st.sampled_from([None, 2.0]),
+)
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+def test_what_it_returns_keeps_to_the_budget(
+    graph: CostedGraph,
+    ram_bytes: int,
+    paging: bool,
+    rematerialization: bool,
+    slack_s: float | None,
+) -> None:
+    budget = Budget(
+        ram_bytes=ram_bytes,
+        paging=paging,
+        rematerialization=rematerialization,
+        deadline_s=None if slack_s is None else len(graph.ops) + slack_s,
+    )
+    steps = greedy_schedule(Problem(graph, budget))
+    if steps is not None:
+        verify(graph, steps, budget)
+
+
+@given(graph=small_graphs())
+@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_with_room_for_everything_nothing_is_given_up(graph: CostedGraph) -> None:
+    everything = replay(graph, keep_everything(graph))
+    steps = greedy_schedule(Problem(graph, Budget(ram_bytes=everything.peak_bytes)))
+    assert steps is not None
+    assert replay(graph, steps).energy_j == pytest.approx(everything.energy_j)
+
+
+def test_a_tensor_is_had_back_the_cheaper_way() -> None:
+    assert _restored_by(op_energy_j=1.0) == "recomputation"
+    assert _restored_by(op_energy_j=9.0) == "paging"
+
+
+def _restored_by(op_energy_j: float) -> str:
+    """``a`` is read by the first op and the last; in between ``b`` and ``c`` leave it no room."""
+
+    def op(name: str, reads: tuple[str, ...], energy_j: float = 1.0) -> Op:
+        return Op(
+            name=f"make {name}",
+            kind="test",
+            phase="forward",
+            reads=reads,
+            writes=(name,),
+            time_s=1.0,
+            energy_j=energy_j,
+        )
+
+    page = PageCost(time_s=1.0, energy_j=2.0)
+    graph = CostedGraph(
+        name="detour",
+        ops=(op("a", (), op_energy_j), op("b", ("a",)), op("c", ("b",)), op("d", ("c", "a"))),
+        tensors=tuple(
+            Tensor(name=name, bytes=10, kind="activation", page_out=page, page_in=page)
+            if name == "a"
+            else Tensor(name=name, bytes=2 if name == "d" else 10, kind="activation")
+            for name in "abcd"
+        ),
+    )
+    steps = greedy_schedule(Problem(graph, Budget(ram_bytes=22)))
+    assert steps is not None
+    if any(isinstance(step, PageOut) for step in steps):
+        return "paging"
+    assert sum(isinstance(step, Compute) for step in steps) == len(graph.ops) + 1
+    return "recomputation"

@@ -1,0 +1,278 @@
+"""The crossing program: below every schedule in whatever order, and close to the best ones."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scipy.optimize import Bounds, LinearConstraint, milp
+
+from benchmarks.solver.graphs import graph_of_name
+from devices.published import load_published
+from networks.models import build_model
+from solver.constructed import keep_everything
+from solver.constructed.greedy import greedy_schedule
+from solver.costing.costing import cost_graph
+from solver.engines.program import Program
+from solver.formulations.crossing import CrossingProgram, OrderKept
+from solver.problem.graph import CostedGraph
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Compute
+from solver.referee.referee import replay, verify
+from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
+from tests.support.graphs.graph_examples import graph, op, tensor
+from tests.support.graphs.graph_strategies import (
+    action_lists,
+    least_energy_by_exhaustion,
+    small_graphs,
+    tight_problems,
+)
+
+
+def least(program: Program) -> float:
+    """The optimum of a program, infinite if it has no solution."""
+    if not program.cost:
+        return 0.0 if program.satisfied_by([]) else math.inf
+    rows = np.zeros((len(program.rows), len(program.cost)))
+    low, high = np.full(len(rows), -np.inf), np.full(len(rows), np.inf)
+    for number, row in enumerate(program.rows):
+        rows[number, list(row.columns)] = row.coefficients
+        if row.sense != "<":
+            low[number] = row.right_side
+        if row.sense != ">":
+            high[number] = row.right_side
+    result = milp(
+        program.cost,
+        integrality=np.array(program.integer, int),
+        bounds=Bounds(np.array(program.lower), np.array(program.upper)),
+        constraints=[LinearConstraint(rows, low, high)] if len(rows) else [],
+    )
+    return float(result.fun) if result.status == 0 else math.inf
+
+
+def proven_j(problem: Problem, order: OrderKept = "any") -> float:
+    """What the program proves with memory looked at everywhere."""
+    crossing = CrossingProgram(problem, order)
+    for t in range(len(problem.graph.ops)):
+        crossing.look_at(t)
+    objective = least(crossing.program)
+    return math.inf if objective == math.inf else crossing.bound_j(objective)
+
+
+def bound_j(
+    costed: CostedGraph, ram_bytes: int, *, paging: bool = True, remat: bool = True
+) -> float:
+    budget = Budget(ram_bytes=ram_bytes, paging=paging, rematerialization=remat)
+    return proven_j(Problem(costed, budget))
+
+
+# --- valid ------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(problem=tight_problems())
+def test_no_problem_has_a_cheaper_optimum(problem: tuple[CostedGraph, Budget]) -> None:
+    costed, budget = problem
+    least_j = least_energy_by_exhaustion(costed, budget)
+    bound = proven_j(Problem(costed, budget))
+    if least_j is not None:
+        assert bound <= least_j + 1e-6
+        assert bound <= proven_j(Problem(costed, budget), "given") + 1e-6
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_no_valid_schedule_is_cheaper_in_the_ram_and_the_time_that_it_takes(
+    data: st.DataObject,
+) -> None:
+    costed = data.draw(small_graphs())
+    played = replay(costed, with_frees(costed, data.draw(action_lists(costed))))
+    deadline_s = played.time_s if data.draw(st.booleans()) else None
+    budget = Budget(ram_bytes=played.peak_bytes, deadline_s=deadline_s)
+    assert proven_j(Problem(costed, budget)) <= played.energy_j + 1e-6
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_nor_one_that_keeps_the_order_under_the_bound_for_it(data: st.DataObject) -> None:
+    costed = data.draw(small_graphs())
+    steps = with_frees(costed, data.draw(action_lists(costed)))
+    played = replay(costed, steps)
+    firsts = dict.fromkeys(step.op for step in steps if isinstance(step, Compute))
+    ordered = costed.in_order(list(firsts))
+    problem = Problem(ordered, Budget(ram_bytes=played.peak_bytes))
+    assert proven_j(problem, "given") <= played.energy_j + 1e-6
+
+
+# --- what counts ------------------------------------------------------------------------------
+
+
+def chain() -> CostedGraph:
+    """``a``, of 6 bytes, is read before and after ``gb``, which takes 7."""
+    return graph(
+        [
+            op("f", "x", "a", energy_j=9.0),
+            op("g", "a", "b", energy_j=4.0),
+            op("loss", "b", "c"),
+            op("gb", "b c", "d"),
+            op("ga", "a d", "e"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 6, page_out=(1.0, 2.0), page_in=(1.0, 3.0)),
+            tensor("b", 3),
+            tensor("c", 2),
+            tensor("d", 2),
+            tensor("e", 1, persist="ram"),
+        ],
+    )
+
+
+def test_what_fits_costs_nothing_more() -> None:
+    assert bound_j(chain(), 13) == 16
+
+
+def test_what_does_not_fit_beside_the_cut_is_had_back_in_the_cheapest_way() -> None:
+    """``a`` is paged for 5 J, as soon as a byte is missing. Without paging it is computed again for
+    9 J."""
+    assert bound_j(chain(), 12) == pytest.approx(16 + 5)
+    assert bound_j(chain(), 9) == pytest.approx(16 + 5)
+    assert bound_j(chain(), 9, paging=False) == pytest.approx(16 + 9)
+
+
+def test_where_nothing_can_be_had_back_there_is_no_schedule() -> None:
+    assert bound_j(chain(), 12, paging=False, remat=False) == math.inf
+    assert bound_j(chain(), 13, paging=False, remat=False) == 16
+
+
+def test_what_an_op_overwrote_must_be_made_again_before_it() -> None:
+    costed = graph(
+        [
+            op("f", "x", "a", energy_j=9.0),
+            op("relu", "a", "r", energy_j=1.0, in_place={"r": "a"}),
+            op("loss", "r", "c"),
+            op("next", "c", "n"),
+            op("back", "r n", "d"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            *(tensor(name, 6) for name in "ar"),
+            *(tensor(name, 2) for name in "cn"),
+            tensor("d", 1, persist="ram"),
+        ],
+    )
+    # While "next" runs, r does not fit beside c and n.
+    assert bound_j(costed, 9) == pytest.approx(13 + 10)
+
+
+def test_outputs_of_one_op_share_its_cost() -> None:
+    costed = graph(
+        [
+            op("f", "x", "a b", energy_j=8.0),
+            op("loss", "a b", "c"),
+            op("next", "c", "n"),
+            op("back", "a b n", "d"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            *(tensor(name, 4) for name in "ab"),
+            *(tensor(name, 2) for name in "cn"),
+            tensor("d", 1, persist="ram"),
+        ],
+    )
+    assert bound_j(costed, 11) == pytest.approx(11 + 8)
+    assert bound_j(costed, 12) == pytest.approx(11)
+
+
+def with_parameter_in_storage(*, first_reads: str) -> CostedGraph:
+    return graph(
+        [
+            op("f", first_reads, "a"),
+            op("loss", "a", "c"),
+            op("back", "c w", "g"),
+            op("update", "w g", "w1", in_place={"w1": "w"}, recomputable=False),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("w", 5, home="storage", page_in=(1.0, 3.0)),
+            tensor("a", 3),
+            *(tensor(name, 2) for name in "cg"),
+            tensor("w1", 5, persist="storage", page_out=(1.0, 2.0)),
+        ],
+    )
+
+
+def test_what_lives_in_storage_is_brought_once_and_again_if_it_did_not_stay() -> None:
+    costed = with_parameter_in_storage(first_reads="x w")
+    assert bound_j(costed, 10) == 4 + 3 + 2
+    assert bound_j(costed, 9) == pytest.approx(4 + 3 + 2 + 3)
+
+
+def test_what_lives_in_storage_and_is_needed_only_later_is_brought_once() -> None:
+    assert bound_j(with_parameter_in_storage(first_reads="x"), 9) == 4 + 3 + 2
+
+
+# --- the search -------------------------------------------------------------------------------
+
+
+def searched_j(problem: Problem, gap: float = 1e-6) -> tuple[float, list[Sketch]]:
+    search = CrossingSearch(problem, "any", "highs", threads=1)
+    bound, sketches = 0.0, []
+    for news in search.run(gap, time.monotonic() + 60):
+        match news:
+            case NoSchedule():
+                return math.inf, sketches
+            case Proven():
+                bound = max(bound, news.bound_j)
+            case Sketch():
+                sketches.append(news)
+    return bound, sketches
+
+
+@pytest.mark.parametrize("ram_bytes", [9, 12, 13])
+def test_looking_only_where_memory_is_tight_proves_as_much(ram_bytes: int) -> None:
+    problem = Problem(chain(), Budget(ram_bytes=ram_bytes))
+    bound, sketches = searched_j(problem)
+    assert bound == pytest.approx(proven_j(problem), rel=1e-4)
+    paged = [(k, makes) for sketch in sketches[-1:] for k, makes in sketch.makes.items()]
+    assert paged == ([] if ram_bytes == 13 else [(4, (("page_in", 1),))])
+
+
+def test_it_says_that_there_is_no_schedule() -> None:
+    problem = Problem(chain(), Budget(ram_bytes=8, paging=False, rematerialization=False))
+    assert searched_j(problem)[0] == math.inf
+
+
+def test_a_deadline_that_leaves_no_time_for_it_is_no_schedule_either() -> None:
+    budget = Budget(ram_bytes=9, deadline_s=5.0)
+    assert searched_j(Problem(chain(), budget))[0] == math.inf
+    enough = budget.model_copy(update={"deadline_s": 7.0})
+    assert searched_j(Problem(chain(), enough))[0] < math.inf
+
+
+# --- close ------------------------------------------------------------------------------------
+
+
+def test_the_schedule_by_rule_of_published_resnet50_is_close_to_it() -> None:
+    costed = graph_of_name("poet-resnet50-m4")
+    _close(costed, replay(costed, keep_everything(costed)).peak_bytes // 2, 0.001)
+
+
+def test_so_is_that_of_bert_in_64_mib_with_its_parameters_in_storage() -> None:
+    step = build_model("bert", parameters_in="storage")
+    _close(cost_graph(step, load_published("m4")).graph, 64 * 2**20, 0.01)
+
+
+def _close(costed: CostedGraph, ram_bytes: int, gap: float) -> None:
+    problem = Problem(costed, Budget(ram_bytes=ram_bytes))
+    steps = greedy_schedule(problem)
+    assert steps is not None
+    energy_j = verify(costed, steps, problem.budget).energy_j
+    bound, _ = searched_j(problem, gap / 4)
+    assert problem.least_energy_j < bound <= energy_j
+    assert energy_j - bound < gap * energy_j

@@ -1,0 +1,513 @@
+"""Transfers beside compute: what the referee's clock makes of them, how a schedule gets them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from devices.description import catalog_names, load_description
+from devices.library import resolve_profile
+from networks.models import build_model
+from solver.costing.costing import cost_graph
+from solver.formulations.compact import CompactProgram
+from solver.options import FormulationName, SolverOptions
+from solver.overlap.overlap import one_at_a_time, overlap_transfers
+from solver.problem.graph import CostedGraph
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Compute, Free, PageIn, PageOut, Step
+from solver.referee.referee import RefereeError, Replay, replay, verify
+from solver.search.search import Search
+from solver.solving.solving import solve_graph
+from tests.support.graphs.graph_examples import graph, op, steps, tensor, two_layers
+from tests.support.graphs.graph_strategies import (
+    action_lists,
+    least_energy_by_exhaustion,
+    small_graphs,
+    tight_problems,
+)
+from tests.support.graphs.overlap_exhaustion import least_energy_beside_ops
+
+
+def _with_dma(problem: CostedGraph) -> CostedGraph:
+    return problem.model_copy(update={"asynchronous_transfers": True})
+
+
+def _beside(text: str) -> tuple[Step, ...]:
+    """``steps`` in which ``begin_in`` and ``begin_out`` are asynchronous transfers."""
+    plain = steps(text.replace("begin_", "page_"))
+    return tuple(
+        step.model_copy(update={"asynchronous": True})
+        if part.strip().startswith("begin_")
+        else step
+        for step, part in zip(plain, text.split(";"), strict=True)
+    )
+
+
+def _clock(result: Replay) -> list[tuple[float, float, float]]:
+    """Of every step that takes time or is waited for: start, seconds, seconds waited before."""
+    return [
+        (m.start_s, m.time_s, m.waited_s)
+        for m in result.moments
+        if m.time_s or m.waited_s or m.transfer_start_s is not None
+    ]
+
+
+def _transfers(result: Replay) -> list[tuple[float | None, float | None]]:
+    return [
+        (m.transfer_start_s, m.transfer_end_s)
+        for m in result.moments
+        if isinstance(m.step, PageIn | PageOut)
+    ]
+
+
+# --- the clock ------------------------------------------------------------------------------------
+
+
+def test_a_transfer_runs_beside_the_steps_after_it() -> None:
+    result = replay(
+        _with_dma(two_layers()),
+        _beside(
+            "compute conv; free x; compute relu; begin_out r; compute linear; free r;"
+            "page_in r; compute grad; free y; free r; compute update; free g"
+        ),
+    )
+    assert _clock(result) == [
+        (0.0, 1.0, 0.0),  # conv
+        (1.0, 0.5, 0.0),  # relu
+        (1.5, 0.0, 0.0),  # the page-out of r takes the processor no time
+        (1.5, 2.0, 0.0),  # linear, beside it
+        (3.5, 0.5, 0.0),  # the page-in of r, as before
+        (4.0, 3.0, 0.0),  # grad
+        (7.0, 1.0, 0.0),  # update
+    ]
+    assert _transfers(result) == [(1.5, 1.75), (3.5, 4.0)]
+    assert result.time_s == 8.0
+    assert result.hidden_s == 0.25
+    assert result.energy_j == 71.0
+
+
+def test_who_reads_a_tensor_on_its_way_waits_for_it() -> None:
+    result = replay(
+        _with_dma(_two_parameters()),
+        _beside("begin_in u; begin_in v; compute first; free u; compute second; free v"),
+    )
+    # u comes from 0 to 3, v behind it until 7; first runs from 3 to 5.
+    assert _transfers(result) == [(0.0, 3.0), (3.0, 7.0)]
+    assert _clock(result) == [
+        (0.0, 0.0, 0.0),
+        (0.0, 0.0, 0.0),
+        (3.0, 2.0, 3.0),
+        (7.0, 1.0, 2.0),
+    ]
+    assert result.time_s == 8.0
+    assert result.hidden_s == 2.0
+
+
+def test_a_synchronous_transfer_waits_for_the_channel() -> None:
+    result = replay(
+        _with_dma(_two_parameters()),
+        _beside("begin_in v; page_in u; compute first; free u; compute second; free v"),
+    )
+    assert _transfers(result) == [(0.0, 4.0), (4.0, 7.0)]
+    assert _clock(result) == [(0.0, 0.0, 0.0), (4.0, 3.0, 4.0), (7.0, 2.0, 0.0), (9.0, 1.0, 0.0)]
+
+
+def _two_parameters() -> CostedGraph:
+    return graph(
+        [
+            op("first", "u", "a", time_s=2.0),
+            op("second", "v a", "b", time_s=1.0, in_place={"b": "a"}),
+        ],
+        [
+            tensor("u", 1, kind="parameter", home="storage", page_in=(3.0, 1.0)),
+            tensor("v", 1, kind="parameter", home="storage", page_in=(4.0, 1.0)),
+            tensor("a", 1),
+            tensor("b", 1, persist="ram"),
+        ],
+    )
+
+
+def test_freeing_or_overwriting_waits_until_the_copy_is_made() -> None:
+    problem = _with_dma(
+        graph(
+            [op("make", "", "a"), op("over", "a", "b", in_place={"b": "a"}), op("end", "", "c")],
+            [tensor("a", 1, page_out=(5.0, 1.0)), tensor("b", 1), tensor("c", 1)],
+        )
+    )
+    overwritten = replay(
+        problem, _beside("compute make; begin_out a; compute over; free b; compute end; free c")
+    )
+    assert overwritten.moments[2].waited_s == 5.0
+    assert overwritten.time_s == 8.0
+    other = _with_dma(
+        graph(
+            [op("make", "", "b"), op("end", "", "c", time_s=2.0)],
+            [tensor("b", 1, page_out=(5.0, 1.0)), tensor("c", 1)],
+        )
+    )
+    at_once = replay(other, _beside("compute make; begin_out b; free b; compute end; free c"))
+    assert [m.waited_s for m in at_once.moments] == [0.0, 0.0, 5.0, 0.0, 0.0]
+    assert at_once.time_s == 8.0
+    later = replay(other, _beside("compute make; begin_out b; compute end; free c; free b"))
+    assert [m.waited_s for m in later.moments] == [0.0, 0.0, 0.0, 0.0, 3.0]
+    assert later.time_s == 6.0
+    # The bytes are in RAM for it.
+    assert (at_once.peak_bytes, later.peak_bytes) == (1, 2)
+
+
+def test_what_is_read_back_is_read_after_it_was_written() -> None:
+    problem = _with_dma(
+        graph(
+            [op("make", "", "a"), op("use", "a", "b")],
+            [tensor("a", 1, page_out=(5.0, 1.0), page_in=(2.0, 1.0)), tensor("b", 1)],
+        )
+    )
+    result = replay(
+        problem,
+        _beside("compute make; begin_out a; free a; begin_in a; compute use; free a; free b"),
+    )
+    assert _transfers(result) == [(1.0, 6.0), (6.0, 8.0)]
+    assert result.time_s == 9.0
+
+
+def test_the_step_ends_when_the_last_transfer_has() -> None:
+    problem = _with_dma(
+        graph(
+            [op("make", "", "a")],
+            [tensor("a", 1, persist="ram", page_out=(5.0, 1.0))],
+        )
+    )
+    assert replay(problem, _beside("compute make; begin_out a")).time_s == 6.0
+
+
+def test_a_transfer_beside_compute_needs_dma() -> None:
+    with pytest.raises(RefereeError) as refused:
+        replay(_two_parameters(), _beside("begin_in u; compute first"))
+    assert (refused.value.step, refused.value.reason) == (
+        0,
+        "moves 'u' asynchronously, which storage without DMA cannot",
+    )
+
+
+def test_a_tensor_that_leaves_may_be_freed_late_and_no_other() -> None:
+    problem = _with_dma(
+        graph(
+            [op("make", "", "a"), op("use", "a", "b"), op("end", "", "c")],
+            [tensor("a", 1, page_out=(1.0, 1.0)), tensor("b", 1), tensor("c", 1)],
+        )
+    )
+    text = "compute make; {} a; compute use; free b; compute end; free c; free a"
+    replay(problem, _beside(text.format("begin_out")))
+    with pytest.raises(RefereeError, match="frees 'a' late"):
+        replay(problem, _beside(text.format("page_out")))
+    with pytest.raises(RefereeError, match="still in RAM"):
+        replay(problem, _beside(text.format("begin_out"))[:-1])
+
+
+# --- making transfers asynchronous ----------------------------------------------------------------
+
+
+def _overlapped(problem: CostedGraph, plain: Sequence[Step], ram_bytes: int) -> Replay:
+    budget = Budget(ram_bytes=ram_bytes)
+    found = overlap_transfers(Problem(problem, budget), plain)
+    return verify(problem, found, budget)
+
+
+def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
+    problem = _with_dma(
+        graph(
+            [op("make", "", "a"), op("next", "", "b", time_s=3.0), op("use", "a b", "c")],
+            [
+                tensor("a", 4, page_out=(2.0, 1.0), page_in=(1.0, 1.0)),
+                tensor("b", 4),
+                tensor("c", 4),
+            ],
+        )
+    )
+    plain = steps(
+        "compute make; page_out a; free a; compute next; page_in a; compute use; free a; free b;"
+        "free c"
+    )
+    assert replay(problem, plain).time_s == 1 + 2 + 3 + 1 + 1
+    # With room for both, a leaves beside `next`; it cannot come back before it was freed.
+    assert _overlapped(problem, plain, 12).time_s == 1 + 3 + 1 + 1
+    # Without, `next` waits until a has left.
+    tight = _with_dma(
+        problem.model_copy(
+            update={
+                "ops": (
+                    problem.ops[0],
+                    problem.ops[1].model_copy(update={"workspace_bytes": 8}),
+                    problem.ops[2],
+                )
+            }
+        )
+    )
+    assert _overlapped(tight, plain, 12).time_s == 1 + 2 + 3 + 1 + 1
+
+
+def test_page_ins_come_in_time_where_ram_has_room() -> None:
+    names = "abcd"
+    problem = _with_dma(
+        graph(
+            [op(f"use_{n}", n, f"{n}1", time_s=2.0) for n in names],
+            [tensor(n, 4, home="storage", page_in=(2.0, 1.0)) for n in names]
+            + [tensor(f"{n}1", 1) for n in names],
+        )
+    )
+    plain = steps(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in names))
+    assert replay(problem, plain).time_s == 16.0
+    assert _overlapped(problem, plain, 9).time_s == 10.0  # the first has nothing to hide behind
+    assert _overlapped(problem, plain, 8).time_s == 16.0  # one byte too few for two of them
+
+
+def test_only_the_page_out_whose_bytes_are_needed_is_waited_for() -> None:
+    problem = _with_dma(
+        graph(
+            [
+                op("make_a", "", "a"),
+                op("work", "", "u", time_s=2.0),
+                op("make_b", "u", "b"),
+                op("crowd", "u", "v", time_s=2.0, workspace_bytes=8),
+                op("use", "a b v", "w"),
+            ],
+            [tensor(n, 4, page_out=(2.0, 1.0), page_in=(1.0, 1.0)) for n in "ab"]
+            + [tensor(n, 1) for n in "uvw"],
+        )
+    )
+    plain = steps(
+        "compute make_a; page_out a; free a; compute work; compute make_b; page_out b; free b;"
+        "compute crowd; free u; page_in a; page_in b; compute use; free w; free a; free b; free v"
+    )
+    assert replay(problem, plain).time_s == 13.0
+    # a leaves beside `work`; b has no room beside `crowd`, nor have a and b when they come back.
+    assert _overlapped(problem, plain, 13).time_s == 11.0
+
+
+def test_only_the_page_in_that_has_room_comes_early() -> None:
+    sizes = {"a": 4, "b": 4, "c": 6, "d": 4}
+    problem = _with_dma(
+        graph(
+            [op(f"use_{n}", n, f"{n}1", time_s=2.0) for n in sizes],
+            [tensor(n, s, home="storage", page_in=(2.0, 1.0)) for n, s in sizes.items()]
+            + [tensor(f"{n}1", 1) for n in sizes],
+        )
+    )
+    plain = steps(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in sizes))
+    assert replay(problem, plain).time_s == 16.0
+    assert _overlapped(problem, plain, 10).time_s == 14.0  # b beside `use_a`
+
+
+def test_without_dma_and_without_transfers_a_schedule_stays_as_it_is() -> None:
+    budget = Budget(ram_bytes=25)
+    paged = steps(
+        "compute conv; free x; compute relu; page_out r; compute linear; free r;"
+        "page_in r; compute grad; free y; free r; compute update; free g"
+    )
+    assert overlap_transfers(Problem(two_layers(), budget), paged) == paged
+    kept = steps(
+        "compute conv; free x; compute relu; compute linear; compute grad; free y; free r;"
+        "compute update; free g"
+    )
+    assert overlap_transfers(Problem(_with_dma(two_layers()), budget), kept) == kept
+
+
+_TIMES_S = st.sampled_from([0.0, 0.5, 1.0, 3.0])
+
+
+@st.composite
+def _graphs_with_dma(draw: st.DrawFn) -> CostedGraph:
+    problem = draw(small_graphs())
+    ops = [o.model_copy(update={"time_s": draw(_TIMES_S)}) for o in problem.ops]
+    tensors = []
+    for t in problem.tensors:
+        costs = {
+            name: cost.model_copy(update={"time_s": draw(_TIMES_S)})
+            for name, cost in (("page_out", t.page_out), ("page_in", t.page_in))
+            if cost is not None
+        }
+        tensors.append(t.model_copy(update=costs))
+    return problem.model_copy(
+        update={"ops": tuple(ops), "tensors": tuple(tensors), "asynchronous_transfers": True}
+    )
+
+
+@given(data=st.data(), problem=_graphs_with_dma(), above=st.integers(0, 8))
+@settings(max_examples=50, deadline=None, derandomize=True)
+def test_overlap_is_never_slower_nor_over_budget_and_does_the_same(
+    data: st.DataObject, problem: CostedGraph, above: int
+) -> None:
+    plain = with_frees(problem, data.draw(action_lists(problem)))
+    before = replay(problem, plain)
+    budget = Budget(ram_bytes=before.peak_bytes + above)
+    found = overlap_transfers(Problem(problem, budget), plain)
+    after = verify(problem, found, budget)
+    assert after.time_s <= before.time_s
+    assert after.energy_j == pytest.approx(before.energy_j)
+    assert _done(found) == _done(plain)
+    computed = [step for step in plain if isinstance(step, Compute)]
+    assert [step for step in found if isinstance(step, Compute)] == computed
+    busy_s = sum(_op_time_s(problem, step) for step in computed)
+    assert after.time_s >= max(busy_s, sum(m.transfer_s for m in after.moments)) - 1e-9
+
+
+@given(data=st.data(), problem=_graphs_with_dma())
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_where_a_schedule_pages_is_where_beside_compute_it_is_valid_too(
+    data: st.DataObject, problem: CostedGraph
+) -> None:
+    actions = data.draw(action_lists(problem))
+    beside = [
+        step.model_copy(update={"asynchronous": data.draw(st.booleans())})
+        if isinstance(step, PageIn | PageOut)
+        else step
+        for step in actions
+    ]
+    plain, other = (replay(problem, with_frees(problem, a)) for a in (actions, beside))
+    assert other.time_s <= plain.time_s + 1e-9
+    assert other.hidden_s == pytest.approx(plain.time_s - other.time_s)
+    assert [m.bytes_during for m in other.moments] == [m.bytes_during for m in plain.moments]
+
+
+def _op_time_s(problem: CostedGraph, step: Compute) -> float:
+    return next(o.time_s for o in problem.ops if o.name == step.op)
+
+
+def _done(found: Sequence[Step]) -> Counter[tuple[str, str]]:
+    return Counter(
+        (step.do, step.op if isinstance(step, Compute) else step.tensor)
+        for step in found
+        if not isinstance(step, Free)
+    )
+
+
+# --- solving --------------------------------------------------------------------------------------
+
+EXACT = SolverOptions(gap=0.0, threads=1)
+
+
+def _paging_or_nothing() -> tuple[CostedGraph, Budget]:
+    """Ops take 8 s; ``a`` must leave for 2 s and come back for 2 s: it cannot be made again."""
+    problem = graph(
+        [
+            op("make", "", "a", time_s=2.0, recomputable=False),
+            op("grow", "a", "b", time_s=2.0, workspace_bytes=2),
+            op("shrink", "b", "c", time_s=2.0, workspace_bytes=6),
+            op("last", "a c", "d", time_s=2.0),
+        ],
+        [
+            tensor("a", 4, page_out=(2.0, 1.0), page_in=(2.0, 1.0)),
+            tensor("b", 4),
+            tensor("c", 1),
+            tensor("d", 1),
+        ],
+    )
+    return _with_dma(problem), Budget(ram_bytes=11)
+
+
+@pytest.mark.parametrize("formulation", ["compact", "poet"])
+def test_overlap_meets_a_deadline_that_no_synchronous_schedule_meets(
+    formulation: FormulationName,
+) -> None:
+    problem, budget = _paging_or_nothing()
+    hurried = budget.model_copy(update={"deadline_s": 10.0})
+    options = SolverOptions(formulation=formulation, order="given", gap=0.0, threads=1)
+    assert least_energy_by_exhaustion(problem, hurried) is None
+    assert least_energy_beside_ops(problem, hurried) == 6.0
+    schedule = solve_graph(problem, hurried, options)
+    assert (schedule.status, schedule.energy_j, schedule.energy_bound_j) == ("optimal", 6.0, 6.0)
+    # The page-out is hidden; the page-in has no room beside `shrink`.
+    assert schedule.time_s == 10.0
+    assert verify(problem, schedule.steps, hurried).hidden_s == 2.0
+
+
+def test_whatever_the_deadline_the_step_ends_as_early_as_it_can() -> None:
+    problem, budget = _paging_or_nothing()
+    unhurried = solve_graph(problem, budget, EXACT)
+    assert (unhurried.status, unhurried.energy_j, unhurried.time_s) == ("optimal", 6.0, 10.0)
+    without_dma = problem.model_copy(update={"asynchronous_transfers": False})
+    assert solve_graph(without_dma, budget, EXACT).time_s == 12.0
+
+
+def test_what_no_timing_can_do_is_infeasible_and_the_rest_is_not_said_to_be() -> None:
+    problem, budget = _paging_or_nothing()
+    options = SolverOptions(formulation="compact", order="given", gap=0.0, threads=1)
+    too_early = budget.model_copy(update={"deadline_s": 7.9})
+    impossible = solve_graph(problem, too_early, options)
+    assert impossible.status == "infeasible"
+    assert impossible.smallest_deadline_s == 10.0
+    # The program cannot know that the page-in has no room beside an op.
+    unknown = solve_graph(problem, budget.model_copy(update={"deadline_s": 9.0}), options)
+    assert unknown.status == "no_solution"
+    assert any("not proven" in note for note in unknown.notes)
+
+
+def test_the_fastest_schedule_counts_what_overlaps_once() -> None:
+    problem, budget = _paging_or_nothing()
+    search = Search(Problem(problem, budget), "time", EXACT, bound=0.0)
+    search.run(float("inf"))
+    # Whatever the timing, computing takes 8 s.
+    assert (search.value, search.bound) == (10.0, 8.0)
+    assert search.steps is not None
+    assert verify(problem, search.steps, budget).time_s == 10.0
+
+
+@given(data=st.data(), problem_and_budget=tight_problems())
+@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_the_bound_holds_for_every_timing(
+    data: st.DataObject, problem_and_budget: tuple[CostedGraph, Budget]
+) -> None:
+    plain, budget = problem_and_budget
+    slack_s = data.draw(st.sampled_from([0.0, 1.0, 2.0]))
+    budget = budget.model_copy(update={"deadline_s": len(plain.ops) + slack_s})
+    problem = _with_dma(plain)
+    least_j = least_energy_beside_ops(problem, budget)
+    assume(least_j is not None and least_j > _least_j(problem))
+    assert least_j is not None
+    search = Search(Problem(problem, budget), "energy", EXACT, bound=0.0)
+    ending = search.run(float("inf"))
+    assert ending != "infeasible"
+    assert search.bound is not None
+    assert search.bound <= least_j + 1e-6
+    if search.steps is not None:
+        found_j = verify(problem, search.steps, budget).energy_j
+        assert found_j >= least_j - 1e-6
+
+
+def _least_j(problem: CostedGraph) -> float:
+    return sum(o.energy_j for o in problem.ops)
+
+
+def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() -> None:
+    problem, budget = _paging_or_nothing()
+    found = solve_graph(problem, budget, EXACT).steps
+    plain = one_at_a_time(Problem(problem, budget), found)
+    assert not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in plain)
+    assert verify(problem, plain, budget).time_s == 12.0
+    assert CompactProgram(Problem(problem, budget)).values_of(plain) is not None
+
+
+# --- where DMA is said to be ----------------------------------------------------------------------
+
+
+def test_the_catalogue_says_which_boards_have_dma() -> None:
+    storages = {name: load_description(name).storage for name in catalog_names()}
+    without = {name for name, storage in storages.items() if storage is None or not storage.dma}
+    emulated = {"emulated-a72", "emulated-m0-flash", "emulated-m3-sd", "emulated-m4f"}
+    assert without == {"mkr1000", "stm32f4-discovery"} | emulated
+
+
+def test_a_costed_graph_repeats_it() -> None:
+    profile = resolve_profile("a72")
+    assert profile.storage is not None
+    with_dma = profile.model_copy(
+        update={"storage": profile.storage.model_copy(update={"dma": True})}
+    )
+    model = build_model("linear", 1, "sgd")
+    assert not cost_graph(model, profile).graph.asynchronous_transfers
+    assert cost_graph(model, with_dma).graph.asynchronous_transfers

@@ -1,0 +1,436 @@
+"""The retention formulation: its optimum, its bound, and what a caller sees of the search."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from ortools.sat.python import cp_model
+
+from solver.constructed import keep_everything
+from solver.engines.messages import Bound
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Compute, Free, PageIn, Step
+from solver.referee.referee import replay, verify
+from solver.retention.hints import hint_of, steps_of
+from solver.retention.messages import Found, Task
+from solver.retention.model import RetentionModel
+from solver.retention.retention import INTERVALS, Ending, restrictions_of, solve_retention
+from solver.retention.search import search
+from solver.solving.solving import solve_graph
+from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.graphs.graph_examples import (
+    graph,
+    op,
+    steps,
+    tensor,
+    tight,
+    training_chain,
+    two_layers,
+)
+from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
+from tests.support.paths import ROOT
+
+# More than any schedule of a small graph is the better for.
+PLENTY = 6
+
+
+def _examples(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+@dataclass
+class _Result:
+    """What one search said, every schedule of it held before the referee."""
+
+    outcome: str
+    schedules: list[tuple[Step, ...]] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    bounds: list[float] = field(default_factory=list)
+
+
+def _search(
+    problem: CostedGraph,
+    budget: Budget,
+    intervals: int = INTERVALS,
+    objective: Literal["energy", "time"] = "energy",
+) -> _Result:
+    """Without a process of its own, which takes longer to start than such a search does."""
+    heard = _Result("")
+
+    def listen(said: Found | Bound) -> None:
+        if isinstance(said, Bound):
+            heard.bounds.append(said.objective)
+        else:
+            result = verify(problem, said.steps, budget)
+            heard.schedules.append(said.steps)
+            heard.values.append(result.energy_j if objective == "energy" else result.time_s)
+
+    task = Task(Problem(problem, budget), objective, intervals, threads=1, starts=())
+    heard.outcome = search(task, listen).outcome
+    return heard
+
+
+def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Step, ...]) -> bool:
+    """A tensor is paged in though it was in RAM before since the last first execution, which the
+    exhaustive search does not allow."""
+    done: set[str] = set()
+    ram = {t.name for t in problem.tensors if t.name not in problem.producer}
+    ram -= {t.name for t in problem.tensors if t.home == "storage"}
+    seen = set(ram)
+    ops = {op.name: op for op in problem.ops}
+    for step in schedule:
+        match step:
+            case Compute():
+                ram |= set(ops[step.op].writes)
+                ram -= set(ops[step.op].in_place.values())
+                seen |= ram
+                if step.op not in done:
+                    done.add(step.op)
+                    seen = set()
+            case PageIn():
+                if step.tensor in seen:
+                    return True
+                ram.add(step.tensor)
+                seen.add(step.tensor)
+            case Free():
+                ram.discard(step.tensor)
+    return False
+
+
+# --- the optimum ----------------------------------------------------------------------------------
+
+
+def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> None:
+    """Exhaustive search allows as much, but for a tensor that was freed and comes back from storage
+    between the same two first executions."""
+    overheads_j: list[float] = []
+
+    @given(problem_and_budget=tight_problems())
+    @_examples(70)
+    def compare(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
+        problem, budget = problem_and_budget
+        least_j = least_energy_by_exhaustion(problem, budget)
+        result = _search(problem, budget, PLENTY)
+        if result.outcome == "infeasible":
+            assert least_j is None
+            return
+        assert result.outcome == "optimal"
+        best_j = result.values[-1]
+        assert result.bounds[-1] == pytest.approx(best_j)
+        if least_j is None or best_j < least_j - 1e-6:
+            assert _comes_back_within_a_stage(problem, result.schedules[-1])
+        else:
+            assert best_j == pytest.approx(least_j)
+            overheads_j.append(best_j - replay(problem, keep_everything(problem)).energy_j)
+
+    compare()
+    # Most of what was tried must have needed recomputation or paging.
+    assert sum(overhead_j > 0 for overhead_j in overheads_j) > 20
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(25)
+def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
+    problem, budget = problem_and_budget
+    bests_j = []
+    for intervals in (1, 2, 3, PLENTY):
+        result = _search(problem, budget, intervals)
+        assert result.outcome in ("optimal", "infeasible")
+        bests_j.append(result.values[-1] if result.values else float("inf"))
+        for steps_taken in result.schedules:
+            for done in problem.ops:
+                assert steps_taken.count(Compute(op=done.name)) <= intervals
+    assert bests_j == sorted(bests_j, reverse=True)
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(25)
+def test_least_time_is_found_as_least_energy_is(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    """The objective of the paper: time, without paging."""
+    problem, budget = problem_and_budget
+    ops = tuple(op.model_copy(update={"time_s": op.energy_j}) for op in problem.ops)
+    problem = CostedGraph(name="time is energy", ops=ops, tensors=problem.tensors)
+    budget = Budget(ram_bytes=budget.ram_bytes, paging=False)
+    # What lives in storage is paged in, and what must persist there paged out, all the same.
+    assume(not any(t.home == "storage" or t.persist == "storage" for t in problem.tensors))
+    least = least_energy_by_exhaustion(problem, budget)
+    result = _search(problem, budget, PLENTY, "time")
+    assert (result.values[-1] if result.values else None) == least
+    if least is not None:
+        assert result.bounds[-1] == least
+
+
+def test_an_op_is_computed_as_often_as_intervals_allow() -> None:
+    """``a`` is wanted twice, and each time something large comes before for which it must go."""
+    problem = graph(
+        [
+            op("make", "x", "a"),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("use", "a small", "used"),
+            op("grow2", "used", "big2"),
+            op("shrink2", "big2", "small2"),
+            op("use2", "a small2", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 4),
+            *(tensor(name, 8) for name in ("big", "big2")),
+            *(tensor(name, 1) for name in ("small", "used", "small2", "end")),
+        ],
+    )
+    budget = Budget(ram_bytes=10)
+    assert _search(problem, budget, 2).outcome == "infeasible"
+    assert _search(problem, budget, 3).values[-1] == 9.0
+
+
+def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
+    """``v`` and ``a`` both come of ``u``, ``v`` is written over it. Both are wanted again after
+    something large, one after the other: there is no room for them together."""
+    problem = graph(
+        [
+            op("make", "x", "u"),
+            op("branch", "u", "a"),
+            op("over", "u", "v", in_place={"v": "u"}),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("use v", "v small", "used"),
+            op("use a", "a used", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            *(tensor(name, 4) for name in ("u", "v")),
+            tensor("a", 7),
+            tensor("big", 8),
+            *(tensor(name, 1) for name in ("small", "used", "end")),
+        ],
+    )
+    budget = Budget(ram_bytes=12)
+    assert _search(problem, budget, 2).outcome == "infeasible"
+    # Three times "make", twice "branch" and "over".
+    assert _search(problem, budget, 3).values[-1] == 11.0
+
+
+def test_what_is_made_again_without_being_needed_takes_its_bytes() -> None:
+    problem = graph(
+        [
+            op("make", "x", "a waste"),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("last", "a small", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 4),
+            tensor("waste", 6),
+            tensor("big", 9),
+            tensor("small", 2),
+            tensor("end", 1),
+        ],
+    )
+    assert _search(problem, Budget(ram_bytes=13)).values[-1] == 5.0
+    assert _search(problem, Budget(ram_bytes=12)).outcome == "infeasible"
+
+
+def test_the_deadline_decides_between_recomputing_and_paging() -> None:
+    problem = graph(
+        [
+            op("make", "x", "a", energy_j=2.5, time_s=9.0),
+            op("grow", "x", "big"),
+            op("shrink", "big", "small"),
+            op("last", "a small", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 4, page_out=(2.0, 2.0), page_in=(1.0, 1.0)),
+            tensor("big", 8),
+            tensor("small", 1),
+            tensor("end", 1),
+        ],
+    )
+
+    def least_j(deadline_s: float, *, instantaneous: bool = False) -> float | None:
+        budget = Budget(ram_bytes=10, deadline_s=deadline_s, instantaneous_paging=instantaneous)
+        values = _search(problem, budget).values
+        return values[-1] if values else None
+
+    assert least_j(21.0) == 2.5 + 3 + 2.5
+    assert least_j(20.9) == 2.5 + 3 + 3
+    assert least_j(15.0) == 2.5 + 3 + 3
+    assert least_j(14.9) is None
+    assert least_j(12.0, instantaneous=True) == 2.5 + 3 + 3
+    assert least_j(11.9, instantaneous=True) is None
+
+
+def test_costs_that_are_no_whole_numbers_leave_the_bound_below_the_optimum() -> None:
+    problem = training_chain(6, energy_unit_j=1e-7)
+    budget = tight(problem, 0.25, deadline_s=1.4 * sum(op.time_s for op in problem.ops))
+    optimum_j = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1)).energy_j
+    result = _search(problem, budget, PLENTY)
+    assert optimum_j is not None
+    assert result.values[-1] == pytest.approx(optimum_j, rel=1e-9, abs=0)
+    assert result.bounds[-1] == pytest.approx(optimum_j, rel=1e-8, abs=0)
+    assert all(bound_j <= optimum_j for bound_j in result.bounds)
+
+
+# --- from schedules to solutions ------------------------------------------------------------------
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(25)
+def test_a_schedule_that_was_found_is_a_solution_again(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    problem, budget = problem_and_budget
+    result = _search(problem, budget)
+    assume(result.schedules)
+    for schedule in {result.schedules[0], result.schedules[-1]}:
+        model = RetentionModel(Problem(problem, budget), "energy", INTERVALS)
+        hint = hint_of(model, schedule)
+        assert hint is not None
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.fix_variables_to_their_hinted_value = True
+        for variable, value in hint.items():
+            model.program.add_hint(model.program.get_int_var_from_proto_index(variable), value)
+        assert solver.solve(model.program) == cp_model.OPTIMAL
+        again = steps_of(model, solver.value)
+        assert verify(problem, again, budget).energy_j == verify(problem, schedule, budget).energy_j
+
+
+def test_a_schedule_in_another_order_is_none() -> None:
+    problem = graph(
+        [op("one", "x", "a"), op("two", "x", "b"), op("both", "a b", "c")],
+        [tensor("x", 1, home="ram"), tensor("a", 1), tensor("b", 1), tensor("c", 1)],
+    )
+    model = RetentionModel(Problem(problem, Budget(ram_bytes=9)), "energy", INTERVALS)
+    assert hint_of(model, keep_everything(problem)) is not None
+    swapped = steps("compute two; compute one; free x; compute both; free a; free b; free c")
+    replay(problem, swapped)
+    assert hint_of(model, swapped) is None
+
+
+# --- what a caller sees ---------------------------------------------------------------------------
+
+
+def _solve(
+    problem: CostedGraph,
+    budget: Budget,
+    *,
+    gap: float = 0.0,
+    limit_s: float = 60.0,
+    starts: tuple[tuple[Step, ...], ...] = (),
+    on_steps: Callable[[tuple[Step, ...]], None] = lambda _steps: None,
+    on_bound: Callable[[float], None] = lambda _bound: None,
+) -> Ending:
+    return solve_retention(
+        Problem(problem, budget),
+        objective="energy",
+        gap=gap,
+        threads=2,
+        deadline=time.monotonic() + limit_s,
+        starts=starts,
+        on_steps=on_steps,
+        on_bound=on_bound,
+    )
+
+
+def test_schedules_get_better_from_the_start_that_was_given() -> None:
+    problem = training_chain(9, seed=3)
+    budget = tight(problem, 0.25)
+    found: list[tuple[Step, ...]] = []
+    assert _solve(problem, budget, on_steps=found.append) == "proven"
+    middle = found[len(found) // 2]
+    again: list[tuple[Step, ...]] = []
+    bounds: list[float] = []
+    starts = (keep_everything(problem), middle)  # the first does not fit
+    ending = _solve(problem, budget, starts=starts, on_steps=again.append, on_bound=bounds.append)
+    assert ending == "proven"
+    values = [verify(problem, schedule, budget).energy_j for schedule in again]
+    assert values[0] == verify(problem, middle, budget).energy_j
+    assert values[-1] == verify(problem, found[-1], budget).energy_j
+    assert bounds == sorted(bounds)
+    assert bounds[-1] <= values[-1]
+
+
+def test_a_gap_that_is_reached_ends_the_search() -> None:
+    problem = training_chain(30)
+    budget = tight(problem, 0.9)
+    assert _solve(problem, budget, gap=0.9) == "proven"
+    assert _solve(problem, budget, gap=0.9, limit_s=-1.0) == "stopped"
+
+
+def test_what_does_not_fit_is_infeasible() -> None:
+    assert _solve(two_layers(), Budget(ram_bytes=24)) == "infeasible"
+
+
+def test_a_schedule_says_how_it_was_found_and_under_which_restrictions() -> None:
+    problem = training_chain(6)
+    budget = tight(problem, 0.3)
+    options = SolverOptions(formulation="retention", gap=0.0)
+    schedule = solve_graph(problem, budget, options)
+    assert schedule.status == "optimal"
+    assert schedule.energy_j == verify(problem, schedule.steps, budget).energy_j
+    assert schedule.solver.formulation == "retention"
+    assert schedule.solver.engine == "cp-sat"
+    assert schedule.solver.version.startswith("OR-tools CP-SAT")
+    assert schedule.restrictions == restrictions_of(Problem(problem, budget))
+    assert "each op is computed at most 2 times" in schedule.restrictions
+
+
+_DRIVER = """
+import time
+from solver.problem.problem import Problem
+from solver.retention.retention import solve_retention
+from tests.support.graphs.graph_examples import hard_problem
+
+ending = solve_retention(
+    Problem(*hard_problem()), objective="energy", gap=0.0, threads=2, starts=(),
+    deadline=time.monotonic() + 600, on_steps=lambda steps: None,
+    on_bound=lambda bound: print("bound", flush=True),
+    on_version=lambda version: print(version, flush=True),
+)
+print(ending, flush=True)
+"""
+
+
+def test_ctrl_c_ends_the_search_and_its_process() -> None:
+    mark = new_mark()
+    with subprocess.Popen(
+        [sys.executable, "-c", _DRIVER],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: mark},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a group of its own, as a shell starts it
+    ) as process:
+        try:
+            assert process.stdout is not None
+            while not process.stdout.readline().startswith("OR-tools"):
+                pass
+            wait_until(lambda: len(marked(mark)) > 1)
+            os.killpg(process.pid, signal.SIGINT)
+            output, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert output.splitlines()[-1] == "interrupted"
+    assert not marked(mark)

@@ -1,0 +1,609 @@
+"""Schedules while costs are drawn from their intervals."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import cli
+from devices.profile import Interval, PageCost, StorageCosts, SweepPoint
+from devices.published import load_published
+from networks.models import build_model
+from plots.robustness import robustness as draw_picture
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
+from solver.costing.page_intervals import page_in_intervals, page_out_intervals
+from solver.options import SolverOptions
+from solver.pools import Pool
+from solver.problem.graph import CostedGraph
+from solver.problem.liveness import with_frees
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule, SolverRecord
+from solver.referee.referee import replay, verify
+from solver.robustness.bounds import DrawBounds
+from solver.robustness.draws import CostDraws, NoIntervalsError, draw_costs
+from solver.robustness.evaluation import Evaluation
+from solver.robustness.robustness import Assessment, assess
+from solver.solving.solving import solve_graph
+from tests.support.graphs.graph_examples import graph, op, steps, tensor
+from tests.support.graphs.graph_strategies import (
+    action_lists,
+    least_energy_by_exhaustion,
+    tight_problems,
+)
+from tests.support.graphs.profiles import made_up_profile
+
+EXACT = SolverOptions(gap=0.0, threads=1)
+Ends = tuple[float, float]
+
+
+def _examples(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def with_intervals(
+    plain: CostedGraph,
+    energy_j: Mapping[str, Ends] | None = None,
+    time_s: Mapping[str, Ends] | None = None,
+    keys: Mapping[str, str] | None = None,
+) -> CostedGraph:
+    """``plain`` with intervals of its ops, by name."""
+    ops = [
+        each.model_copy(
+            update={
+                "energy_j_interval": (energy_j or {}).get(each.name),
+                "time_s_interval": (time_s or {}).get(each.name),
+                "cost_key": (keys or {}).get(each.name),
+            }
+        )
+        for each in plain.ops
+    ]
+    return graph(ops, plain.tensors, name=plain.name)
+
+
+def assessed(problem: CostedGraph, budget: Budget, draws: CostDraws) -> Assessment:
+    schedule = solve_graph(problem, budget, EXACT)
+    with ThreadPoolExecutor(1) as executor:
+        return assess(schedule, draws, 0, EXACT, Pool(executor, lambda: 1), 60.0)
+
+
+# --- a problem by pencil and paper ----------------------------------------------------------------
+
+BUDGET = Budget(ram_bytes=10)
+PAGE_FIRST_J, PAGE_SECOND_J = 4.5, 2.5
+# At 2 J making is cheaper than either page; on average it costs about 3.5 J, which is between them.
+MAKE_J, MAKE_ENDS_J = 2.0, (1.9, 12.0)
+
+
+def two_to_bring_back() -> CostedGraph:
+    """``first`` and ``second`` are wanted before and after ``big``, which leaves no room for them.
+    Each is made again for what was measured of ``make``, or paged."""
+    plain = graph(
+        [
+            op("make-first", "x", "first", energy_j=MAKE_J),
+            op("make-second", "x", "second", energy_j=MAKE_J),
+            op("look", "first second", "seen"),
+            op("grow", "seen", "big"),
+            op("shrink", "big", "small"),
+            op("last", "first second small", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("first", 4, page_out=(1.0, 2.0), page_in=(1.0, PAGE_FIRST_J - 2.0)),
+            tensor("second", 4, page_out=(1.0, 1.0), page_in=(1.0, PAGE_SECOND_J - 1.0)),
+            tensor("seen", 1),
+            tensor("big", 8),
+            tensor("small", 1),
+            tensor("end", 1),
+        ],
+    )
+    makes = ("make-first", "make-second")
+    return with_intervals(
+        plain, dict.fromkeys(makes, MAKE_ENDS_J), keys=dict.fromkeys(makes, "make")
+    )
+
+
+@pytest.fixture(scope="module")
+def swapping() -> tuple[CostDraws, Assessment]:
+    problem = two_to_bring_back()
+    draws = draw_costs(problem, 40, seed=1)
+    return draws, assessed(problem, BUDGET, draws)
+
+
+def _again(schedule: Schedule) -> tuple[list[str], list[str]]:
+    """What is made twice, and what is paged in."""
+    made = [step.op for step in schedule.steps if isinstance(step, Compute)]
+    paged = [step.tensor for step in schedule.steps if isinstance(step, PageIn)]
+    return sorted({name for name in made if made.count(name) > 1}), paged
+
+
+def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
+    swapping: tuple[CostDraws, Assessment],
+) -> None:
+    _, found = swapping
+    assert _again(found.least_energy) == (["make-first", "make-second"], [])
+    assert found.best_on_average is not None
+    # Neither of the schedules between which cheap and dear draws swap: one of each.
+    assert _again(found.best_on_average) == (["make-first"], ["second"])
+
+
+def test_shares_and_regrets_by_pencil_and_paper(swapping: tuple[CostDraws, Assessment]) -> None:
+    draws, found = swapping
+    make_j = draws.energy_j[:, 0]
+    # Both made once, and four ops of 1 J.
+    best_j = 2 * make_j + 4 + np.minimum(make_j, PAGE_FIRST_J) + np.minimum(make_j, PAGE_SECOND_J)
+    needed_j = {
+        "least_energy": 4 * make_j + 4,
+        "best_on_average": 3 * make_j + 4 + PAGE_SECOND_J,
+    }
+    for name, energies_j in needed_j.items():
+        figures = getattr(found.robustness, name)
+        regrets = energies_j / best_j - 1
+        assert figures.regrets == pytest.approx(regrets.tolist(), abs=1e-12)
+        assert figures.mean_regret == pytest.approx(regrets.mean())
+        assert figures.regret_95 == pytest.approx(np.quantile(regrets, 0.95))
+        assert figures.mean_energy_j == pytest.approx(energies_j.mean())
+        assert figures.within.value == pytest.approx((regrets <= 0.01).mean())
+        assert 0 < figures.within.low < figures.within.value < figures.within.high < 1
+        assert figures.provably_within.value <= figures.within.value
+        assert figures.in_time is None
+    assert found.robustness.mean_bound_j <= needed_j["best_on_average"].mean()
+    assert found.robustness.mean_bound_j == pytest.approx(needed_j["best_on_average"].mean(), 0.01)
+
+
+def test_status_energy_and_bound_of_what_is_offered_are_at_the_stated_costs(
+    swapping: tuple[CostDraws, Assessment],
+) -> None:
+    _, found = swapping
+    least, offered = found.least_energy, found.best_on_average
+    assert least.status == "optimal"
+    assert offered is not None
+    assert offered.status == "feasible"
+    result = verify(two_to_bring_back(), offered.steps, BUDGET)
+    assert offered.energy_j == result.energy_j == pytest.approx(12.5)
+    assert (offered.time_s, offered.peak_bytes) == (result.time_s, result.peak_bytes)
+    assert offered.bytes_written_to_storage == result.bytes_written_to_storage == 4
+    assert offered.energy_bound_j == pytest.approx(least.energy_j)
+    assert offered.gap == pytest.approx(0.5 / 12.5)
+
+
+def test_an_interval_of_no_width_leaves_the_best_the_best() -> None:
+    ends = (MAKE_J, MAKE_J)
+    problem = with_intervals(two_to_bring_back(), {"make-first": ends, "make-second": ends})
+    found = assessed(problem, BUDGET, draw_costs(problem, 20, seed=0))
+    figures = found.robustness.least_energy
+    assert figures.within.value == figures.provably_within.value == 1.0
+    assert figures.mean_regret == figures.regret_95 == 0.0
+    assert found.robustness.best_on_average == figures
+    assert found.best_on_average == found.least_energy
+    # The proof at the stated costs is one for every draw.
+    assert found.robustness.solved_draws == 0
+
+
+def test_a_better_schedule_that_turns_up_is_taken() -> None:
+    problem = two_to_bring_back()
+    poor = solve_graph(problem, BUDGET.model_copy(update={"rematerialization": False}), EXACT)
+    poor = poor.model_copy(update={"budget": BUDGET, "energy_bound_j": 0.0})
+    draws = draw_costs(problem, 2, seed=0)
+    with ThreadPoolExecutor(1) as executor:
+        found = assess(poor, draws, 0, EXACT, Pool(executor, lambda: 1), 60.0)
+    assert found.least_energy.energy_j is not None
+    assert poor.energy_j is not None
+    assert found.least_energy.energy_j < poor.energy_j
+
+
+# --- with a deadline ------------------------------------------------------------------------------
+
+
+def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() -> None:
+    """Making again takes 1 s, or much more in a bad draw; paging takes 1 s in all, but 2 J."""
+    plain = graph(
+        [
+            op("make", "x", "a", energy_j=1.0),
+            op("look", "a", "seen"),
+            op("grow", "seen", "big"),
+            op("shrink", "big", "small"),
+            op("last", "a small", "end"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 4, page_out=(0.5, 1.0), page_in=(0.5, 1.0)),
+            tensor("seen", 1),
+            tensor("big", 8),
+            tensor("small", 1),
+            tensor("end", 1),
+        ],
+    )
+    problem = with_intervals(plain, time_s={"make": (0.9, 4.0)})
+    # Made twice: 4 s and 2 · make; made once and paged: 5 s and make.
+    budget = Budget(ram_bytes=10, deadline_s=8.6)
+    draws = draw_costs(problem, 40, seed=3)
+    make_s = draws.time_s[:, 0]
+    late = 4 + 2 * make_s > 8.6
+    assert 0.05 < late.mean() < 0.5
+    assert (5 + make_s <= 8.6).mean() >= 0.95
+    found = assessed(problem, budget, draws)
+    least, average = found.robustness.least_energy, found.robustness.best_on_average
+    assert least.in_time is not None
+    assert least.in_time.value == pytest.approx(1 - late.mean())
+    assert least.within.value == least.in_time.value
+    assert [regret is None for regret in least.regrets] == late.tolist()
+    assert average is not None
+    assert average.in_time is not None
+    assert average.in_time.value >= 0.95
+    assert found.best_on_average is not None
+    assert _again(found.best_on_average) == ([], ["a"])
+    # The mean bound covers schedules that are late, too.
+    assert found.robustness.mean_bound_j <= least.mean_energy_j
+
+
+def test_where_nothing_is_in_time_often_enough_nothing_is_offered() -> None:
+    plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
+    problem = with_intervals(plain, time_s={"only": (0.5, 2.0)})
+    draws = draw_costs(problem, 40, seed=0)
+    found = assessed(problem, Budget(ram_bytes=2, deadline_s=1.0), draws)
+    assert found.best_on_average is found.robustness.best_on_average is None
+    in_time = found.robustness.least_energy.in_time
+    assert in_time is not None
+    assert in_time.value == pytest.approx((draws.time_s[:, 0] <= 1.0).mean())
+    assert found.robustness.least_energy.within.value == in_time.value
+
+
+def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
+    plain = two_to_bring_back()
+    problem = CostedGraph(
+        name="with DMA", ops=plain.ops, tensors=plain.tensors, asynchronous_transfers=True
+    )
+    beside = steps("compute make-first; page_out first") + steps(
+        "compute make-second; free x; compute look"
+    )
+    schedule = [
+        step.model_copy(update={"asynchronous": True}) if isinstance(step, PageOut) else step
+        for step in (
+            *beside,
+            *steps("free first; page_out second; free second; compute grow; free seen"),
+            *steps("compute shrink; free big; page_in first; page_in second; compute last"),
+            *steps("free first; free second; free small; free end"),
+        )
+    ]
+    budget = Budget(ram_bytes=10, deadline_s=9.0)
+    draws = draw_costs(problem, 3, seed=0)
+    evaluation = Evaluation(draws, budget)
+    record = SolverRecord(
+        engine="", formulation="", version="", seconds=0, build_seconds=0, rounds=0, threads=1
+    )
+    evaluation.add(
+        Schedule(
+            graph=problem.name,
+            status="feasible",
+            solver=record,
+            budget=budget,
+            bound_covers="",
+            steps=tuple(schedule),
+        )
+    )
+    expected_s = replay(problem, schedule).time_s
+    assert expected_s < 10.0  # which is the sum
+    assert evaluation.times_s.tolist() == [[expected_s] * 3]
+
+
+# --- laws -----------------------------------------------------------------------------------------
+
+
+@st.composite
+def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
+    """Small problems in which energies and times have intervals, also those of paging."""
+    problem, budget = draw(tight_problems())
+    factors = st.sampled_from([(1.0, 1.0), (0.9, 1.1), (0.5, 3.0), (0.0, 2.0)])
+
+    def ends(cost: float) -> Ends:
+        low, high = draw(factors)
+        return cost * low, cost * high
+
+    def uncertain(cost: object) -> object:
+        if cost is None:
+            return None
+        assert hasattr(cost, "energy_j")
+        assert hasattr(cost, "model_copy")
+        return cost.model_copy(update={"energy_j_interval": ends(cost.energy_j)})
+
+    ops = [
+        each.model_copy(
+            update={
+                "energy_j_interval": ends(each.energy_j),
+                "cost_key": draw(st.sampled_from([None, "shared"])),
+            }
+        )
+        for each in problem.ops
+    ]
+    tensors = [
+        each.model_copy(
+            update={"page_out": uncertain(each.page_out), "page_in": uncertain(each.page_in)}
+        )
+        for each in problem.tensors
+    ]
+    return graph(ops, tensors), budget
+
+
+@given(problem_and_budget=uncertain_problems(), above=st.sampled_from([1e-3, 0.1, math.inf]))
+@_examples(25)
+def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
+    problem_and_budget: tuple[CostedGraph, Budget], above: float
+) -> None:
+    """Whatever the best known of a draw is, as long as there is a better one."""
+    problem, budget = problem_and_budget
+    least_j = least_energy_by_exhaustion(problem, budget)
+    assume(least_j is not None)
+    assert least_j is not None
+    draws = draw_costs(problem, 3, seed=3)
+    graphs = map(draws.items.graph_at, draws.energy_j, draws.time_s)
+    drawn_j = np.array([least_energy_by_exhaustion(at, budget) for at in graphs], dtype=np.float64)
+    bounds = DrawBounds(Problem(problem, budget), draws.energy_j)
+    unproven_j = bounds.at(np.full(3, np.inf))
+    # Times do not vary here, so that a proof holds whatever the deadline.
+    bounds.prove(draws.items.costs()[0], least_j)
+    assert (bounds.at(np.full(3, np.inf)) >= unproven_j).all()
+    assert (bounds.at(drawn_j * (1 + above) + 1e-6) <= drawn_j * (1 + 1e-9) + 1e-9).all()
+
+
+@given(problem_and_budget=uncertain_problems())
+@_examples(2)
+def test_no_schedule_is_better_than_the_best_known_or_than_what_is_proven(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    problem, budget = problem_and_budget
+    assume(least_energy_by_exhaustion(problem, budget) is not None)
+    found = assessed(problem, budget, draw_costs(problem, 4, seed=3)).robustness
+    for figures in (found.least_energy, found.best_on_average):
+        assert figures is not None
+        assert all(regret is not None and regret >= 0 for regret in figures.regrets)
+        assert figures.provably_within.value <= figures.within.value
+        assert found.mean_bound_j <= figures.mean_energy_j * (1 + 1e-9)
+    assert found.best_on_average is not None
+    assert found.best_on_average.mean_energy_j <= found.least_energy.mean_energy_j * (1 + 1e-9)
+
+
+@given(data=st.data(), problem_and_budget=uncertain_problems())
+@_examples(15)
+def test_energy_and_time_in_a_draw_are_the_referees(
+    data: st.DataObject, problem_and_budget: tuple[CostedGraph, Budget]
+) -> None:
+    problem, _ = problem_and_budget
+    assert problem.tensor  # what the graph keeps of its tensors must not leak into those of draws
+    schedule = with_frees(problem, data.draw(action_lists(problem)))
+    draws = draw_costs(problem, 2, seed=4)
+    counts = draws.items.counts(schedule)
+    for energy_j, time_s in zip(draws.energy_j, draws.time_s, strict=True):
+        result = replay(draws.items.graph_at(energy_j, time_s), schedule)
+        assert result.energy_j == pytest.approx(float(counts @ energy_j), abs=1e-12)
+        assert result.time_s == pytest.approx(float(counts @ time_s), abs=1e-12)
+
+
+# --- draws ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("median", "ends"), [(2.0, (1.5, 9.0)), (2.0, (0.0, 3.0)), (0.0, (0.0, 3.0)), (5.0, (5.0, 6.0))]
+)
+def test_draws_have_the_stated_median_and_interval(median: float, ends: Ends) -> None:
+    plain = graph(
+        [op("only", "x", "y", energy_j=median)], [tensor("x", 1, home="ram"), tensor("y", 1)]
+    )
+    drawn = draw_costs(with_intervals(plain, {"only": ends}), 20_000, seed=0).energy_j[:, 0]
+    quantiles = np.quantile(drawn, [0.025, 0.5, 0.975])
+    assert quantiles == pytest.approx([ends[0], median, ends[1]], rel=0.04, abs=0.06)
+    assert drawn.min() >= 0
+    if ends[0] < median < ends[1]:
+        assert (drawn < ends[0]).mean() + (drawn > ends[1]).mean() == pytest.approx(
+            0.05 if ends[0] else 0.025, abs=0.005
+        )
+
+
+def test_what_was_measured_once_is_drawn_once() -> None:
+    ends = dict.fromkeys(("f", "g", "h"), (0.5, 3.0))
+    page = {"time_s": 1.0, "energy_j": 1.0, "energy_j_interval": (0.5, 4.0)}
+    plain = graph(
+        [op("f", "x", "a"), op("g", "a", "b"), op("h", "b", "c")],
+        [
+            tensor("x", 1, home="ram"),
+            *(
+                tensor(name, 1).model_validate(
+                    {**tensor(name, 1).model_dump(), "page_out": page, "page_in": page}
+                )
+                for name in "abc"
+            ),
+        ],
+    )
+    problem = with_intervals(plain, ends, ends, {"f": "conv", "g": "conv"})
+    draws = draw_costs(problem, 50, seed=0)
+    f, g, h = draws.energy_j[:, :3].T
+    assert f.tolist() == g.tolist()
+    assert abs(np.corrcoef(f, h)[0, 1]) < 0.4
+    # Energy and time of one thing come from the same windows.
+    assert draws.time_s[:, :3] == pytest.approx(draws.energy_j[:, :3])
+    page_outs, page_ins = draws.energy_j[:, 4:7].T, draws.energy_j[:, 8:11].T
+    for direction in (page_outs, page_ins):
+        assert direction[0].tolist() == direction[1].tolist() == direction[2].tolist()
+    assert abs(np.corrcoef(page_outs[0], page_ins[0])[0, 1]) < 0.4
+
+
+def test_the_same_seed_gives_the_same_draws_and_more_begin_with_fewer() -> None:
+    problem = two_to_bring_back()
+    some, more, others = (
+        draw_costs(problem, count, seed) for count, seed in ((10, 5), (30, 5), (10, 6))
+    )
+    assert some.energy_j.tolist() == more.energy_j[:10].tolist()
+    assert some.energy_j.tolist() != others.energy_j.tolist()
+
+
+def test_without_intervals_there_is_nothing_to_draw_from() -> None:
+    plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
+    with pytest.raises(NoIntervalsError, match="no cost in this graph has an interval"):
+        draw_costs(plain, 10, seed=0)
+
+
+# --- intervals of a profile -----------------------------------------------------------------------
+
+
+def test_a_costed_graph_carries_the_intervals_of_its_profile() -> None:
+    step = build_model("linear", 2)
+    missing = step.distinct_specs[0]
+    profile = made_up_profile(list(step.distinct_specs[1:]))
+    result = cost_graph(step, profile)
+    for each, step_op in zip(result.graph.ops, step.ops, strict=True):
+        assert each.cost_key == step_op.spec.key
+        if step_op.spec == missing:
+            (prediction,) = result.predicted
+            time_s, energy_j = prediction.time_s, prediction.energy_j
+        else:
+            cost = profile.by_spec[step_op.spec].cost(profile.cost_basis)
+            assert cost.energy_j is not None
+            time_s, energy_j = cost.time_s, cost.energy_j
+        assert each.time_s_interval == (time_s.low, time_s.high)
+        assert each.energy_j_interval == (energy_j.low, energy_j.high)
+    for t in result.graph.tensors:
+        assert profile.storage is not None
+        assert t.page_in is not None
+        assert t.page_out is not None
+        assert (t.page_in.time_s, t.page_in.energy_j) == profile.storage.read_cost(t.bytes)
+        assert (t.page_out.time_s, t.page_out.energy_j) == profile.storage.write_cost(t.bytes)
+        assert t.page_in.energy_j_interval is not None
+        assert t.page_in.energy_j_interval[0] < t.page_in.energy_j < t.page_in.energy_j_interval[1]
+        assert t.page_out.time_s_interval is not None
+
+
+def test_published_rates_have_no_intervals() -> None:
+    published = cost_graph(build_model("linear"), load_published("m4")).graph
+    assert all(each.time_s_interval is each.energy_j_interval is None for each in published.ops)
+    assert all(t.page_in is None or t.page_in.time_s_interval is None for t in published.tensors)
+    with pytest.raises(NoIntervalsError):
+        draw_costs(published, 10, seed=0)
+
+
+def _storage(errors: list[float], half_width: float = 0.0, **more: object) -> StorageCosts:
+    """Reads of 1 ms and 1 ms a page, as measured at 1, 2, 4, … pages with relative errors."""
+    sweep = []
+    for power, error in enumerate(errors):
+        time_s = (1e-3 + 1e-3 * 2**power) / (1 + error)
+        interval = Interval(
+            median=time_s, low=time_s / (1 + half_width), high=time_s * (1 + half_width)
+        )
+        sweep.append(SweepPoint(bytes=512 * 2**power, time_s=interval, energy_j=interval.scaled(2)))
+    law = PageCost(
+        fixed_s=1e-3, per_page_s=1e-3, fixed_j=2e-3, per_page_j=2e-3, sweep=tuple(sweep), **more
+    )
+    return StorageCosts(medium="test", page_bytes=512, method="test", read=law, write=law)
+
+
+def test_an_exact_fit_to_exact_points_leaves_no_doubt() -> None:
+    found = page_in_intervals(_storage([0.0] * 6), 3000).time_s
+    assert found.low == pytest.approx(found.median)
+    assert found.high == pytest.approx(found.median)
+
+
+def test_the_scatter_about_the_law_widens_the_interval_of_a_page_cost() -> None:
+    """Six points, so four degrees of freedom: Student's quantile is 2.776; s² = 6 · 0.05² / 4."""
+    found = page_in_intervals(_storage([0.05, -0.05, 0.05, -0.05, 0.05, -0.05]), 3000)
+    scatter = 2.776 * 0.05 * math.sqrt(6 / 4)
+    for interval in (found.time_s, found.energy_j):
+        assert interval is not None
+        half = math.log(interval.high / interval.median)
+        assert scatter < half < scatter * math.sqrt(2)
+        assert math.log(interval.median / interval.low) == pytest.approx(half)
+
+
+def test_errors_that_points_may_share_are_not_averaged_away() -> None:
+    exact = [0.0] * 6
+    found = page_in_intervals(_storage(exact, half_width=0.2), 3000).time_s
+    assert found.high == pytest.approx(found.median * 1.2)
+    assert found.low == pytest.approx(found.median / 1.2)
+
+
+def test_without_points_the_stated_fit_error_counts() -> None:
+    found = page_in_intervals(_storage([], fit_error=0.1), 3000).time_s
+    assert found.high == pytest.approx(found.median * math.exp(0.196), rel=1e-4)
+
+
+def test_erasing_adds_its_doubt_to_writing() -> None:
+    storage = _storage([0.0] * 6, half_width=0.2)
+    erasing = storage.model_copy(update={"erase": storage.write, "erase_block_bytes": 512})
+    written, erased = page_out_intervals(storage, 3000), page_out_intervals(erasing, 3000)
+    assert erased.time_s.median == pytest.approx(erasing.write_cost(3000)[0])
+    block = page_out_intervals(storage, 512).time_s
+    assert erased.time_s.high == pytest.approx(written.time_s.high + 6 * block.high)
+
+
+# --- what a user sees -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def graph_file(tmp_path: Path) -> Path:
+    path = tmp_path / "uncertain.json"
+    path.write_text(two_to_bring_back().model_dump_json(by_alias=True, exclude_none=True))
+    return path
+
+
+def _run(tmp_path: Path, *argv: object) -> int:
+    return cli.main(["solve", *map(str, argv), "--out", str(tmp_path / "schedule.json")])
+
+
+def test_the_report_is_printed_and_written_with_the_schedule_that_was_asked_for(
+    graph_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ("--graph", graph_file, "--ram-budget", 10, "--draws", 10, "--time-limit", 20)
+    assert _run(tmp_path, *asked, "--robust", "--pictures", tmp_path) == 0
+    printed = capsys.readouterr().out
+    assert "within 1 % of the best known" in printed
+    assert "written is the one that is best on average" in printed
+    document = json.loads((tmp_path / "schedule.json").read_text())
+    assert document["robustness"]["schedule"] == "best_on_average"
+    assert document["robustness"]["draws"] == 10
+    schedule = Schedule.model_validate_json((tmp_path / "schedule.json").read_text())
+    assert _again(schedule) == (["make-first"], ["second"])
+    assert schedule.status == "feasible"
+    assert (tmp_path / "schedule-robustness.png").exists()
+
+
+def test_what_cannot_be_drawn_is_told_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published = ("--profile", "m4", "--model", "linear", "--ram-budget", "80%")
+    assert _run(tmp_path, *published, "--draws", 10) == 2
+    said = capsys.readouterr().err.strip()
+    assert said.startswith("error: ")
+    assert "no cost in this graph has an interval" in said
+    assert "\n" not in said
+    assert _run(tmp_path, *published, "--robust") == 2
+    assert "--robust needs --draws" in capsys.readouterr().err
+    assert not (tmp_path / "schedule.json").exists()
+
+
+def test_the_picture_says_how_often_each_schedule_is_good_enough(
+    swapping: tuple[CostDraws, Assessment], tmp_path: Path
+) -> None:
+    _, found = swapping
+    report = found.robustness
+    picture = tmp_path / "robustness.svg"
+    draw_picture(found.least_energy.model_copy(update={"robustness": report}), picture)
+    said = "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
+    assert report.best_on_average is not None
+    for figures in (report.least_energy, report.best_on_average):
+        assert f"within 1 % in {100 * figures.within.value:.0f} % of the draws" in said
+    assert "40 draws" in said
+    with pytest.raises(ValueError, match="not held against draws"):
+        draw_picture(found.least_energy, picture)
+    assert keep_everything(two_to_bring_back()) != found.least_energy.steps

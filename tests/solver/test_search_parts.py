@@ -1,0 +1,74 @@
+"""What the search relies on: schedules as solutions of the program."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from solver.constructed import keep_everything
+from solver.constructed.greedy import greedy_schedule
+from solver.formulations.compact import CompactProgram
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget
+from solver.referee.referee import replay, verify
+from tests.support.graphs.graph_strategies import small_graphs
+
+
+@given(graph=small_graphs(), ram_bytes=st.integers(4, 24), simplify=st.booleans())
+@settings(
+    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+def test_a_schedule_survives_being_written_as_a_solution(
+    graph: CostedGraph, ram_bytes: int, simplify: bool
+) -> None:
+    budget = Budget(ram_bytes=ram_bytes)
+    problem = Problem(graph, budget)
+    steps = greedy_schedule(problem)
+    if steps is None:
+        return
+    compact = CompactProgram(problem, simplify=simplify)
+    values = compact.values_of(steps)
+    if values is not None:
+        again = verify(graph, compact.steps(values), budget)
+        assert again.energy_j == pytest.approx(verify(graph, steps, budget).energy_j)
+        assert compact.value(compact.program.objective(values)) == pytest.approx(again.energy_j)
+
+
+def test_a_schedule_over_budget_is_no_solution() -> None:
+    graph = _chain(6)
+    everything = keep_everything(graph)
+    peak_bytes = replay(graph, everything).peak_bytes
+    roomy = CompactProgram(Problem(graph, Budget(ram_bytes=peak_bytes)))
+    tight = CompactProgram(Problem(graph, Budget(ram_bytes=peak_bytes - 1)))
+    assert roomy.values_of(everything) is not None
+    assert tight.values_of(everything) is None
+
+
+def _chain(length: int) -> CostedGraph:
+    """Forward ops that each read the one before, and backward ops that read them in reverse."""
+    page = PageCost(time_s=1.0, energy_j=3.0)
+    names = [f"a{k}" for k in range(length)]
+
+    def op(name: str, reads: tuple[str, ...]) -> Op:
+        return Op(
+            name=f"make {name}",
+            kind="test",
+            phase="forward",
+            reads=reads,
+            writes=(name,),
+            time_s=1.0,
+            energy_j=1.0,
+        )
+
+    forward = [op(name, (names[k - 1],) if k else ()) for k, name in enumerate(names)]
+    gradients = [f"g{k}" for k in reversed(range(length))]
+    backward = [
+        op(name, (names[length - 1 - k], *gradients[k - 1 : k])) for k, name in enumerate(gradients)
+    ]
+    tensors = [
+        Tensor(name=name, bytes=10, kind="activation", page_out=page, page_in=page)
+        for name in (*names, *gradients)
+    ]
+    return CostedGraph(name="chain", ops=(*forward, *backward), tensors=tuple(tensors))

@@ -1,0 +1,563 @@
+"""Solving: the optimum of every small graph, and what a user sees of a solve."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from solver.constructed import keep_everything
+from solver.engines.engine import EngineError, EngineName
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import (
+    Budget,
+    Compute,
+    Free,
+    PageIn,
+    PageOut,
+    Schedule,
+    Step,
+    first_executions,
+)
+from solver.referee.addresses import verify_addresses
+from solver.referee.referee import RefereeError, replay, verify
+from solver.search.search import Progress
+from solver.solving.outcome import ANY_ORDER, OWN_ORDER
+from solver.solving.solving import solve_graph
+from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.graphs.graph_examples import (
+    graph,
+    hard_problem,
+    op,
+    tensor,
+    tight,
+    training_chain,
+    two_layers,
+    unconstrained_peak,
+)
+from tests.support.graphs.graph_strategies import (
+    least_energy_by_exhaustion,
+    small_graphs,
+    tight_problems,
+)
+from tests.support.paths import ROOT
+
+EXACT = SolverOptions(gap=0.0, threads=1, order="given")
+both_engines = pytest.mark.parametrize("engine", ["highs", "cbc"])
+
+
+def _examples(number: int) -> settings:
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> None:
+    """Both referees agree with the schedule and with every figure in it."""
+    result = verify(problem, schedule.steps, budget)
+    assert schedule.energy_j == result.energy_j
+    assert schedule.time_s == result.time_s
+    assert schedule.peak_bytes == result.peak_bytes
+    assert schedule.bytes_written_to_storage == result.bytes_written_to_storage
+    assert schedule.energy_bound_j is not None
+    assert schedule.gap is not None
+    assert schedule.energy_bound_j <= schedule.energy_j
+    gap_j = schedule.energy_j - schedule.energy_bound_j
+    assert schedule.gap * schedule.energy_j == pytest.approx(gap_j)
+    assert schedule.arena_bytes is not None
+    assert schedule.resident_address is not None
+    assert schedule.arena_bytes <= budget.ram_bytes
+    verify_addresses(
+        problem,
+        schedule.steps,
+        schedule.resident_address,
+        schedule.arena_bytes,
+        budget.covers,
+    )
+    assert schedule.budget == budget
+    assert schedule.graph == problem.name
+
+
+# --- the optimum ----------------------------------------------------------------------------------
+
+
+def test_the_optimum_of_every_small_graph_is_found() -> None:
+    overheads_j: list[float] = []
+
+    @given(problem_and_budget=tight_problems())
+    @_examples(50)
+    def compare(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
+        problem, budget = problem_and_budget
+        least_j = least_energy_by_exhaustion(problem, budget)
+        assume(least_j is not None)
+        assert least_j is not None
+        schedule = solve_graph(problem, budget, EXACT)
+        assert schedule.status == "optimal"
+        assert schedule.energy_j == pytest.approx(least_j)
+        _assert_sound(problem, budget, schedule)
+        overheads_j.append(least_j - replay(problem, keep_everything(problem)).energy_j)
+
+    compare()
+    # Most of what was tried must have needed recomputation or paging.
+    assert sum(overhead_j > 0 for overhead_j in overheads_j) > 30
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(7)
+def test_what_is_infeasible_is_told_with_what_would_do(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    problem, budget = problem_and_budget
+    assume(least_energy_by_exhaustion(problem, budget) is None)
+
+    def feasible(**changes: object) -> bool:
+        changed = budget.model_copy(update=changes)
+        return least_energy_by_exhaustion(problem, changed) is not None
+
+    schedule = solve_graph(problem, budget, EXACT)
+    assert schedule.status == "infeasible"
+    assert not schedule.steps
+    assert schedule.energy_j is None
+    if schedule.smallest_ram_bytes is None:
+        assert not feasible(ram_bytes=unconstrained_peak(problem))
+    else:
+        assert feasible(ram_bytes=schedule.smallest_ram_bytes)
+        assert not feasible(ram_bytes=schedule.smallest_ram_bytes - 1)
+    if budget.deadline_s is None:
+        assert schedule.smallest_deadline_s is None
+    elif schedule.smallest_deadline_s is None:
+        assert not feasible(deadline_s=None)
+    else:
+        assert feasible(deadline_s=schedule.smallest_deadline_s)
+        # All times are whole seconds.
+        assert not feasible(deadline_s=schedule.smallest_deadline_s - 1)
+
+
+@pytest.mark.parametrize(
+    ("seed", "stretch", "paging"), [(28964, None, False), (2, None, True), (3, 1.4, True)]
+)
+def test_the_smallest_budget_that_would_do_does(
+    seed: int, stretch: float | None, paging: bool
+) -> None:
+    problem = training_chain(7, seed=seed)
+    deadline_s = _stretched(problem, stretch)
+    budget = tight(problem, 0.1, deadline_s=deadline_s, paging=paging)
+    advice = solve_graph(problem, budget, EXACT)
+    assert advice.status == "infeasible"
+    assert advice.smallest_ram_bytes is not None
+    assert not advice.notes
+    enough = budget.model_copy(update={"ram_bytes": advice.smallest_ram_bytes})
+    less = budget.model_copy(update={"ram_bytes": advice.smallest_ram_bytes - 1})
+    assert _optimum_j(problem, enough) > 0
+    assert solve_graph(problem, less, EXACT).status == "infeasible"
+
+
+def test_the_shortest_deadline_that_would_do_does() -> None:
+    problem = training_chain(7, seed=3)
+    budget = tight(problem, 0.35, deadline_s=_stretched(problem, 1.1))
+    advice = solve_graph(problem, budget, EXACT)
+    assert advice.status == "infeasible"
+    assert advice.smallest_deadline_s is not None
+    enough = budget.model_copy(update={"deadline_s": advice.smallest_deadline_s})
+    less = budget.model_copy(update={"deadline_s": advice.smallest_deadline_s * 0.9999})
+    assert _optimum_j(problem, enough) > 0
+    assert solve_graph(problem, less, EXACT).status == "infeasible"
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(7)
+def test_no_step_of_an_optimal_schedule_can_be_left_out_or_changed(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    problem, budget = problem_and_budget
+    assume(least_energy_by_exhaustion(problem, budget) is not None)
+    schedule = solve_graph(problem, budget, EXACT)
+    whole = _figures(problem, schedule.steps, budget)
+    assert whole is not None
+    for index, step in enumerate(schedule.steps):
+        before, after = schedule.steps[:index], schedule.steps[index + 1 :]
+        if not isinstance(step, Free):
+            without = _figures(problem, (*before, *after), budget)
+            assert without is None or (without != whole and without[0] >= whole[0])
+        for wrong in _other_steps(problem, step):
+            changed = _figures(problem, (*before, wrong, *after), budget)
+            assert changed is None or changed[0] >= whole[0]
+
+
+def _figures(
+    problem: CostedGraph, steps: tuple[Step, ...], budget: Budget
+) -> tuple[float, float, int] | None:
+    """Energy, time and bytes written; None if the referee refuses it."""
+    try:
+        result = verify(problem, steps, budget)
+    except RefereeError:
+        return None
+    return result.energy_j, result.time_s, result.bytes_written_to_storage
+
+
+def _other_steps(problem: CostedGraph, step: Step) -> Iterator[Step]:
+    """Of the same kind, on something else."""
+    if isinstance(step, Compute):
+        yield from (Compute(op=op.name) for op in problem.ops if op.name != step.op)
+    else:
+        others = (t.name for t in problem.tensors if t.name != step.tensor)
+        yield from (step.model_copy(update={"tensor": name}) for name in others)
+
+
+@given(problem=small_graphs(), above=st.integers(0, 3))
+@_examples(8)
+def test_where_there_is_room_everything_is_kept(problem: CostedGraph, above: int) -> None:
+    budget = Budget(ram_bytes=unconstrained_peak(problem) + above)
+    schedule = solve_graph(problem, budget, EXACT)
+    assert schedule.status == "optimal"
+    _assert_sound(problem, budget, schedule)
+    assert schedule.energy_j == replay(problem, keep_everything(problem)).energy_j
+
+
+def test_where_there_is_room_no_search_is_needed() -> None:
+    schedule = solve_graph(two_layers(), Budget(ram_bytes=25), EXACT)
+    assert schedule.status == "optimal"
+    assert schedule.energy_j == schedule.energy_bound_j == 66
+    assert schedule.gap == 0
+    assert schedule.solver.engine == "none"
+    assert schedule.solver.rounds == 0
+    assert schedule.solver.version == "no search was needed"
+
+
+def test_recomputation_and_paging_by_pencil_and_paper() -> None:
+    """``a`` is wanted at the end, ``big`` leaves no room for it in between: bring it back from
+    storage for 3 J, or make it again for ``make_j``."""
+
+    def problem(make_j: float) -> CostedGraph:
+        return graph(
+            [
+                op("make", "x", "a", energy_j=make_j),
+                op("grow", "x", "big", energy_j=1.0),
+                op("shrink", "big", "small", energy_j=1.0),
+                op("last", "a small", "end", energy_j=1.0),
+            ],
+            [
+                tensor("x", 1, home="ram"),
+                tensor("a", 4, page_out=(1.0, 2.0), page_in=(1.0, 1.0)),
+                tensor("big", 8),
+                tensor("small", 1),
+                tensor("end", 1),
+            ],
+        )
+
+    budget = Budget(ram_bytes=10)
+    cheap = solve_graph(problem(make_j=2.5), budget, EXACT)
+    dear = solve_graph(problem(make_j=3.5), budget, EXACT)
+    assert cheap.energy_j == pytest.approx(2.5 + 3 + 2.5)
+    assert [s.op for s in cheap.steps if isinstance(s, Compute)].count("make") == 2
+    assert dear.energy_j == pytest.approx(3.5 + 3 + 3)
+    moved = [s for s in dear.steps if isinstance(s, PageOut | PageIn)]
+    assert [(s.do, s.tensor) for s in moved] == [("page_out", "a"), ("page_in", "a")]
+    assert dear.bytes_written_to_storage == 4
+    unable = solve_graph(problem(make_j=3.5), budget.model_copy(update={"paging": False}), EXACT)
+    assert unable.energy_j == pytest.approx(3.5 + 3 + 3.5)
+    unwilling = solve_graph(
+        problem(make_j=2.5), budget.model_copy(update={"rematerialization": False}), EXACT
+    )
+    assert unwilling.energy_j == pytest.approx(2.5 + 3 + 3)
+    hurried = budget.model_copy(update={"deadline_s": 5.5})
+    assert solve_graph(problem(make_j=3.5), hurried, EXACT).energy_j == pytest.approx(10.0)
+
+
+# --- what the user asked for ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("engine", "gap"), [("highs", 0.05), ("highs", 0.15), ("cbc", 0.05)])
+def test_the_gap_that_was_asked_for_is_kept(engine: EngineName, gap: float) -> None:
+    problem = training_chain(10, seed=3)
+    budget = tight(problem, 0.2)
+    schedule = solve_graph(problem, budget, SolverOptions(engine=engine, gap=gap, threads=1))
+    assert schedule.status == "optimal"
+    _assert_sound(problem, budget, schedule)
+    assert schedule.gap is not None
+    assert schedule.gap <= gap
+    optimum_j = _optimum_j(problem, budget)
+    assert schedule.energy_bound_j is not None
+    assert schedule.energy_j is not None
+    assert schedule.energy_bound_j <= optimum_j * (1 + 1e-9)
+    assert optimum_j <= schedule.energy_j * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("stretch", [None, 1.4])
+@pytest.mark.parametrize("seed", [1, 2])
+def test_engines_agree_on_the_optimum_of_a_chain(seed: int, stretch: float | None) -> None:
+    problem = training_chain(7, seed=seed)
+    _assert_engines_agree(problem, tight(problem, 0.35, deadline_s=_stretched(problem, stretch)))
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(4)
+def test_engines_agree_on_small_graphs(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
+    problem, budget = problem_and_budget
+    assume(least_energy_by_exhaustion(problem, budget) is not None)
+    _assert_engines_agree(problem, budget)
+
+
+def _assert_engines_agree(problem: CostedGraph, budget: Budget) -> None:
+    by_highs = solve_graph(problem, budget, EXACT)
+    by_cbc = solve_graph(
+        problem, budget, SolverOptions(engine="cbc", gap=0.0, threads=1, order="given")
+    )
+    assert by_highs.status == by_cbc.status == "optimal"
+    assert by_highs.energy_j == pytest.approx(by_cbc.energy_j)
+    if by_highs.solver.engine != "annealing":  # which may have found all there is
+        assert by_highs.solver.version.lower().startswith("highs")
+    if by_cbc.solver.engine != "annealing":
+        assert by_cbc.solver.version.lower().startswith("cbc")
+
+
+def _stretched(problem: CostedGraph, stretch: float | None) -> float | None:
+    """A multiple of the time that every op takes once."""
+    return None if stretch is None else stretch * sum(op.time_s for op in problem.ops)
+
+
+@pytest.mark.parametrize("energy_unit_j", [1e-9, 1e6])
+def test_decisions_do_not_depend_on_the_scale_of_energy(energy_unit_j: float) -> None:
+    plain = training_chain(7)
+    scaled = training_chain(7, energy_unit_j=energy_unit_j)
+    budget = tight(plain, 0.25)
+    in_joules = solve_graph(plain, budget, EXACT)
+    in_others = solve_graph(scaled, budget, EXACT)
+    assert in_joules.status == in_others.status == "optimal"
+    assert in_joules.steps == in_others.steps
+    assert in_joules.energy_j is not None
+    assert in_others.energy_j == pytest.approx(in_joules.energy_j * energy_unit_j, rel=1e-9, abs=0)
+
+
+def test_where_computing_costs_nothing_paging_is_spared_at_any_scale() -> None:
+    def least_paging_j(energy_unit_j: float) -> float:
+        problem = training_chain(10, seed=3, energy_unit_j=energy_unit_j)
+        free_ops = tuple(op.model_copy(update={"energy_j": 0.0}) for op in problem.ops)
+        problem = CostedGraph(name="free", ops=free_ops, tensors=problem.tensors)
+        return _optimum_j(problem, tight(problem, 0.3, rematerialization=False))
+
+    in_joules = least_paging_j(1.0)
+    assert in_joules > 0
+    assert least_paging_j(1e-9) == pytest.approx(in_joules * 1e-9, rel=1e-9, abs=0)
+
+
+def test_the_less_time_the_more_energy() -> None:
+    problem = training_chain(7, seed=2)
+    budgets = [
+        tight(problem, 0.35, deadline_s=_stretched(problem, stretch))
+        for stretch in (None, 2.0, 1.5, 1.3)
+    ]
+    unhurried_j, slow_j, fast_j, fastest_j = (_optimum_j(problem, b) for b in budgets)
+    assert unhurried_j == slow_j < fast_j < fastest_j
+
+
+def test_the_less_ram_the_more_energy() -> None:
+    problem = training_chain(7, seed=2)
+    energies_j = [_optimum_j(problem, tight(problem, share)) for share in (1.0, 0.5, 0.35, 0.2)]
+    assert energies_j == sorted(set(energies_j))
+
+
+def _optimum_j(problem: CostedGraph, budget: Budget) -> float:
+    schedule = solve_graph(problem, budget, EXACT)
+    assert schedule.status == "optimal"
+    _assert_sound(problem, budget, schedule)
+    assert schedule.energy_j is not None
+    return schedule.energy_j
+
+
+def test_without_paging_or_recomputation_there_is_none() -> None:
+    problem = training_chain(7, seed=2)
+    both_j = _optimum_j(problem, tight(problem, 0.5))
+    for excluded in ("paging", "rematerialization"):
+        budget = tight(problem, 0.5, **{excluded: False})
+        schedule = solve_graph(problem, budget, EXACT)
+        assert schedule.status == "optimal"
+        _assert_sound(problem, budget, schedule)
+        assert schedule.energy_j is not None
+        assert schedule.energy_j >= both_j
+        pages = any(isinstance(step, PageIn | PageOut) for step in schedule.steps)
+        computed = [step.op for step in schedule.steps if isinstance(step, Compute)]
+        recomputes = len(computed) > len(problem.ops)
+        assert (pages, recomputes) == (excluded != "paging", excluded == "paging")
+
+
+# --- what does not fit ----------------------------------------------------------------------------
+
+
+def test_the_op_that_needs_most_is_named() -> None:
+    problem = two_layers()
+    schedule = solve_graph(problem, Budget(ram_bytes=5), EXACT)
+    assert schedule.status == "infeasible"
+    # conv: x 10, w 4, a 6 and 5 of workspace; w has nowhere else to go.
+    assert schedule.smallest_ram_bytes == 25
+    assert schedule.limiting_op == "conv"
+    assert schedule.smallest_deadline_s is None
+
+
+def test_what_is_in_ram_from_the_start_can_be_what_does_not_fit() -> None:
+    problem = graph(
+        [op("only", "x", "y")],
+        [tensor("x", 2, home="ram"), tensor("y", 2), tensor("idle", 20, home="ram")],
+    )
+    schedule = solve_graph(problem, Budget(ram_bytes=10), EXACT)
+    assert schedule.status == "infeasible"
+    assert schedule.smallest_ram_bytes == 22
+    assert schedule.limiting_op == "what is in RAM when the step begins"
+
+
+def test_a_deadline_before_every_op_was_computed_once_is_infeasible() -> None:
+    schedule = solve_graph(two_layers(), Budget(ram_bytes=25, deadline_s=7.0), EXACT)
+    assert schedule.status == "infeasible"
+    assert schedule.smallest_ram_bytes is None
+    assert schedule.smallest_deadline_s == 7.5
+
+
+# --- time and interruption ------------------------------------------------------------------------
+
+
+@contextmanager
+def _no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    mark = new_mark()
+    monkeypatch.setenv(VARIABLE, mark)
+    yield mark
+    # One that a thread still holds is given a moment.
+    wait_until(lambda: not marked(mark))
+
+
+@both_engines
+def test_the_time_limit_returns_the_best_so_far(
+    engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, budget = hard_problem()
+    heard: list[Progress] = []
+    began = time.monotonic()
+    with _no_process_left(monkeypatch):
+        options = SolverOptions(engine=engine, gap=0.0, time_limit_s=2.0)
+        schedule = solve_graph(problem, budget, options, heard.append)
+    assert time.monotonic() - began < 20.0
+    assert schedule.status in ("feasible", "no_solution")
+    _assert_only_better(heard)
+    if schedule.status == "feasible":
+        _assert_sound(problem, budget, schedule)
+        assert schedule.energy_j == heard[-1].value
+    else:
+        assert not schedule.steps
+
+
+@both_engines
+def test_progress_ends_with_bound_and_value_together(engine: EngineName) -> None:
+    problem = training_chain(12)
+    heard: list[Progress] = []
+    options = SolverOptions(engine=engine, gap=0.0, threads=1)
+    schedule = solve_graph(problem, tight(problem, 0.2), options, heard.append)
+    _assert_only_better(heard)
+    assert schedule.status == "optimal"
+    assert heard[-1].value == schedule.energy_j
+    assert heard[-1].bound == pytest.approx(schedule.energy_j)
+    bounds = [progress.bound for progress in heard]
+    assert bounds[0] != bounds[-1]
+
+
+def _assert_only_better(heard: list[Progress]) -> None:
+    values = [progress.value for progress in heard if progress.value is not None]
+    bounds = [progress.bound for progress in heard if progress.bound is not None]
+    seconds = [progress.seconds for progress in heard]
+    assert heard
+    assert values == sorted(values, reverse=True)
+    assert bounds == sorted(bounds)
+    assert seconds == sorted(seconds)
+
+
+@both_engines
+def test_an_engine_that_dies_is_an_error_that_says_so(
+    engine: EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, budget = hard_problem()
+    over = threading.Event()
+
+    def kill_engines(mark: str) -> None:
+        while not over.wait(0.05):
+            for process in marked(mark):
+                os.kill(process, signal.SIGKILL)
+
+    with _no_process_left(monkeypatch) as mark:
+        killer = threading.Thread(target=kill_engines, args=(mark,))
+        killer.start()
+        try:
+            with pytest.raises(EngineError, match=f"the {engine} process was ended by SIGKILL"):
+                solve_graph(problem, budget, SolverOptions(engine=engine, time_limit_s=60.0))
+        finally:
+            over.set()
+            killer.join()
+
+
+_DRIVER = """
+from solver.options import SolverOptions
+from solver.solving.outcome import ANY_ORDER, OWN_ORDER
+from solver.solving.solving import solve_graph
+from tests.support.graphs.graph_examples import hard_problem
+
+def tell(progress):
+    print("progress", flush=True)
+
+schedule = solve_graph(*hard_problem(), SolverOptions(gap=0.0), tell)
+print(schedule.model_dump_json(by_alias=True, exclude_none=True), flush=True)
+"""
+
+
+def test_ctrl_c_returns_the_best_so_far() -> None:
+    mark = new_mark()
+    with subprocess.Popen(
+        [sys.executable, "-c", _DRIVER],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: mark},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a group of its own, as a shell starts it
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "progress\n"
+            wait_until(lambda: len(marked(mark)) > 1)
+            os.killpg(process.pid, signal.SIGINT)
+            output, _ = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert not marked(mark)
+    schedule = Schedule.model_validate_json(output.splitlines()[-1], strict=True)
+    assert schedule.status in ("feasible", "no_solution")
+    if schedule.status == "feasible":
+        _assert_sound(*hard_problem(), schedule)
+
+
+# --- what a bound is about ------------------------------------------------------------------------
+
+
+@given(problem_and_budget=tight_problems())
+@_examples(12)
+def test_a_bound_for_an_order_is_about_the_order_of_its_schedule(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
+    problem, budget = problem_and_budget
+    assume(least_energy_by_exhaustion(problem, budget) is not None)
+    schedule = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1))
+    in_graph_order = first_executions(schedule.steps) == tuple(op.name for op in problem.ops)
+    if schedule.bound_covers == ANY_ORDER:
+        assert not schedule.restrictions
+        assert schedule.energy_bound_j == schedule.any_order_bound_j
+    else:
+        assert (OWN_ORDER in schedule.restrictions) == (not in_graph_order)

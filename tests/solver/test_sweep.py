@@ -1,0 +1,823 @@
+"""Trade-off curves: points that inform each other, pools of workers, what is kept and what is
+shown."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import cli
+from devices.documents.document import DocumentError, read_json
+from plots.tradeoff import tradeoff
+from solver.baselines.registry import BASELINES
+from solver.constructed import keep_everything
+from solver.options import SolverOptions
+from solver.pools import Pool, PoolError, cluster_pool, local_pool
+from solver.problem.graph import CostedGraph
+from solver.problem.liveness import with_frees
+from solver.problem.quantities import QuantityError
+from solver.problem.schedule import Budget, Schedule, SolverRecord
+from solver.referee.referee import replay, verify
+from solver.solving.solving import solve_graph
+from solver.sweep.directory import Subject, SweepDirectory
+from solver.sweep.frontier import Frontier
+from solver.sweep.grid import budget_grid
+from solver.sweep.record import SOLVED, SweepRecord, SweepRow
+from solver.sweep.sweep import PointSolved, Study, WorkerError, sweep
+from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.graphs.graph_examples import (
+    hard_problem,
+    training_chain,
+    two_layers,
+    unconstrained_peak,
+)
+from tests.support.graphs.graph_strategies import action_lists, small_graphs
+from tests.support.paths import ROOT
+
+EXACT = SolverOptions(gap=0.0, threads=1)
+GRID = "40%,75%,85%,90%"
+DEADLINES = "none,1.3x"
+
+
+class Here(Executor):
+    """Runs tasks in this process, ``together`` at a time, and counts them."""
+
+    def __init__(self, together: int = 1) -> None:
+        self.submitted: list[tuple[Any, ...]] = []
+        self._together = together
+        self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.submitted.append(args)
+        future: Future[Any] = Future()
+        self._waiting.append((future, lambda: fn(*args, **kwargs)))
+        if len(self._waiting) == self._together:
+            for waiting, work in self._waiting:
+                try:
+                    waiting.set_result(work())
+                except Exception as error:
+                    waiting.set_exception(error)
+            self._waiting.clear()
+        return future
+
+    @property
+    def pool(self) -> Pool:
+        return Pool(self, lambda: self._together)
+
+
+def solved(
+    graph: CostedGraph, budgets: Sequence[Budget], pool: Pool, options: SolverOptions = EXACT
+) -> dict[Budget, Schedule]:
+    """The schedule of each point when the sweep is over."""
+    found = {}
+    for event in sweep([Study(graph.name, graph, budgets)], options, pool):
+        assert isinstance(event, PointSolved)
+        found.update({schedule.budget: schedule for schedule in event.schedules})
+    return found
+
+
+# --- what points tell each other ------------------------------------------------------------------
+
+
+def found(
+    graph: CostedGraph, budget: Budget, actions: Sequence[Any], bound_j: float = 0.0, **more: Any
+) -> Schedule:
+    """As a search might return it."""
+    steps = with_frees(graph, actions)
+    played = replay(graph, steps, budget.covers)
+    fields: dict[str, Any] = {
+        "status": "feasible",
+        "energy_bound_j": bound_j,
+        "gap": 1 - bound_j / played.energy_j if played.energy_j else 0.0,
+        "restrictions": ("the given order",),
+        **more,
+    }
+    return nothing(
+        graph,
+        budget,
+        energy_j=played.energy_j,
+        time_s=played.time_s,
+        peak_bytes=played.peak_bytes,
+        steps=steps,
+        **fields,
+    )
+
+
+def nothing(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
+    record = SolverRecord(
+        engine="none",
+        formulation="compact",
+        version="1",
+        seconds=1.0,
+        build_seconds=0.0,
+        rounds=0,
+        threads=1,
+    )
+    fields = {"status": "infeasible", **fields}
+    return Schedule(
+        graph=graph.name, solver=record, budget=budget, bound_covers="schedules in", **fields
+    )
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> tuple[CostedGraph, list[Schedule]]:
+    """Schedules good and bad, each under a budget of its own that it fits, with bounds that hold
+    anywhere."""
+    graph = draw(small_graphs())
+    least_j = math.fsum(op.energy_j for op in graph.ops)
+    schedules: dict[Budget, Schedule] = {}
+    for _ in range(draw(st.integers(2, 5))):
+        actions = draw(action_lists(graph))
+        played = replay(graph, with_frees(graph, actions))
+        budget = Budget(
+            ram_bytes=played.peak_bytes + draw(st.integers(0, 4)),
+            deadline_s=draw(st.sampled_from([None, played.time_s, played.time_s + 2])),
+        )
+        bound_j = least_j * draw(st.sampled_from([0.0, 0.5, 1.0]))
+        schedules[budget] = found(graph, budget, actions, bound_j)
+    return graph, list(schedules.values())
+
+
+def is_roomier(roomy: Budget, tight: Budget) -> bool:
+    later = tight.deadline_s if roomy.deadline_s is None else roomy.deadline_s
+    in_time = roomy.deadline_s is None or (
+        tight.deadline_s is not None and later is not None and later >= tight.deadline_s
+    )
+    return roomy.ram_bytes >= tight.ram_bytes and in_time
+
+
+@given(case=searches(), chance=st.randoms(use_true_random=False))
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one(
+    case: tuple[CostedGraph, list[Schedule]], chance: Any
+) -> None:
+    graph, schedules = case
+    frontier = Frontier(graph, gap=0.0)
+    for schedule in schedules:
+        first, *others = frontier.add(schedule)
+        assert first.budget == schedule.budget
+        assert all(frontier.schedules[other.budget] == other for other in [first, *others])
+    known = frontier.schedules
+    for budget, schedule in known.items():
+        assert schedule.energy_j is not None
+        assert schedule.energy_bound_j is not None
+        assert verify(graph, schedule.steps, budget).energy_j == schedule.energy_j
+        assert schedule.energy_bound_j <= schedule.energy_j
+        assert (schedule.status == "optimal") <= (schedule.energy_bound_j == schedule.energy_j)
+        for other, roomier in known.items():
+            if is_roomier(other, budget):
+                assert roomier.energy_j is not None
+                assert roomier.energy_bound_j is not None
+                assert roomier.energy_j <= schedule.energy_j
+                assert roomier.energy_bound_j <= schedule.energy_bound_j
+    # In whatever order the points come in.
+    chance.shuffle(schedules)
+    again = Frontier(graph, gap=0.0)
+    for schedule in schedules:
+        again.add(schedule)
+    assert {b: (s.energy_j, s.energy_bound_j, s.status) for b, s in known.items()} == {
+        b: (s.energy_j, s.energy_bound_j, s.status) for b, s in again.schedules.items()
+    }
+
+
+def chain_and_steps() -> tuple[CostedGraph, list[Any]]:
+    graph = training_chain(4)
+    free = [step for step in keep_everything(graph) if step.do != "free"]
+    return graph, free
+
+
+def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
+    graph, actions = chain_and_steps()
+    peak = unconstrained_peak(graph)
+    tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
+
+    def bound_of_tight(restrictions: tuple[str, ...], covers: str = "schedules in") -> float | None:
+        frontier = Frontier(graph, gap=0.0)
+        frontier.add(found(graph, tight, actions, 1.0, restrictions=("a", "b")))
+        frontier.add(
+            found(graph, roomy, actions, 5.0, restrictions=restrictions).model_copy(
+                update={"bound_covers": covers}
+            )
+        )
+        return frontier.schedules[tight].energy_bound_j
+
+    assert bound_of_tight(("a", "b")) == bound_of_tight(("b",)) == bound_of_tight(()) == 5.0
+    assert bound_of_tight(("a", "c")) == 1.0
+    assert bound_of_tight(("a", "b"), "other schedules") == 1.0
+
+
+def test_a_bound_says_nothing_of_points_that_have_more_time() -> None:
+    graph, actions = chain_and_steps()
+    ram_bytes = unconstrained_peak(graph)
+    patient, hurried = (Budget(ram_bytes=ram_bytes, deadline_s=d) for d in (None, 50.0))
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(found(graph, patient, actions, 1.0))
+    frontier.add(found(graph, hurried, actions, 5.0))
+    assert frontier.schedules[patient].energy_bound_j == 1.0
+    frontier.add(found(graph, patient, actions, 6.0))
+    assert frontier.schedules[hurried].energy_bound_j == 6.0
+
+
+def test_a_schedule_outside_the_restrictions_may_cost_less_than_their_bound() -> None:
+    graph, actions = chain_and_steps()
+    budget = Budget(ram_bytes=unconstrained_peak(graph))
+    dear = found(graph, budget, [actions[0], *actions])
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(dear.model_copy(update={"energy_bound_j": dear.energy_j, "status": "optimal"}))
+    frontier.add(found(graph, budget, actions))
+    both = frontier.schedules[budget]
+    assert both.energy_j is not None
+    assert both.energy_bound_j == both.energy_j
+    assert both.gap == 0
+
+
+def test_the_smallest_budget_that_would_do_is_no_larger_than_one_that_does() -> None:
+    graph, actions = chain_and_steps()
+    peak = unconstrained_peak(graph)
+    tight = Budget(ram_bytes=100, deadline_s=50.0)
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(nothing(graph, tight, smallest_ram_bytes=2 * peak, notes=("not proven",)))
+    frontier.add(found(graph, Budget(ram_bytes=3 * peak), actions))
+    assert frontier.schedules[tight].status == "infeasible"
+    assert frontier.schedules[tight].smallest_ram_bytes == peak
+    assert frontier.schedules[tight].limiting_op is not None
+
+
+def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
+    graph, actions = chain_and_steps()
+    peak = unconstrained_peak(graph)
+    tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(found(graph, tight, actions))
+    frontier.add(found(graph, roomy, actions, restrictions=("x",), any_order_bound_j=3.0))
+    assert frontier.schedules[tight].any_order_bound_j == 3.0
+
+
+def test_a_schedule_that_needs_more_bytes_of_an_arena_than_there_are_is_not_taken_over() -> None:
+    graph, actions = chain_and_steps()
+    peak = unconstrained_peak(graph)
+    tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(nothing(graph, tight, status="no_solution"))
+    frontier.add(found(graph, roomy, actions, arena_bytes=peak + 1))
+    assert frontier.schedules[tight].status == "no_solution"
+    assert frontier.start(tight) is None
+    frontier.add(found(graph, roomy, actions, arena_bytes=peak))
+    taken = frontier.schedules[tight]
+    assert taken.status == "feasible"
+    assert taken.arena_bytes == peak
+    assert any(str(2 * peak) in note for note in taken.notes)
+
+
+def test_what_is_infeasible_is_not_sought_again_under_tighter_budgets() -> None:
+    graph, _ = chain_and_steps()
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(
+        nothing(
+            graph,
+            Budget(ram_bytes=300, deadline_s=9.0),
+            smallest_ram_bytes=400,
+            limiting_op="f1",
+        )
+    )
+
+    def inferred(ram_bytes: int, deadline_s: float | None = 9.0) -> Schedule | None:
+        return frontier.without_search(Budget(ram_bytes=ram_bytes, deadline_s=deadline_s))
+
+    below = inferred(200)
+    assert below is not None
+    assert (below.status, below.smallest_ram_bytes) == ("infeasible", 400)
+    assert below.limiting_op == "f1"
+    between = inferred(399)
+    assert between is not None
+    assert between.status == "infeasible"
+    assert inferred(400) is None
+    assert inferred(300, None) is None
+    hurried = inferred(300, 8.0)
+    assert hurried is not None
+    assert (hurried.status, hurried.smallest_ram_bytes) == ("infeasible", None)
+
+
+def test_advice_that_is_not_proven_rules_nothing_out() -> None:
+    graph, _ = chain_and_steps()
+    frontier = Frontier(graph, gap=0.0)
+    frontier.add(
+        nothing(graph, Budget(ram_bytes=300), smallest_ram_bytes=400, notes=("not proven",))
+    )
+    assert frontier.without_search(Budget(ram_bytes=300)) is not None
+    assert frontier.without_search(Budget(ram_bytes=301)) is None
+
+
+def test_an_optimum_between_a_schedule_that_fits_and_a_bound_that_holds_takes_no_search() -> None:
+    graph, actions = chain_and_steps()
+    again = [actions[0], *actions]  # one op more than need be
+    dear = found(graph, Budget(ram_bytes=10_000), again)
+    assert dear.energy_j is not None
+    frontier = Frontier(graph, gap=0.001)
+    frontier.add(found(graph, Budget(ram_bytes=10_000), again, dear.energy_j * 0.9995))
+    inferred = frontier.without_search(Budget(ram_bytes=5_000))
+    assert inferred is not None
+    assert inferred.status == "optimal"
+    assert inferred.energy_j == dear.energy_j
+    assert inferred.solver.seconds == 0.0
+    assert Frontier(graph, gap=0.001).without_search(Budget(ram_bytes=5_000)) is None
+
+
+# --- the grid -------------------------------------------------------------------------------------
+
+
+def test_a_grid_has_every_budget_with_every_deadline_once() -> None:
+    graph = two_layers()  # 25 bytes, 7.5 s
+    grid = budget_grid(graph, "20, 100%,40%..80%/3,10B", "none, 2x,15.0,20", "all")
+    assert [(b.ram_bytes, b.deadline_s) for b in grid] == [
+        (ram_bytes, deadline_s)
+        for deadline_s in (15.0, 20.0, None)
+        for ram_bytes in (10, 15, 20, 25)
+    ]
+    assert {b.covers for b in budget_grid(graph, "90%", "none", "activations")} == {"activations"}
+
+
+@pytest.mark.parametrize(
+    ("ram_budgets", "deadlines", "told"),
+    [
+        ("40%,,50%", "none", "'' is not a RAM budget"),
+        ("40%..50%", "none", "'40%..50%' is not a RAM budget"),
+        ("50%..40%/3", "none", "a smaller and a larger one"),
+        ("40%..50%/1", "none", "a number of at least 2"),
+        ("40%", "never", "'never' is not a deadline"),
+        ("40%", "1x,-3", "or none"),
+    ],
+)
+def test_what_is_no_grid_is_told(ram_budgets: str, deadlines: str, told: str) -> None:
+    with pytest.raises(QuantityError, match=re.escape(told)):
+        budget_grid(two_layers(), ram_budgets, deadlines, "all")
+
+
+# --- sweeping -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def chain() -> CostedGraph:
+    return training_chain(5, seed=3)
+
+
+@pytest.fixture(scope="module")
+def serial(chain: CostedGraph) -> dict[Budget, Schedule]:
+    return solved(chain, budget_grid(chain, GRID, DEADLINES, "all"), Here().pool)
+
+
+def test_the_more_ram_and_time_the_less_energy(
+    chain: CostedGraph, serial: dict[Budget, Schedule]
+) -> None:
+    assert set(serial) == set(budget_grid(chain, GRID, DEADLINES, "all"))
+    energies_j = {}
+    for budget, schedule in serial.items():
+        assert schedule.budget == budget
+        if schedule.steps:
+            energies_j[budget] = verify(chain, schedule.steps, budget).energy_j
+            assert schedule.energy_j == energies_j[budget]
+            assert schedule.status == "optimal"
+    for tight, energy_j in energies_j.items():
+        for roomy, less_j in energies_j.items():
+            assert not is_roomier(roomy, tight) or less_j <= energy_j
+    assert len(set(energies_j.values())) > 4
+    assert len(energies_j) < len(serial)
+
+
+def test_every_point_is_as_good_as_if_solved_alone(
+    chain: CostedGraph, serial: dict[Budget, Schedule]
+) -> None:
+    for budget in list(serial)[::4]:
+        alone = solve_graph(chain, budget, EXACT)
+        assert serial[budget].status == alone.status
+        assert serial[budget].energy_j == pytest.approx(alone.energy_j)
+
+
+def test_an_idle_worker_takes_the_upper_half_of_the_longest_chain() -> None:
+    graph = two_layers()
+    workers = Here(together=2)
+    budgets = [Budget(ram_bytes=25 + more) for more in range(8)]
+    assert set(solved(graph, budgets, workers.pool)) == set(budgets)
+    sizes = [budget.ram_bytes - 25 for _, budget, *_ in workers.submitted]
+    # The second worker found 1 to 7 left of the first one's.
+    assert sizes[:2] == [0, 4]
+    assert sorted(sizes) == list(range(8))
+
+
+def test_each_point_begins_with_the_schedule_of_a_smaller_budget(chain: CostedGraph) -> None:
+    workers = Here()
+    first, second = budget_grid(chain, "70%,90%", "none", "all")
+    points = solved(chain, [second, first], workers.pool)
+    assert [start for *_, start in workers.submitted] == [None, points[first].steps]
+
+
+@contextmanager
+def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    mark = new_mark()
+    monkeypatch.setenv(VARIABLE, mark)
+    yield
+    # That of joblib which keeps watch over shared memory lives as long as this one.
+    wait_until(lambda: all(b"resource_tracker" in command(p) for p in marked(mark)))
+
+
+def command(process: int) -> bytes:
+    """What a process was started as; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_processes_find_what_one_finds_and_end(
+    chain: CostedGraph, serial: dict[Budget, Schedule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with no_process_left(monkeypatch), local_pool(2) as pool:
+        parallel = solved(chain, list(serial), pool)
+    assert {b: s.energy_j for b, s in parallel.items()} == pytest.approx(
+        {b: s.energy_j for b, s in serial.items()}
+    )
+    assert {b: s.status for b, s in parallel.items()} == {b: s.status for b, s in serial.items()}
+
+
+def test_ctrl_c_is_for_the_parent_of_the_workers_alone() -> None:
+    with local_pool(1) as pool:
+        assert pool.executor.submit(signal.raise_signal, signal.SIGINT).exception() is None
+
+
+def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doomed(Executor):
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            return pool.executor.submit(os._exit, 1)
+
+    with (
+        no_process_left(monkeypatch),
+        local_pool(1) as pool,
+        pytest.raises(WorkerError, match="a worker ended before its work was done"),
+    ):
+        solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+def kept(
+    path: Path,
+    graph: CostedGraph,
+    ram_budgets: str,
+    options: SolverOptions = EXACT,
+    deadlines: str = "none",
+) -> tuple[int, SweepRecord]:
+    """How many points were solved, and the record afterwards, as it was written."""
+    directory = SweepDirectory(path, options)
+    grid = budget_grid(graph, ram_budgets, deadlines, "all")
+    workers = Here()
+    for event in sweep([directory.study(Subject(graph, "all"), grid, [])], options, workers.pool):
+        directory.keep(event)
+    return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
+
+
+def test_what_was_finished_is_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
+    def count(ram_budgets: str, options: SolverOptions = EXACT) -> tuple[int, SweepRecord]:
+        return kept(tmp_path, chain, ram_budgets, options, "1.3x")
+
+    first, record = count("75%,90%")
+    assert first == 2
+    assert count("75%,90%") == (0, record)
+    assert count("90%,75%", SolverOptions(gap=0.01, time_limit_s=1.0)) == (0, record)
+    more, longer = count("75%,85%,90%")
+    assert more == 1
+    assert len(longer.points) == 3
+    assert set(record.points) < set(longer.points)
+
+
+def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
+    tmp_path: Path, chain: CostedGraph
+) -> None:
+    _, record = kept(tmp_path, chain, "75%,85%,90%", deadlines="1.3x")
+    paths = [tmp_path / str(row.schedule) for row in record.points]
+    paths[0].unlink()
+    document = json.loads(paths[1].read_text())
+    document["steps"] = document["steps"][1:]
+    paths[1].write_text(json.dumps(document))
+    count, again = kept(tmp_path, chain, "75%,85%,90%", deadlines="1.3x")
+    assert count == 2
+    assert [row.energy_j for row in again.points] == [row.energy_j for row in record.points]
+
+
+def test_what_is_known_of_another_graph_of_the_same_name_is_dropped(tmp_path: Path) -> None:
+    graph, budget = two_layers(), Budget(ram_bytes=30)
+
+    def left_to_run(sha256: str) -> tuple[list[Any], int]:
+        row = row_of(graph=graph.name, graph_sha256=sha256, method="dtr", ram_bytes=30)
+        record = SweepRecord(points=(row,)).model_dump_json(by_alias=True, exclude_none=True)
+        (tmp_path / "sweep.json").write_text(record)
+        directory = SweepDirectory(tmp_path, SolverOptions(gap=0.01))
+        study = directory.study(Subject(graph, "all"), [], [("dtr", budget)])
+        return list(study.baselines), len(directory.record.points)
+
+    assert left_to_run("0") == ([("dtr", budget)], 0)
+    kept(tmp_path, graph, "120%")
+    (known,) = read_json(tmp_path / "sweep.json", SweepRecord).points
+    assert left_to_run(known.graph_sha256) == ([], 1)
+
+
+def row_of(**fields: Any) -> SweepRow:
+    return SweepRow(
+        **{
+            "graph": "g",
+            "graph_sha256": "0",
+            "method": SOLVED,
+            "ram_bytes": 100,
+            "covers": "all",
+            "status": "feasible",
+            "unconstrained_peak_bytes": 200,
+            "unconstrained_energy_j": 2.0,
+            "unconstrained_time_s": 1.0,
+            "asked_gap": 0.01,
+            **fields,
+        }
+    )
+
+
+def test_a_search_is_repeated_where_it_is_asked_for_more() -> None:
+    limited = row_of(gap=0.05, time_limit_s=10.0)
+    assert limited.answers(0.01, 10.0)
+    assert limited.answers(0.02, 5.0)
+    assert limited.answers(0.05, None)
+    assert not limited.answers(0.01, 11.0)
+    assert not limited.answers(0.01, None)
+    assert not limited.answers(0.001, 10.0)
+    proven = row_of(gap=0.002, time_limit_s=None)
+    assert proven.answers(0.002, None)
+    assert not proven.answers(0.001, 10.0)
+    assert row_of(status="infeasible", time_limit_s=1.0).answers(0.0, None)
+
+
+def test_a_time_limited_point_goes_on_from_what_it_had(tmp_path: Path) -> None:
+    graph, budget = hard_problem()
+    text = f"{budget.ram_bytes}"
+    _, first = kept(tmp_path, graph, text, SolverOptions(gap=0.0, threads=1, time_limit_s=0.5))
+    directory = SweepDirectory(tmp_path, EXACT)
+    study = directory.study(Subject(graph, "all"), [budget], [])
+    assert list(study.budgets) == [budget]
+    assert [schedule.energy_j for schedule in study.known] == [first.points[0].energy_j]
+
+
+def test_a_record_that_is_none_is_told(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text('{"schema": "sweep/1", "points": [{"graph": 3}]}')
+    with pytest.raises(DocumentError, match=r"sweep\.json.*graph"):
+        SweepDirectory(tmp_path, EXACT)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def graph_file(directory: Path, graph: CostedGraph) -> Path:
+    path = directory / f"{re.sub('[^a-z0-9]+', '-', graph.name)}.json"
+    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+    return path
+
+
+def run(directory: Path, *words: str) -> int:
+    defaults = ("--no-baselines", "--jobs", "1", "--out", str(directory / "out"))
+    return cli.main(("sweep", *defaults, *words))
+
+
+def table(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(path / "sweep.parquet")
+
+
+def test_both_tables_the_record_and_what_is_printed_agree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = graph_file(tmp_path, two_layers())
+    words = ("--graph", str(file), "--ram-budgets", "20%,100%", "--deadlines", "none,2x")
+    assert run(tmp_path, *words, "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "sweep/1"
+    out = tmp_path / "out"
+    assert read_json(out / "sweep.json", SweepRecord) == SweepRecord.model_validate(document)
+    parquet = table(out)
+    comma_separated = pd.read_csv(out / "sweep.csv", dtype=parquet.dtypes.to_dict())
+    pd.testing.assert_frame_equal(parquet, comma_separated)
+    assert list(parquet.ram_bytes) == [5, 25, 5, 25]
+    assert list(parquet.status) == ["infeasible", "optimal"] * 2
+    assert parquet.energy_j.isna().tolist() == [True, False] * 2
+    assert parquet.smallest_ram_bytes.dropna().unique().tolist() == [25]
+    for name in parquet.schedule:
+        schedule = read_json(out / name, Schedule)
+        graph = read_json((out / name).with_suffix(".graph.json"), CostedGraph)
+        if schedule.steps:
+            verify(graph, schedule.steps, schedule.budget)
+    assert (out / "two-layers.png").exists()
+
+
+def test_what_is_shown_names_the_smallest_budget_that_would_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = graph_file(tmp_path, two_layers())
+    assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%,100%") == 0
+    printed = capsys.readouterr()
+    assert "the smallest RAM budget that would do is 25 bytes" in printed.out
+    assert "2 of 2" in printed.err
+    assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%") == 5
+
+
+def test_profiles_and_models_are_crossed(tmp_path: Path) -> None:
+    words = ("--profile", "m0", "m4", "--model", "linear", "autoencoder")
+    assert run(tmp_path, *words, "--ram-budgets", "100%") == 0
+    rows = table(tmp_path / "out")
+    assert sorted(zip(rows.profile, rows.model, strict=True)) == [
+        (profile, model) for profile in ("m0", "m4") for model in ("autoencoder", "linear")
+    ]
+    assert set(rows.energy_source) == {"published"}
+
+
+def test_every_baseline_is_run_once_and_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("sweep", "--graph", str(graph_file(tmp_path, two_layers())), "--jobs", "1")
+    words = (*words, "--ram-budgets", "30B", "--out", str(tmp_path / "out"))
+    assert cli.main(words) == 0
+    assert f"of {1 + 2 * len(BASELINES)}" in capsys.readouterr().err
+    rows = table(tmp_path / "out")
+    # Under the budget, and under what keeping everything takes.
+    assert sorted(zip(rows.method, rows.ram_bytes, strict=True)) == sorted(
+        [(SOLVED, 30)] + [(name, ram_bytes) for name in BASELINES for ram_bytes in (25, 30)]
+    )
+    kept_j = rows[rows.method == "keep-everything"].energy_j
+    assert kept_j.tolist() == [66.0, 66.0]
+    assert cli.main(words) == 0
+    assert " of " not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--graph", "GRAPH", "--ram-budgets", "12 parsecs"), "512KiB"),
+        (("--graph", "GRAPH", "--ram-budgets", "50%", "--deadlines", "soon"), "or none"),
+        (("--graph", "missing.json", "--ram-budgets", "50%"), "missing.json"),
+        (("--graph", "GRAPH", "GRAPH", "--ram-budgets", "50%"), "two-layers"),
+        (("--profile", "m4", "--model", "resnet8x", "--ram-budgets", "50%"), "resnet8?"),
+        (("--profile", "m4x", "--model", "linear", "--ram-budgets", "50%"), "m4"),
+        (
+            ("--graph", "GRAPH", "--ram-budgets", "50%", "--scheduler", "tcp://127.0.0.1:1"),
+            "no Dask scheduler answers at 'tcp://127.0.0.1:1'",
+        ),
+        (("--graph", "GRAPH", "--ram-budgets", "50%", "--scheduler", "x:y:z"), "'x:y:z'"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_2(
+    words: tuple[str, ...],
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("solver.pools._PATIENCE_S", 0.5)
+    file = str(graph_file(tmp_path, two_layers()))
+    assert run(tmp_path, *(word.replace("GRAPH", file) for word in words)) == 2
+    captured = capsys.readouterr()
+    assert told in captured.err
+    assert len(captured.err.splitlines()) == 1
+    assert captured.out == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_dask_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(PoolError, match=r"pip install 'distributed"), cluster_pool("tcp://a:1"):
+        pass
+
+
+def test_a_dask_cluster_gives_the_same_table(tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    file = graph_file(tmp_path, training_chain(4))
+    words = ("--graph", str(file), "--ram-budgets", "60%,100%", "--gap", "0")
+    assert run(tmp_path, *words) == 0
+    with LocalCluster(
+        n_workers=1,
+        threads_per_worker=2,
+        processes=False,
+        host="127.0.0.1",
+        protocol="tcp",
+        dashboard_address=None,
+        memory_limit=None,
+    ) as cluster:
+        address = cluster.scheduler_address
+        assert run(tmp_path, *words, "--out", str(tmp_path / "far"), "--scheduler", address) == 0
+    here, far = (table(tmp_path / out).drop(columns="seconds") for out in ("out", "far"))
+    pd.testing.assert_frame_equal(here, far)
+
+
+@contextmanager
+def interrupted_sweep(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A sweep in a process of its own that has finished one point of two, the other one being
+    beyond it."""
+    graph, budget = hard_problem()
+    mark = new_mark()
+    words = (
+        *("--graph", str(graph_file(directory, graph)), "--no-baselines", "--gap", "0"),
+        *("--ram-budgets", f"{budget.ram_bytes},100%"),
+        *("--jobs", "2", "--out", str(directory / "out")),
+    )
+    with subprocess.Popen(
+        [sys.executable, "cli.py", "sweep", *words],
+        cwd=ROOT,
+        env={**os.environ, VARIABLE: mark},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # a group of its own, as a shell starts it
+    ) as process:
+        try:
+            wait_until((directory / "out" / "sweep.parquet").exists)
+            wait_until(lambda: any(b"engine_worker" in command(p) for p in marked(mark)))
+            yield process, mark
+        finally:
+            process.kill()
+
+
+def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> None:
+    with interrupted_sweep(tmp_path) as (process, mark):
+        os.killpg(process.pid, signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == 130
+        wait_until(lambda: not marked(mark))
+    # Python's own tracker of what processes share may have a word to say behind it.
+    told = [line for line in said.splitlines() if line.startswith("interrupted")]
+    assert len(told) == 1
+    assert told[0].startswith("interrupted; what was finished is kept")
+    assert "Traceback" not in said
+    rows = table(tmp_path / "out")
+    assert list(rows.status) == ["optimal"]
+    graph, _ = hard_problem()
+    assert kept(tmp_path / "out", graph, "100%")[0] == 0
+
+
+def test_workers_do_not_outlive_a_sweep_that_is_killed(tmp_path: Path) -> None:
+    with interrupted_sweep(tmp_path) as (process, mark):
+        process.kill()
+        process.communicate(timeout=60)
+        wait_until(lambda: not marked(mark))
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def said(picture: Path) -> str:
+    """All texts of an SVG, one a line."""
+    return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
+
+
+def point(ram_bytes: int, energy_j: float | None, **fields: Any) -> SweepRow:
+    return row_of(ram_bytes=ram_bytes, peak_bytes=ram_bytes, energy_j=energy_j, **fields)
+
+
+def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path) -> None:
+    rows = [
+        point(60, None, status="infeasible", smallest_ram_bytes=80),
+        point(100, 2.5, energy_bound_j=2.4, gap=0.04),
+        point(200, 2.0, energy_bound_j=2.0, gap=0.0),
+        point(100, 2.6, deadline_s=1.5, energy_bound_j=2.4, gap=0.08),
+        point(100, 2.9, method="chen-sqrt-n"),
+        point(200, 2.0, method="keep-everything"),
+        point(100, None, method="griewank", status="no_solution"),
+    ]
+    picture = tmp_path / "curve.svg"
+    tradeoff(rows, picture)
+    texts = said(picture)
+    for text in (
+        "Joulewright, no deadline",
+        "Joulewright, 1.5× the time",
+        "chen-sqrt-n",
+        "nothing fits",
+        "energy source not stated",
+        "every point is within 8 % of the least",
+        "2.200 J",
+        "+10 %",
+    ):
+        assert text in texts, text
+    assert texts.count("keep-everything") == 1
+    tradeoff([row for row in rows if row.status != "infeasible"], picture)
+    assert "nothing fits" not in said(picture)
+
+
+def test_without_a_schedule_there_is_no_picture(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no schedule"):
+        tradeoff([point(60, None, status="infeasible")], tmp_path / "curve.svg")

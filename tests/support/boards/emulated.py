@@ -1,0 +1,149 @@
+"""What tests with emulated boards share. Firmware and images are built once for all of them, and
+kept for the next run; which boards are running is theirs alone, and none is in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from devices.description import DeviceDescription
+from devices.user_cache import user_cache
+from profiler.lab.monitor import Monitor
+from profiler.lab.process import Process
+from profiler.lab.qemu import make_guest
+from profiler.lab.running import RunningBoard, start_own
+from tests.support.boards.processes import SESSION_VARIABLE, VARIABLE, marked, new_mark
+
+if TYPE_CHECKING:
+    from tests.support.boards.ground_truth import Harness
+
+_BUILDS = ("firmware", "lab")
+_MONITOR_LIMIT_S = 10.0
+_PATIENCE_S = 1.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_emulator_is_left() -> Iterator[None]:
+    """One that the tests have started and not ended fails the run, and is ended here."""
+    mark = new_mark()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SESSION_VARIABLE, mark)
+        yield
+    left = {pid: name for pid, name in _emulators(mark) if not _ends_by_itself(pid)}
+    for pid in left:
+        with suppress(ProcessLookupError):
+            Process.of(pid).end(patience_s=_PATIENCE_S)
+    assert left == {}
+
+
+def _emulators(mark: str) -> Iterator[tuple[int, str]]:
+    for pid in marked(mark, SESSION_VARIABLE):
+        try:
+            program = Path(f"/proc/{pid}/exe").readlink().name
+        except OSError:  # it has ended meanwhile
+            continue
+        if program.startswith("qemu-system-"):
+            yield pid, program
+
+
+def _ends_by_itself(pid: int) -> bool:
+    """As one does that was told to a moment ago."""
+    try:
+        return Process.of(pid).wait(timeout_s=_PATIENCE_S)
+    except ProcessLookupError:
+        return True
+
+
+@contextmanager
+def _own_cache(directory: Path) -> Iterator[None]:
+    """In an empty directory. Boards that anybody else runs, such as those that ``lab up`` keeps for
+    this user, are out of sight; builds are shared with everybody."""
+    kept = user_cache()
+    (directory / kept.name).mkdir()
+    for name in _BUILDS:
+        (kept / name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        (directory / kept.name / name).symlink_to((kept / name).resolve())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(directory))
+        yield
+
+
+@pytest.fixture(scope="module")
+def own_boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No other module's boards, nor the user's, are seen; builds are shared."""
+    with _own_cache(tmp_path_factory.mktemp("cache")):
+        yield
+
+
+@pytest.fixture(scope="session")
+def linux_harness(tmp_path_factory: pytest.TempPathFactory) -> Harness:
+    """The program for the emulated Linux board, compiled once."""
+    from tests.support.boards.ground_truth import build_harness
+
+    return build_harness(tmp_path_factory.mktemp("harness"))
+
+
+class SharedBoards:
+    """Boards that take long to boot: one of each description for all modules. It is halted while
+    nobody has it, since an idle one keeps a good part of a processor busy."""
+
+    def __init__(
+        self, session: pytest.Session, directories: pytest.TempPathFactory, stack: ExitStack
+    ) -> None:
+        self._session = session
+        self._directories = directories
+        self._stack = stack
+        self._halted: dict[str, RunningBoard] = {}
+
+    @contextmanager
+    def lent(self, description: DeviceDescription) -> Iterator[RunningBoard]:
+        """To be given back as it was. If a test has failed meanwhile, or what cleans up behind the
+        tests, nobody gets this board again."""
+        key = description.model_dump_json()
+        board = self._halted.pop(key, None)
+        if board is None or not board.is_alive:
+            board = self._boot(description)
+        else:
+            _order(board, "cont")
+        failed_before = self._session.testsfailed
+        is_as_it_was = False
+        try:
+            yield board
+            is_as_it_was = self._session.testsfailed == failed_before and board.is_alive
+        finally:
+            if is_as_it_was:
+                _order(board, "stop")
+                self._halted[key] = board
+            else:
+                board.stop()
+
+    def _boot(self, description: DeviceDescription) -> RunningBoard:
+        directory = self._directories.mktemp("cache")
+        with _own_cache(directory), pytest.MonkeyPatch.context() as patch:
+            patch.delenv(VARIABLE, raising=False)  # it outlives whoever is the first to want it
+            board = start_own(make_guest(description, _say_nothing), _say_nothing)
+        self._stack.callback(board.stop)
+        return board
+
+
+def _order(board: RunningBoard, command: str) -> None:
+    with Monitor(board._directory, timeout_s=_MONITOR_LIMIT_S) as monitor:
+        monitor.execute(command)
+
+
+@pytest.fixture(scope="session")
+def shared_boards(
+    request: pytest.FixtureRequest,
+    no_emulator_is_left: None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SharedBoards]:
+    with ExitStack() as stack:
+        yield SharedBoards(request.session, tmp_path_factory, stack)
+
+
+def _say_nothing(_text: str) -> None:
+    pass

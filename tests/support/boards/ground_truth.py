@@ -1,0 +1,231 @@
+"""What emulated boards really execute, counted by the emulator itself: the truth that profiles of
+them are held against. Under icount an instruction takes the same time whatever it does, so that
+what a window executes is what it lasts."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from unittest.mock import patch
+
+from devices.description import CrossToolchain, DeviceDescription, load_description
+from devices.operation import OpSpec
+from devices.profile import DeviceProfile
+from profiler.building.toolchain import KERNELS, PROGRAM, BuiltHarness, HarnessBuilder, build
+from profiler.lab.qemu import Guest, Microcontroller, make_guest
+from profiler.lab.running import RunningBoard, start_own
+from profiler.run.options import ProfileOptions
+from profiler.run.run import profile_device
+from profiler.run.trials import RunDirectory, Trial
+from profiler.script.windows import IdleWindow, OpWindow
+from profiler.transports.base import Transport
+from profiler.transports.local import LocalTransport
+from tests.support.paths import NATIVE
+
+LINUX = "emulated-a72"
+
+COUNTER = NATIVE / "emulator_counter.c"
+
+_BEGIN = ("jw_op_execute", "jw_step_execute")
+_END = "jw_running_ns"
+_RECORD = "jw_record_text"
+"""Functions of the harness: a window begins its work with the first ones, and comes to the next one
+twice, just before and when that is over. Then its record is written."""
+
+# Of the harness on the emulated Linux board: nothing else has code there, and a program without
+# shared libraries has all of its own.
+_OWN = range(0x10000000, 0x20000000)
+_FIXED = ("-static", "-no-pie", f"-Wl,-Ttext-segment={_OWN.start:#x}")
+
+_IDLE = {IdleWindow(when).label for when in ("before", "after")}
+
+_BUILD_LIMIT_S = 120.0
+_PUT_LIMIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class CountedWindow:
+    """One window as the profiler recorded it, and how many instructions the board executed while
+    its operation was looped: ``own`` are those of the harness, ``all`` those of the operating
+    system and of other programs too, where there are any. Both include a clock read at the end.
+    They are of the last try; ``own`` is the same in all."""
+
+    trial: Trial
+    all: int
+    own: int
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """``trials`` are in the order in which they were measured, ``windows`` those of them that are
+    of operations."""
+
+    profile: DeviceProfile
+    trials: tuple[Trial, ...]
+    windows: tuple[CountedWindow, ...]
+    ns_per_instruction: int
+
+    def measured_s(self, spec: OpSpec) -> float:
+        """Of one execution, as the profile says."""
+        return self.profile.by_spec[spec].warm.time_s.median
+
+    def counted_s(self, spec: OpSpec) -> float:
+        """Of one execution: the time of its instructions."""
+        counts = [
+            window.own / window.trial.executions
+            for window in self.windows
+            if window.trial.window == OpWindow(spec, "warm").label
+        ]
+        return statistics.median(counts) * self.ns_per_instruction * 1e-9
+
+    def deviation(self, spec: OpSpec) -> float:
+        """Of the measured time, as a share of the counted one."""
+        return self.measured_s(spec) / self.counted_s(spec) - 1.0
+
+
+@dataclass
+class CountedBoard:
+    """An emulated board that counts its instructions."""
+
+    running: RunningBoard
+    ns_per_instruction: int
+    _directory: Path
+    _log: Path
+    _harness: Harness | None
+    _profiles: int = 0
+
+    def profile(
+        self, specs: Sequence[OpSpec], options: ProfileOptions, harness: Harness | None = None
+    ) -> Profiled:
+        """As ``cli.py profile`` does, but for the start of the board and the build. With another
+        ``harness`` nothing is counted."""
+        self._profiles += 1
+        directory = self._directory / f"run-{self._profiles}"
+        used = harness or self._harness
+        with (
+            patch("profiler.lab.start", lambda *_: nullcontext(self.running)),
+            nullcontext() if used is None else used.in_use(),
+        ):
+            profile = profile_device(self.running.description, specs, None, options, directory)
+        sittings = RunDirectory(directory).sittings()
+        trials = tuple(trial for sitting in sittings for trial in sitting.trials)
+        windows = () if harness is not None else self._counted(trials)
+        return Profiled(profile, trials, windows, self.ns_per_instruction)
+
+    def _counted(self, trials: Sequence[Trial]) -> tuple[CountedWindow, ...]:
+        """The last windows of operations in the log are those of these trials."""
+        looped = [trial for trial in trials if trial.window not in _IDLE]
+        counts = list(_counts(self._log.read_text().splitlines()))[-len(looped) :]
+        return tuple(
+            CountedWindow(trial, *count) for trial, count in zip(looped, counts, strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class Harness:
+    """A program for the emulated Linux board, on this computer."""
+
+    program: Path
+    built: BuiltHarness
+
+    def put_on(self, transport: Transport) -> BuiltHarness:
+        transport.put(self.program, PROGRAM, timeout_s=_PUT_LIMIT_S, executable=True)
+        return replace(self.built, path=f"{transport.directory}/{PROGRAM}")
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Profiles find it compiled already."""
+
+        def put(builder: HarnessBuilder, *_: object, **__: object) -> BuiltHarness:
+            return self.put_on(builder.transport)
+
+        with patch.object(HarnessBuilder, "build", put):
+            yield
+
+
+def build_harness(directory: Path, kernels: Path = KERNELS) -> Harness:
+    """With the compiler and the flags of the emulated Linux board, and all of it at addresses that
+    are known before it runs."""
+    toolchain = load_description(LINUX).toolchain
+    assert isinstance(toolchain, CrossToolchain)
+    fixed = toolchain.model_copy(update={"flags": (*toolchain.flags, *_FIXED)})
+    program = directory / PROGRAM
+    with LocalTransport() as here:
+        built = build(here, fixed, timeout_s=_BUILD_LIMIT_S, kernels=kernels)
+        here.get(PROGRAM, program, timeout_s=_PUT_LIMIT_S)
+    return Harness(program, built)
+
+
+@contextmanager
+def counted_board(
+    name: str, directory: Path, harness: Harness | None = None
+) -> Iterator[CountedBoard]:
+    """Boots it. The ``harness`` of a Linux board is built beforehand, unless it is given: the
+    counter has to know where its functions are."""
+    description = load_description(name)
+    guest = make_guest(description, _say_nothing)
+    if isinstance(guest, Microcontroller):
+        program = guest.firmware.elf
+    else:
+        harness = harness or build_harness(directory)
+        program = harness.program
+    log = directory / "counts"
+    words = _plugin_words(_symbols(description, program), _compile_counter(directory), log)
+    if harness is not None:
+        words[-1] += f",from={_OWN.start:#x},to={_OWN.stop:#x}"
+    command = Guest.command
+    with patch.object(Guest, "command", lambda *given: [*command(*given), *words]):
+        running = start_own(guest, _say_nothing)
+    with running:
+        yield CountedBoard(running, ns_per_instruction(description), directory, log, harness)
+
+
+def ns_per_instruction(description: DeviceDescription) -> int:
+    assert description.emulator is not None
+    assert description.emulator.icount_shift is not None
+    return 1 << description.emulator.icount_shift
+
+
+def _compile_counter(directory: Path) -> Path:
+    plugin = directory / "emulator-counter.so"
+    words = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
+    subprocess.run(["cc", *words, str(COUNTER), "-o", str(plugin)], check=True)
+    return plugin
+
+
+def _plugin_words(symbols: Mapping[str, int], plugin: Path, log: Path) -> list[str]:
+    places = [f"at={name}:{symbols[name]:#x}" for name in (*_BEGIN, _END, _RECORD)]
+    return ["-plugin", ",".join([f"file={plugin}", f"log={log}", *places])]
+
+
+def _symbols(description: DeviceDescription, program: Path) -> dict[str, int]:
+    """Addresses by name."""
+    nm = description.toolchain.compiler.removesuffix("gcc") + "nm"
+    said = subprocess.run([nm, str(program)], check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in said.splitlines())
+    return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
+
+
+def _counts(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
+    """Of the last window of an operation before each record."""
+    begun: tuple[int, int] | None = None
+    window: tuple[int, int] | None = None
+    for line in lines:
+        name, *numbers = line.split()
+        now = int(numbers[0]), int(numbers[1])
+        if name in _BEGIN:
+            begun = now
+        elif name == _END:
+            window = None if begun is None else (now[0] - begun[0], now[1] - begun[1])
+            begun = None
+        elif window is not None:
+            yield window
+            window = None
+
+
+def _say_nothing(_text: str) -> None:
+    pass

@@ -1,0 +1,181 @@
+"""Scheduling problems written by hand, and a short way to write them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+
+from solver.constructed import keep_everything
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph, Op, PageCost, Phase, Place, Tensor, TensorKind
+from solver.problem.schedule import Budget, Compute, Free, PageIn, PageOut, Step
+from solver.referee.referee import replay
+
+
+def op(
+    name: str,
+    reads: str,
+    writes: str,
+    *,
+    time_s: float = 1.0,
+    energy_j: float = 1.0,
+    workspace_bytes: int = 0,
+    recomputable: bool = True,
+    in_place: Mapping[str, str] | None = None,
+    phase: Phase = "forward",
+) -> Op:
+    """``reads`` and ``writes`` are names with spaces between."""
+    return Op(
+        name=name,
+        kind="test",
+        phase=phase,
+        reads=tuple(reads.split()),
+        writes=tuple(writes.split()),
+        time_s=time_s,
+        energy_j=energy_j,
+        workspace_bytes=workspace_bytes,
+        recomputable=recomputable,
+        in_place=in_place or {},
+    )
+
+
+def tensor(
+    name: str,
+    size: int,
+    *,
+    kind: TensorKind = "activation",
+    home: Place | None = None,
+    persist: Place | None = None,
+    page_out: tuple[float, float] | None = None,
+    page_in: tuple[float, float] | None = None,
+) -> Tensor:
+    """Page costs are (seconds, joules)."""
+
+    def cost(pair: tuple[float, float] | None) -> PageCost | None:
+        return None if pair is None else PageCost(time_s=pair[0], energy_j=pair[1])
+
+    return Tensor(
+        name=name,
+        bytes=size,
+        kind=kind,
+        home=home,
+        persist=persist,
+        page_out=cost(page_out),
+        page_in=cost(page_in),
+    )
+
+
+def graph(ops: Sequence[Op], tensors: Sequence[Tensor], name: str = "example") -> CostedGraph:
+    return CostedGraph(name=name, ops=tuple(ops), tensors=tuple(tensors))
+
+
+def steps(text: str) -> tuple[Step, ...]:
+    """``"compute f; page_out a; free a"``."""
+    make: dict[str, Callable[[str], Step]] = {
+        "compute": lambda name: Compute(op=name),
+        "page_out": lambda name: PageOut(tensor=name),
+        "page_in": lambda name: PageIn(tensor=name),
+        "free": lambda name: Free(tensor=name),
+    }
+    pairs = [step.split() for step in text.split(";") if step.strip()]
+    return tuple(make[do](name) for do, name in pairs)
+
+
+def two_layers() -> CostedGraph:
+    """A training step small enough for pencil and paper: an op with workspace, one in place, an
+    update in place of a parameter. ``r`` can be paged.
+
+    ========  ==========  ======  =====  =======  =========
+    op        reads       writes  s      J        workspace
+    ========  ==========  ======  =====  =======  =========
+    conv      x           a       1      10       5
+    relu      a           r       0.5    1        (in place)
+    linear    r w         y       2      20
+    grad      y r         g       3      30       2
+    update    w g         w1      1      5        (in place)
+    ========  ==========  ======  =====  =======  =========
+    """
+    return graph(
+        [
+            op("conv", "x", "a", time_s=1.0, energy_j=10.0, workspace_bytes=5),
+            op("relu", "a", "r", time_s=0.5, energy_j=1.0, in_place={"r": "a"}),
+            op("linear", "r w", "y", time_s=2.0, energy_j=20.0),
+            op("grad", "y r", "g", time_s=3.0, energy_j=30.0, workspace_bytes=2, phase="backward"),
+            op(
+                "update",
+                "w g",
+                "w1",
+                time_s=1.0,
+                energy_j=5.0,
+                recomputable=False,
+                in_place={"w1": "w"},
+                phase="update",
+            ),
+        ],
+        [
+            tensor("x", 10, kind="input", home="ram"),
+            tensor("w", 4, kind="parameter", home="ram"),
+            tensor("a", 6),
+            tensor("r", 6, page_out=(0.25, 2.0), page_in=(0.5, 3.0)),
+            tensor("y", 8),
+            tensor("g", 4, kind="gradient"),
+            tensor("w1", 4, kind="parameter", persist="ram"),
+        ],
+        name="two layers",
+    )
+
+
+def training_chain(layers: int, *, seed: int = 1, energy_unit_j: float = 1.0) -> CostedGraph:
+    """A forward pass of ``layers`` ops, some of which also read what one of a few layers before
+    made, and its backward pass, with sizes and costs of which no two sums are the same."""
+    chance = random.Random(seed)  # the same graph every time
+    ops: list[Op] = []
+    tensors = [tensor("a0", 64, kind="input", home="ram")]
+    skips = {k: k - chance.choice([2, 3, 5]) for k in range(3, layers + 1, 3)}
+    reads_of = {
+        k: [f"a{k - 1}"] + ([f"a{skips[k]}"] if skips.get(k, -1) > 0 else [])
+        for k in range(1, layers + 1)
+    }
+
+    def add(name: str, reads: Sequence[str], written: str, kind: TensorKind, phase: Phase) -> None:
+        size = chance.randrange(16, 200)
+        page = (size * 0.02, size * chance.uniform(0.005, 0.03) * energy_unit_j)
+        tensors.append(tensor(written, size, kind=kind, page_out=page, page_in=page))
+        ops.append(
+            op(
+                name,
+                " ".join(reads),
+                written,
+                time_s=chance.uniform(0.5, 2.0),
+                energy_j=chance.uniform(1.0, 9.0) * energy_unit_j,
+                workspace_bytes=chance.choice([0, 0, 24]),
+                phase=phase,
+            )
+        )
+
+    for k in range(1, layers + 1):
+        add(f"f{k}", reads_of[k], f"a{k}", "activation", "forward")
+    gradient = f"a{layers}"
+    for k in range(layers, 0, -1):
+        add(f"b{k}", [gradient, *reads_of[k]], f"g{k}", "gradient", "backward")
+        gradient = f"g{k}"
+    return graph(ops, tensors, name=f"chain of {layers} layers")
+
+
+def hard_problem() -> tuple[CostedGraph, Budget]:
+    """120 ops of which nobody proves the optimum in the time that a test has."""
+    problem = training_chain(60)
+    return problem, tight(problem, 0.05)
+
+
+def unconstrained_peak(problem: CostedGraph) -> int:
+    """Bytes that keeping everything takes."""
+    return replay(problem, keep_everything(problem)).peak_bytes
+
+
+def tight(problem: CostedGraph, share: float, **others: object) -> Budget:
+    """A budget ``share`` of the way from the least that any schedule needs to what keeping
+    everything takes; ``others`` are further fields of it."""
+    least, _ = least_ram_bytes(problem)
+    ram_bytes = least + int(share * (unconstrained_peak(problem) - least))
+    return Budget.model_validate({"ram_bytes": ram_bytes, **others})

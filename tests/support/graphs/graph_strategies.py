@@ -1,0 +1,254 @@
+"""Random small scheduling problems, random valid schedules of them, and their optimum by exhaustive
+search."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from solver.problem.footprint import least_ram_bytes
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
+from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Step
+from tests.support.graphs.graph_examples import unconstrained_peak
+
+_SUFFIXES = st.sampled_from(["a", "a", "a", "ab"])
+_FREE_OF_COST = PageCost(time_s=0.0, energy_j=0.0)
+_PAGE_COSTS = st.sampled_from([PageCost(time_s=1.0, energy_j=float(e)) for e in (1, 2, 7)])
+
+
+@st.composite
+def small_graphs(draw: st.DrawFn) -> CostedGraph:
+    """Up to five ops, some with two outputs, some in place, some not recomputable; up to two
+    tensors that are there from the start; some tensors that cannot be paged, some that must
+    persist."""
+    tensors: list[Tensor] = []
+    ops: list[Op] = []
+
+    def add_tensor(name: str, *, written: bool) -> str:
+        pageable = draw(st.integers(0, 3)) > 0
+        page = draw(_PAGE_COSTS)
+        home = None if written else draw(st.sampled_from(["ram", "storage"]))
+        tensors.append(
+            Tensor(
+                name=name,
+                bytes=draw(st.integers(1, 6)),
+                kind="activation" if written else "parameter",
+                home=home,
+                page_out=page if pageable else None,
+                page_in=page if pageable or home == "storage" else None,
+                persist=draw(st.sampled_from([None, None, None, "ram", "storage"]))
+                if pageable
+                else None,
+            )
+        )
+        return name
+
+    at_hand = [add_tensor(f"s{i}", written=False) for i in range(draw(st.integers(0, 2)))]
+    for k in range(draw(st.integers(2, 5))):
+        reads = draw(st.lists(st.sampled_from(at_hand), unique=True, max_size=2)) if at_hand else []
+        writes = [add_tensor(f"t{k}{suffix}", written=True) for suffix in draw(_SUFFIXES)]
+        persistent = {t.name for t in tensors if t.persist}
+        consumable = [name for name in reads if name not in persistent]
+        in_place = {}
+        if consumable and draw(st.integers(0, 3)) == 0:
+            in_place = {writes[0]: consumable[0]}
+            at_hand.remove(consumable[0])
+        ops.append(
+            Op(
+                name=f"op{k}",
+                kind="test",
+                phase="forward",
+                reads=tuple(reads),
+                writes=tuple(writes),
+                time_s=1.0,
+                energy_j=float(draw(st.integers(0, 9))),
+                workspace_bytes=draw(st.sampled_from([0, 0, 3])),
+                recomputable=draw(st.integers(0, 4)) > 0,
+                in_place=in_place,
+            )
+        )
+        at_hand += writes
+    return CostedGraph(name="random", ops=tuple(ops), tensors=tuple(tensors))
+
+
+@st.composite
+def tight_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
+    """A graph and a budget between the least that any schedule needs and one byte less than what
+    keeping everything takes; half of them with a deadline, some without paging or recomputation."""
+    graph = draw(small_graphs().filter(_is_interesting))
+    slack_s = draw(st.sampled_from([None, None, 2.0, 4.0]))
+    return graph, Budget(
+        ram_bytes=draw(st.integers(least_ram_bytes(graph)[0], unconstrained_peak(graph) - 1)),
+        deadline_s=None if slack_s is None else len(graph.ops) + slack_s,
+        paging=draw(st.sampled_from([True, True, False])),
+        rematerialization=draw(st.sampled_from([True, True, False])),
+    )
+
+
+def _is_interesting(graph: CostedGraph) -> bool:
+    """There is something to save, and exhaustive search (2^tensors in storage) takes a moment."""
+    pageable = sum(1 for tensor in graph.tensors if tensor.page_out)
+    return pageable <= 5 and least_ram_bytes(graph)[0] < unconstrained_peak(graph)
+
+
+@dataclass
+class _Available:
+    """What can be done next while actions are drawn, if nothing is freed that is needed later."""
+
+    graph: CostedGraph
+    ram: set[str] = field(default_factory=set)
+    storage: set[str] = field(default_factory=set)
+    done: dict[str, Op] = field(default_factory=dict)
+
+    def extras(self) -> list[Step]:
+        """Valid actions that get the step no further: recomputing, paging."""
+        tensor = self.graph.tensor
+        return [
+            *(
+                Compute(op=op.name)
+                for op in self.done.values()
+                if op.recomputable and self.ram.issuperset(op.reads)
+            ),
+            *(PageOut(tensor=name) for name in sorted(self.ram) if tensor[name].page_out),
+            *(PageIn(tensor=name) for name in sorted(self.storage) if tensor[name].page_in),
+        ]
+
+    def act(self, action: Step) -> Step:
+        match action:
+            case Compute():
+                op = next(op for op in self.graph.ops if op.name == action.op)
+                self.ram.update(op.writes)
+                self.ram.difference_update(op.in_place.values())
+                self.done[op.name] = op
+            case PageOut():
+                self.storage.add(action.tensor)
+            case PageIn():
+                self.ram.add(action.tensor)
+        return action
+
+
+@st.composite
+def action_lists(draw: st.DrawFn, graph: CostedGraph) -> list[Step]:
+    """Valid computing and paging, sensible or not, without any free step: every op in the graph's
+    order, with recomputation and paging strewn in."""
+    sources = [t for t in graph.tensors if t.name not in graph.producer]
+    state = _Available(graph)
+    state.ram = {t.name for t in sources if t.home != "storage"}
+    state.storage = {t.name for t in sources if t.home == "storage"}
+    actions: list[Step] = []
+    for op in graph.ops:
+        for _ in range(draw(st.integers(0, 2))):
+            extras = state.extras()
+            actions += [state.act(draw(st.sampled_from(extras)))] if extras else []
+        actions += [state.act(PageIn(tensor=n)) for n in op.reads if n not in state.ram]
+        actions.append(state.act(Compute(op=op.name)))
+    for t in graph.tensors:
+        if t.persist == "ram" and t.name not in state.ram:
+            actions.append(state.act(PageIn(tensor=t.name)))
+        if t.persist == "storage" and t.name not in state.storage:
+            actions.append(state.act(PageOut(tensor=t.name)))
+    return actions
+
+
+class _State(NamedTuple):
+    """Stage, the last op done in it, what is in RAM and in storage, and what was in RAM earlier in
+    this stage."""
+
+    stage: int
+    last: int
+    ram: frozenset[str]
+    storage: frozenset[str]
+    seen: frozenset[str]
+
+
+def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | None:
+    """The least energy of any schedule with first executions in the graph's order, at most one
+    recomputation of an op between two of them in that order, and one stretch in RAM of a tensor
+    that is paged in; None if there is none. Shares no code with the solver but the file formats."""
+    size = {t.name: t.bytes for t in graph.tensors}
+    written = {name for op in graph.ops for name in op.writes}
+    sources = [t for t in graph.tensors if t.name not in written]
+    ram = frozenset(t.name for t in sources if t.home != "storage")
+    storage = frozenset(t.name for t in sources if t.home == "storage")
+    if sum(size[n] for n in ram) > budget.ram_bytes:
+        return None
+    must_ram = {t.name for t in graph.tensors if t.persist == "ram"}
+    must_storage = {t.name for t in graph.tensors if t.persist == "storage"}
+    # A* search: what is left costs at least the ops that were not done yet.
+    left = [
+        PageCost(
+            time_s=sum(op.time_s for op in graph.ops[stage:]),
+            energy_j=sum(op.energy_j for op in graph.ops[stage:]),
+        )
+        for stage in range(len(graph.ops) + 1)
+    ]
+    deadline_s = float("inf") if budget.deadline_s is None else budget.deadline_s + 1e-9
+    counter = itertools.count()
+    queue = [(left[0].energy_j, 0.0, next(counter), _State(0, -1, ram, storage, ram))]
+    fastest: dict[_State, float] = {}
+    while queue:
+        energy_j, time_s, _, state = heapq.heappop(queue)
+        if time_s >= fastest.get(state, float("inf")):
+            continue
+        fastest[state] = time_s
+        finished = state.stage == len(graph.ops)
+        if finished and must_ram <= state.ram and must_storage <= state.storage:
+            return energy_j
+        for cost, following in _moves(graph, budget, state):
+            ahead = left[following.stage]
+            least_j = energy_j - left[state.stage].energy_j + cost.energy_j + ahead.energy_j
+            # Without a deadline, states are told apart by their energy alone.
+            later_s = 0.0 if budget.deadline_s is None else time_s + cost.time_s
+            if later_s + ahead.time_s <= deadline_s:
+                heapq.heappush(queue, (least_j, later_s, next(counter), following))
+    return None
+
+
+def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[PageCost, _State]]:
+    """All that can be done next, with what it costs. Pages are written as late as can be: right
+    before the tensor is freed, unless it is written over or persists."""
+    overwritten = {name for op in graph.ops for name in op.in_place.values()}
+
+    def bytes_of(names: frozenset[str]) -> int:
+        return sum(graph.tensor[name].bytes for name in names)
+
+    for name in state.ram:
+        freed = state._replace(ram=state.ram - {name})
+        yield _FREE_OF_COST, freed
+        cost = graph.tensor[name].page_out
+        may_page_out = budget.paging or graph.tensor[name].persist == "storage"
+        if cost and may_page_out and name not in state.storage:
+            storage = state.storage | {name}
+            yield cost, freed._replace(storage=storage)
+            if name in overwritten or graph.tensor[name].persist == "storage":
+                yield cost, state._replace(storage=storage)
+    for name in state.storage - state.ram - state.seen:
+        cost = graph.tensor[name].page_in
+        may_page_in = budget.paging or graph.tensor[name].home == "storage"
+        ram = state.ram | {name}
+        if cost and may_page_in and bytes_of(ram) <= budget.ram_bytes:
+            yield cost, state._replace(ram=ram, seen=state.seen | {name})
+    for k in range(state.last + 1, min(state.stage + 1, len(graph.ops))):
+        op = graph.ops[k]
+        first = k == state.stage
+        if not first and not (op.recomputable and budget.rematerialization):
+            continue
+        if not set(op.reads) <= state.ram:
+            continue
+        shared = sum(
+            min(graph.tensor[w].bytes, graph.tensor[r].bytes) for w, r in op.in_place.items()
+        )
+        ram = state.ram | set(op.writes)
+        if bytes_of(ram) + op.workspace_bytes - shared > budget.ram_bytes:
+            continue
+        ram -= set(op.in_place.values())
+        cost = PageCost(time_s=op.time_s, energy_j=op.energy_j)
+        if first:
+            yield cost, _State(state.stage + 1, -1, ram, state.storage, frozenset())
+        else:
+            yield cost, state._replace(last=k, ram=ram, seen=state.seen | ram)

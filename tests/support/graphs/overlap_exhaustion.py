@@ -1,0 +1,144 @@
+"""The optimum of small problems whose transfers can run beside ops, by exhaustive search. It shares
+no code with the solver but the file formats."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from solver.problem.graph import CostedGraph, Op
+from solver.problem.schedule import Budget
+
+
+class _State(NamedTuple):
+    """Stage, the last op done in it; what is in RAM, in storage, in RAM but not used since it was
+    paged in, and gone from RAM in this stage; the processor's and the channel's clock; tensors in
+    RAM with a transfer, and when it ends."""
+
+    stage: int
+    last: int
+    ram: frozenset[str]
+    storage: frozenset[str]
+    unused: frozenset[str]
+    gone: frozenset[str]
+    processor_s: float
+    channel_s: float
+    moving: frozenset[tuple[str, float]]
+
+    def ends_s(self, names: set[str]) -> float:
+        return max([self.processor_s, *(end for name, end in self.moving if name in names)])
+
+
+def least_energy_beside_ops(graph: CostedGraph, budget: Budget) -> float | None:
+    """Of any schedule that keeps to the restrictions of the compact formulation once each transfer
+    is taken by itself, a page-in right before its tensor is needed; None if there is none."""
+    sources = [t for t in graph.tensors if t.name not in graph.producer]
+    ram = frozenset(t.name for t in sources if t.home != "storage")
+    storage = frozenset(t.name for t in sources if t.home == "storage")
+    must_ram = {t.name for t in graph.tensors if t.persist == "ram"}
+    must_storage = {t.name for t in graph.tensors if t.persist == "storage"}
+    if _bytes_of(graph, ram) > budget.ram_bytes:
+        return None
+    none: frozenset[str] = frozenset()
+    first = _State(0, -1, ram, storage, none, none, 0.0, 0.0, frozenset())
+    counter = itertools.count()
+    queue = [(0.0, next(counter), first)]
+    seen: set[_State] = set()
+    deadline_s = float("inf") if budget.deadline_s is None else budget.deadline_s + 1e-9
+    left_s = [sum(op.time_s for op in graph.ops[stage:]) for stage in range(len(graph.ops) + 1)]
+    while queue:
+        energy_j, _, state = heapq.heappop(queue)
+        if state in seen:
+            continue
+        seen.add(state)
+        finished = state.stage == len(graph.ops) and not must_ram & state.unused & state.gone
+        if finished and must_ram <= state.ram and must_storage <= state.storage:
+            return energy_j
+        for cost_j, following in _moves(graph, budget, state):
+            late = following.processor_s + left_s[following.stage] > deadline_s
+            if following not in seen and not late and following.channel_s <= deadline_s:
+                heapq.heappush(queue, (energy_j + cost_j, next(counter), following))
+    return None
+
+
+def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[float, _State]]:
+    for name in state.ram:
+        yield (
+            0.0,
+            state._replace(
+                ram=state.ram - {name},
+                unused=state.unused - {name},
+                gone=state.gone | {name},
+                processor_s=state.ends_s({name}),
+                moving=_without(state, {name}),
+            ),
+        )
+        tensor = graph.tensor[name]
+        cost = tensor.page_out
+        allowed = budget.paging or tensor.persist == "storage"
+        if cost and allowed and name not in state.storage:
+            end_s = max(state.processor_s, state.channel_s) + cost.time_s
+            yield (
+                cost.energy_j,
+                state._replace(
+                    storage=state.storage | {name},
+                    channel_s=end_s,
+                    moving=state.moving | {(name, end_s)},
+                ),
+            )
+    for name in state.storage - state.ram:
+        tensor = graph.tensor[name]
+        cost = tensor.page_in
+        allowed = budget.paging or tensor.home == "storage"
+        if cost and allowed and _bytes_of(graph, state.ram | {name}) <= budget.ram_bytes:
+            end_s = max(state.processor_s, state.channel_s) + cost.time_s
+            yield (
+                cost.energy_j,
+                state._replace(
+                    ram=state.ram | {name},
+                    unused=state.unused | {name},
+                    channel_s=end_s,
+                    moving=state.moving | {(name, end_s)},
+                ),
+            )
+    for k in range(state.last + 1, min(state.stage + 1, len(graph.ops))):
+        op = graph.ops[k]
+        repeatable = op.recomputable and budget.rematerialization
+        if (k == state.stage or repeatable) and set(op.reads) <= state.ram:
+            following = _computed(graph, state, k, op, budget.ram_bytes)
+            if following is not None:
+                yield op.energy_j, following
+
+
+def _computed(graph: CostedGraph, state: _State, k: int, op: Op, ram_bytes: int) -> _State | None:
+    reads, consumed = set(op.reads), set(op.in_place.values())
+    ram = state.ram | set(op.writes)
+    shared = sum(min(graph.tensor[w].bytes, graph.tensor[r].bytes) for w, r in op.in_place.items())
+    if _bytes_of(graph, ram) + op.workspace_bytes - shared > ram_bytes:
+        return None
+    if set(op.writes) & state.ram:
+        return None
+    # Paged in again in the stage in which it went: the formulation leaves that out.
+    if reads & state.unused & state.gone:
+        return None
+    coming_or_consumed = {name for name, _ in state.moving if name in state.unused & reads}
+    state = state._replace(
+        ram=ram - consumed,
+        unused=state.unused - reads,
+        gone=state.gone | consumed,
+        processor_s=state.ends_s(coming_or_consumed | consumed) + op.time_s,
+        moving=_without(state, consumed | coming_or_consumed),
+    )
+    if k == state.stage:
+        return state._replace(stage=state.stage + 1, last=-1, gone=frozenset())
+    return state._replace(last=k)
+
+
+def _without(state: _State, names: set[str]) -> frozenset[tuple[str, float]]:
+    return frozenset(pair for pair in state.moving if pair[0] not in names)
+
+
+def _bytes_of(graph: CostedGraph, names: frozenset[str]) -> int:
+    return sum(graph.tensor[name].bytes for name in names)

@@ -1,0 +1,128 @@
+"""A network solved with made-up costs, in files as the commands leave them: a schedule that both
+pages and recomputes, for kernels that this computer can build."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from devices.documents.document import dump_yaml
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from devices.profile import (
+    Board,
+    Build,
+    Cost,
+    DeviceProfile,
+    Interval,
+    OperationCost,
+    PageCost,
+    StorageCosts,
+)
+from networks.models import build_model
+from networks.training import TrainingStep
+from profiler.building.toolchain import KERNEL_FLAGS, KERNELS, read_sources, sources_hash
+from replay.lowering.lowering import lower
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph, Place
+from solver.problem.schedule import Budget, Schedule
+from solver.referee.referee import replay
+from solver.solving.solving import solve_graph
+from tests.support.onboard.kernels import KernelLibrary
+
+FLAGS = ("-O1", "-DJW_SMALL_MEMORY=0")
+
+
+def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
+    """As if measured with the library's flags. Costs are made up: so that a schedule both pages and
+    recomputes."""
+
+    def cost(spec: OpSpec) -> Cost:
+        time_s = 1e-6 + spec.work_flop / 1e8
+        return Cost(time_s=Interval.exact(time_s), energy_j=Interval.exact(3 * time_s), trials=5)
+
+    def paging(per_page_s: float) -> PageCost:
+        return PageCost(
+            fixed_s=5e-5, per_page_s=per_page_s, fixed_j=1.5e-4, per_page_j=3 * per_page_s
+        )
+
+    flags = (*KERNEL_FLAGS, *FLAGS)
+    return DeviceProfile(
+        name="bench",
+        energy_source="estimated",
+        board=Board(model="made up", memory_bytes=1 << 20),
+        build=Build(
+            kernels_sha256=sources_hash(read_sources(KERNELS), flags),
+            compiler="cc 1.0",
+            flags=flags,
+            matmul="in-tree",
+            threads=1,
+        ),
+        operations=tuple(
+            OperationCost(
+                op=spec.key,
+                workspace_bytes=library.workspace_bytes(spec),
+                warm=cost(spec),
+                cold=cost(spec),
+            )
+            for spec in step.distinct_specs
+        ),
+        storage=StorageCosts(
+            medium="sd",
+            path=".",
+            page_bytes=512,
+            method="made up",
+            read=paging(2.5e-5),
+            write=paging(5e-5),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Solved:
+    """``directory`` has the schedule with its graph, and the profile where it is looked for."""
+
+    directory: Path
+    step: TrainingStep
+    graph: CostedGraph
+    schedule: Schedule
+
+    @property
+    def path(self) -> Path:
+        return self.directory / "small.json"
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        planned = {op.name: op.workspace_bytes for op in self.graph.ops}
+        workspaces = {op.spec: planned[op.name] for op in self.step.ops}
+        return lower(self.step, self.graph, self.schedule, workspaces)
+
+
+def solved(
+    directory: Path,
+    library: KernelLibrary,
+    model: str,
+    share: float,
+    *,
+    batch: int = 2,
+    parameters_in: Place = "ram",
+    paging: bool = True,
+) -> Solved:
+    step = build_model(model, batch, parameters_in=parameters_in)
+    profile = profile_of(step, library)
+    graph = cost_graph(step, profile).graph
+    peak = replay(graph, keep_everything(graph), "all").peak_bytes
+    budget = Budget(ram_bytes=int(share * peak), paging=paging)
+    options = SolverOptions(threads=1, gap=0.5, time_limit_s=30.0)
+    schedule = solve_graph(graph, budget, options, lambda _: None)
+    case = Solved(directory, step, graph, schedule)
+    (directory / "results" / "profiles").mkdir(parents=True)
+    (directory / "results" / "profiles" / "bench.yaml").write_text(dump_yaml(profile))
+    for path, document in (
+        (case.path, schedule),
+        (directory / "small.graph.json", graph),
+    ):
+        path.write_text(document.model_dump_json(by_alias=True, exclude_none=True))
+    return case

@@ -1,0 +1,70 @@
+"""What PyTorch has computed (``record_training_references``), and what it was given."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from networks.training import TrainingStep
+from tests.support import paths
+from tests.support.onboard.kernels import Array, uniform
+
+REFERENCES = paths.REFERENCES / "training_references.npz"
+
+SAMPLES = 64
+"""As many as ``cli.py run`` generates for batches of 8."""
+
+CURVE = ("resnet8", 8)
+"""Model and batch; samples and initial values are those of seed 0."""
+
+CURVE_STEPS = 200
+
+GRADIENT_CASES = tuple(
+    (model, batch) for model in ("resnet8", "dscnn", "resnet18_cifar") for batch in (1, 8)
+)
+
+_DIRECTIONS = 4
+
+
+@dataclass(frozen=True)
+class GradientCase:
+    """``projections``: a row for each of ``trained(step)``."""
+
+    model: str
+    batch: int
+    seed: int
+    loss: float
+    margin: float
+    projections: Array
+
+    def __str__(self) -> str:
+        return f"{self.model}-{self.batch}"
+
+
+def gradient_cases() -> list[GradientCase]:
+    with np.load(REFERENCES) as archive:
+        return [
+            GradientCase(**about, projections=archive[f"gradients{number}"])
+            for number, about in enumerate(json.loads(str(archive["cases"])))
+        ]
+
+
+def recorded_curve() -> Array:
+    """[CURVE_STEPS]: the loss in front of each update."""
+    with np.load(REFERENCES) as archive:
+        return archive["curve"]
+
+
+def trained(step: TrainingStep) -> list[str]:
+    """The parameters that have an update."""
+    return sorted(op.reads[0] for op in step.ops if op.name.endswith(".update"))
+
+
+def projections(gradient: Array) -> list[float]:
+    """The length of a gradient, and its products with random directions: two gradients for which
+    they are equal are equal, unless somebody chose them to fool these directions."""
+    flat = gradient.reshape(-1).astype(np.float64)
+    directions = (uniform(flat.shape, seed).astype(np.float64) for seed in range(_DIRECTIONS))
+    return [float(np.linalg.norm(flat)), *(float(flat @ each) for each in directions)]

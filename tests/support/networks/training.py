@@ -1,0 +1,132 @@
+"""Small networks that between them have every kind of layer, and a way to execute their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import numpy as np
+
+from devices.operation import Operand
+from networks.training import Network, StepOp, TrainingStep
+from tests.support.onboard.kernels import LINE_BYTES, Array, KernelLibrary, fill
+
+Values: TypeAlias = Mapping[str, Array]
+
+
+def small_convolutional(batch: int = 2) -> Network:
+    """conv → norm → relu → fork (conv → norm | identity) → add → relu → pool → linear → loss."""
+    net = Network("small convolutional", batch)
+    x = net.conv2d("stem", net.input("image", batch, 2, 6, 6), 4, 3, padding=1)
+    x = net.relu("stem.relu", net.batch_norm("stem.norm", x))
+    y = net.batch_norm("branch.norm", net.conv2d("branch", x, 4, 3, padding=1, bias=True))
+    x = net.relu("join.relu", net.add("join", x, y))
+    x = net.max_pool2d("pool", x, 2, stride=2)
+    x = net.linear("classifier", net.flatten("flatten", x), 3)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch))
+    return net
+
+
+def small_transformer(batch: int = 2) -> Network:
+    """One encoder block between an embedding and a classifier of every position."""
+    net = Network("small transformer", batch)
+    x = net.embedding("embed", net.input("tokens", batch, 6), vocabulary=11, features=4)
+    x = net.layer_norm("embed.norm", x)
+    query, key, value = (net.linear(name, x, 4) for name in ("query", "key", "value"))
+    y = net.attention("attention", query, key, value, heads=2, dropout=0.1)
+    y = net.dropout("dropout", net.linear("projection", y, 4), 0.1)
+    x = net.layer_norm("norm1", net.add("add1", x, y))
+    y = net.linear("narrow", net.gelu("gelu", net.linear("wide", x, 8)), 4)
+    x = net.layer_norm("norm2", net.add("add2", x, y))
+    x = net.linear("classifier", x, 3)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 6))
+    return net
+
+
+def small_mixture(batch: int = 3) -> Network:
+    """What the others lack: strides, ``same`` padding and groups, concatenation, average and global
+    pooling, gathered rows, a mean squared error."""
+    net = Network("small mixture", batch)
+    image = net.input("image", batch, 3, 7, 5)
+    x = net.conv2d("stem", image, 4, (3, 2), stride=2, padding="same", bias=True)
+    x = net.sigmoid("stem.sigmoid", x)
+    left = net.conv2d("left", x, 4, 3, padding=1, groups=4)
+    right = net.average_pool2d("right", x, 3, stride=1, padding=1)
+    x = net.global_average_pool("pool", net.concat("concat", left, right))
+    x = net.gather("gather", net.input("rows", 2), net.tanh("tanh", x))
+    x = net.linear("linear", x, 3)
+    net.mean_squared_error("loss", x, net.input("target", 2, 3))
+    return net
+
+
+def op(step: TrainingStep, name: str) -> StepOp:
+    return next(op for op in step.ops if op.name == name)
+
+
+def start_values(step: TrainingStep, seed: int = 0) -> dict[str, Array]:
+    """A value for every tensor that no operation writes."""
+    operands: dict[str, Operand] = {}
+    for each in step.ops:
+        for operand, name in zip(each.spec.reads, each.reads, strict=True):
+            operands.setdefault(name, operand)
+    return {
+        tensor.name: fill(operands[tensor.name], seed + number)
+        for number, tensor in enumerate(step.tensors)
+        if tensor.home is not None
+    }
+
+
+def execute(
+    step: TrainingStep, library: KernelLibrary, start: Values, *, in_place: bool = True
+) -> dict[str, Array]:
+    """One step with the C kernels, in the buffers of the step's plan or, not ``in_place``, with one
+    for each tensor. Returns the value of every tensor when it was made."""
+    memory = {t.name: _aligned(t.bytes) for t in step.tensors}
+    at = {t.name: memory[step.buffer[t.name] if in_place else t.name] for t in step.tensors}
+    for name, value in start.items():
+        at[name][:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    made: dict[str, Array] = {}
+    for each in step.ops:
+        call = library.prepare(
+            each.spec,
+            [at[name] for name in each.reads],
+            [at[name] for name in each.writes],
+            _aligned(library.workspace_bytes(each.spec)),
+            [_encoded(scalar, value) for scalar, value in each.scalars.items()],
+        )
+        call()
+        for operand, name in zip(each.spec.writes, each.writes, strict=True):
+            made[name] = at[name].view(np.float32).reshape(operand.shape).copy()
+    return made
+
+
+def gradients(step: TrainingStep, made: Values) -> dict[str, Array]:
+    """Of each parameter, as its update read it."""
+    return {
+        update.reads[0]: made[update.reads[1]]
+        for update in step.ops
+        if update.name.endswith(".update")
+    }
+
+
+def dropout_mask(step: TrainingStep, library: KernelLibrary, layer: str) -> Array:
+    """What a dropout layer multiplies its input with."""
+    each = op(step, f"{layer}.forward")
+    ones = np.ones(each.spec.attributes["elements"], np.float32)
+    scalars = [_encoded(name, value) for name, value in each.scalars.items()]
+    (mask,) = library.run(each.spec, [ones], scalars)
+    return mask
+
+
+def _encoded(scalar: str, value: float) -> float:
+    """A seed travels as the bits of a float."""
+    if scalar == "seed":
+        return float(np.array(int(value), np.uint32).view(np.float32))
+    return value
+
+
+def _aligned(size_bytes: int) -> Array:
+    """Bytes of NaN, as float32, that begin a cache line."""
+    whole = np.full(size_bytes + LINE_BYTES, 0xFF, np.uint8)
+    start = -whole.ctypes.data % LINE_BYTES
+    return whole[start : start + size_bytes]

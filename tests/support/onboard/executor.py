@@ -1,0 +1,618 @@
+"""The executor's C in a shared object, interpreting plans that are made here, over a medium that is
+made here as well: flash that knows what may be done to it, and whose power can be cut."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping
+from ctypes import (
+    POINTER,
+    Structure,
+    c_bool,
+    c_char_p,
+    c_float,
+    c_int32,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from devices.operation import OpSpec
+from devices.plan import (
+    Action,
+    Block,
+    Check,
+    Compute,
+    ExecutionPlan,
+    Guard,
+    Kept,
+    Move,
+    PageIn,
+    PageOut,
+    Poison,
+    Probe,
+)
+from profiler.building.plan_source import kernel_entry, scalar_bits
+from profiler.building.store_layout import StoreLayout
+from tests.support.paths import NATIVE, ROOT
+
+EXECUTOR = ROOT / "onboard" / "executor"
+KERNELS = ROOT / "onboard" / "kernels"
+SHIM = NATIVE / "executor_shim.c"
+
+NOWHERE = 2**32 - 1
+ROOM = 64
+"""Beside the arena, for canaries."""
+
+READ, WRITE, ERASE, _BUFFERED, _METHODS = range(5)
+
+_VERBS = {
+    kind: verb
+    for verb, kind in enumerate((Compute, PageOut, PageIn, Move, Probe, Guard, Check, Poison))
+}
+
+
+class _Action(Structure):
+    _fields_ = (
+        ("verb", c_uint8),
+        ("last_step", c_uint8),
+        ("asynchronous", c_uint8),
+        ("unused", c_uint8),
+        ("waits_for", c_uint16),
+        ("index", c_uint16),
+        ("address", c_uint32),
+        ("bytes", c_uint32),
+        ("to", c_uint32),
+    )
+
+
+class _Compute(Structure):
+    _fields_ = (
+        ("run", c_void_p),
+        ("attributes", POINTER(c_int32)),
+        ("scalars", POINTER(c_float)),
+        ("operands", POINTER(c_uint32)),
+        ("workspace", c_uint32),
+        ("read_count", c_uint8),
+        ("write_count", c_uint8),
+        ("seeded", c_uint8),
+    )
+
+
+class _Slot(Structure):
+    _fields_ = (("offset", c_uint32), ("bytes", c_uint32))
+
+
+class _Kept(Structure):
+    _fields_ = (("address", c_uint32), ("bytes", c_uint32), ("slot", c_uint32))
+
+
+class _Span(Structure):
+    _fields_ = (("start_s", c_float), ("time_s", c_float))
+
+
+class _Memory(Structure):
+    _fields_ = (
+        ("slot_checksums", POINTER(c_uint32)),
+        ("kept_checksums", POINTER(c_uint32)),
+        ("probed", POINTER(c_uint32)),
+        ("spans", POINTER(_Span)),
+        ("page", c_void_p),
+    )
+
+
+class _Plan(Structure):
+    _fields_ = (
+        ("name", c_char_p),
+        ("arena_bytes", c_uint32),
+        ("actions", POINTER(_Action)),
+        ("action_count", c_uint16),
+        ("step_action_count", c_uint16),
+        ("slot_count", c_uint16),
+        ("kept_count", c_uint16),
+        ("probe_count", c_uint16),
+        ("computes", POINTER(_Compute)),
+        ("slots", POINTER(_Slot)),
+        ("kept", POINTER(_Kept)),
+        ("page_bytes", c_uint32),
+        ("erase_block_bytes", c_uint32),
+        ("step_bytes", c_uint32),
+        ("record_offset", c_uint32),
+        ("memory", POINTER(_Memory)),
+    )
+
+
+_Transfer = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint64, c_void_p, ctypes.c_size_t)
+_Clock = ctypes.CFUNCTYPE(c_uint64)
+
+
+class _Medium(Structure):
+    _fields_ = (
+        ("transfer", _Transfer * 4),
+        ("page_bytes", c_uint32),
+        ("erase_block_bytes", c_uint32),
+        ("scratch_bytes", c_uint64),
+        ("next", c_uint64),
+        ("random", c_uint32),
+    )
+
+
+class _Store(Structure):
+    _fields_ = (
+        ("bytes_in", c_uint64),
+        ("bytes_out", c_uint64),
+        ("erased_blocks", c_uint64),
+        ("plan", c_void_p),
+        ("medium", c_void_p),
+        ("identity", c_uint32),
+        ("part_count", c_uint32),
+        ("begun", c_bool),
+        ("complete", c_bool),
+        ("run", c_uint32),
+        ("step", c_uint32),
+        ("part", c_uint32),
+        ("erased", c_uint32),
+        ("sentence", ctypes.c_char * 192),
+    )
+
+
+class _Executor(Structure):
+    _fields_ = (
+        ("plan", POINTER(_Plan)),
+        ("arena", c_void_p),
+        ("room_before", c_uint32),
+        ("room_behind", c_uint32),
+        ("store", POINTER(_Store)),
+        ("channel", c_void_p),
+        ("clock_ns", _Clock),
+        ("running_ns", _Clock),
+        ("steps", c_uint32),
+        ("blocked_ns", c_uint64),
+        ("failed", c_void_p),
+        ("begin_ns", c_uint64),
+        ("watched", c_bool),
+        ("submitted", c_uint16),
+        ("over", c_uint16),
+    )
+
+
+_STRUCTURES = (
+    _Action,
+    _Compute,
+    _Slot,
+    _Kept,
+    _Span,
+    _Memory,
+    _Plan,
+    _Medium,
+    _Store,
+    _Executor,
+)
+
+
+def build_executor(directory: Path) -> ctypes.CDLL:
+    """With the kernels that need no other ones, and those of the shim."""
+    library = directory / "executor.so"
+    kernels = ("linear", "matmul", "activation", "update", "elementwise")
+    subprocess.run(
+        [
+            *("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
+            *(f"-I{path}" for path in (EXECUTOR, KERNELS)),
+            *map(str, (SHIM, *sorted(EXECUTOR.glob("*.c")))),
+            *(str(KERNELS / f"{name}.c") for name in kernels),
+            *("-o", str(library), "-lm"),
+        ],
+        check=True,
+    )
+    loaded = ctypes.CDLL(str(library))
+    sizes = (ctypes.c_size_t * (len(_STRUCTURES) + 1)).in_dll(loaded, "shim_sizes")
+    assert list(sizes)[:-1] == [ctypes.sizeof(structure) for structure in _STRUCTURES]
+    for name in ("begin", "step", "afterwards"):
+        getattr(loaded, f"jw_executor_{name}").restype = c_char_p
+    for name in ("open", "keep", "complete", "recover", "fetch"):
+        getattr(loaded, f"jw_store_{name}").restype = c_char_p
+    for name in ("jw_checksum_of", "jw_touched_bytes"):
+        getattr(loaded, name).restype = c_uint32
+    return loaded
+
+
+class Refused(Exception):
+    """The sentence of the executor or its store; ``action`` is the index of the one to blame."""
+
+    def __init__(self, sentence: str, action: int | None = None) -> None:
+        super().__init__(sentence)
+        self.action = action
+
+
+# --- media ------------------------------------------------------------------------------------
+
+
+class Medium:
+    """Pages, and erase blocks where ``erase_block_bytes`` is not 0: what is written must have been
+    erased since it was last written. Every call is counted; the one with number ``cut_at`` is the
+    last, and only ``torn`` bytes of it are done. Pages in ``unreadable`` fail. Nothing is written
+    from beyond ``arena``.
+    """
+
+    def __init__(self, page_bytes: int, erase_block_bytes: int, scratch_bytes: int) -> None:
+        self.page_bytes = page_bytes
+        self.erase_block_bytes = erase_block_bytes
+        self.content = bytearray(b"\x5a" * scratch_bytes)
+        self.erases = [0] * (scratch_bytes // erase_block_bytes if erase_block_bytes else 0)
+        self.writable = [not erase_block_bytes] * (scratch_bytes // page_bytes)
+        self.calls = 0
+        self.cut_at: int | None = None
+        self.torn = 0
+        self.unreadable: set[int] = set()
+        self.arena = range(0)
+        self.mistakes: list[str] = []
+        self._sentences: dict[str, Any] = {}
+        self.methods = [
+            _Transfer(lambda _, *call: self._do(self._read, *call)),
+            _Transfer(lambda _, *call: self._do(self._write, *call)),
+            _Transfer(lambda _, *call: self._do(self._erase, *call)),
+        ]
+        self.structure = _Medium(
+            (_Transfer * 4)(*self.methods),
+            page_bytes,
+            erase_block_bytes,
+            scratch_bytes,
+        )
+
+    def restored(self) -> Medium:
+        """The same medium when power is back."""
+        again = Medium(self.page_bytes, self.erase_block_bytes, len(self.content))
+        again.content[:] = self.content
+        again.writable[:] = self.writable
+        again.erases[:] = self.erases
+        return again
+
+    def _do(self, method: Any, offset: int, memory: int, size: int) -> int | None:
+        try:
+            number = self.calls
+            self.calls += 1
+            if self.cut_at is not None and number >= self.cut_at:
+                if number == self.cut_at:
+                    method(offset, memory, size, self.torn)
+                return self._sentence("there is no power")
+            error = method(offset, memory, size, size)
+            return None if error is None else self._sentence(error)
+        except Exception as mistake:  # nothing passes through C
+            self.mistakes.append(repr(mistake))
+            return self._sentence("a mistake")
+
+    def _sentence(self, text: str) -> int:
+        buffer = self._sentences.setdefault(text, ctypes.create_string_buffer(text.encode()))
+        return ctypes.addressof(buffer)
+
+    def _pages(self, offset: int, size: int) -> range:
+        assert offset % self.page_bytes == size % self.page_bytes == 0, (offset, size)
+        assert 0 < size <= len(self.content) - offset, (offset, size)
+        return range(offset // self.page_bytes, (offset + size) // self.page_bytes)
+
+    def _read(self, offset: int, memory: int, size: int, most: int) -> str | None:
+        if self.unreadable.intersection(self._pages(offset, size)):
+            return "the medium is worn out"
+        ctypes.memmove(memory, bytes(self.content[offset : offset + most]), min(size, most))
+        return None
+
+    def _write(self, offset: int, memory: int, size: int, most: int) -> str | None:
+        assert memory not in self.arena or memory + size <= self.arena.stop, "beyond the arena"
+        data = ctypes.string_at(memory, size)
+        for count, page in enumerate(self._pages(offset, size)):
+            assert self.writable[page], f"page {page} was not erased"
+            if (count + 1) * self.page_bytes > most:
+                if count * self.page_bytes < most or most == 0:
+                    self._tear(page, data[count * self.page_bytes :])
+                break
+            begin = page * self.page_bytes
+            self.content[begin : begin + self.page_bytes] = data[begin - offset :][
+                : self.page_bytes
+            ]
+            self.writable[page] = not self.erase_block_bytes
+        return None
+
+    def _tear(self, page: int, data: bytes) -> None:
+        """Half of it is there, and what follows is noise."""
+        begin, half = page * self.page_bytes, self.page_bytes // 2
+        self.content[begin : begin + half] = data[:half]
+        for at in range(begin + half, begin + self.page_bytes):
+            self.content[at] ^= 0x3C
+        self.writable[page] = not self.erase_block_bytes
+
+    def _erase(self, offset: int, _memory: int, size: int, most: int) -> str | None:
+        block = self.erase_block_bytes
+        assert offset % block == size % block == 0, (offset, size)
+        self._pages(offset, size)
+        for begin in range(offset, offset + size, block):
+            if begin - offset >= most and most != size:
+                self.content[begin : begin + block // 2] = b"\x99" * (block // 2)
+                break
+            self.content[begin : begin + block] = b"\xff" * block
+            self.erases[begin // block] += 1
+            for page in self._pages(begin, block):
+                self.writable[page] = True
+        return None
+
+
+# --- replays ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Replay:
+    """A plan in an arena; operations named after a kernel of the shim are that kernel. Each look at
+    the clock moves it on by a millisecond."""
+
+    library: ctypes.CDLL
+    plan: ExecutionPlan
+    layout: StoreLayout
+    medium: Medium | None = None
+    executor: _Executor = field(init=False)
+    store: _Store = field(init=False)
+    clock_ns: int = 0
+    looks: int = 0
+    _alive: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        size = self.plan.arena_bytes + 2 * ROOM
+        self._room = ctypes.create_string_buffer(size + 64)
+        begin = -(-ctypes.addressof(self._room) // 64) * 64
+        self._arena = begin + ROOM
+        self._table = self._plan_table()
+        self.store = _Store()
+        clock = self._kept_alive(_Clock(self._look))
+        running = self._kept_alive(_Clock(lambda: 0))
+        self.executor = _Executor(
+            plan=ctypes.pointer(self._table),
+            arena=self._arena,
+            room_before=ROOM,
+            room_behind=ROOM,
+            store=ctypes.pointer(self.store) if self.plan.pages and self.medium else None,
+            clock_ns=clock,
+            running_ns=running,
+        )
+        if self.plan.pages and self.medium is not None:
+            self.medium.arena = range(self._arena, self._arena + self.plan.arena_bytes)
+            self._check(
+                self.library.jw_store_open(
+                    ctypes.byref(self.store),
+                    ctypes.byref(self._table),
+                    ctypes.byref(self.medium.structure),
+                )
+            )
+        self._check(self.library.jw_executor_begin(ctypes.byref(self.executor)))
+
+    def __getitem__(self, place: slice) -> bytes:
+        return ctypes.string_at(self._arena + place.start, place.stop - place.start)
+
+    def put(self, address: int, data: bytes) -> None:
+        ctypes.memmove(self._arena + address, data, len(data))
+
+    def keep(self, kept: int, data: bytes, address: int = 0) -> None:
+        self.put(address, data)
+        room = ctypes.c_size_t(self.plan.arena_bytes - address)
+        memory = c_void_p(self._arena + address)
+        store = ctypes.byref(self.store)
+        self._check(self.library.jw_store_keep(store, c_uint16(kept), memory, room))
+
+    def commit(self) -> None:
+        self._check(self.library.jw_store_complete(ctypes.byref(self.store)))
+
+    def step(self, *, watched: bool = False) -> None:
+        executor = ctypes.byref(self.executor)
+        self._check(self.library.jw_executor_step(executor, c_bool(watched)))
+        self._check(self.library.jw_executor_afterwards(executor))
+
+    def recover(self) -> int:
+        self._check(self.library.jw_store_recover(ctypes.byref(self.store)))
+        return int(self.store.step)
+
+    def fetch(self, kept: int, address: int = 0) -> bytes:
+        memory = c_void_p(self._arena + address)
+        store = ctypes.byref(self.store)
+        self._check(self.library.jw_store_fetch(store, c_uint16(kept), memory))
+        return self[address : address + self.plan.kept[kept].bytes]
+
+    @property
+    def probed(self) -> list[int]:
+        return self._table.memory.contents.probed[: self._table.probe_count]
+
+    @property
+    def spans(self) -> list[tuple[float, float]]:
+        spans = self._table.memory.contents.spans[: self._table.action_count]
+        return [(span.start_s, span.time_s) for span in spans]
+
+    @property
+    def touched_bytes(self) -> int:
+        return int(self.library.jw_touched_bytes(ctypes.byref(self.executor)))
+
+    def _look(self) -> int:
+        self.looks += 1
+        self.clock_ns += 1_000_000
+        return self.clock_ns
+
+    def _check(self, sentence: bytes | None) -> None:
+        if self.medium is not None and self.medium.mistakes:
+            raise AssertionError(self.medium.mistakes)
+        if sentence is not None:
+            failed = self.executor.failed if hasattr(self, "executor") else None
+            first = ctypes.cast(self._table.actions, c_void_p).value
+            index = None
+            if failed is not None and first is not None:
+                index = (failed - first) // ctypes.sizeof(_Action)
+            raise Refused(sentence.decode(), index)
+
+    def _kept_alive(self, thing: Any) -> Any:
+        self._alive.append(thing)
+        return thing
+
+    def _plan_table(self) -> _Plan:
+        plan, layout = self.plan, self.layout
+        computes: list[_Compute] = []
+        actions: list[_Action] = []
+        probes = 0
+        for action in (*plan.actions, *plan.afterwards):
+            match action.does:
+                case Compute():
+                    index = len(computes)
+                    computes.append(self._compute(action.does))
+                case PageOut(slot=index) | PageIn(slot=index):
+                    pass
+                case Probe():
+                    index = probes
+                    probes += 1
+                case _:
+                    index = 0
+            actions.append(self._action(action, index))
+        slots = [_Slot(o, b) for o, b in zip(layout.offsets, plan.slot_bytes, strict=True)]
+        kept = [
+            _Kept(_number(k.address), k.bytes, NOWHERE if k.slot is None else k.slot)
+            for k in plan.kept
+        ]
+        page = self._kept_alive(ctypes.create_string_buffer(layout.page_bytes))
+        memory = _Memory(
+            slot_checksums=self._array(c_uint32, [0] * len(slots)),
+            kept_checksums=self._array(c_uint32, [0] * len(kept)),
+            probed=self._array(c_uint32, [0] * probes),
+            spans=self._array(_Span, [_Span()] * len(actions)),
+            page=ctypes.addressof(page),
+        )
+        self._kept_alive(memory)
+        return _Plan(
+            name=plan.name.encode(),
+            arena_bytes=plan.arena_bytes,
+            actions=self._array(_Action, actions),
+            action_count=len(actions),
+            step_action_count=len(plan.actions),
+            slot_count=len(slots),
+            kept_count=len(kept),
+            probe_count=probes,
+            computes=self._array(_Compute, computes),
+            slots=self._array(_Slot, slots),
+            kept=self._array(_Kept, kept),
+            page_bytes=layout.page_bytes,
+            erase_block_bytes=layout.erase_block_bytes,
+            step_bytes=layout.step_bytes,
+            record_offset=layout.record_offset,
+            memory=ctypes.pointer(memory),
+        )
+
+    def _array(self, kind: Any, values: list[Any]) -> Any:
+        return self._kept_alive((kind * max(1, len(values)))(*values))
+
+    def _compute(self, op: Compute) -> _Compute:
+        own = op.op if op.op.startswith("shim_") else kernel_entry(op.spec.kind)
+        names = op.spec.signature.scalars
+        scalars = [scalar_bits(name, op.scalars[name]) for name in names]
+        return _Compute(
+            run=ctypes.cast(getattr(self.library, own), c_void_p).value,
+            attributes=self._array(c_int32, list(op.spec.values)),
+            scalars=ctypes.cast(self._array(c_uint32, scalars), POINTER(c_float)),
+            operands=self._array(c_uint32, [*op.reads, *op.writes]),
+            workspace=NOWHERE if op.workspace is None else op.workspace.address,
+            read_count=len(op.reads),
+            write_count=len(op.writes),
+            seeded=len(names) if "seed" in names else 0,
+        )
+
+    def _action(self, action: Action, index: int) -> _Action:
+        deed = action.does
+        row = _Action(verb=_VERBS[type(deed)], waits_for=action.waits_for, index=index)
+        if not isinstance(deed, Compute):
+            row.address, row.bytes = deed.block.address, deed.block.bytes
+        if isinstance(deed, PageOut | PageIn):
+            row.asynchronous = deed.asynchronous
+        if isinstance(deed, PageIn):
+            row.last_step = deed.of == "last step"
+        if isinstance(deed, Move):
+            row.to = deed.to
+        return row
+
+
+def _number(address: int | None) -> int:
+    return NOWHERE if address is None else address
+
+
+def shim(name: str, address: int, size_bytes: int) -> Action:
+    """A kernel of the shim, in place."""
+    spec = OpSpec.of("relu.forward", elements=size_bytes // 4)
+    scalars: Mapping[str, float] = {}
+    return Action(Compute(f"shim_{name}", spec, (address,), (address,), None, scalars))
+
+
+# --- plans ----------------------------------------------------------------------------------
+
+KEPT = (28, 64, 100, 4)
+"""Sizes; the even ones of these tensors stay in RAM between steps, the odd ones in storage."""
+
+
+def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 0) -> ExecutionPlan:
+    """Every step adds one to every word of everything that is kept; what is at home in storage
+    passes through the arena's end. ``moving`` bytes besides are written and had back twice."""
+    addresses, kept, actions, afterwards, slots = [], [], [], [], []
+    end = 0
+    for size in sizes[::2]:
+        addresses.append(end)
+        end += size
+    through = end
+    end += max(sizes[1::2], default=0)
+    if moving:
+        actions += [
+            Action(PageOut("moving", Block(end, moving), 0)),
+            Action(Poison(Block(end, moving))),
+            Action(PageIn("moving", Block(end, moving), 0)),
+        ]
+        slots.append(moving)
+    for number, size in enumerate(sizes):
+        place = Block(through if number % 2 else addresses[number // 2], size)
+        tensor = f"tensor {number}"
+        kept.append(Kept(tensor, tensor, size, None if number % 2 else place.address, len(slots)))
+        if number % 2:
+            actions.append(Action(PageIn(tensor, place, len(slots), "last step")))
+        actions.append(shim("bump", place.address, size))
+        out = Action(PageOut(tensor, place, len(slots)))
+        (actions if number % 2 else afterwards).append(out)
+        slots.append(size)
+    # Slots are numbered in the order in which they are written: those behind the step last.
+    last = [a.does.slot for a in afterwards if isinstance(a.does, PageOut)]
+    order = [s for s in range(len(slots)) if s not in last] + last
+    rank = {slot: order.index(slot) for slot in range(len(slots))}
+    return ExecutionPlan(
+        name=name,
+        arena_bytes=end + moving + 64,
+        inputs={},
+        kept=tuple(replace(k, slot=rank[k.slot or 0]) for k in kept),
+        actions=tuple(_renumbered(actions, rank)),
+        afterwards=tuple(_renumbered(afterwards, rank)),
+        slot_bytes=tuple(slots[slot] for slot in order),
+    )
+
+
+def _renumbered(actions: list[Action], rank: dict[int, int]) -> Iterator[Action]:
+    for action in actions:
+        deed = action.does
+        if isinstance(deed, PageOut | PageIn):
+            deed = replace(deed, slot=rank[deed.slot])
+        yield Action(deed)
+
+
+def initial(plan: ExecutionPlan) -> list[bytes]:
+    random = np.random.default_rng(1)
+    return [words(*map(int, random.integers(0, 1 << 30, k.bytes // 4))) for k in plan.kept]
+
+
+def words(*values: int) -> bytes:
+    return struct.pack(f"<{len(values)}I", *values)
+
+
+def bumped(data: bytes, by: int = 1) -> bytes:
+    return words(*(word + by for word in struct.unpack(f"<{len(data) // 4}I", data)))

@@ -1,0 +1,308 @@
+"""The kernel library as Python sees it: compiled into a shared object and called through ctypes,
+with guards around every buffer that a kernel writes."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import scipy_openblas32
+
+from devices.operation import SIGNATURES, Operand, OpSpec
+from tests.support import paths
+from tests.support.paths import ROOT
+
+Array: TypeAlias = npt.NDArray[Any]
+Matmul: TypeAlias = Literal["in-tree", "cblas"]
+
+KERNELS = ROOT / "onboard" / "kernels"
+REFERENCES = paths.REFERENCES / "kernel_references.npz"
+
+WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic")
+FLAGS = ("-std=c99", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+LINE_BYTES = 64
+GUARD_BYTES = 256
+GUARD = 0xA5
+
+
+def sources() -> list[Path]:
+    return sorted(KERNELS.glob("*.c"))
+
+
+def compile_library(
+    directory: Path, matmul: Matmul, optimisation: Sequence[str] = ("-O3", "-march=native")
+) -> Path:
+    """The whole library as a shared object; raises :class:`subprocess.CalledProcessError`."""
+    target = directory / f"kernels-{matmul}.so"
+    command = ["cc", *FLAGS, *WARNINGS, *optimisation, "-fPIC", "-shared", "-o", str(target)]
+    command += map(str, sources())
+    if matmul == "cblas":
+        command += ["-DJW_CBLAS", "-DJW_CBLAS_SGEMM=scipy_cblas_sgemm", str(openblas())]
+        command += [f"-Wl,-rpath,{openblas().parent}"]
+    subprocess.run([*command, "-lm"], check=True)
+    return target
+
+
+def openblas() -> Path:
+    """The library of the OpenBLAS wheel."""
+    return next(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas*.so"))
+
+
+def openblas_on_one_thread() -> ctypes.CDLL:
+    """The library of the wheel, which from now on computes with the caller's thread only."""
+    library = ctypes.CDLL(str(openblas()))
+    library.scipy_openblas_set_num_threads(1)
+    return library
+
+
+def aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
+    """Zeros that begin at a cache line."""
+    whole = np.zeros(size_bytes + LINE_BYTES, np.uint8)
+    start = -whole.ctypes.data % LINE_BYTES
+    return whole[start : start + size_bytes]
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        ("attributes", ctypes.c_void_p),
+        ("scalars", ctypes.c_void_p),
+        ("reads", ctypes.c_void_p),
+        ("writes", ctypes.c_void_p),
+        ("workspace", ctypes.c_void_p),
+    )
+
+
+class _Kernel(ctypes.Structure):
+    _fields_ = (
+        ("kind", ctypes.c_char_p),
+        ("attribute_count", ctypes.c_uint8),
+        ("scalar_count", ctypes.c_uint8),
+        ("run", ctypes.CFUNCTYPE(None, ctypes.POINTER(_Call))),
+        ("workspace_bytes", ctypes.c_void_p),
+    )
+
+
+_WORKSPACE_QUERY = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)
+
+
+class KernelLibrary:
+    """A compiled library and the table in it."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        count = ctypes.c_size_t.in_dll(self._library, "jw_kernel_count").value
+        table = (_Kernel * count).in_dll(self._library, "jw_kernels")
+        self.table: list[_Kernel] = list(table)
+        self._by_kind = {entry.kind.decode(): entry for entry in self.table}
+        name = ctypes.c_char_p.in_dll(self._library, "jw_matmul_name").value
+        self.matmul = (name or b"").decode()
+        self._find = self._library.jw_find_kernel
+        self._find.restype = ctypes.c_void_p
+
+    def finds(self, kind: str) -> bool:
+        return self._find(kind.encode()) is not None
+
+    def workspace_bytes(self, spec: OpSpec) -> int:
+        query = self._by_kind[spec.kind].workspace_bytes
+        if not query:
+            return 0
+        attributes = np.array(spec.values, np.int32)
+        return int(_WORKSPACE_QUERY(query)(attributes.ctypes.data))
+
+    def prepare(
+        self,
+        spec: OpSpec,
+        reads: Sequence[Array],
+        writes: Sequence[Array],
+        workspace: Array,
+        scalars: Sequence[float] = (),
+    ) -> PreparedCall:
+        """A call that can be repeated."""
+        attributes = np.array(spec.values, np.int32)
+        values = np.array(scalars, np.float32)
+        read_pointers = (ctypes.c_void_p * len(reads))(*(a.ctypes.data for a in reads))
+        write_pointers = (ctypes.c_void_p * len(writes))(*(a.ctypes.data for a in writes))
+        call = _Call(
+            attributes.ctypes.data,
+            values.ctypes.data,
+            ctypes.cast(read_pointers, ctypes.c_void_p),
+            ctypes.cast(write_pointers, ctypes.c_void_p),
+            workspace.ctypes.data,
+        )
+        kept = (attributes, values, read_pointers, write_pointers, *reads, *writes, workspace)
+        return PreparedCall(self._by_kind[spec.kind].run, call, kept)
+
+    def run(
+        self,
+        spec: OpSpec,
+        reads: Sequence[Array],
+        scalars: Sequence[float] = (),
+        *,
+        in_place: bool = False,
+        offset_bytes: int = 0,
+    ) -> list[Array]:
+        """What the kernel writes.
+
+        Every buffer begins ``offset_bytes`` after a cache line and ends in a guard; outputs and
+        workspace hold NaN before the call. With ``in_place``, a written operand takes over the
+        buffer of a read one wherever the signature allows it. Raises :class:`AssertionError` if a
+        guard or an operand that is only read was changed.
+        """
+        for array, operand in zip(reads, spec.reads, strict=True):
+            assert array.size == operand.elements, f"{spec.kind}: {operand.role} {array.shape}"
+        inputs = [_Guarded.holding(array, offset_bytes) for array in reads]
+        shared = _shared_reads(spec) if in_place else {}
+        outputs = [
+            inputs[shared[i]] if i in shared else _Guarded.empty(operand, offset_bytes)
+            for i, operand in enumerate(spec.writes)
+        ]
+        workspace = _Guarded(self.workspace_bytes(spec), 0)
+        call = self.prepare(
+            spec,
+            [buffer.payload for buffer in inputs],
+            [buffer.payload for buffer in outputs],
+            workspace.payload,
+            scalars,
+        )
+        call()
+        for what, buffer in (*_named("read", inputs), *_named("write", outputs), ("ws", workspace)):
+            assert buffer.is_intact(), f"{spec.key}: wrote beyond {what}"
+        for i, (buffer, array) in enumerate(zip(inputs, reads, strict=True)):
+            if i not in shared.values():
+                same = buffer.payload.tobytes() == np.ascontiguousarray(array).tobytes()
+                assert same, f"{spec.key}: changed {spec.reads[i].role}"
+        return [
+            buffer.payload.view(np.float32).reshape(operand.shape).copy()
+            for buffer, operand in zip(outputs, spec.writes, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class PreparedCall:
+    function: Any
+    call: _Call
+    kept: tuple[Any, ...]
+
+    def __call__(self) -> None:
+        self.function(ctypes.byref(self.call))
+
+
+class _Guarded:
+    """``size`` bytes at a chosen distance from a cache line, NaN as float32, before a guard."""
+
+    def __init__(self, size: int, offset_bytes: int) -> None:
+        self._whole = np.full(size + 2 * LINE_BYTES + GUARD_BYTES, GUARD, np.uint8)
+        start = -self._whole.ctypes.data % LINE_BYTES + offset_bytes
+        self.payload = self._whole[start : start + size]
+        self._guards = (self._whole[:start], self._whole[start + size :])
+        self.payload[:] = 0xFF
+
+    @classmethod
+    def holding(cls, array: Array, offset_bytes: int) -> _Guarded:
+        buffer = cls(array.nbytes, offset_bytes)
+        buffer.payload[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return buffer
+
+    @classmethod
+    def empty(cls, operand: Operand, offset_bytes: int) -> _Guarded:
+        return cls(operand.bytes, offset_bytes)
+
+    def is_intact(self) -> bool:
+        return all(bool(np.all(guard == GUARD)) for guard in self._guards)
+
+
+def _named(name: str, buffers: Sequence[_Guarded]) -> Iterator[tuple[str, _Guarded]]:
+    for i, buffer in enumerate(buffers):
+        yield f"{name} {i}", buffer
+
+
+def _shared_reads(spec: OpSpec) -> dict[int, int]:
+    """Index of a written operand → index of the read one whose buffer it takes over."""
+    read_roles = [operand.role for operand in spec.reads]
+    return {
+        i: read_roles.index(spec.signature.in_place[operand.role])
+        for i, operand in enumerate(spec.writes)
+        if operand.role in spec.signature.in_place
+    }
+
+
+# --- operands by role ---------------------------------------------------------------------------
+
+Roles: TypeAlias = Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class FamilyCase:
+    """One set of attributes of a family of kinds, and the value of every operand of its kinds by
+    role, computed by PyTorch in float64. Values of one role are the same for all kinds."""
+
+    family: str
+    attributes: Mapping[str, int]
+    scalars: Mapping[str, float]
+    roles: Roles
+
+    @property
+    def specs(self) -> list[OpSpec]:
+        """The kinds of the family whose operands all have values here."""
+        specs = [OpSpec.of(kind, **self.attributes) for kind in kinds_of(self.family)]
+        return [s for s in specs if all(o.role in self.roles for o in (*s.reads, *s.writes))]
+
+    def reads(self, spec: OpSpec) -> list[Array]:
+        return [self.roles[operand.role] for operand in spec.reads]
+
+    def writes(self, spec: OpSpec) -> list[Array]:
+        return [self.roles[operand.role] for operand in spec.writes]
+
+    def scalar_values(self, spec: OpSpec) -> list[float]:
+        return [self.scalars[name] for name in spec.signature.scalars]
+
+    def __str__(self) -> str:
+        return "-".join((self.family, *(f"{value}" for value in self.attributes.values())))
+
+
+def kinds_of(family: str) -> list[str]:
+    return [kind for kind in SIGNATURES if kind.partition(".")[0] == family]
+
+
+def load_cases() -> list[FamilyCase]:
+    """The recorded references."""
+    import json
+
+    with np.load(REFERENCES) as archive:
+        index = json.loads(str(archive["index"]))
+        return [
+            FamilyCase(
+                case["family"],
+                case["attributes"],
+                case["scalars"],
+                {role: archive[f"{i}/{role}"] for role in case["roles"]},
+            )
+            for i, case in enumerate(index)
+        ]
+
+
+def random_bits(count: int, seed: int) -> npt.NDArray[np.uint64]:
+    """The raw stream of a generator that NumPy promises never to change."""
+    return np.random.PCG64(seed).random_raw(count).astype(np.uint64)
+
+
+def uniform(shape: Sequence[int], seed: int) -> npt.NDArray[np.float32]:
+    """In [-1, 1), all different in all likelihood."""
+    count = int(np.prod(shape))
+    values = (random_bits(count, seed) >> np.uint64(40)).astype(np.float64) / 2.0**23 - 1.0
+    return values.astype(np.float32).reshape(tuple(shape))
+
+
+def fill(operand: Operand, seed: int) -> Array:
+    """A value that the operand may have when its operation is measured by itself."""
+    if operand.fill == "index":
+        bits = random_bits(operand.elements, seed) % np.uint64(operand.index_bound)
+        return bits.astype(np.int32).reshape(operand.shape)
+    values = uniform(operand.shape, seed)
+    return np.abs(values) + np.float32(0.1) if operand.fill == "positive" else values

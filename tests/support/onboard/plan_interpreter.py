@@ -1,0 +1,218 @@
+"""Executes ExecutionPlans on symbols: what a value is made of, word by word. It knows nothing of
+how plans are made.
+
+Nobody is lenient here. The bytes of a transfer that is under way are undefined from its begin to
+the latest moment that the plan allows for its end; a kernel writes its results and its workspace
+before it reads anything; storage keeps what a complete step has written apart from what the current
+one writes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from devices.operation import ELEMENT_BYTES
+from devices.plan import (
+    Action,
+    Block,
+    Check,
+    Compute,
+    ExecutionPlan,
+    Guard,
+    Move,
+    PageIn,
+    PageOut,
+    Poison,
+    Probe,
+)
+from networks.training import TrainingStep
+
+Token: TypeAlias = int
+Probes: TypeAlias = dict[tuple[str, str], Token]
+
+_numbers: dict[Any, Token] = {}
+
+
+def token(*made_of: Any) -> Token:
+    """The same number for the same things."""
+    return _numbers.setdefault(made_of, len(_numbers))
+
+
+def undefined() -> Token:
+    """Equal to nothing but itself."""
+    return token("undefined", len(_numbers))
+
+
+class CanaryError(AssertionError):
+    """A check found something else than the canary; with the tensor in front of it."""
+
+
+@dataclass
+class Board:
+    """Memory is a list of words, each a value and the word of it that is there. ``overrun`` is an
+    op that writes one word too many behind a result or, with -1, behind its workspace."""
+
+    plan: ExecutionPlan
+    overrun: tuple[str, int] | None = None
+    last_step: dict[int, Token] = field(default_factory=dict)
+    this_step: dict[int, Token] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        assert self.plan.arena_bytes % ELEMENT_BYTES == 0
+        nothing = undefined()
+        self.words = [(nothing, n) for n in range(self.plan.arena_bytes // ELEMENT_BYTES)]
+        self._queue: deque[tuple[PageIn | PageOut, Token]] = deque()
+        self._begun = self._over = 0
+        for kept in self.plan.kept:
+            if kept.address is not None:
+                self.write(Block(kept.address, kept.bytes), token("initial", kept.tensor))
+            else:
+                assert kept.slot is not None
+                self.last_step[kept.slot] = token("initial", kept.tensor)
+
+    def step(self, number: int) -> Probes:
+        """One step, and what its probes have seen, each of them once."""
+        for name, block in self.plan.inputs.items():
+            self.write(block, token("input", name, number))
+        self._begun = self._over = 0
+        seen: Probes = {}
+        for action in self.plan.actions:
+            self._carry_out(action, seen)
+        self._complete(self._begun)
+        for action in self.plan.afterwards:
+            self._carry_out(action, seen)
+        self._complete(self._begun)
+        self.last_step, self.this_step = self.this_step, {}
+        return seen
+
+    def read(self, block: Block) -> Token:
+        words = self._range(block)
+        values = [self.words[n] for n in words]
+        value = values[0][0]
+        return value if values == [(value, n) for n in range(len(words))] else undefined()
+
+    def write(self, block: Block, value: Token) -> None:
+        for number, word in enumerate(self._range(block)):
+            self.words[word] = value, number
+
+    def _carry_out(self, action: Action, seen: Probes) -> None:
+        self._complete(action.waits_for)
+        match action.does:
+            case Compute():
+                self._compute(action.does)
+            case PageOut() | PageIn():
+                self._begin(action.does)
+            case Move(_, block, to):
+                words = [self.words[n] for n in self._range(block)]
+                for n, word in zip(self._range(Block(to, block.bytes)), words, strict=True):
+                    self.words[n] = word
+            case Probe(tensor, what, block):
+                assert (tensor, what) not in seen
+                seen[tensor, what] = self.read(block)
+            case Guard(block):
+                self.write(block, token("canary"))
+            case Check(tensor, block):
+                if self.read(block) != token("canary"):
+                    raise CanaryError(tensor)
+            case Poison(block):
+                self.write(block, undefined())
+
+    def _compute(self, op: Compute) -> None:
+        reads, writes = op.blocks[: len(op.reads)], op.blocks[len(op.reads) :]
+        roles = [operand.role for operand in op.spec.reads]
+        overwritten = {
+            written.role: reads[roles.index(op.spec.signature.in_place[written.role])]
+            for written in op.spec.writes
+            if written.role in op.spec.signature.in_place
+        }
+        for operand, block in zip(op.spec.writes, writes, strict=True):
+            if overwritten.get(operand.role) != block:
+                self.write(block, undefined())
+        if op.workspace is not None:
+            self.write(op.workspace, undefined())
+        values = made_by(op.spec, tuple(map(self.read, reads)), op.scalars)
+        for block, value in zip(writes, values, strict=True):
+            self.write(block, value)
+        if self.overrun is not None and self.overrun[0] == op.op:
+            block = op.workspace if self.overrun[1] < 0 else writes[self.overrun[1]]
+            assert block is not None
+            self.write(Block(block.end, ELEMENT_BYTES), undefined())
+
+    def _begin(self, transfer: PageIn | PageOut) -> None:
+        self._begun += 1
+        if isinstance(transfer, PageOut):
+            assert self.plan.slot_bytes[transfer.slot] == transfer.block.bytes
+            assert transfer.slot not in self.this_step
+            value = self.read(transfer.block)
+        else:
+            value = undefined()
+            self.write(transfer.block, value)
+        self._queue.append((transfer, value))
+        if not transfer.asynchronous:
+            self._complete(self._begun)
+
+    def _complete(self, count: int) -> None:
+        """So many transfers of this step are over."""
+        assert count <= self._begun
+        while self._over < count:
+            transfer, at_begin = self._queue.popleft()
+            self._over += 1
+            # Nobody has touched the bytes meanwhile, and what leaves was there as a whole.
+            assert self.read(transfer.block) == at_begin, transfer
+            if isinstance(transfer, PageOut):
+                self.this_step[transfer.slot] = at_begin
+            else:
+                copies = self.this_step if transfer.of == "this step" else self.last_step
+                self.write(transfer.block, copies[transfer.slot])
+
+    def _range(self, block: Block) -> range:
+        """Raises AssertionError outside of the arena."""
+        assert block.address >= 0
+        assert block.bytes > 0
+        assert block.end <= self.plan.arena_bytes
+        assert block.address % ELEMENT_BYTES == 0
+        assert block.bytes % ELEMENT_BYTES == 0
+        return range(block.address // ELEMENT_BYTES, block.end // ELEMENT_BYTES)
+
+
+def made_by(spec: Any, reads: tuple[Token, ...], scalars: Mapping[str, float]) -> list[Token]:
+    """What an operation writes."""
+    return [token(spec, operand.role, reads, *scalars.items()) for operand in spec.writes]
+
+
+class ByName:
+    """A training step executed on names, without memory, one step after the other."""
+
+    def __init__(self, step: TrainingStep) -> None:
+        self._step = step
+        self.value = {t.name: token("initial", t.name) for t in step.tensors if t.home}
+
+    def step(self, number: int) -> Probes:
+        updates = {op.name: op for op in self._step.ops if op.spec.signature.mutates}
+        kept = {
+            source: written for op in updates.values() for written, source in op.in_place.items()
+        }
+        for tensor in self._step.tensors:
+            if tensor.home and tensor.name not in kept:
+                self.value[tensor.name] = token("input", tensor.name, number)
+        for op in self._step.ops:
+            made = made_by(op.spec, tuple(self.value[name] for name in op.reads), op.scalars)
+            self.value.update(zip(op.writes, made, strict=True))
+        seen: Probes = {}
+        for op in updates.values():
+            if op.name.endswith(".update"):
+                seen[op.reads[0], "gradient"] = self.value[op.reads[1]]
+        for source, result in kept.items():
+            seen[source, self._what(source)] = self.value[result]
+        seen["loss.loss", "loss"] = self.value["loss.loss"]
+        for source, result in kept.items():
+            self.value[source] = self.value[result]
+        return seen
+
+    def _what(self, name: str) -> str:
+        if ".running_" in name:
+            return "statistic"
+        return "optimizer_state" if name.endswith(".velocity") else "parameter"
