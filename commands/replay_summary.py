@@ -9,7 +9,7 @@ from commands.console import Console, si, size
 
 if TYPE_CHECKING:
     from devices.profile import Interval
-    from devices.replay import Comparison, Count, ReplayReport, ValueCheck
+    from devices.replay import Comparison, ReplayReport, StorageCount, ValueCheck
 
 _SHOWN_ACTIONS = 12
 
@@ -69,7 +69,7 @@ def _bytes(predicted: float, measured: float) -> list[str]:
     return [f"{predicted:.0f} B", f"{measured:.0f} B", difference]
 
 
-def _count(count: Count) -> list[str]:
+def _count(count: StorageCount) -> list[str]:
     return _bytes(count.predicted, count.measured)
 
 

@@ -16,11 +16,7 @@ from devices.documents.document import DocumentError, StrictModel, read_yaml
 from devices.documents.explain import choices
 from devices.firmware import Emulator, Firmware
 from devices.meters import GpioSync, Meter
-
-Positive: TypeAlias = Annotated[float, Field(gt=0)]
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
-Name: TypeAlias = Annotated[str, Field(min_length=1)]
+from devices.quantities import Count, Name, Port, Positive, Size
 
 
 def _bare_host(host: str) -> str:
@@ -107,7 +103,7 @@ class Memory(StrictModel):
 
     ram_bytes: Count
     flash_bytes: Count | None = None
-    reserved_bytes: Annotated[int, Field(ge=0)] = 0
+    reserved_bytes: Size = 0
 
     @model_validator(mode="after")
     def _something_left(self) -> Memory:
@@ -141,7 +137,7 @@ class Storage(StrictModel):
     page_bytes: Count = 4096
     erase_block_bytes: Count | None = None
     capacity_bytes: Count | None = None
-    scratch_offset_bytes: Annotated[int, Field(ge=0)] = 0
+    scratch_offset_bytes: Size = 0
     scratch_bytes: Count | None = None
     endurance_cycles: Count | None = None
 
@@ -165,7 +161,7 @@ class Processor(StrictModel):
     cores: Count
     clock_hz: Positive
     architecture: Literal["x86_64", "aarch64", "armv7", "armv6-m", "armv7-m", "armv7e-m", "armv8-m"]
-    data_cache_bytes: Annotated[int, Field(ge=0)] | None = None
+    data_cache_bytes: Size | None = None
 
 
 class Cooldown(StrictModel):

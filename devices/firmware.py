@@ -9,11 +9,9 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
+from devices.quantities import Count, Name, Positive
 
-Positive: TypeAlias = Annotated[float, Field(gt=0)]
-Count: TypeAlias = Annotated[int, Field(ge=1)]
 Address: TypeAlias = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
-Name: TypeAlias = Annotated[str, Field(min_length=1)]
 
 
 class OpenocdFlasher(StrictModel):

@@ -16,12 +16,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
-
-Positive: TypeAlias = Annotated[float, Field(gt=0)]
-Count: TypeAlias = Annotated[int, Field(ge=1)]
-Index: TypeAlias = Annotated[int, Field(ge=0)]
-Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
-Name: TypeAlias = Annotated[str, Field(min_length=1)]
+from devices.quantities import Count, Name, Port, Positive, WholeNumber
 
 
 class HwmonMeter(StrictModel):
@@ -59,7 +54,7 @@ class InaMeter(StrictModel):
 
     kind: Literal["ina"]
     chip: Literal["ina219", "ina226", "ina3221"]
-    bus: Index
+    bus: WholeNumber
     address: Annotated[int, Field(ge=0x08, le=0x77)]
     channel: Annotated[int, Field(ge=1, le=3)] = 1
     shunt_ohm: Positive
@@ -83,7 +78,7 @@ class NvmlMeter(StrictModel):
     average_s: ClassVar[float] = 1.0
 
     kind: Literal["nvml"]
-    gpu: Index | Name = 0
+    gpu: WholeNumber | Name = 0
     rate_hz: Positive = 50.0
 
 
@@ -92,9 +87,9 @@ class GpioSync(StrictModel):
     ``line`` of ``chip``; firmware drives the pin that its board support names."""
 
     kind: Literal["gpio"]
-    input: Index
+    input: WholeNumber
     chip: Path | None = None
-    line: Index | None = None
+    line: WholeNumber | None = None
 
     @model_validator(mode="after")
     def _both(self) -> GpioSync:

@@ -15,11 +15,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 from devices.signatures import SIGNATURES
 from devices.signatures.base import ELEMENT_BYTES, Operand, OperationError, Signature
 
-__all__ = ["ELEMENT_BYTES", "SIGNATURES", "OpSpec", "Operand", "OperationError", "Signature"]
+__all__ = [
+    "ELEMENT_BYTES",
+    "SIGNATURES",
+    "OpSpec",
+    "Operand",
+    "OperationError",
+    "Phase",
+    "Signature",
+]
+
+Phase: TypeAlias = Literal["forward", "backward", "update"]
+"""Part of a training step."""
 
 
 @dataclass(frozen=True)

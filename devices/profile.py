@@ -15,10 +15,9 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import OperationError, OpSpec
+from devices.quantities import Count, NonNegative, Positive, Size, WholeNumber
 
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
-NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
-Positive: TypeAlias = Annotated[float, Field(gt=0)]
 CacheState: TypeAlias = Literal["warm", "cold"]
 PowerInContext: TypeAlias = Literal["mean of the steps", "in isolation", "nominal"]
 
@@ -51,8 +50,8 @@ class Cost(StrictModel):
 
     time_s: Interval
     energy_j: Interval | None = None
-    trials: Annotated[int, Field(ge=1)]
-    void_trials: Annotated[int, Field(ge=0)] = 0
+    trials: Count
+    void_trials: WholeNumber = 0
 
 
 class ContextCost(Cost):
@@ -63,7 +62,7 @@ class ContextCost(Cost):
     ``power``, the mean one of those steps, or the operation's own in a loop of its own, or the
     board's nominal one."""
 
-    executions: Annotated[int, Field(ge=1)]
+    executions: Count
     power: PowerInContext | None = None
     schedule: str
     run: str
@@ -76,7 +75,7 @@ class OperationCost(StrictModel):
     as :class:`ContextCost` says, where somebody asked for it."""
 
     op: str
-    workspace_bytes: Annotated[int, Field(ge=0)]
+    workspace_bytes: Size
     warm: Cost
     cold: Cost
     in_context: ContextCost | None = None
@@ -102,7 +101,7 @@ class OperationCost(StrictModel):
 class SweepPoint(StrictModel):
     """One measured size of a storage sweep."""
 
-    bytes: Annotated[int, Field(ge=1)]
+    bytes: Count
     time_s: Interval
     energy_j: Interval | None = None
 
@@ -133,8 +132,8 @@ class StorageCosts(StrictModel):
     medium: str
     path: str | None = None
     dma: bool = False
-    page_bytes: Annotated[int, Field(ge=1)]
-    erase_block_bytes: Annotated[int, Field(ge=1)] | None = None
+    page_bytes: Count
+    erase_block_bytes: Count | None = None
     method: str
     read: PageCost
     write: PageCost
@@ -185,14 +184,14 @@ class Board(StrictModel):
     a published profile. ``cpu_frequency_hz`` is what was set while measuring."""
 
     model: str
-    memory_bytes: Annotated[int, Field(ge=1)]
+    memory_bytes: Count
     serial: str | None = None
     kernel: str | None = None
     cpu: str | None = None
-    cores: Annotated[int, Field(ge=1)] | None = None
+    cores: Count | None = None
     governor: str | None = None
     cpu_frequency_hz: Positive | None = None
-    last_level_cache_bytes: Annotated[int, Field(ge=0)] | None = None
+    last_level_cache_bytes: Size | None = None
     storage_card: str | None = None
 
 
@@ -205,7 +204,7 @@ class Build(StrictModel):
     flags: tuple[str, ...]
     matmul: str
     blas: str | None = None
-    threads: Annotated[int, Field(ge=1)]
+    threads: Count
 
 
 class MeterRecord(StrictModel):

@@ -11,14 +11,13 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field
 
 from devices.documents.document import StrictModel
+from devices.operation import Phase
 from devices.plan import Observed
 from devices.profile import Board, Build, EnergySource, Interval, MeterRecord
+from devices.quantities import Count, NonNegative, Size
 from devices.wear import Wear
 
-NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
-Size: TypeAlias = Annotated[int, Field(ge=0)]
 Activity: TypeAlias = Literal["compute", "recompute", "page_out", "page_in"]
-Phase: TypeAlias = Literal["forward", "backward", "update"]
 OtherActivity: TypeAlias = Literal["move", "probe", "wait", "between"]
 Reference: TypeAlias = Literal[
     "the unscheduled step on the board",
@@ -174,7 +173,7 @@ class Comparison(StrictModel):
         return self.measured.median - self.predicted.median
 
 
-class Count(StrictModel):
+class StorageCount(StrictModel):
     """Of bytes or blocks a step, ``measured`` being the mean of all steps."""
 
     predicted: NonNegative
@@ -227,9 +226,9 @@ class StorageUse(StrictModel):
     its time and energy; the record is not in it."""
 
     page_bytes: Size
-    read_bytes: Count
-    written_bytes: Count
-    erased_blocks: Count
+    read_bytes: StorageCount
+    written_bytes: StorageCount
+    erased_blocks: StorageCount
     scheduled_bytes: Size
     safety_bytes: Size
     copies_s: Interval
@@ -297,8 +296,8 @@ class ReplayReport(StrictModel):
     predicted_energy_source: EnergySource | None = None
     measured_energy_source: EnergySource | None = None
     meter: MeterRecord | None = None
-    steps: Annotated[int, Field(ge=1)]
-    watched_steps: Annotated[int, Field(ge=1)]
+    steps: Count
+    watched_steps: Count
     time_s: Comparison
     energy_j: Comparison | None = None
     memory: MemoryUse

@@ -10,15 +10,9 @@ what is stated is the longest that it can last.
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
-
-from pydantic import Field
-
 from devices.description import Storage
 from devices.documents.document import StrictModel
-
-NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
-Size: TypeAlias = Annotated[int, Field(ge=0)]
+from devices.quantities import NonNegative, Positive, Size
 
 DAYS_PER_YEAR = 365.25
 
@@ -34,7 +28,7 @@ class Wear(StrictModel):
     erased_blocks_per_step: NonNegative
     endurance_cycles: Size | None = None
     spread_bytes: Size | None = None
-    steps_per_day: Annotated[float, Field(gt=0)]
+    steps_per_day: Positive
     years: NonNegative | None = None
     at_most: bool = False
     reason: str | None = None

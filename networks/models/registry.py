@@ -14,7 +14,7 @@ from networks.training import (
     training_step,
     with_parameters_in_storage,
 )
-from solver.problem.graph import Place
+from networks.training.kinds import Place
 
 
 class ModelError(ValueError):

@@ -6,9 +6,9 @@ A model describes its forward pass with :class:`~networks.training.network.Netwo
 
 from networks.training.derive import training_step
 from networks.training.home import with_parameters_in_storage
+from networks.training.kinds import Optimizer
 from networks.training.network import Network, NetworkError, Value
 from networks.training.step import StepOp, StepTensor, TrainingStep
-from solver.problem.graph import Optimizer
 
 __all__ = [
     "Network",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from devices.operation import OpSpec
-from solver.problem.graph import TensorKind
+from networks.training.kinds import TensorKind
 
 Pair: TypeAlias = int | tuple[int, int]
 Padding: TypeAlias = Pair | Literal["same"]

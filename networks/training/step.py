@@ -6,17 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from devices.operation import ELEMENT_BYTES, OpSpec
-from solver.problem.graph import (
-    CostedGraph,
-    Op,
-    Optimizer,
-    PageCost,
-    Phase,
-    Place,
-    Tensor,
-    TensorKind,
-)
+from devices.operation import ELEMENT_BYTES, OpSpec, Phase
+from networks.training.kinds import Optimizer, Place, TensorKind
 
 
 @dataclass(frozen=True)
@@ -113,39 +104,6 @@ class TrainingStep:
             for written, read in op.in_place.items():
                 root[written] = root[read]
         return root
-
-    def uncosted_graph(self) -> CostedGraph:
-        """The scheduling problem with every cost zero, nothing pageable but what must be."""
-        free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
-        return CostedGraph(
-            name=self.title,
-            ops=tuple(
-                Op(
-                    name=op.name,
-                    kind=op.spec.kind,
-                    phase=op.phase,
-                    reads=op.reads,
-                    writes=op.writes,
-                    time_s=0.0,
-                    energy_j=0.0,
-                    recomputable=op.recomputable,
-                    in_place=op.in_place,
-                )
-                for op in self.ops
-            ),
-            tensors=tuple(
-                Tensor(
-                    name=tensor.name,
-                    bytes=tensor.bytes,
-                    kind=tensor.kind,
-                    home=tensor.home,
-                    persist=tensor.persist,
-                    page_out=free_of_cost if tensor.persist == "storage" else None,
-                    page_in=free_of_cost if tensor.home == "storage" else None,
-                )
-                for tensor in self.tensors
-            ),
-        )
 
     @property
     def title(self) -> str:

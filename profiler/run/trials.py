@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -31,9 +31,8 @@ from devices.documents.document import (
     write_atomically,
 )
 from devices.profile import Board, Build, DeviceProfile, EnergySource
+from devices.quantities import Count, NonNegative, WholeNumber
 from profiler.errors import ProfilerError
-
-Count: TypeAlias = Annotated[int, Field(ge=0)]
 
 _NS_PER_S = 1e9
 
@@ -45,17 +44,17 @@ class Trial(StrictModel):
     are as the board told them when the window was over."""
 
     window: str
-    executions: Annotated[int, Field(ge=1)]
-    start_ns: Count
-    end_ns: Count
-    tail_end_ns: Count
-    running_ns: Count
-    frequency_before_khz: Count = 0
-    frequency_after_khz: Count = 0
+    executions: Count
+    start_ns: WholeNumber
+    end_ns: WholeNumber
+    tail_end_ns: WholeNumber
+    running_ns: WholeNumber
+    frequency_before_khz: WholeNumber = 0
+    frequency_after_khz: WholeNumber = 0
     temperature_mc: int = 0
     throttled: int | None = None
     cooling: int | None = None
-    tries: Annotated[int, Field(ge=1)] = 1
+    tries: Count = 1
     energy_j: float | None = None
     void: str | None = None
 
@@ -97,18 +96,18 @@ class SittingHeader(StrictModel):
     ``interrupted`` says that windows are missing at the end."""
 
     schema_: Annotated[Literal["trials/1"], Field(alias="schema")] = "trials/1"
-    block: Count
-    sitting: Count
+    block: WholeNumber
+    sitting: WholeNumber
     started: str
-    duration_s: Annotated[float, Field(ge=0)]
+    duration_s: NonNegative
     boot_id: str
-    steal_share: Annotated[float, Field(ge=0)] = 0.0
+    steal_share: NonNegative = 0.0
     throttled: tuple[int, int] | None = None
-    cooled_s: Annotated[float, Field(ge=0)] = 0.0
+    cooled_s: NonNegative = 0.0
     temperature_mc: tuple[int, int] | None = None
     is_direct: bool | None = None
-    written_bytes: Count = 0
-    erase_cycles: Count = 0
+    written_bytes: WholeNumber = 0
+    erase_cycles: WholeNumber = 0
     energy_source: EnergySource | None = None
     interrupted: bool = False
 
@@ -116,7 +115,7 @@ class SittingHeader(StrictModel):
 class Closing(StrictModel):
     """The last line of a sitting's file."""
 
-    trials: Count
+    trials: WholeNumber
 
 
 class Sitting(StrictModel):

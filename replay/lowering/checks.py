@@ -8,6 +8,7 @@ from itertools import chain
 from devices.operation import ELEMENT_BYTES, OpSpec
 from networks.training.step import TrainingStep
 from replay.lowering.values import input_tensors, kept_values
+from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Compute, PageIn, Schedule
 from solver.referee.addresses import verify_addresses
@@ -53,7 +54,7 @@ def require_runnable(
 def _mismatches(step: TrainingStep, graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
     if schedule.graph != graph.name:
         yield f"the schedule is of {schedule.graph!r}, not of {graph.name!r}"
-    expected = step.uncosted_graph()
+    expected = uncosted_graph(step)
     for what, ours, theirs in (
         ("op", {op.name: op for op in expected.ops}, {op.name: op for op in graph.ops}),
         ("tensor", expected.tensor, graph.tensor),

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from devices.plan import Block, Observed, Probe
+from networks.training.kinds import Place
 from networks.training.step import StepOp, StepTensor, TrainingStep
-from solver.problem.graph import Place
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 
 from devices.description import Storage
 from devices.plan import ExecutionPlan, PageIn, PageOut
-from devices.replay import Count, MeasuredReplay, MeasuredStep, StorageUse
+from devices.replay import MeasuredReplay, MeasuredStep, StorageCount, StorageUse
 from devices.wear import wear
 from profiler.building.store_layout import StoreLayout, store_layout
 from profiler.statistics import median_interval
@@ -37,9 +37,9 @@ def storage_use(
     steps = max(1, counters.steps)
     return StorageUse(
         page_bytes=layout.page_bytes,
-        read_bytes=Count(predicted=read, measured=counters.bytes_in / steps),
-        written_bytes=Count(predicted=written, measured=counters.bytes_out / steps),
-        erased_blocks=Count(predicted=blocks, measured=counters.erased_blocks / steps),
+        read_bytes=StorageCount(predicted=read, measured=counters.bytes_in / steps),
+        written_bytes=StorageCount(predicted=written, measured=counters.bytes_out / steps),
+        erased_blocks=StorageCount(predicted=blocks, measured=counters.erased_blocks / steps),
         scheduled_bytes=scheduled,
         safety_bytes=written - scheduled,
         copies_s=median_interval(

@@ -17,6 +17,7 @@ from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
 from devices.published import published_flop
 from networks.training.step import TrainingStep
 from solver.costing.page_intervals import page_in_intervals, page_out_intervals
+from solver.costing.uncosted import uncosted_graph
 from solver.problem.graph import CostedGraph, Origin, PageCost
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _costed(
     predictions: int,
     in_context: int,
 ) -> CostedGraph:
-    uncosted = step.uncosted_graph()
+    uncosted = uncosted_graph(step)
     ops = []
     for op, step_op in zip(uncosted.ops, step.ops, strict=True):
         cost = costs[step_op.spec]

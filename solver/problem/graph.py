@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
-
-Phase: TypeAlias = Literal["forward", "backward", "update"]
-TensorKind: TypeAlias = Literal["input", "parameter", "activation", "gradient", "optimizer_state"]
-Place: TypeAlias = Literal["ram", "storage"]
-Optimizer: TypeAlias = Literal["sgd", "momentum"]
-NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
-Size: TypeAlias = Annotated[int, Field(ge=0)]
+from devices.operation import Phase
+from devices.quantities import Count, NonNegative, Size
+from networks.training.kinds import Optimizer, Place, TensorKind
 
 
 class PageCost(StrictModel):
@@ -66,7 +62,7 @@ class Origin(StrictModel):
     are published figures, which are of no kernels in particular."""
 
     model: str
-    batch: Annotated[int, Field(ge=1)]
+    batch: Count
     optimizer: Optimizer
     parameters_in: Place
     profile: str

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from devices.documents.document import StrictModel
 from devices.profile import EnergySource
+from devices.quantities import Count, NonNegative, Size
 
-NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
-Size: TypeAlias = Annotated[int, Field(ge=0)]
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Status: TypeAlias = Literal["optimal", "feasible", "infeasible", "no_solution"]
 Coverage: TypeAlias = Literal["all", "activations"]
@@ -116,7 +115,7 @@ class Robustness(StrictModel):
     describes, as with all that is proven here. Searched again were ``solved_draws``, which gave
     ``schedules`` different ones to choose from."""
 
-    draws: Annotated[int, Field(ge=1)]
+    draws: Count
     seed: int
     tolerance: Fraction
     schedule: Literal["least_energy", "best_on_average"] = "least_energy"

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from devices.documents.document import StrictModel
 from devices.profile import EnergySource
+from devices.quantities import NonNegative, Size
 from solver.problem.schedule import Budget, Coverage, Status
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
-Size: TypeAlias = Annotated[int, Field(ge=0)]
 
 # The method of a point that was solved; every other one is a baseline.
 SOLVED = "joulewright"

@@ -21,7 +21,7 @@ from networks.models import build_model, model_names
 from networks.training import Network, TrainingStep, training_step
 from networks.training.draws import below, permutation, uniform
 from networks.training.initial import initial_values
-from solver.problem.graph import Place
+from networks.training.kinds import Place
 from tests.support.networks.references import SAMPLES
 from tests.support.networks.training import small_transformer
 from tests.support.onboard.kernels import Array

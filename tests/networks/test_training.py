@@ -13,6 +13,7 @@ from networks.training import (
     training_step,
 )
 from solver.constructed import keep_everything
+from solver.costing.uncosted import uncosted_graph
 from solver.problem.liveness import with_frees
 from solver.problem.schedule import Compute
 from solver.referee.referee import replay
@@ -181,7 +182,7 @@ def test_attention_makes_the_smaller_gradient_first() -> None:
 def local_peak(step: TrainingStep, layer: str, *, exchanged: bool) -> int:
     """Most bytes in RAM while the gradient operations of a layer run, in their order or the
     other."""
-    graph = step.uncosted_graph()
+    graph = uncosted_graph(step)
     first, second = (op.name for op in step.ops if op.layer == layer and op.phase == "backward")
     ops = list(graph.ops)
     at = {op.name: position for position, op in enumerate(ops)}
@@ -201,7 +202,7 @@ def test_flattening_overwrites_a_pooled_image() -> None:
 
 
 def test_the_graph_is_a_valid_scheduling_problem() -> None:
-    graph = training_step(small_transformer()).uncosted_graph()
+    graph = uncosted_graph(training_step(small_transformer()))
     assert replay(graph, keep_everything(graph)).energy_j == 0
 
 

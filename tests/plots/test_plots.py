@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from devices.operation import OpSpec
+from devices.operation import OpSpec, Phase
 from devices.profile import EnergySource
 from devices.published import load_published
 from plots.memory_timeline import memory_timeline
@@ -20,7 +20,7 @@ from plots.schedule_matrix import schedule_matrix
 from plots.storage_costs import storage_costs
 from plots.style import engineering, size_text
 from solver.constructed import keep_everything
-from solver.problem.graph import CostedGraph, Op, PageCost, Phase, Tensor
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.liveness import with_frees
 from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule, SolverRecord, Step
 from solver.referee.referee import replay

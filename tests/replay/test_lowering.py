@@ -17,6 +17,7 @@ from replay.lowering.lowering import LoweringError, lower, unscheduled
 from replay.lowering.moves import Mover, ordered_moves, settled
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.constructed.greedy import greedy_schedule
+from solver.costing.uncosted import uncosted_graph
 from solver.overlap.overlap import overlap_transfers
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph, PageCost
@@ -55,7 +56,7 @@ def costed(
     step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None, *, dma: bool = False
 ) -> CostedGraph:
     """Everything takes a second and a joule; everything can be paged."""
-    graph = step.uncosted_graph()
+    graph = uncosted_graph(step)
     workspace = workspace_bytes or {}
     ops = tuple(
         op.model_copy(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 
+from devices.operation import Phase
+from networks.training.kinds import Place, TensorKind
 from solver.constructed import keep_everything
 from solver.problem.footprint import least_ram_bytes
-from solver.problem.graph import CostedGraph, Op, PageCost, Phase, Place, Tensor, TensorKind
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.schedule import Budget, Compute, Free, PageIn, PageOut, Step
 from solver.referee.referee import replay
 

@@ -21,12 +21,13 @@ from devices.profile import (
 )
 from networks.models import build_model
 from networks.training import TrainingStep
+from networks.training.kinds import Place
 from profiler.building.toolchain import KERNEL_FLAGS, KERNELS, read_sources, sources_hash
 from replay.lowering.lowering import lower
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
-from solver.problem.graph import CostedGraph, Place
+from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph

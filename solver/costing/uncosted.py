@@ -1,0 +1,43 @@
+"""The scheduling problem of a training step before anything is known of its costs."""
+
+from __future__ import annotations
+
+from networks.training.step import TrainingStep
+from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
+
+
+def uncosted_graph(step: TrainingStep) -> CostedGraph:
+    """Scheduling problem of a training step with every cost zero.
+
+    Only what must be paged can be: tensors whose home is storage, or that must persist there.
+    """
+    free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
+    return CostedGraph(
+        name=step.title,
+        ops=tuple(
+            Op(
+                name=op.name,
+                kind=op.spec.kind,
+                phase=op.phase,
+                reads=op.reads,
+                writes=op.writes,
+                time_s=0.0,
+                energy_j=0.0,
+                recomputable=op.recomputable,
+                in_place=op.in_place,
+            )
+            for op in step.ops
+        ),
+        tensors=tuple(
+            Tensor(
+                name=tensor.name,
+                bytes=tensor.bytes,
+                kind=tensor.kind,
+                home=tensor.home,
+                persist=tensor.persist,
+                page_out=free_of_cost if tensor.persist == "storage" else None,
+                page_in=free_of_cost if tensor.home == "storage" else None,
+            )
+            for tensor in step.tensors
+        ),
+    )
