@@ -1,7 +1,7 @@
 """What an instrument on this computer records, and what is asked of such an instrument.
 
 An instrument keeps its own time base. Its samples are tied to the board's clock afterwards
-(:mod:`profiler.meters.sync.choice`), so nothing here knows of a board.
+(:mod:`profiler.meters.sync.base`), so nothing here knows of a board.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from profiler.meters.base import (
     Void,
 )
 from profiler.meters.capture import Capture, Flaw, Instrument
-from profiler.meters.sync.choice import ClockMap, Synchroniser, SyncLost
+from profiler.meters.sync.base import ClockMap, Synchroniser, SyncLost
 
 MOST_SETTLING_SHARE = 0.01
 """Of a window's samples that may have been taken while the instrument changed its range. What it

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,13 +12,13 @@ from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile
-from profiler.boards import open_board
 from profiler.boards.base import Board, Outcome, RebootError
 from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
 from profiler.errors import BoardCommandFailed, MeasurementInvalid
-from profiler.meters import open_board_meter, open_host_meter
 from profiler.meters.base import Meter
 from profiler.meters.nominal import is_instrument
+from profiler.opening.boards import open_board
+from profiler.opening.meters import described_meter
 from profiler.run.assembly import RunResult, assemble
 from profiler.run.evaluate import evaluate
 from profiler.run.options import ProfileOptions
@@ -103,11 +102,10 @@ def profile_device(
     def building(what: str) -> None:
         on_progress(ProgressEvent(what, 0.0, None))
 
-    with ExitStack() as stack:
-        meter = open_host_meter(description)
-        if meter is not None:
-            stack.callback(meter.close)
-        board = stack.enter_context(open_board(description, options.poll_interval_s, building))
+    with (
+        described_meter(description) as meter_for,
+        open_board(description, options.poll_interval_s, building) as board,
+    ):
         board.prepare(building)
         content = block_content(
             description, specs, step, options, arena_bytes=board.facts.available_bytes
@@ -134,10 +132,7 @@ def profile_device(
             )
         )
         table = TrialTable.of(directory.sittings())
-        if meter is None:
-            meter = open_board_meter(description, board)
-            if meter is not None:
-                stack.callback(meter.close)
+        meter = meter_for(board)
         _Run(
             description=description,
             options=options,

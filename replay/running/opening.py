@@ -9,12 +9,12 @@ from typing import TypeAlias
 from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from profiler.boards import open_board
 from profiler.boards.base import Board
 from profiler.boards.posix import PosixBoard
 from profiler.building.store_layout import store_layout
 from profiler.errors import RequestRefused
-from profiler.meters import open_board_meter, open_host_meter
+from profiler.opening.boards import open_board
+from profiler.opening.meters import described_meter
 from replay.running.session import Progress, ReplaySession
 
 MakePlans: TypeAlias = Callable[[Mapping[OpSpec, int]], Sequence[ExecutionPlan]]
@@ -47,9 +47,7 @@ def open_replay(
     raises.
     """
     with ExitStack() as stack:
-        meter = open_host_meter(description)
-        if meter is not None:
-            stack.callback(meter.close)
+        meter_for = stack.enter_context(described_meter(description))
 
         def checked_plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
             plans = make_plans(workspace_bytes)
@@ -70,11 +68,7 @@ def open_replay(
         board, plans = stack.enter_context(
             opened(description, specs, checked_plans, require_kernels, progress, poll_interval_s)
         )
-        if meter is None:
-            meter = open_board_meter(description, board)
-            if meter is not None:
-                stack.callback(meter.close)
-        session = ReplaySession(description, board, meter, plans, progress)
+        session = ReplaySession(description, board, meter_for(board), plans, progress)
         stack.callback(session.tidy)
         yield session
 

@@ -157,7 +157,7 @@ def test_nothing_is_left_where_pages_went(bench: Bench) -> None:
 
 @pytest.fixture
 def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.boards.open_transport", pytest.fail)
+    monkeypatch.setattr("profiler.opening.boards.open_transport", pytest.fail)
 
 
 @pytest.mark.usefixtures("no_board")

@@ -22,7 +22,7 @@ from profiler.meters.base import Void
 from profiler.meters.capture import Capture
 from profiler.meters.nominal import ConstantPower
 from profiler.meters.on_host import RecordedPower
-from profiler.meters.sync.choice import ClockMap
+from profiler.meters.sync.base import ClockMap
 from profiler.meters.trace import EnergyCounter, SampledPower
 from replay.expectation import expected_step
 from replay.running.power import power_samples

@@ -396,7 +396,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Benc
 
 @pytest.fixture
 def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("profiler.boards.open_transport", pytest.fail)
+    monkeypatch.setattr("profiler.opening.boards.open_transport", pytest.fail)
 
 
 @pytest.mark.usefixtures("no_board")

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import Block
 from profiler.meters.capture import Capture, Flaw
-from profiler.meters.sync.choice import ClockMap, SyncLost
+from profiler.meters.sync.base import ClockMap, SyncLost
 
 _MOST_RATE_ERROR = 0.05
 """Of a board's clock: internal RC oscillators are within a few per cent."""

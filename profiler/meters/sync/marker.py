@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from profiler.errors import MeasurementInvalid
 from profiler.meters.base import Block, MarkerPattern
 from profiler.meters.capture import Capture
-from profiler.meters.sync.choice import ClockMap, SyncLost
+from profiler.meters.sync.base import ClockMap, SyncLost
 
 PATTERN = tuple(digit == "1" for digit in "1100011110000101101100101")
 """Six times up and down. Among some ten thousand random patterns of this length the one that

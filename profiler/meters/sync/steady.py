@@ -14,7 +14,7 @@ import numpy as np
 
 from profiler.meters.base import Block, ClockReading
 from profiler.meters.capture import Capture
-from profiler.meters.sync.choice import ClockMap, SyncLost
+from profiler.meters.sync.base import ClockMap, SyncLost
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from devices.documents.document import DocumentError, dump_yaml
 from devices.firmware import Firmware
 from devices.plan import ExecutionPlan
 from networks.training import Network, training_step
-from profiler.boards import open_board
 from profiler.building.firmware_image import FirmwareImage, build_firmware, firmware_identity
 from profiler.errors import BoardUnreachable, BuildFailed
 from profiler.flashing import flashing
@@ -43,6 +42,7 @@ from profiler.flashing.flashing import (
 )
 from profiler.flashing.uf2 import uf2_file
 from profiler.lab import kept_boards, take_down
+from profiler.opening.boards import open_board
 from replay.lowering.lowering import unscheduled
 from tests.support.boards import processes
 from tests.support.boards.serial import Cable, StandInBoard

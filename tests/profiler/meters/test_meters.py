@@ -15,9 +15,9 @@ from devices.description import DeviceDescription
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness
 from profiler.errors import MeasurementInvalid
-from profiler.meters import open_board_meter
 from profiler.meters.base import MIN_SAMPLES, Block, BoardSamples, Meter, Void
 from profiler.meters.trace import EnergyCounter, SampledPower
+from profiler.opening.meters import open_board_meter
 from profiler.script.records import parse_results, parse_samples
 from profiler.transports.local import LocalTransport
 from tests.support.boards.measuring import (

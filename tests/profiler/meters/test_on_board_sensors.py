@@ -15,9 +15,9 @@ from devices.meters import InaMeter
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness
 from profiler.errors import MeasurementInvalid
-from profiler.meters import open_board_meter
 from profiler.meters.base import Block, BoardSamples, Void
 from profiler.meters.on_board.ina import open_ina
+from profiler.opening.meters import open_board_meter
 from profiler.script.records import parse_results, parse_samples
 from profiler.transports.local import LocalTransport
 from tests.support.boards.measuring import describe, run_harness

@@ -29,7 +29,7 @@ from profiler.meters.ppk2.current import AmpereDecoder, Metadata, MetadataError
 from profiler.meters.ppk2.losses import Arrivals
 from profiler.meters.ppk2.ppk2 import Ppk2, open_ppk2
 from profiler.meters.stand_ins.ppk2 import Loss, Ppk2StandIn, Scenario, Step
-from profiler.meters.sync.choice import open_synchroniser
+from profiler.opening.meters import open_synchroniser
 
 RATE_HZ = 100_000
 ALL = slice(None)

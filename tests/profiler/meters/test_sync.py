@@ -26,10 +26,11 @@ from profiler.meters.base import (
 )
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.on_host import HostMeter
-from profiler.meters.sync.choice import ClockMap, Synchroniser, SyncLost, open_synchroniser
+from profiler.meters.sync.base import ClockMap, Synchroniser, SyncLost
 from profiler.meters.sync.gpio import GpioSynchroniser
 from profiler.meters.sync.marker import PATTERN, MarkerSynchroniser
 from profiler.meters.sync.steady import SteadySynchroniser
+from profiler.opening.meters import open_synchroniser
 
 NS = 1_000_000_000
 NO_SAMPLES = BoardSamples(np.empty(0, np.int64), np.empty((0, 0), np.int64))

@@ -22,8 +22,8 @@ from profiler.errors import (
     MeasurementInvalid,
     ProfilerError,
 )
-from profiler.meters import open_board_meter
 from profiler.meters.base import Reading, Void
+from profiler.opening.meters import open_board_meter
 from profiler.run.options import ProfileOptions
 from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
 from profiler.run.trials import RunDirectory, Sitting
@@ -351,7 +351,7 @@ def test_a_failure_on_the_board_is_reported_with_its_sentence(
         sensor.unlink()
         return found
 
-    monkeypatch.setattr("profiler.run.run.open_board_meter", open_and_vanish)
+    monkeypatch.setattr("profiler.opening.meters.open_board_meter", open_and_vanish)
     with pytest.raises(
         BoardCommandFailed, match=r"code 4: .*power1_input: No such .*\(while measuring: idle"
     ):
@@ -375,7 +375,7 @@ class Trace:
 def metered(monkeypatch: pytest.MonkeyPatch, *faults: int) -> StandInMeter:
     record = MeterRecord(kind="stand-in", detail="a meter on this computer", sync="none")
     meter = StandInMeter(record, [Trace(count) for count in faults])
-    monkeypatch.setattr("profiler.run.run.open_board_meter", lambda *_: meter)
+    monkeypatch.setattr("profiler.opening.meters.open_board_meter", lambda *_: meter)
     monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
     return meter
 

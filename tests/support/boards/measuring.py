@@ -243,7 +243,7 @@ def mishaps(monkeypatch: pytest.MonkeyPatch) -> Mishaps:
     """Happen to every board that is profiled."""
     happening = Mishaps()
     monkeypatch.setattr(
-        "profiler.boards.open_transport", lambda _description: FragileTransport(happening)
+        "profiler.opening.boards.open_transport", lambda _description: FragileTransport(happening)
     )
     return happening
 

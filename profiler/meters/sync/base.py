@@ -13,7 +13,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from devices.meters import GpioSync, MarkerSync, SteadySync
 from profiler.meters.base import Block, MarkerPattern
 from profiler.meters.capture import Capture
 
@@ -67,20 +66,3 @@ class Synchroniser(Protocol):
         """Raises :class:`SyncLost`; :class:`~profiler.errors.MeasurementInvalid` where no block
         would ever be different."""
         ...
-
-
-def open_synchroniser(described: GpioSync | MarkerSync | SteadySync) -> Synchroniser:
-    """As a device description names it."""
-    match described:
-        case GpioSync():
-            from profiler.meters.sync.gpio import GpioSynchroniser
-
-            return GpioSynchroniser(described.input)
-        case MarkerSync():
-            from profiler.meters.sync.marker import MarkerSynchroniser
-
-            return MarkerSynchroniser(described.bit_s)
-        case SteadySync():
-            from profiler.meters.sync.steady import SteadySynchroniser
-
-            return SteadySynchroniser(described.guard_s)

@@ -1,0 +1,1 @@
+"""A device description becomes a connected board and an open meter."""
