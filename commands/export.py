@@ -89,7 +89,7 @@ def _export_project(
     from replay.export.directory import write_project
     from replay.export.export import c_project
     from replay.lowering.lowering import lower
-    from replay.whole import planned_workspace, training_step_of
+    from replay.runs import planned_workspace, training_step_of
 
     if arguments.run is not None:
         raise UsageError("--run is for --format perfetto: a C project holds no measurements")

@@ -137,7 +137,7 @@ def _measured_again(
     )
     from replay.reporting.timing import ScheduledActions
     from replay.running.opening import open_replay
-    from replay.whole import training_step_of
+    from replay.runs import training_step_of
 
     step = training_step_of(run.graph)
     batch = generated_batches(step, step.batch, _SEED).batch(0)

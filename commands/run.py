@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from networks.data import Batches
     from networks.training import TrainingStep
     from replay.running.failure import Recovered
-    from replay.whole import Replayed, Subject, Training
+    from replay.runs import Replayed, Subject, Training
 
 REPLAYS = Path("results") / "replays"
 REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
@@ -44,7 +44,7 @@ def run(arguments: Namespace, console: Console) -> int:
     from replay.lowering.lowering import lower
     from replay.reporting.diagnosis import remedy
     from replay.running.failure import ReplayFailed
-    from replay.whole import (
+    from replay.runs import (
         Subject,
         Training,
         planned_workspace,

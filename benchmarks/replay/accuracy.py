@@ -13,7 +13,7 @@ from devices.replay import ExpectedStep
 from networks.data import generated_batches
 from profiler.statistics import median_interval
 from replay.expectation import expected_step
-from replay.whole import Replayed, Subject, Training, replay_schedule
+from replay.runs import Replayed, Subject, Training, replay_schedule
 
 _SEED = 0
 _BATCHES = 8

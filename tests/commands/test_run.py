@@ -22,7 +22,7 @@ from devices.replay import ReplayReport
 from networks.training.initial import initial_values
 from replay.running.measured import ReplayRecord
 from replay.running.session import ReplaySession
-from replay.whole import Replayed, replay_schedule
+from replay.runs import Replayed, replay_schedule
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 from tests.support.boards.measuring import describe
@@ -85,7 +85,7 @@ def bench(case: Solved) -> Bench:
         return replays[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("replay.whole.replay_schedule", replayed)
+        patch.setattr("replay.runs.replay_schedule", replayed)
         patch.setattr("commands.console.Console.document", lambda _, data: printed.append(data))
         assert run(case, "--json", "--steps", str(STEPS), "--out", "replay") == 0
     return Bench(case, printed[0], replays[0])
@@ -231,7 +231,7 @@ def test_what_was_measured_is_told_where_it_cannot_be_written(
 ) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "replay.json")
     monkeypatch.setattr("devices.documents.document.write_atomically", Mock(side_effect=full))
-    monkeypatch.setattr("replay.whole.replay_schedule", lambda *_: bench.replayed)
+    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: bench.replayed)
     assert run(case, "--json", "--steps", str(STEPS)) == 2
     said = capsys.readouterr()
     assert json.loads(said.out)["schema"] == "replay/1"
@@ -245,7 +245,7 @@ def test_costs_of_another_board_are_told(
     assert told not in bench.report.limits
     device = (case.directory / "bench.yaml").read_text().replace("name: bench", "name: other")
     (case.directory / "other.yaml").write_text(device)
-    monkeypatch.setattr("replay.whole.replay_schedule", lambda *_: bench.replayed)
+    monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: bench.replayed)
     assert run(case, "--device", "other.yaml", "--steps", str(STEPS), "--out", "other") == 0
     assert told in read_json(case.directory / "other" / "replay.json", ReplayReport).limits
 
