@@ -12,9 +12,9 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
-from commands import exit_codes
 from commands.command_line import parse
 from commands.console import Console
+from devices.errors import Defect, ExitCode, JoulewrightError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,17 +27,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         resumed = arguments.command in _RESUMED and not getattr(arguments, "refine", None)
         kept = "; what was finished is kept, and the same command goes on with it"
         console.say(f"interrupted{kept if resumed else ''}")
-        return exit_codes.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # Whoever read standard output has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exit_codes.DONE
-    except Exception as error:
-        code = _exit_code(error)
-        if code is None:
+        return ExitCode.DONE
+    except Defect:
+        raise
+    except JoulewrightError as error:
+        console.say(f"error: {error}")
+        return error.exit_code
+    except OSError as error:
+        if error.filename is None:
             raise
-        console.say(f"error: {_sentence(error)}")
-        return code
+        console.say(f"error: {error.filename}: {error.strerror}")
+        return ExitCode.USAGE
 
 
 def _command(name: str) -> Callable[[Namespace, Console], int]:
@@ -87,38 +91,8 @@ def _command(name: str) -> Callable[[Namespace, Console], int]:
     return list_devices
 
 
-def _exit_code(error: Exception) -> int | None:
-    """Of an error that says what is wrong with the input, the board or the machine; None for what
-    is a defect and deserves its traceback."""
-    from profiler import errors
-
-    if isinstance(error, errors.BoardUnreachable):
-        return exit_codes.BOARD_UNREACHABLE
-    if isinstance(error, errors.BuildFailed | errors.RequestRefused):
-        return exit_codes.USAGE
-    if isinstance(error, errors.ProfilerError):
-        return exit_codes.MEASUREMENT_INVALID
-    if isinstance(error, RuntimeError) and type(error).__name__ in {"EngineError", "WorkerError"}:
-        return exit_codes.INTERNAL_ERROR
-    # DocumentError, ModelError, CostingError, QuantityError, …: each a ValueError of the project's
-    # own. A ValueError of Python's own is a defect.
-    if isinstance(error, ValueError) and type(error) is not ValueError:
-        return exit_codes.USAGE if type(error).__module__.split(".")[0] in _OURS else None
-    if isinstance(error, OSError) and error.filename is not None:
-        return exit_codes.USAGE
-    return None
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}"
-    return str(error)
-
-
 # Whose work is kept piece by piece.
 _RESUMED = {"profile", "sweep"}
-
-_OURS = {"commands", "devices", "networks", "plots", "profiler", "replay", "solver"}
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ def compare_with_baselines(
     """Run every baseline under the schedule's budget and print them as a table; what it says, as
     data. Each has as long as the solver had.
 
-    Raises :class:`~solver.engines.engine.EngineError`.
+    Raises :class:`~devices.errors.EngineFailed`.
     """
     from solver.baselines.registry import BASELINES, run_baseline
     from solver.problem.problem import Problem

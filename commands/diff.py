@@ -7,6 +7,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si
+from devices.errors import ExitCode
 
 if TYPE_CHECKING:
     from devices.comparison import Comparison, Difference
@@ -38,7 +39,7 @@ def diff(arguments: Namespace, console: Console) -> int:
         }
     )
     _show(console, arguments, comparison, (first, second))
-    return 0
+    return ExitCode.DONE
 
 
 def _document(difference: Difference) -> dict[str, object]:

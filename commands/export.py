@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si, size
-from commands.exit_codes import DONE
-from commands.solve import UsageError, graph_path
+from commands.solve import graph_path
+from devices.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription, Storage
@@ -55,20 +55,20 @@ def _export_trace(
     from solver.referee.referee import RefereeError
 
     if arguments.device is not None:
-        raise UsageError("--device is for --format c: a trace is for no board in particular")
+        raise InputError("--device is for --format c: a trace is for no board in particular")
     if not schedule.steps:
-        raise UsageError(f"{arguments.schedule}: has no steps: it is {schedule.status}")
+        raise InputError(f"{arguments.schedule}: has no steps: it is {schedule.status}")
     report = None
     if arguments.run is not None:
         report = read_json(arguments.run / REPORT, ReplayReport)
         if report.graph != graph.name:
-            raise UsageError(f"{arguments.run}: is a run of {report.graph}, not of {graph.name}")
+            raise InputError(f"{arguments.run}: is a run of {report.graph}, not of {graph.name}")
         if read_json(arguments.run / SCHEDULE, Schedule).steps != schedule.steps:
-            raise UsageError(f"{arguments.run}: is a run of another schedule of {graph.name}")
+            raise InputError(f"{arguments.run}: is a run of another schedule of {graph.name}")
     try:
         trace = perfetto_trace(graph, schedule, report)
     except RefereeError as error:
-        raise UsageError(
+        raise InputError(
             f"{arguments.schedule}: is no schedule of {graph.name}: {error}"
         ) from error
     path = (arguments.out or EXPORTS) / f"{arguments.schedule.stem}.trace.json"
@@ -76,7 +76,7 @@ def _export_trace(
     console.document({"files": [str(path)]})
     console.result(f"trace     {path}")
     console.say("open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing")
-    return DONE
+    return ExitCode.DONE
 
 
 # --- C --------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def _export_project(
     from replay.runs import planned_workspace, training_step_of
 
     if arguments.run is not None:
-        raise UsageError("--run is for --format perfetto: a C project holds no measurements")
+        raise InputError("--run is for --format perfetto: a C project holds no measurements")
     step = training_step_of(graph)
     assert graph.origin is not None
     origin = graph.origin
@@ -137,7 +137,7 @@ def _export_project(
             f"storage   {size(layout.least_scratch_bytes)} at least, in pages of"
             f" {layout.page_bytes} bytes"
         )
-    return DONE
+    return ExitCode.DONE
 
 
 def _profile(origin: Origin) -> DeviceProfile | None:
@@ -157,7 +157,7 @@ def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> 
     if profile is None or profile.build is None or origin.kernels_sha256 is None:
         return
     if sources_hash(read_sources(KERNELS), profile.build.flags) != origin.kernels_sha256:
-        raise UsageError(
+        raise InputError(
             f"the costs of the schedule were measured with other kernels, or other compiler flags,"
             f" than there are now; measure {origin.profile} again and solve again"
         )
@@ -170,7 +170,7 @@ def _require_no_workspace(graph: CostedGraph, plan: ExecutionPlan) -> None:
     queries = workspace_queries((KERNELS / "registry.c").read_text(encoding="utf-8"))
     needing = [op.op for op in plan.computes if op.spec.kind in queries]
     if needing:
-        raise UsageError(
+        raise InputError(
             f"{graph.name}: its costs are published figures, which do not say how much workspace"
             f" kernels need, and {needing[0]} needs some; solve with a measured profile"
         )
@@ -183,7 +183,7 @@ def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Stor
     if description is None:
         return Storage(medium="disk", path=".", page_bytes=_PAGE_BYTES)
     if plan.pages and description.storage is None:
-        raise UsageError(
+        raise InputError(
             f"{description.name}: has no storage, and the schedule pages; solve with --no-paging,"
             " or describe the board's storage"
         )

@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from commands.console import Console, size
+from devices.errors import ExitCode
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -38,7 +39,7 @@ def flash(arguments: Namespace, console: Console) -> int:
     if arguments.dry_run:
         console.document(document)
         console.result(words)
-        return 0
+        return ExitCode.DONE
     if flashing is None:
         from profiler.lab import bring_up
 
@@ -53,7 +54,7 @@ def flash(arguments: Namespace, console: Console) -> int:
         f" {size(image.bin.stat().st_size)}: {identity.cpu}"
         + ("" if identity.serial is None else f", serial number {identity.serial}")
     )
-    return 0
+    return ExitCode.DONE
 
 
 def _emulator_words(description: DeviceDescription, image: FirmwareImage) -> str:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from commands.console import Console
+from devices.errors import ExitCode
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -37,7 +38,7 @@ def _status(console: Console) -> int:
     console.document({"boards": [asdict(board) for board in boards]})
     if not boards:
         console.result("no board is kept running")
-        return 0
+        return ExitCode.DONE
     rows = [["device", "state", "uptime", "port", "process"]]
     rows += [
         [
@@ -50,7 +51,7 @@ def _status(console: Console) -> int:
         for board in boards
     ]
     console.table(rows, right=(2, 3, 4))
-    return 0
+    return ExitCode.DONE
 
 
 def _down(arguments: Namespace, console: Console) -> int:
@@ -70,7 +71,7 @@ def _down(arguments: Namespace, console: Console) -> int:
         console.result("no board is kept running")
     stopped = {name: was_alive.get(name, False) for name in names}
     console.document({"stopped": [name for name, alive in stopped.items() if alive]})
-    return 0
+    return ExitCode.DONE
 
 
 def _described(names: list[str] | None) -> list[DeviceDescription]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from commands.console import Console, si, size
+from devices.errors import ExitCode
 
 
 def list_devices(_arguments: Namespace, console: Console) -> int:
@@ -36,7 +37,7 @@ def list_devices(_arguments: Namespace, console: Console) -> int:
         )
     console.table(rows)
     console.result(f"\npublished profiles, to solve with: {', '.join(published_names())}")
-    return 0
+    return ExitCode.DONE
 
 
 def list_models(arguments: Namespace, console: Console) -> int:
@@ -67,4 +68,4 @@ def list_models(arguments: Namespace, console: Console) -> int:
         for fact in facts
     ]
     console.table(rows, right=range(1, 5))
-    return 0
+    return ExitCode.DONE

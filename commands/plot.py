@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from commands.console import Console
+from devices.errors import ExitCode
 
 
 def plot(arguments: Namespace, console: Console) -> int:
@@ -17,7 +18,7 @@ def plot(arguments: Namespace, console: Console) -> int:
     console.document({"pictures": [str(picture) for picture in pictures]})
     for picture in pictures:
         console.result(str(picture))
-    return 0
+    return ExitCode.DONE
 
 
 def plot_profile(name_or_path: str, directory: Path) -> list[Path]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si, size, time_words
+from devices.errors import ExitCode
 
 if TYPE_CHECKING:
     from devices.profile import DeviceProfile, StorageCosts
@@ -45,7 +46,7 @@ def profile(arguments: Namespace, console: Console) -> int:
     _announce(console, description.name, preview)
     if arguments.dry_run:
         console.document({"device": description.name, "plan": asdict(preview)})
-        return 0
+        return ExitCode.DONE
     out = arguments.out or Path("results") / "profiles" / f"{description.name}.yaml"
     trials = choose_run_directory(CAMPAIGNS, description, specs, plan, options)
     with _ProgressBar(console) as bar:
@@ -55,7 +56,7 @@ def profile(arguments: Namespace, console: Console) -> int:
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     _summarise(console, result)
     console.result(f"\nprofile  {out}\ntrials   {trials / 'trials.csv'}")
-    return 0
+    return ExitCode.DONE
 
 
 def _announce(console: Console, device: str, plan: ProfilePlan) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from commands.console import Console, si, size
 from commands.profile import short_key
 from commands.run import GRAPH, REPORT, SCHEDULE
+from devices.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -26,10 +27,6 @@ if TYPE_CHECKING:
 PROFILES = Path("results") / "profiles"
 _SEED = 0
 _TRANSFERS = {"storage.read", "storage.write"}
-
-
-class RefineError(ValueError):
-    """The run cannot refine that device's profile."""
 
 
 @dataclass(frozen=True)
@@ -76,37 +73,37 @@ def refine(arguments: Namespace, console: Console) -> int:
     description = load_description(arguments.device)
     run = _Run.read(arguments.refine)
     if run.report.device != description.name:
-        raise RefineError(
+        raise InputError(
             f"{run.directory}: this was run on {run.report.device!r}, not on {description.name!r};"
             f" --device {run.report.device} refines its profile"
         )
     keys = run.report.diagnosis.refine
     if not keys:
         _tell_that_nothing_is_refined(console, run)
-        return 0
+        return ExitCode.DONE
     profile = resolve_profile(_origin(run).profile)
     chosen, unmeasured = refinable(profile, run.costs_s, keys, str(run.directory / GRAPH))
     _tell_what_else(console, run, unmeasured)
     if not chosen:
         console.document(_document(None, (), unmeasured))
-        return 0
+        return ExitCode.DONE
     out = arguments.out or PROFILES / f"{profile.name}.yaml"
     _announce(console, run, chosen)
     if arguments.dry_run:
         console.document(_plan_document(run, out, chosen, unmeasured))
-        return 0
+        return ExitCode.DONE
     refined, refinements = _measured_again(console, description, run, profile, chosen)
     write_atomically(out, dump_yaml(refined))
     console.document(_document(out, refinements, unmeasured))
     _summarise(console, profile, refinements)
     console.result(f"\nprofile  {out}\nnext     solve again with --profile {out}, and run")
-    return 0
+    return ExitCode.DONE
 
 
 def _origin(run: _Run) -> Origin:
     """Which training step and profile the schedule is for."""
     if run.graph.origin is None:
-        raise RefineError(
+        raise InputError(
             f"{run.directory / GRAPH}: the graph does not say which profile it is from; solve with"
             " --profile and --model, run that schedule, and refine that run"
         )

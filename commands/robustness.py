@@ -6,7 +6,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si
-from commands.solve import UsageError
+from devices.errors import InputError
 
 if TYPE_CHECKING:
     from solver.options import SolverOptions
@@ -24,7 +24,7 @@ def draws_asked_for(arguments: Namespace, graph: CostedGraph) -> CostDraws | Non
     """Raises ``NoIntervalsError`` if the graph states no intervals."""
     if arguments.draws is None:
         if arguments.robust:
-            raise UsageError("--robust needs --draws, the number of draws, such as --draws 100")
+            raise InputError("--robust needs --draws, the number of draws, such as --draws 100")
         return None
     from solver.robustness.draws import draw_costs
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from commands.activity import Activity
 from commands.console import Console, size
-from commands.exit_codes import DONE, INTERNAL_ERROR
+from devices.errors import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ def run(arguments: Namespace, console: Console) -> int:
     planned = lower(step, graph, schedule, planned_workspace(step, graph))
     if arguments.dry_run:
         _announce(console, subject, training, planned)
-        return DONE
+        return ExitCode.DONE
     directory = arguments.out or REPLAYS / f"{description.name}-{arguments.schedule.stem}"
     directory.mkdir(parents=True, exist_ok=True)
     expected = expected_step(graph, schedule)
@@ -91,9 +91,9 @@ def run(arguments: Namespace, console: Console) -> int:
     for picture in pictures:
         console.result(f"picture   {picture}")
     if all(check.identical for check in report.values):
-        return DONE
+        return ExitCode.DONE
     console.say("error: the schedule changed values, which it must never do: this is a defect")
-    return INTERNAL_ERROR
+    return ExitCode.INTERNAL_ERROR
 
 
 def _batches(arguments: Namespace, step: TrainingStep) -> Batches:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si, size, time_words
-from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
+from devices.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from solver.costing.costing import Predicted
@@ -38,11 +38,11 @@ def solve(arguments: Namespace, console: Console) -> int:
         console.say(f"costed graph: {arguments.export_graph}")
         if arguments.ram_budget is None:
             console.document(graph.model_dump(mode="json", by_alias=True, exclude_none=True))
-            return DONE
+            return ExitCode.DONE
     if arguments.ram_budget is None:
-        raise UsageError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
+        raise InputError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
     if arguments.order == "free" and arguments.formulation != "auto":
-        raise UsageError(
+        raise InputError(
             f"--formulation {arguments.formulation} keeps the given order; --order free is for auto"
         )
     kept = replay(graph, keep_everything(graph), arguments.budget_covers)
@@ -85,11 +85,9 @@ def solve(arguments: Namespace, console: Console) -> int:
     if arguments.pictures is not None and schedule.steps:
         for picture in _pictures(arguments, out):
             console.result(f"picture   {picture}")
-    return {"infeasible": INFEASIBLE, "no_solution": NO_SOLUTION}.get(schedule.status, DONE)
-
-
-class UsageError(ValueError):
-    """Options that do not make sense together."""
+    return {"infeasible": ExitCode.INFEASIBLE, "no_solution": ExitCode.NO_SOLUTION}.get(
+        schedule.status, ExitCode.DONE
+    )
 
 
 def graph_path(schedule: Path) -> Path:
@@ -123,7 +121,7 @@ def _graph(arguments: Namespace, console: Console) -> CostedGraph:
 
     if arguments.graph is not None:
         if arguments.parameters_in != "ram":
-            raise UsageError(
+            raise InputError(
                 "--parameters-in is for --model; a costed graph says itself where its tensors live"
             )
         return read_json(arguments.graph, CostedGraph)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import WITHOUT_ADDRESSES, Console, si, size, time_words
-from commands.exit_codes import DONE, INFEASIBLE, NO_SOLUTION
+from devices.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
     from solver.pools import Pool
@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from solver.sweep.directory import Subject
     from solver.sweep.record import SweepRow
     from solver.sweep.sweep import BaselineRun, PointSolved, Study
-
-
-class SweepError(ValueError):
-    """Options or graphs that do not make sense together."""
 
 
 def sweep(arguments: Namespace, console: Console) -> int:
@@ -74,8 +70,8 @@ def sweep(arguments: Namespace, console: Console) -> int:
     for picture in pictures:
         console.result(f"picture    {picture}")
     if statuses & {"optimal", "feasible"}:
-        return DONE
-    return NO_SOLUTION if "no_solution" in statuses else INFEASIBLE
+        return ExitCode.DONE
+    return ExitCode.NO_SOLUTION if "no_solution" in statuses else ExitCode.INFEASIBLE
 
 
 def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
@@ -87,7 +83,7 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
     from solver.sweep.directory import Subject
 
     if arguments.graph is not None and arguments.parameters_in != "ram":
-        raise SweepError(
+        raise InputError(
             "--parameters-in is for --model; a costed graph says itself where its tensors live"
         )
     covers = arguments.budget_covers
@@ -105,7 +101,7 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
             subjects.append(Subject(costed.graph, covers, profile.name, model))
     for stem, count in Counter(subject.stem for subject in subjects).items():
         if count > 1:
-            raise SweepError(f"{count} of the graphs would be filed as {stem!r}; rename them")
+            raise InputError(f"{count} of the graphs would be filed as {stem!r}; rename them")
     return iter(subjects)
 
 

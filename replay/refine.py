@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from devices.documents.document import DocumentError
+from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import (
     Board,
     ContextCost,
@@ -31,7 +32,6 @@ from devices.profile import (
     PowerInContext,
 )
 from devices.replay import ExpectedAction, MeasuredStep
-from profiler.errors import MeasurementInvalid, RequestRefused
 from profiler.run.assembly import FEWEST_TRIALS
 from profiler.run.evaluate import PREEMPTION_LIMIT
 from profiler.statistics import median_interval
@@ -105,7 +105,7 @@ def measure_in_context(
     """Steps until the interval of every operation is narrow, or there are enough of them.
 
     ``run_steps`` carries out so many steps of the schedule, watched, and returns those that were
-    not disturbed. Raises what it raises, and :class:`~profiler.errors.MeasurementInvalid` where too
+    not disturbed. Raises what it raises, and :class:`~devices.errors.MeasurementInvalid` where too
     few are left.
     """
     steps: list[MeasuredStep] = []
@@ -186,7 +186,7 @@ def refinable(
 
 
 def kernels_of(profile: DeviceProfile) -> str:
-    """Their hash. Raises :class:`~profiler.errors.RequestRefused` for a profile that does not say
+    """Their hash. Raises :class:`~devices.errors.RequestRefused` for a profile that does not say
     which were measured."""
     if profile.build is None:
         raise RequestRefused(
@@ -200,7 +200,7 @@ def require_same_board(
     profile: DeviceProfile, board: Board, energy_source: EnergySource | None
 ) -> None:
     """``board`` is what the board that is there says about itself, ``energy_source`` what its
-    meter's joules are worth. Raises :class:`~profiler.errors.RequestRefused` where the profile was
+    meter's joules are worth. Raises :class:`~devices.errors.RequestRefused` where the profile was
     measured on another one, or with a meter that is not there."""
     for what in ("model", "serial", "cpu"):
         then, now = getattr(profile.board, what), getattr(board, what)

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from devices.errors import InputError
+
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
@@ -23,10 +25,6 @@ _SCHEDULED, _UNSCHEDULED, _GUARDED = range(3)
 """Numbers of the plans in the program on a board."""
 
 _GUARDED_STEPS = 2
-
-
-class ReplayError(ValueError):
-    """A schedule that cannot be run, for what its documents lack."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +65,12 @@ class Replayed:
 
 
 def training_step_of(graph: CostedGraph) -> TrainingStep:
-    """Raises :class:`ReplayError` for a graph that does not say what it is of."""
+    """Raises :class:`InputError` for a graph that does not say what it is of."""
     from networks.models import build_model
 
     origin = graph.origin
     if origin is None:
-        raise ReplayError(
+        raise InputError(
             f"{graph.name}: its graph does not say which network and profile it is made from, so"
             " that nobody knows what its operations compute; solve with --profile and --model"
         )
@@ -130,8 +128,8 @@ def replay_schedule(
 
 
 def _require_same_values(timed: ReplayRecord, watched: ReplayRecord) -> None:
-    """Raises :class:`~profiler.errors.MeasurementInvalid` where looking on makes a difference."""
-    from profiler.errors import MeasurementInvalid
+    """Raises :class:`~devices.errors.MeasurementInvalid` where looking on makes a difference."""
+    from devices.errors import MeasurementInvalid
 
     for name, values in timed.values.items():
         if values.tobytes() != watched.values[name].tobytes():

@@ -11,10 +11,12 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from devices.errors import InputError
+
 _PATIENCE_S = 15.0
 
 
-class PoolError(ValueError):
+class PoolError(InputError):
     """A cluster that cannot be used; the message says how it could."""
 
 

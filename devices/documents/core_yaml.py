@@ -13,6 +13,8 @@ from typing import Any, TypeAlias, cast
 
 import yaml
 
+from devices.errors import InputError
+
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
 
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -41,7 +43,7 @@ _HINTS = {
 }
 
 
-class YamlError(ValueError):
+class YamlError(InputError):
     """Not the YAML that is understood here; the message names line and column."""
 
 

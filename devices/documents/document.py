@@ -13,9 +13,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from devices.documents import core_yaml
 from devices.documents.explain import explain
+from devices.errors import InputError
 
 
-class DocumentError(ValueError):
+class DocumentError(InputError):
     """A file that cannot be read, or whose content is not what its format allows."""
 
 

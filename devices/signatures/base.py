@@ -7,13 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from devices.errors import InputError
+
 ELEMENT_BYTES = 4
 
 Attributes: TypeAlias = Mapping[str, int]
 Fill: TypeAlias = Literal["signed", "positive", "index"]
 
 
-class OperationError(ValueError):
+class OperationError(InputError):
     """A kind, an attribute or a key that names no operation; the message says what is allowed."""
 
 

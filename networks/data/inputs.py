@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES
 from networks.training import StepOp, TrainingStep
 
@@ -17,7 +18,7 @@ Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions"]
 which there are as many as a sample has of them; that is how a network is told where each is."""
 
 
-class DataError(ValueError):
+class DataError(InputError):
     """Data that a network cannot be trained on; the message says what it takes."""
 
 

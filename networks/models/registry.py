@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import get_args
 
+from devices.errors import InputError
 from networks.models import mlp, resnet, tiny, transformer, vgg
 from networks.training import (
     Network,
@@ -17,7 +18,7 @@ from networks.training import (
 from networks.training.kinds import Place
 
 
-class ModelError(ValueError):
+class ModelError(InputError):
     """No such model, optimizer or batch size; the message says what there is."""
 
 

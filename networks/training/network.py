@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from devices.errors import InputError
 from devices.operation import OpSpec
 from networks.training.kinds import TensorKind
 
@@ -23,7 +24,7 @@ NORM_EPSILON = 1e-5
 STATISTICS_MOMENTUM = 0.1
 
 
-class NetworkError(ValueError):
+class NetworkError(InputError):
     """A layer whose inputs do not fit it; the message names layer and shapes."""
 
 

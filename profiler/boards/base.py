@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
+from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.profile import Board as Identity
 from devices.profile import Build
-from profiler.errors import ProfilerError
 from profiler.meters.base import ClockReading
 
 Wait: TypeAlias = Callable[[float], None]
 """Told, about twice a second, how many seconds the plan has been running."""
 
 
-class RebootError(ProfilerError):
+class RebootError(MeasurementInvalid):
     """The board has started anew while it was measuring."""
 
 
@@ -52,7 +52,7 @@ class Board(Protocol):
     """Entering connects, leaving closes, also after a failure. ``facts``, ``build`` and
     ``storage_place`` are there once ``prepare`` has been called.
 
-    All methods raise :class:`~profiler.errors.BoardUnreachable` when the board cannot be reached
+    All methods raise :class:`~devices.errors.BoardUnreachable` when the board cannot be reached
     before the transport's deadline.
     """
 
@@ -67,7 +67,7 @@ class Board(Protocol):
     @property
     def storage_place(self) -> str | None:
         """What a plan's ``scratch`` line ends with: which stretch of which storage is overwritten.
-        Raises :class:`~profiler.errors.RequestRefused` where that must not be."""
+        Raises :class:`~devices.errors.RequestRefused` where that must not be."""
         ...
 
     def prepare(self, progress: Callable[[str], None]) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from devices.description import DeviceDescription
+from devices.errors import JoulewrightError
 from devices.meters import GpioSync, SteadySync
 from profiler.boards.base import Board, Outcome, Wait
-from profiler.errors import ProfilerError
 from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
 from profiler.script.records import Results, parse_samples
 from profiler.script.writer import MARKER_IDS, SyncLine
@@ -44,7 +44,7 @@ class ObservedRun:
         try:
             throttled_after = self._board.throttled()
             self._clock += self._read_clock()
-        except ProfilerError as cut:
+        except JoulewrightError as cut:
             return replace(outcome, cut=cut)
         if self._throttled_before is not None and throttled_after is not None:
             self.throttled = self._throttled_before, throttled_after

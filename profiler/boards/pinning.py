@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from devices.description import Conditions
-from profiler.errors import BoardCommandFailed, MeasurementInvalid
+from devices.errors import BoardCommandFailed, MeasurementInvalid
 from profiler.transports.base import Transport
 from profiler.transports.deadline import Deadline
 
@@ -74,7 +74,7 @@ restore 0
 def pin(transport: Transport, conditions: Conditions) -> None:
     """Hold governor and frequency, if they are described, until the transport is closed.
 
-    Raises :class:`~profiler.errors.MeasurementInvalid` if the board does not obey; everything is
+    Raises :class:`~devices.errors.MeasurementInvalid` if the board does not obey; everything is
     then as it was.
     """
     if conditions.governor is None and conditions.frequency_hz is None:

@@ -12,6 +12,11 @@ from types import TracebackType
 from typing import Self
 
 from devices.description import DeviceDescription
+from devices.errors import (
+    BoardCommandFailed,
+    BoardUnreachable,
+    JoulewrightError,
+)
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import Board as Identity
@@ -21,11 +26,6 @@ from profiler.boards.pinning import pin
 from profiler.boards.raw_flash import find_partition
 from profiler.building.plan_source import plans_source
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder
-from profiler.errors import (
-    BoardCommandFailed,
-    BoardUnreachable,
-    ProfilerError,
-)
 from profiler.meters.base import ClockReading
 from profiler.script.writer import workspace_query
 from profiler.transports.base import DetachedCommand, Transport
@@ -158,7 +158,7 @@ class PosixBoard:
         except (BoardUnreachable, KeyboardInterrupt) as cut:
             is_gone = isinstance(cut, BoardUnreachable)
             return Outcome("", "", cut) if is_gone else self._salvage(command, cut, moves_data)
-        except ProfilerError as cut:
+        except JoulewrightError as cut:
             if self._boot_id_now() != self.facts.boot_id:
                 raise RebootError(
                     f"{self.name}: the board rebooted while it was measuring;"
@@ -289,7 +289,7 @@ class PosixBoard:
     ) -> Outcome:
         outcome = Outcome("", "", cut)
         if command is not None:
-            with suppress(ProfilerError):
+            with suppress(JoulewrightError):
                 command.stop(timeout_s=_SALVAGE_TIMEOUT_S)
                 results = self._get(_RESULTS, _SALVAGE_TIMEOUT_S).decode("ascii")
                 samples = self._get(_SAMPLES, _SALVAGE_TIMEOUT_S).decode("ascii")

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from devices.description import Storage
-from profiler.errors import BoardCommandFailed, RequestRefused
+from devices.errors import BoardCommandFailed, RequestRefused
 from profiler.transports.base import Transport
 
 FLAG = "--overwrite-raw-flash"
@@ -29,7 +29,7 @@ class _Partition:
 
 
 def require_overwritable(device: str, storage: Storage, is_allowed: bool) -> None:
-    """Raises :class:`~profiler.errors.RequestRefused` for raw flash that the user has not said may
+    """Raises :class:`~devices.errors.RequestRefused` for raw flash that the user has not said may
     be overwritten."""
     if storage.mtd_partition is None or is_allowed or storage.scratch_bytes is None:
         return
@@ -53,7 +53,7 @@ def scratch_place(storage: Storage, scratch_bytes: int) -> str:
 def find_partition(transport: Transport, storage: Storage, *, timeout_s: float) -> str:
     """What a plan's ``scratch`` line ends with, for the description's ``mtd_partition``.
 
-    Raises :class:`~profiler.errors.RequestRefused` if the board has no partition of this name or
+    Raises :class:`~devices.errors.RequestRefused` if the board has no partition of this name or
     more than one, if it is not as described, or in use.
     """
     name = storage.mtd_partition

@@ -15,6 +15,12 @@ from types import TracebackType
 from typing import Self
 
 from devices.description import DeviceDescription, SerialTransport
+from devices.errors import (
+    BoardCommandFailed,
+    FirmwareMismatch,
+    JoulewrightError,
+    MeasurementInvalid,
+)
 from devices.meters import GpioSync
 from devices.operation import OpSpec
 from devices.profile import Board as Identity
@@ -22,7 +28,6 @@ from devices.profile import Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.building.firmware_image import FirmwareIdentity, firmware_identity
 from profiler.building.toolchain import KERNEL_FLAGS
-from profiler.errors import BoardCommandFailed, FirmwareMismatch, MeasurementInvalid, ProfilerError
 from profiler.meters.base import ClockReading
 from profiler.script.records import FIRST_LINE
 from profiler.script.writer import workspace_query
@@ -93,7 +98,7 @@ class SerialBoard:
         return None if storage is None else f"offset={storage.scratch_offset_bytes}"
 
     def prepare(self, progress: Callable[[str], None]) -> None:
-        """Ask the board what it is. Raises :class:`~profiler.errors.FirmwareMismatch` if its
+        """Ask the board what it is. Raises :class:`~devices.errors.FirmwareMismatch` if its
         firmware is not that of the description."""
         progress(f"asking {self._name} what it is")
         said = self._session.hello()
@@ -149,7 +154,7 @@ class SerialBoard:
                 records.append(self._health_record("end"))
         except RebootError:
             raise
-        except (ProfilerError, KeyboardInterrupt) as cut:
+        except (JoulewrightError, KeyboardInterrupt) as cut:
             return Outcome(_text(records), "", cut, bytes(dumped))
         finally:
             self._session.on_wait(lambda: None)
@@ -159,7 +164,7 @@ class SerialBoard:
         """A board that is in a window still starts anew, if it hears that before it is too long."""
         try:
             if self._session.in_window:
-                with suppress(ProfilerError):
+                with suppress(JoulewrightError):
                     self._session.hello(deadline_s=_RESTART_LIMIT_S)
                     self._session.restart()
         finally:
@@ -273,7 +278,7 @@ class SerialBoard:
             yield
         except StrangerError as error:
             fault = "none"
-            with suppress(ProfilerError):
+            with suppress(JoulewrightError):
                 fault = self._session.hello().get("fault", fault)
             reason = "check its power supply" if fault == "none" else f"its firmware says: {fault}"
             raise RebootError(

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from devices.description import DeviceDescription
+from devices.errors import BuildFailed
 from devices.plan import ExecutionPlan
 from devices.profile import Build
 from devices.user_cache import user_cache
 from profiler.building.firmware_sources import FirmwareIdentity, FirmwareSources
 from profiler.building.programs import package_of, program_path
 from profiler.building.toolchain import first_errors
-from profiler.errors import BuildFailed
 
 __all__ = ["FirmwareIdentity", "FirmwareImage", "build_firmware", "firmware_identity"]
 
@@ -52,7 +52,7 @@ class FirmwareImage:
 def firmware_identity(
     description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()
 ) -> FirmwareIdentity:
-    """Without building. Raises :class:`~profiler.errors.BuildFailed` as the build does where there
+    """Without building. Raises :class:`~devices.errors.BuildFailed` as the build does where there
     is no support for a board."""
     return FirmwareSources(description, plans).identity
 
@@ -65,7 +65,7 @@ def build_firmware(
     """The program of a board, with the plans that it is to replay, compiled unless that was done
     before with the same sources, flags and compiler.
 
-    Raises :class:`~profiler.errors.BuildFailed`: no compiler, no support for the board, or a
+    Raises :class:`~devices.errors.BuildFailed`: no compiler, no support for the board, or a
     program that does not fit into its flash or RAM.
     """
     sources = FirmwareSources(description, plans)
@@ -93,7 +93,7 @@ def build_firmware(
 def compiler_macros(description: DeviceDescription) -> dict[str, str]:
     """What the board's compiler defines by itself, with the description's flags.
 
-    Raises :class:`~profiler.errors.BuildFailed` where there is no such compiler.
+    Raises :class:`~devices.errors.BuildFailed` where there is no such compiler.
     """
     return _Compiler(description).macros(description.toolchain.flags)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devices.description import DeviceDescription, Memory, SerialTransport
+from devices.errors import BuildFailed
 from devices.firmware import Firmware
 from devices.plan import ExecutionPlan
 from profiler.building.plan_source import PLANS, plans_source
@@ -23,7 +24,6 @@ from profiler.building.toolchain import (
     read_sources,
     sources_hash,
 )
-from profiler.errors import BuildFailed
 
 FIRMWARE = ONBOARD / "firmware"
 

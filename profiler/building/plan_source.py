@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from devices.description import Storage
+from devices.errors import RequestRefused
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
@@ -29,7 +30,6 @@ from devices.plan import (
     Probe,
 )
 from profiler.building.store_layout import StoreLayout, store_layout
-from profiler.errors import RequestRefused
 
 PLANS = "plans.c"
 """What the file is called in a build."""
@@ -56,7 +56,7 @@ def plans_source(plans: Sequence[ExecutionPlan], storage: Storage | None) -> str
     """The file that defines ``jw_plans``: plan number i of the program is ``plans[i]``.
 
     ``storage`` is the board's; its pages and erase blocks decide where transfers go. The same plans
-    always give the same text. Raises :class:`~profiler.errors.RequestRefused` for a plan that is
+    always give the same text. Raises :class:`~devices.errors.RequestRefused` for a plan that is
     too large for the table.
     """
     shared = _Constants()
@@ -167,7 +167,7 @@ class _Plan:
         )
 
     def _check_size(self) -> None:
-        """Raises :class:`~profiler.errors.RequestRefused`."""
+        """Raises :class:`~devices.errors.RequestRefused`."""
         plan = self.plan
         counts = {
             "actions": len(plan.actions) + len(plan.afterwards),

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from devices.description import CrossToolchain, DeviceDescription
-from profiler.errors import BuildFailed
+from devices.errors import BuildFailed
 
 _SYSTEM_DIRECTORIES = ("/usr/sbin", "/sbin")
 
@@ -31,7 +31,7 @@ _PACKAGES = {
 def require_programs(description: DeviceDescription) -> None:
     """Whether everything is there that building for a board, and emulating it, takes.
 
-    Raises :class:`~profiler.errors.BuildFailed`, which names all that is missing and the one
+    Raises :class:`~devices.errors.BuildFailed`, which names all that is missing and the one
     command that installs it.
     """
     missing = [name for name in _needed(description) if program_path(name) is None]

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from devices.description import CrossToolchain, NativeToolchain
+from devices.errors import BoardCommandFailed, BuildFailed
 from devices.profile import Build
 from profiler.building.plan_source import PLANS
 from profiler.building.programs import package_of
-from profiler.errors import BoardCommandFailed, BuildFailed
 from profiler.transports.base import CommandResult, Transport
 from profiler.transports.deadline import Deadline
 from profiler.transports.local import LocalTransport
@@ -90,7 +90,7 @@ class HarnessBuilder:
     ) -> BuiltHarness:
         """Leave the program in the board's private directory. ``plans`` is the C source of what it
         can replay (:mod:`profiler.building.plan_source`); ``progress`` is told each step. Raises
-        :class:`~profiler.errors.BuildFailed`, and what the transport raises."""
+        :class:`~devices.errors.BuildFailed`, and what the transport raises."""
         deadline = Deadline(timeout_s)
         tell = progress or (lambda _step: None)
         machine = _Machine(self._compiling_transport(), self._toolchain, deadline, tell)

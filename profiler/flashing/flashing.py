@@ -16,6 +16,7 @@ from typing import Protocol, TypeAlias
 
 from devices.description import DeviceDescription, SerialTransport
 from devices.documents.document import DocumentError
+from devices.errors import BoardUnreachable, BuildFailed, FirmwareMismatch
 from devices.firmware import (
     BossacFlasher,
     CopyFlasher,
@@ -25,7 +26,6 @@ from devices.firmware import (
 )
 from profiler.boards.base import BoardFacts
 from profiler.building.firmware_image import FirmwareImage
-from profiler.errors import BoardUnreachable, BuildFailed, FirmwareMismatch
 from profiler.flashing.uf2 import uf2_file
 from profiler.transports.deadline import Deadline
 
@@ -53,8 +53,8 @@ class Flashing(Protocol):
         ...
 
     def carry_out(self, progress: Progress) -> None:
-        """Raises :class:`~profiler.errors.BuildFailed` for a tool that this computer does not have,
-        and :class:`~profiler.errors.BoardUnreachable` for what fails between it and the board."""
+        """Raises :class:`~devices.errors.BuildFailed` for a tool that this computer does not have,
+        and :class:`~devices.errors.BoardUnreachable` for what fails between it and the board."""
         ...
 
 
@@ -134,8 +134,8 @@ def _runs(description: DeviceDescription, image: FirmwareImage, progress: Progre
 def greet(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> BoardFacts:
     """What the board says once the program runs.
 
-    Raises :class:`~profiler.errors.BoardUnreachable` where it says nothing, and
-    :class:`~profiler.errors.FirmwareMismatch` where something else runs.
+    Raises :class:`~devices.errors.BoardUnreachable` where it says nothing, and
+    :class:`~devices.errors.FirmwareMismatch` where something else runs.
     """
     from profiler.boards.serial import SerialBoard
 

@@ -24,8 +24,8 @@ def start(
     A microcontroller that is to replay ``plans`` has them in its firmware: it is always one of its
     own, and one that is kept running is left alone.
 
-    Raises :class:`~profiler.errors.BuildFailed` (a program that is missing, a build that fails) and
-    :class:`~profiler.errors.BoardUnreachable` (a board that does not come up).
+    Raises :class:`~devices.errors.BuildFailed` (a program that is missing, a build that fails) and
+    :class:`~devices.errors.BoardUnreachable` (a board that does not come up).
     """
     require_programs(description)
     if plans and description.firmware is not None:

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from devices.errors import BuildFailed
 from devices.user_cache import user_cache
-from profiler.errors import BuildFailed
 
 _UNFINISHED = ".part-"
 
@@ -36,7 +36,7 @@ class BuildCache:
     def directory(self, name: str, key: str, build: Callable[[Path], None]) -> Path:
         """The directory that ``build`` has filled once for this ``key``.
 
-        Raises :class:`~profiler.errors.BuildFailed` when the cache cannot be written, and what
+        Raises :class:`~devices.errors.BuildFailed` when the cache cannot be written, and what
         ``build`` raises.
         """
         finished = self._root / f"{name}-{key}"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, TypeAlias
 
+from devices.errors import BuildFailed
 from devices.firmware import Emulator
-from profiler.errors import BuildFailed
 from profiler.lab import cpio
 from profiler.lab.cache import BuildCache, digest
 from profiler.lab.modules import CROSS_PREFIX, Kernel, build_kernel
@@ -80,7 +80,7 @@ def build_image(progress: Progress) -> LinuxImage:
     """From Debian's packages, unless it was done before; these are not needed any more then.
     :func:`~profiler.building.programs.require_programs` comes first.
 
-    Raises :class:`~profiler.errors.BuildFailed`.
+    Raises :class:`~devices.errors.BuildFailed`.
     """
     packages_key = digest(sources_text(), *_USER_LAND, _source("packages.py"))
     kernel_key = digest(packages_key, _source("modules.py"))

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from devices.description import DeviceDescription
 from devices.documents.document import StrictModel, read_json, write_atomically
+from devices.errors import BoardCommandFailed
 from profiler.building.programs import require_programs
-from profiler.errors import ProfilerError
 from profiler.lab.directories import boards_directory, boards_lock
 from profiler.lab.process import Process
 from profiler.lab.qemu import Guest, Progress, make_guest
@@ -55,7 +55,7 @@ def bring_up(description: DeviceDescription, progress: Progress) -> RunningBoard
     """Start a board that keeps running, or join the one that does. One that was started with
     something else than would be started now is ended first.
 
-    Raises :class:`~profiler.errors.BuildFailed` and :class:`~profiler.errors.BoardUnreachable`.
+    Raises :class:`~devices.errors.BuildFailed` and :class:`~devices.errors.BoardUnreachable`.
     """
     require_programs(description)
     guest = make_guest(description, progress)
@@ -101,7 +101,7 @@ def kept_boards() -> list[KeptBoard]:
 def take_down(names: Sequence[str]) -> dict[str, bool]:
     """Stop boards and forget about them. For each that there was: whether it was still running.
 
-    Raises :class:`~profiler.errors.ProfilerError` for one that cannot be stopped.
+    Raises :class:`~devices.errors.BoardCommandFailed` for one that cannot be stopped.
     """
     stopped = {}
     with boards_lock():
@@ -157,7 +157,7 @@ def _take_back(record: Record) -> None:
 
 def _remove(record: Record) -> None:
     if not record.process.end(patience_s=PATIENCE_S):
-        raise ProfilerError(
+        raise BoardCommandFailed(
             f"{record.name}: its emulator (process {record.pid}) does not end, even when killed;"
             " try again when this computer is less busy"
         )

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from profiler.errors import BuildFailed
+from devices.errors import BuildFailed
 from profiler.lab.packages import package_members, unpack
 
 CROSS_PREFIX = "aarch64-linux-gnu-"
@@ -86,7 +86,7 @@ class Kernel:
 def build_kernel(packages: Path, directory: Path, progress: Progress) -> None:
     """From the downloaded packages in ``packages`` into an empty directory.
 
-    Raises :class:`~profiler.errors.BuildFailed`.
+    Raises :class:`~devices.errors.BuildFailed`.
     """
     scratch = directory / "scratch"
     scratch.mkdir()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from profiler.errors import BuildFailed
+from devices.errors import BuildFailed
 
 ARCHITECTURE = "arm64"
 
@@ -76,7 +76,7 @@ class Apt:
 def open_apt(state: Path) -> Apt:
     """apt with private state in an empty directory, and fresh lists of what there is.
 
-    Raises :class:`~profiler.errors.BuildFailed` on a computer without apt and dpkg, or whose
+    Raises :class:`~devices.errors.BuildFailed` on a computer without apt and dpkg, or whose
     sources cannot be read.
     """
     own = _run(["dpkg", "--print-architecture"]).strip()

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from devices.description import DeviceDescription, SerialTransport, SshTransport
 from devices.documents.document import DocumentError, write_atomically
+from devices.errors import BuildFailed
 from devices.firmware import EmulatedCard, Emulator
 from devices.plan import ExecutionPlan
 from profiler.building.programs import program_path
-from profiler.errors import BuildFailed
 from profiler.lab.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Guest(ABC):
 
     @abstractmethod
     def make_media(self, directory: Path) -> None:
-        """Raises :class:`~profiler.errors.BuildFailed`."""
+        """Raises :class:`~devices.errors.BuildFailed`."""
 
     @abstractmethod
     def open_line(self) -> socket.socket | None:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from devices.description import DeviceDescription
-from profiler.errors import BoardUnreachable
+from devices.errors import BoardUnreachable
 from profiler.lab.directories import RunDirectory
 from profiler.lab.monitor import Monitor, MonitorError, listen
 from profiler.lab.process import OUTPUT, Launch, Process
@@ -78,7 +78,7 @@ class RunningBoard:
 def start_own(guest: Guest, progress: Progress) -> RunningBoard:
     """A board that ends with the thread that called this, at the latest.
 
-    Raises :class:`~profiler.errors.BoardUnreachable` if it does not start.
+    Raises :class:`~devices.errors.BoardUnreachable` if it does not start.
     """
     name = guest.description.name
     progress(f"starting {name}")
@@ -119,7 +119,7 @@ def prepare(guest: Guest, directory: Path, *, keep: bool) -> Launch:
 def wait_until_up(guest: Guest, process: Process, directory: Path) -> int:
     """The port by which the board is reached, once it can be talked to.
 
-    Raises :class:`~profiler.errors.BoardUnreachable`.
+    Raises :class:`~devices.errors.BoardUnreachable`.
     """
     try:
         with Monitor(directory, timeout_s=_START_LIMIT_S) as monitor:

@@ -99,8 +99,8 @@ class PowerTrace(Protocol):
 class Meter(Protocol):
     """One instrument, opened for one profile.
 
-    ``begin`` and ``finish`` raise :class:`~profiler.errors.ProfilerError` when the instrument does
-    not answer; a meter on the board does nothing in ``begin``.
+    ``begin`` and ``finish`` raise :class:`~devices.errors.JoulewrightError` when the instrument
+    does not answer; a meter on the board does nothing in ``begin``.
     """
 
     @property

@@ -85,7 +85,8 @@ class Capture:
 
 class Instrument(Protocol):
     """A power meter that records by itself. All methods raise
-    :class:`~profiler.errors.ProfilerError` when it does not answer, in a sentence with the remedy.
+    :class:`~devices.errors.JoulewrightError` when it does not answer, with the remedy in its
+    sentence.
     """
 
     @property

@@ -25,9 +25,9 @@ from typing import Any, Final, TypeVar
 import numpy as np
 
 from devices.description import Transport
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import NvmlMeter
 from devices.profile import EnergySource, MeterRecord
-from profiler.errors import BoardUnreachable, MeasurementInvalid
 from profiler.meters import base
 from profiler.meters.base import Block, PowerTrace, Void
 from profiler.meters.polled import Poller, Reading
@@ -235,7 +235,7 @@ class NvmlGpu:
 
 
 def open_nvml(meter: NvmlMeter, transport: Transport) -> NvmlGpu:
-    """Raises :class:`~profiler.errors.MeasurementInvalid` without GPU, driver or package, and where
+    """Raises :class:`~devices.errors.MeasurementInvalid` without GPU, driver or package, and where
     the board is not this computer."""
     if transport.kind != "local":
         raise MeasurementInvalid(

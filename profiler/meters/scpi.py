@@ -13,8 +13,8 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import ScpiMeter
-from profiler.errors import BoardUnreachable, MeasurementInvalid
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.polled import Poller, Reading, polled_capture
 
@@ -273,8 +273,8 @@ def _bracket(begin_s: float) -> tuple[float, float]:
 
 
 def open_scpi(meter: ScpiMeter) -> ScpiInstrument:
-    """Raises :class:`~profiler.errors.BoardUnreachable` when the instrument does not answer, and
-    :class:`~profiler.errors.MeasurementInvalid` for a set-up or a reading that it refuses."""
+    """Raises :class:`~devices.errors.BoardUnreachable` when the instrument does not answer, and
+    :class:`~devices.errors.MeasurementInvalid` for a set-up or a reading that it refuses."""
     session = _Session(meter)
     try:
         session.open()

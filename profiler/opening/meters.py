@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING
 
 from devices import meters as described
-from profiler.errors import MeasurementInvalid
+from devices.errors import MeasurementInvalid
 
 if TYPE_CHECKING:
     from devices.description import DeviceDescription
@@ -29,8 +29,8 @@ def described_meter(
     takes the connected board and returns that instrument, the sensor on the board, nominal power,
     or None where the description has neither.
 
-    Raises :class:`~profiler.errors.BoardUnreachable` for an instrument that does not answer, and
-    :class:`~profiler.errors.MeasurementInvalid` for a meter that is missing or cannot do what is
+    Raises :class:`~devices.errors.BoardUnreachable` for an instrument that does not answer, and
+    :class:`~devices.errors.MeasurementInvalid` for a meter that is missing or cannot do what is
     described.
     """
     with ExitStack() as stack:
@@ -46,8 +46,8 @@ def open_host_meter(description: DeviceDescription) -> Meter | None:
     """A described meter that is on this computer; None for any other. It may feed the board, which
     can be reached only then, and until the meter is closed.
 
-    Raises :class:`~profiler.errors.BoardUnreachable` when it does not answer, and
-    :class:`~profiler.errors.MeasurementInvalid` for what it cannot do.
+    Raises :class:`~devices.errors.BoardUnreachable` when it does not answer, and
+    :class:`~devices.errors.MeasurementInvalid` for what it cannot do.
     """
     match description.meter:
         case described.NvmlMeter() as meter:
@@ -69,7 +69,7 @@ def open_host_meter(description: DeviceDescription) -> Meter | None:
 
 def open_board_meter(description: DeviceDescription, board: Board) -> Meter | None:
     """The meter that is on the board; nominal power where none is described; None if there is
-    neither. Raises :class:`~profiler.errors.MeasurementInvalid` when a described meter is not
+    neither. Raises :class:`~devices.errors.MeasurementInvalid` when a described meter is not
     there."""
     meter = description.meter
     if meter is None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from devices.description import DeviceDescription
+from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import (
@@ -23,7 +24,6 @@ from devices.profile import (
     StorageCosts,
 )
 from profiler.boards.base import BoardFacts
-from profiler.errors import MeasurementInvalid
 from profiler.meters.nominal import is_instrument
 from profiler.run.storage_costs import storage_costs
 from profiler.run.table import TrialTable
@@ -61,7 +61,7 @@ class RunResult:
 
 
 def assemble(run: RunResult) -> DeviceProfile:
-    """Raises :class:`~profiler.errors.MeasurementInvalid` naming the operations that have too few
+    """Raises :class:`~devices.errors.MeasurementInvalid` naming the operations that have too few
     valid trials."""
     _require_valid(run)
     operations = tuple(_operation(run, spec) for spec in run.content.specs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from profiler.errors import MeasurementInvalid
+from devices.errors import MeasurementInvalid
 from profiler.meters.base import PowerTrace, Void
 from profiler.run.trials import Trial
 from profiler.script.records import Health, WindowRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from profiler.errors import ProfilerError
+from devices.errors import MeasurementInvalid
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class ProfileOptions:
 
     def __post_init__(self) -> None:
         if self.blocks < 1 or self.min_window_s <= 0:
-            raise ProfilerError(
+            raise MeasurementInvalid(
                 f"{self.blocks} blocks of windows of {self.min_window_s} s cannot be measured;"
                 " at least one block and a positive length are needed"
             )

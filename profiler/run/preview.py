@@ -80,7 +80,7 @@ def plan_profile(
     step: ExecutionPlan | None,
     options: ProfileOptions,
 ) -> ProfilePlan:
-    """Reaches no board. Raises :class:`~profiler.errors.RequestRefused` as
+    """Reaches no board. Raises :class:`~devices.errors.RequestRefused` as
     :func:`block_content` does."""
     content = block_content(description, specs, step, options)
     windows = content.ordered(options.seed, 0)
@@ -104,7 +104,7 @@ def block_content(
     """Every distinct operation once, those of the step among them, and transfers of what fits into
     the memory that is described and (once it is known) the board's ``arena_bytes``.
 
-    Raises :class:`~profiler.errors.RequestRefused` for raw flash that the options do not allow to
+    Raises :class:`~devices.errors.RequestRefused` for raw flash that the options do not allow to
     be overwritten, for a budget or an endurance that is too small, and where too few sizes fit.
     """
     of_step = () if step is None else tuple(op.spec for op in step.computes)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from devices.description import DeviceDescription
+from devices.errors import BoardCommandFailed, MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import DeviceProfile
 from profiler.boards.base import Board, Outcome, RebootError
 from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
-from profiler.errors import BoardCommandFailed, MeasurementInvalid
 from profiler.meters.base import Meter
 from profiler.meters.nominal import is_instrument
 from profiler.opening.boards import open_board
@@ -93,7 +93,7 @@ def profile_device(
     Trials go to ``run_directory`` as they are finished. When this is interrupted, calling it again
     with the same arguments goes on where it ended.
 
-    Raises :class:`~profiler.errors.ProfilerError` (board unreachable, build failed, measurement
+    Raises :class:`~devices.errors.JoulewrightError` (board unreachable, build failed, measurement
     invalid, trials that were measured under other circumstances) and
     :class:`~devices.documents.document.DocumentError` for a damaged file of trials.
     """

@@ -30,9 +30,9 @@ from devices.documents.document import (
     validate,
     write_atomically,
 )
+from devices.errors import MeasurementInvalid
 from devices.profile import Board, Build, DeviceProfile, EnergySource
 from devices.quantities import Count, NonNegative, WholeNumber
-from profiler.errors import ProfilerError
 
 _NS_PER_S = 1e9
 
@@ -170,7 +170,7 @@ class RunDirectory:
 
     def claim(self, metadata: RunMetadata) -> None:
         """Begin a run here, or go on with one. Raises
-        :class:`~profiler.errors.ProfilerError` if the trials that are here were measured under
+        :class:`~devices.errors.MeasurementInvalid` if the trials that are here were measured under
         other circumstances."""
         file = self.path / "run.json"
         if not file.exists():
@@ -179,7 +179,7 @@ class RunDirectory:
         before = read_json(file, RunMetadata)
         for name, meaning in _MEANINGS.items():
             if getattr(before, name) != getattr(metadata, name):
-                raise ProfilerError(
+                raise MeasurementInvalid(
                     f"{self.path}: the trials there were measured {meaning}"
                     f" ({_first_difference(getattr(before, name), getattr(metadata, name))});"
                     " they cannot be continued. Remove that directory, or name another one"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.errors import MeasurementInvalid
+from devices.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples
 
 FIRST_LINE = "joulewright-results 1"
@@ -61,7 +61,7 @@ class Results:
 
 def parse_results(text: str) -> Results:
     """A last line that was cut off is left out. Raises
-    :class:`~profiler.errors.MeasurementInvalid` for anything else that is not as it should be."""
+    :class:`~devices.errors.MeasurementInvalid` for anything else that is not as it should be."""
     lines = text[: text.rfind("\n") + 1].splitlines()
     if not lines:
         return Results(None, (), None, None)

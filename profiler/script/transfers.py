@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from devices.description import Storage
-from profiler.errors import RequestRefused
+from devices.errors import RequestRefused
 
 TransferMethod: TypeAlias = Literal["read", "write", "erase", "write-buffered"]
 
@@ -92,7 +92,7 @@ class Scratch:
 
     @classmethod
     def of(cls, storage: Storage, budget_bytes: int) -> Scratch:
-        """Raises :class:`~profiler.errors.RequestRefused` where what the description says may be
+        """Raises :class:`~devices.errors.RequestRefused` where what the description says may be
         overwritten is not of whole pages or erase blocks."""
         if storage.scratch_bytes is None:
             return cls._file(storage, budget_bytes)
@@ -192,7 +192,7 @@ def plan_transfers(
 ) -> tuple[TransferWindow, ...]:
     """At least three sizes for each method, each transfer within the scratch and (erasing needs
     none) within ``memory_bytes`` of the board's; and so few that the scratch allows all blocks,
-    some repeated windows included. Raises :class:`~profiler.errors.RequestRefused` where that
+    some repeated windows included. Raises :class:`~devices.errors.RequestRefused` where that
     cannot be."""
     sizes = _sizes(scratch, memory_bytes)
     sittings = blocks * _RESERVE

@@ -10,9 +10,9 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from devices.errors import MeasurementInvalid
 from devices.operation import Operand, OpSpec
 from devices.plan import ExecutionPlan
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import MarkerPattern, SamplerSpec
 from profiler.script.transfers import TransferWindow
 from profiler.script.windows import IdleWindow, OpWindow, StepWindow, Window
@@ -97,7 +97,7 @@ class PlanFile:
 def write_plan(
     windows: Sequence[Window], step: ExecutionPlan | None, memory: Memory, settings: Settings
 ) -> PlanFile:
-    """Raises :class:`~profiler.errors.MeasurementInvalid` if something does not fit into the
+    """Raises :class:`~devices.errors.MeasurementInvalid` if something does not fit into the
     board's memory."""
     writer = _Writer(step, memory, settings)
     body = [line for id_, window in enumerate(windows) for line in writer.lines(id_, window)]
@@ -177,7 +177,7 @@ class _Writer:
                 yield self._transfer(id_, window)
 
     def arena_bytes(self, window: Window) -> int:
-        """Raises :class:`~profiler.errors.MeasurementInvalid` beyond the board's limit."""
+        """Raises :class:`~devices.errors.MeasurementInvalid` beyond the board's limit."""
         match window:
             case OpWindow(spec):
                 needed = _aligned(self.memory.workspace_bytes[spec])

@@ -44,8 +44,8 @@ class DetachedCommand(Protocol):
 class Transport(Protocol):
     """A board and a private directory on it.
 
-    All methods raise :class:`~profiler.errors.BoardUnreachable` when the board cannot be reached
-    before the deadline, and :class:`~profiler.errors.BoardCommandFailed` when it can but says no.
+    All methods raise :class:`~devices.errors.BoardUnreachable` when the board cannot be reached
+    before the deadline, and :class:`~devices.errors.BoardCommandFailed` when it can but says no.
     Used as a context manager: entering connects, leaving closes, also after a failure.
     """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import paramiko
 
 from devices.description import JumpHost, SshTransport
-from profiler.errors import BoardUnreachable
+from devices.errors import BoardUnreachable
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def changed_key(host: Host, presented: paramiko.PKey, known: paramiko.PKey) -> B
 
 
 def load_known_hosts(client: paramiko.SSHClient, host: Host) -> None:
-    """A missing file knows nobody. Raises :class:`~profiler.errors.BoardUnreachable`."""
+    """A missing file knows nobody. Raises :class:`~devices.errors.BoardUnreachable`."""
     try:
         client.load_host_keys(str(host.known_hosts))
     except FileNotFoundError:

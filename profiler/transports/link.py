@@ -40,7 +40,7 @@ class Link(Protocol):
         """Connect, once; nothing happens if connected already.
 
         Raises :class:`ConnectionLostError` for what may pass and
-        :class:`~profiler.errors.BoardUnreachable` for what will not.
+        :class:`~devices.errors.BoardUnreachable` for what will not.
         """
         ...
 

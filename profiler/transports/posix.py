@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self, TypeAlias
 
-from profiler.errors import BoardCommandFailed, BoardUnreachable, ProfilerError
+from devices.errors import BoardCommandFailed, BoardUnreachable, JoulewrightError
 from profiler.transports import scripts
 from profiler.transports.base import CommandResult, DetachedStatus
 from profiler.transports.client import ClientLock, forget, is_dead, is_token
@@ -186,7 +186,7 @@ class PosixTransport:
                 patience_s = min(self._shell.patience_s, _SESSION_LIMIT_S)
                 self._shell.control(script, _SESSION_LIMIT_S, patience_s=patience_s)
                 cleaned = True
-        except ProfilerError:
+        except JoulewrightError:
             return  # the board is gone; a later session finds the leftovers by the lock file
         finally:
             self._client.release(cleaned=cleaned)
@@ -218,7 +218,7 @@ class PosixTransport:
                 abandoned.append(token)
         for token in abandoned:
             script = scripts.remove_sessions(posixpath.dirname(self._directory), [token])
-            with contextlib.suppress(ProfilerError):  # nothing of ours depends on it
+            with contextlib.suppress(JoulewrightError):  # nothing of ours depends on it
                 self._shell.control(script, _SESSION_LIMIT_S)
                 forget(token)
 
@@ -249,7 +249,7 @@ class PosixDetachedCommand:
         self._control = control
 
     def poll(self, *, timeout_s: float) -> DetachedStatus:
-        """Raises :class:`~profiler.errors.BoardCommandFailed` if it is gone without an exit code,
+        """Raises :class:`~devices.errors.BoardCommandFailed` if it is gone without an exit code,
         because the board was restarted or ran out of memory."""
         text, _ = self._control(scripts.poll(self._directory, self._job), timeout_s)
         state = text.strip()

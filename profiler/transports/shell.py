@@ -9,7 +9,7 @@ from typing import BinaryIO, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
-from profiler.errors import BoardCommandFailed, BoardUnreachable
+from devices.errors import BoardCommandFailed, BoardUnreachable
 from profiler.transports.deadline import Deadline
 from profiler.transports.link import ConnectionLostError, Link, NoAnswerError, Sink
 from profiler.transports.scripts import DIRECTORY_GONE
@@ -50,7 +50,7 @@ class Shell:
         return self._link.patience_s
 
     def connect(self) -> None:
-        """Raises :class:`~profiler.errors.BoardUnreachable`."""
+        """Raises :class:`~devices.errors.BoardUnreachable`."""
         try:
             self.repeat(lambda _limit_s: None, 0.0)
         except ConnectionLostError as lost:
@@ -122,7 +122,7 @@ class Shell:
         patience_s: float | None = None,
     ) -> tuple[str, str]:
         """What a short, repeatable script of our own prints on standard output and error. Raises
-        :class:`~profiler.errors.ProfilerError`."""
+        :class:`~devices.errors.JoulewrightError`."""
 
         def attempt(limit_s: float) -> Finished:
             return self.execute(script, limit_s)

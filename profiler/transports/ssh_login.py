@@ -14,7 +14,7 @@ import paramiko
 from paramiko.ssh_exception import IncompatiblePeer, NoValidConnectionsError
 
 from devices.description import SshTransport
-from profiler.errors import BoardUnreachable
+from devices.errors import BoardUnreachable
 from profiler.transports.host_keys import Host, changed_key, unknown_key
 from profiler.transports.link import ConnectionLostError
 
@@ -35,7 +35,7 @@ class Credentials:
 
     @classmethod
     def of(cls, reached: SshTransport, host: Host) -> Credentials:
-        """Raises :class:`~profiler.errors.BoardUnreachable` for a key that cannot be read. A jump
+        """Raises :class:`~devices.errors.BoardUnreachable` for a key that cannot be read. A jump
         host is never shown the board's password."""
         secret = os.environ.get(CREDENTIAL_VARIABLE)
         if reached.key is None:

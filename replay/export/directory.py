@@ -13,12 +13,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from devices.documents.document import StrictModel, read_json, write_atomically
+from devices.errors import InputError
 
 _MANIFEST = "export.json"
-
-
-class ExportError(ValueError):
-    """A directory that cannot be exported to; the message says what would do."""
 
 
 class Manifest(StrictModel):
@@ -33,7 +30,7 @@ def write_project(files: Mapping[str, bytes], directory: Path) -> None:
     has been changed since; what others have put beside them stays. A new directory is there as a
     whole or not at all.
 
-    Raises :class:`ExportError`, and :class:`OSError` where files cannot be written.
+    Raises :class:`InputError`, and :class:`OSError` where files cannot be written.
     """
     hashes = {path: _hash(content) for path, content in files.items()}
     document = {"schema": "export/1", "files": hashes}
@@ -65,7 +62,7 @@ def _write_anew(files: Mapping[str, bytes], directory: Path) -> None:
 
 def _earlier_export(directory: Path) -> Mapping[str, str]:
     if not directory.is_dir() or not (directory / _MANIFEST).is_file():
-        raise ExportError(
+        raise InputError(
             f"{directory}: is there, and no earlier export; name another directory with --out"
         )
     return read_json(directory / _MANIFEST, Manifest).files
@@ -83,7 +80,7 @@ def _require_unchanged(
             since = (
                 "has changed since it was exported" if path in earlier else "is not of an export"
             )
-            raise ExportError(
+            raise InputError(
                 f"{directory / path}: {since}; move it away, or name another directory with --out"
             )
 

@@ -82,7 +82,7 @@ def c_project(
 ) -> Project:
     """``storage`` is where the plan pages to, ``workspace_bytes`` what it was lowered with. The
     same arguments always give the same files. Raises
-    :class:`~profiler.errors.RequestRefused` for a plan that is too large for the table."""
+    :class:`~devices.errors.RequestRefused` for a plan that is too large for the table."""
     kernels = read_sources(KERNELS)
     executor = {name: text for name, text in read_sources(EXECUTOR).items() if name != NO_PLANS}
     layout = store_layout(plan, storage)

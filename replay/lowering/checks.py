@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 
+from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, OpSpec
 from networks.training.step import TrainingStep
 from replay.lowering.values import input_tensors, kept_values
@@ -15,7 +16,7 @@ from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, verify
 
 
-class LoweringError(ValueError):
+class LoweringError(InputError):
     """A schedule that cannot be run; the message is one sentence that says why."""
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from devices.description import Storage
+from devices.errors import MeasurementInvalid
 from devices.operation import OperationError, OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import Interval
@@ -26,7 +27,6 @@ from devices.replay import (
     ReplayReport,
     ValueCheck,
 )
-from profiler.errors import MeasurementInvalid
 from profiler.statistics import median_interval
 from replay.reporting.diagnosis import Part, Source, diagnose
 from replay.reporting.timing import ScheduledActions, WatchedStep
@@ -57,7 +57,7 @@ def replay_report(
     """``plan`` is the one that was run, lowered from the schedule that ``expected`` is of.
 
     Raises :class:`ValueError` for a plan of another schedule,
-    :class:`~profiler.errors.MeasurementInvalid` if no step was watched."""
+    :class:`~devices.errors.MeasurementInvalid` if no step was watched."""
     scheduled = ScheduledActions.of(plan, expected.actions)
     watched = [scheduled.watched(step) for step in measured.steps if step.spans]
     if not watched:

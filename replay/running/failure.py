@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from devices.errors import MeasurementInvalid
 from devices.plan import Check, Compute, ExecutionPlan, Move, PageIn, PageOut, Probe
-from profiler.errors import ProfilerError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,7 +32,7 @@ class Recovered:
     values: Mapping[str, NDArray[np.float32]]
 
 
-class ReplayFailed(ProfilerError):
+class ReplayFailed(MeasurementInvalid):
     """A step ended in the middle. ``record`` holds the steps before it, ``recovered`` what the last
     complete one has left in storage; None where nothing is kept there, or could not be read."""
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.errors import MeasurementInvalid
 from devices.plan import ExecutionPlan
 from devices.replay import Counters, MeasuredStep, PowerSamples, ProcessMemory
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import PowerTrace
 from profiler.run.evaluate import evaluate
 from profiler.run.trials import Trial
@@ -108,7 +108,7 @@ def replay_record(
 
 
 def require_whole(board: str, record: ReplayRecord, script: Script, *, watched: bool) -> None:
-    """Raises :class:`~profiler.errors.MeasurementInvalid` where something is missing of a run that
+    """Raises :class:`~devices.errors.MeasurementInvalid` where something is missing of a run that
     nothing has cut off."""
     plan = record.plan
     actions, probes = len(plan.actions) + len(plan.afterwards), len(plan.probes)

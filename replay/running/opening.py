@@ -7,12 +7,12 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeAlias
 
 from devices.description import DeviceDescription
+from devices.errors import RequestRefused
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from profiler.boards.base import Board
 from profiler.boards.posix import PosixBoard
 from profiler.building.store_layout import store_layout
-from profiler.errors import RequestRefused
 from profiler.opening.boards import open_board
 from profiler.opening.meters import described_meter
 from replay.running.session import Progress, ReplaySession
@@ -42,7 +42,7 @@ def open_replay(
     microcontroller a computer with the same numbers is asked (:mod:`replay.running.twin`), so that
     its flash is written once, with the plans in it; the board has to confirm them.
 
-    Raises :class:`~profiler.errors.RequestRefused` for other kernels than those of the profile and
+    Raises :class:`~devices.errors.RequestRefused` for other kernels than those of the profile and
     for a plan that pages where the board has no storage for it; and what opening boards and meters
     raises.
     """

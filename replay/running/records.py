@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from devices.errors import MeasurementInvalid
 from devices.replay import Counters, ProcessMemory, Span
-from profiler.errors import MeasurementInvalid
 from profiler.script.records import Results, parse_results
 
 _OWN = frozenset({"probes", "spans", "counters", "recovered", "process"})

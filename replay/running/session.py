@@ -11,12 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.description import DeviceDescription
+from devices.errors import (
+    BoardCommandFailed,
+    BoardUnreachable,
+    JoulewrightError,
+    MeasurementInvalid,
+)
 from devices.plan import ExecutionPlan
 from devices.profile import Build, EnergySource, MeterRecord
 from devices.replay import MeasuredReplay
 from profiler.boards.base import Board, BoardFacts, RebootError, Wait
 from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
-from profiler.errors import BoardCommandFailed, BoardUnreachable, MeasurementInvalid, ProfilerError
 from profiler.meters.base import Meter
 from profiler.meters.nominal import is_instrument
 from profiler.run.options import ProfileOptions
@@ -95,7 +100,7 @@ class ReplaySession:
 
         Raises :class:`~replay.running.failure.ReplayFailed` for a step that went wrong,
         :class:`ValueError` for values that are missing or of another size, and
-        :class:`~profiler.errors.ProfilerError` for whatever else ends a run on a board; Ctrl-C
+        :class:`~devices.errors.JoulewrightError` for whatever else ends a run on a board; Ctrl-C
         leaves nothing running.
         """
         replayed = self._replayed(plan)
@@ -156,7 +161,7 @@ class ReplaySession:
     def measured(self, record: ReplayRecord, watched: ReplayRecord | None = None) -> MeasuredReplay:
         """For a report, without the steps that were disturbed; ``watched`` is a run besides, which
         contributes what it saw of single actions. Raises
-        :class:`~profiler.errors.MeasurementInvalid` if ``record`` has no other steps."""
+        :class:`~devices.errors.MeasurementInvalid` if ``record`` has no other steps."""
         sound = record.sound_steps
         if not sound or record.counters is None:
             reason = next(iter(record.disturbed.values()), "it was cut off")
@@ -181,7 +186,7 @@ class ReplaySession:
         for plan in self._left_behind:
             script = forgetting(self._replayed(plan, metered=False))
             if script is not None:
-                with suppress(ProfilerError):
+                with suppress(JoulewrightError):
                     self.board.run_plan(script, expected_s=0.0, wait=lambda _elapsed_s: None)
         self._left_behind.clear()
 
@@ -205,7 +210,7 @@ class ReplaySession:
         )
         try:
             self.board.prepare(self.progress)
-        except ProfilerError as error:
+        except JoulewrightError as error:
             remark, recovered = _not_read_back(error), None
         else:
             remark, recovered = self._what_is_left(number)
@@ -217,7 +222,7 @@ class ReplaySession:
             return "What it trained was in RAM only, and is lost", None
         try:
             recovered = Recovered(*self.last_complete_step(plan))
-        except ProfilerError as error:
+        except JoulewrightError as error:
             return _not_read_back(error), None
         remark = (
             f"The parameters that step {recovered.step} has left are intact, and have been read"
@@ -253,5 +258,5 @@ class ReplaySession:
         )
 
 
-def _not_read_back(error: ProfilerError) -> str:
+def _not_read_back(error: JoulewrightError) -> str:
     return f"What the last complete step has left could not be read back: {error}"

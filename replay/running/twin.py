@@ -20,7 +20,7 @@ def host_twin(description: DeviceDescription) -> DeviceDescription:
     slow. The other is into which tiles work is cut, which decides the order of sums and the size of
     workspaces: as for a small memory. Matrix products are the kernels' own.
 
-    Raises :class:`~profiler.errors.BuildFailed` where the board's compiler is not there.
+    Raises :class:`~devices.errors.BuildFailed` where the board's compiler is not there.
     """
     fused = _FUSED in compiler_macros(description)
     rounding = f"-D{_FUSED}=1" if fused else f"-U{_FUSED}"

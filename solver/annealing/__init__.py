@@ -9,6 +9,5 @@ weights that follow how often the search is.
 """
 
 from solver.annealing.annealer import Annealer, anneal
-from solver.annealing.library import NoCompilerError
 
-__all__ = ["Annealer", "NoCompilerError", "anneal"]
+__all__ = ["Annealer", "anneal"]

@@ -55,7 +55,7 @@ class Annealer:
     """Looks for better schedules until it is left: a context manager. ``start`` is any valid
     schedule, over the budget perhaps; ``free_order`` lets first executions change places.
 
-    Raises :class:`~solver.annealing.library.NoCompilerError` when it is made.
+    Raises :class:`~devices.errors.BuildFailed` when it is made.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ def anneal(
     """The best schedule within the budget that annealing comes to from ``steps``, which may be over
     it, in so many seconds; the first one if that ``will_do``; None if there is none.
 
-    Raises :class:`~solver.annealing.library.NoCompilerError`.
+    Raises :class:`~devices.errors.BuildFailed`.
     """
     found: tuple[Step, ...] | None = None
     until = time.monotonic() + seconds

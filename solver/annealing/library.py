@@ -11,14 +11,11 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from devices.errors import BuildFailed
 from devices.user_cache import user_cache
 
 _SOURCE = Path(__file__).with_name("sequence.c")
 _FLAGS = ("-O3", "-march=native", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-fPIC", "-shared")
-
-
-class NoCompilerError(RuntimeError):
-    """There is no C compiler, or it failed; the message says which."""
 
 
 class ProblemData(ctypes.Structure):
@@ -45,7 +42,7 @@ class ProblemData(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Raises :class:`NoCompilerError`."""
+    """Raises :class:`BuildFailed`."""
     loaded = ctypes.CDLL(str(_compiled()))
     loaded.sequence_open.restype = ctypes.c_void_p
     loaded.sequence_open.argtypes = [
@@ -73,7 +70,7 @@ def _compiled() -> Path:
     """The library for this source, compiler and processor, compiled unless that was done before."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
-        raise NoCompilerError("there is no C compiler (sudo apt install gcc libc6-dev)")
+        raise BuildFailed("there is no C compiler (sudo apt install gcc libc6-dev)")
     key = hashlib.sha256(
         b"\0".join(
             [_SOURCE.read_bytes(), compiler.encode(), _processor(), *map(str.encode, _FLAGS)]
@@ -94,10 +91,10 @@ def _compiled() -> Path:
             )
             if done.returncode:
                 said = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
-                raise NoCompilerError(f"{compiler} failed: {said[0]}")
+                raise BuildFailed(f"{compiler} failed: {said[0]}")
             made.replace(path)
     except OSError as error:
-        raise NoCompilerError(f"the annealing library cannot be kept: {error}") from None
+        raise BuildFailed(f"the annealing library cannot be kept: {error}") from None
     return path
 
 

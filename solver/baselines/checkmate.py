@@ -27,7 +27,7 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
     aside, what is retained from stage to stage is rounded; what is computed again follows from it,
     as little as will do. Where that does not fit, with more of the budget set aside.
 
-    Raises :class:`~solver.engines.engine.EngineError`.
+    Raises :class:`~devices.errors.EngineFailed`.
     """
     deadline = time.monotonic() + time_limit_s
     budget = problem.budget.model_copy(update={"paging": False})

@@ -54,7 +54,7 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
 def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineResult:
     """The baseline's schedule, held before the referee.
 
-    Raises ``KeyError`` for a name that is none, ``EngineError``, and
+    Raises ``KeyError`` for a name that is none, ``EngineFailed``, and
     :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
     """
     result = BASELINES[name](problem, time_limit_s)

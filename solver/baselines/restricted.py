@@ -9,12 +9,12 @@ from solver.solving.solving import solve_graph
 
 
 def remat_only(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The least energy without paging. Raises :class:`~solver.engines.engine.EngineError`."""
+    """The least energy without paging. Raises :class:`~devices.errors.EngineFailed`."""
     return _solved_without(problem, "paging", time_limit_s)
 
 
 def paging_only(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The least energy without recomputation. Raises ``EngineError``."""
+    """The least energy without recomputation. Raises ``EngineFailed``."""
     return _solved_without(problem, "rematerialization", time_limit_s)
 
 

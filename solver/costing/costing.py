@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, OpSpec
 from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
 from devices.published import published_flop
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from solver.costing.prediction import Law
 
 
-class CostingError(ValueError):
+class CostingError(InputError):
     """The profile cannot cost the step; the message names the profile, what is missing and what
     would help."""
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 from scipy.special import stdtrit
 
+from devices.errors import InputError
 from devices.operation import OpSpec
 from devices.profile import Interval
 
@@ -28,7 +29,7 @@ FEWEST_SAMPLES = 4
 _Array: TypeAlias = NDArray[np.float64]
 
 
-class PredictionError(ValueError):
+class PredictionError(InputError):
     """There is too little in a group to predict from."""
 
 

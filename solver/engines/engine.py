@@ -13,6 +13,7 @@ from signal import Signals
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
 
+from devices.errors import EngineFailed
 from solver.engines.messages import (
     Bound,
     Finished,
@@ -29,10 +30,6 @@ EngineName: TypeAlias = Literal["highs", "cbc", "gurobi"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 
 _POLL_S = 0.2
-
-
-class EngineError(RuntimeError):
-    """The engine's process ended, or the engine gave up; the message says how."""
 
 
 class EngineProcess:
@@ -59,7 +56,7 @@ class EngineProcess:
         theirs.close()
 
     def tell(self, message: object) -> None:
-        """Raises :class:`EngineError` if the process is dead."""
+        """Raises :class:`EngineFailed` if the process is dead."""
         try:
             self._connection.send(message)
         except OSError:
@@ -69,7 +66,7 @@ class EngineProcess:
         """What the process says, as it says it, until it has finished or ``deadline`` (on
         ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`.
 
-        Raises :class:`EngineError` if the process dies or the engine reports an error.
+        Raises :class:`EngineFailed` if the process dies or the engine reports an error.
         """
         while True:
             remaining = deadline - time.monotonic()
@@ -84,7 +81,7 @@ class EngineProcess:
                 self.version = said.version
                 continue
             if isinstance(said, Finished) and said.outcome == "failed":
-                raise EngineError(f"{self._name}: {said.reason}")
+                raise EngineFailed(f"{self._name}: {said.reason}")
             yield said
             if isinstance(said, Finished):
                 return
@@ -95,14 +92,14 @@ class EngineProcess:
         except (EOFError, OSError):
             raise self._death() from None
 
-    def _death(self) -> EngineError:
+    def _death(self) -> EngineFailed:
         code = self._process.wait()
         if code < 0:  # what a C library has to say of its crash is no sentence
-            return EngineError(f"the {self._name} process was ended by {Signals(-code).name}")
+            return EngineFailed(f"the {self._name} process was ended by {Signals(-code).name}")
         assert self._process.stderr is not None
         last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
         reason = f": {last[0]}" if last else ""
-        return EngineError(f"the {self._name} process ended with code {code}{reason}")
+        return EngineFailed(f"the {self._name} process ended with code {code}{reason}")
 
     def __enter__(self) -> Self:
         return self
@@ -142,7 +139,7 @@ class Engine(EngineProcess):
         ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
         ``relax`` the only solution said is the optimum without integrality.
 
-        Raises :class:`EngineError` if the process dies or the engine reports an error.
+        Raises :class:`EngineFailed` if the process dies or the engine reports an error.
         """
         self.tell(Run(self._growth(program), relax, absolute_gap, threads, start))
         for said in self.hear(deadline):

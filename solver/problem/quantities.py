@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from devices.errors import InputError
+
 _UNITS = {
     "": 1,
     "B": 1,
@@ -15,7 +17,7 @@ _PERCENT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*%")
 _MULTIPLE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*x")
 
 
-class QuantityError(ValueError):
+class QuantityError(InputError):
     """A size or a deadline that cannot be read; the message says what is allowed."""
 
 

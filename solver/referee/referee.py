@@ -14,13 +14,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from devices.errors import Defect
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.schedule import Budget, Compute, Coverage, Free, PageIn, PageOut, Step
 from solver.referee.clock import Clock
 
 
-class RefereeError(Exception):
+class RefereeError(Defect):
     """A schedule that breaks the semantics or its budget; ``step`` is the index of the step at
     fault, or the number of steps where the fault shows at the end."""
 

@@ -60,7 +60,7 @@ def solve_retention(
     value (what costs lose by being made whole, a part in 10⁹ at most, does not count), at
     ``deadline`` on ``time.monotonic``, or with Ctrl-C.
 
-    Raises ``EngineError``, and ``RefereeError`` if a
+    Raises ``EngineFailed``, and ``RefereeError`` if a
     schedule proved wrong, which is a defect.
     """
     if intervals < 1:

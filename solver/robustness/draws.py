@@ -19,6 +19,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.errors import InputError
 from solver.problem.graph import CostedGraph, Op, PageCost
 from solver.problem.schedule import Compute, PageIn, PageOut, Step
 
@@ -29,7 +30,7 @@ BoolArray: TypeAlias = NDArray[np.bool_]
 _END = 1.959963984540054
 
 
-class NoIntervalsError(ValueError):
+class NoIntervalsError(InputError):
     """There is nothing to draw from; the message says why and what would help."""
 
 

@@ -57,7 +57,7 @@ class CrossingSearch:
     def run(self, relative_gap: float, deadline: float) -> Iterator[News]:
         """What is found, as it is found, until ``deadline`` on ``time.monotonic``.
 
-        Raises :class:`~solver.engines.engine.EngineError`.
+        Raises :class:`~devices.errors.EngineFailed`.
         """
         crossing = self.crossing
         values: Sequence[float] = [0.0] * len(crossing.program.cost)

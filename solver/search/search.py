@@ -127,7 +127,7 @@ class Search:
     def run(self, deadline: float) -> Ending:
         """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
 
-        Raises :class:`~solver.engines.engine.EngineError`.
+        Raises :class:`~devices.errors.EngineFailed`.
         """
         if self.objective != "energy":
             return self._search(self._built(simplify=False), deadline)

@@ -6,7 +6,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from solver.annealing import NoCompilerError, anneal
+from devices.errors import BuildFailed
+from solver.annealing import anneal
 from solver.constructed import keep_everything, page_everything
 from solver.formulations.compact import MOST_OPS
 from solver.options import SolverOptions
@@ -72,7 +73,7 @@ def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> N
         start = search.steps or keep_everything(problem.graph)
         try:
             found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, first_will_do=True)
-        except NoCompilerError:
+        except BuildFailed:
             return
         if found is None:
             too_little = ram_bytes
@@ -103,7 +104,7 @@ def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Se
         search.run(until)
         return search
     start, seconds = keep_everything(problem.graph), until - time.monotonic()
-    with suppress(NoCompilerError):
+    with suppress(BuildFailed):
         free_order = options.order != "given"
         found = anneal(patient, start, seconds, objective="time", free_order=free_order)
         search.offer_if_valid(found or ())

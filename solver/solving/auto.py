@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from math import inf
 
-from solver.annealing import Annealer, NoCompilerError
+from devices.errors import BuildFailed
+from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.formulations.compact import MOST_OPS
@@ -66,7 +67,7 @@ class AutomaticSearch:
         self._annealers: list[Annealer] = []
 
     def run(self, starts: Iterable[tuple[Step, ...]]) -> Outcome:
-        """Raises :class:`~solver.engines.engine.EngineError`."""
+        """Raises :class:`~devices.errors.EngineFailed`."""
         for start in (keep_everything(self._problem.graph), *starts):
             self._search.offer_if_valid(start)
         if self._search.proven:
@@ -85,7 +86,7 @@ class AutomaticSearch:
         self._search.offer_if_valid(greedy_schedule(self._problem, thorough=False) or ())
         try:
             self._begin_annealing(annealing)
-        except NoCompilerError as error:
+        except BuildFailed as error:
             self._chosen.append(f"no annealing, and the order stays the graph's: {error}")
             self._search.offer_if_valid(greedy_schedule(self._problem) or ())
         if self._bound_any_order() == "infeasible":

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from solver.annealing import Annealer, NoCompilerError
+from devices.errors import BuildFailed
+from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.formulations.compact_columns import COVERS
@@ -45,7 +46,7 @@ def search_by_name(
     """In the graph's order. *compact* has annealing beside it where there is a thread for it; the
     others are there to be compared with and go alone.
 
-    Raises :class:`~solver.engines.engine.EngineError`.
+    Raises :class:`~devices.errors.EngineFailed`.
     """
     name = options.formulation
     least_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
@@ -106,7 +107,7 @@ def _annealing(search: Search, beside: ExitStack) -> Annealer | None:
     start = keep_everything(search.problem.graph)
     try:
         annealer = beside.enter_context(Annealer(search.problem, start, free_order=False))
-    except NoCompilerError:
+    except BuildFailed:
         return None  # it only helps
     annealer.offer(search.steps)
     return annealer

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
+from devices.errors import BuildFailed
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.addresses.repair import Packed, fit_into_arena
-from solver.annealing import NoCompilerError, anneal
+from solver.annealing import anneal
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
 from solver.overlap.overlap import overlap_transfers
@@ -59,7 +60,7 @@ def _annealed(
     """A schedule near ``steps`` for less RAM than they need."""
     shortest_s, longest_s = _ANNEALING_S
     seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * len(problem.graph.ops)))
-    with suppress(NoCompilerError):
+    with suppress(BuildFailed):
         return anneal(problem, steps, seconds, free_order=free_order)
     return None
 

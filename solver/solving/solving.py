@@ -33,7 +33,7 @@ def solve_graph(
     used.
 
     Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
-    ``no_solution``). Raises :class:`~solver.engines.engine.EngineError`, and
+    ``no_solution``). Raises :class:`~devices.errors.EngineFailed`, and
     :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
     """
     problem = Problem(graph, budget)

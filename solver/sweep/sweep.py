@@ -15,6 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, 
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from devices.errors import EngineFailed
 from solver.baselines.baseline import BaselineResult
 from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
@@ -27,10 +28,6 @@ from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
 
 Result = TypeVar("Result")
-
-
-class WorkerError(RuntimeError):
-    """A worker ended, or cannot do the work; the message says what it said."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,7 @@ def sweep(
     """Solve every point of every study; what is yielded is as good as what was known by then.
     Baselines come last, and where no point is left for a worker.
 
-    Raises :class:`WorkerError`, :class:`~solver.engines.engine.EngineError`, and
+    Raises :class:`~devices.errors.EngineFailed`, and
     :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
     """
     chains = [chain for study in studies for chain in _chains(study, options.gap)]
@@ -181,14 +178,14 @@ def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineResult
 
 
 def _outcome(future: Future[Result]) -> Result:
-    """Raises :class:`WorkerError` where the worker, not the work, is at fault."""
+    """Raises :class:`EngineFailed` where the worker, not the work, is at fault."""
     try:
         return future.result()
     except (BrokenExecutor, CancelledError) as error:
-        raise WorkerError(f"a worker ended before its work was done: {error}") from None
+        raise EngineFailed(f"a worker ended before its work was done: {error}") from None
     except ModuleNotFoundError as error:
-        raise WorkerError(f"a worker lacks a module of this project: {error}") from None
+        raise EngineFailed(f"a worker lacks a module of this project: {error}") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] == "distributed":  # such as its KilledWorker
-            raise WorkerError(f"the Dask cluster gave up: {error}") from None
+            raise EngineFailed(f"the Dask cluster gave up: {error}") from None
         raise

@@ -29,8 +29,8 @@ from devices.plan import (
 from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.onboard.executor import (
     KEPT,
+    ActionRefused,
     Medium,
-    Refused,
     Replay,
     build_executor,
     bumped,
@@ -189,7 +189,9 @@ def test_a_canary_names_the_action_behind_the_operation_that_wrote_it(
     library: ctypes.CDLL,
 ) -> None:
     Replay(library, guarded("bump"), NO_STORAGE).step()
-    with pytest.raises(Refused, match="canary was overwritten by the operation in front") as caught:
+    with pytest.raises(
+        ActionRefused, match="canary was overwritten by the operation in front"
+    ) as caught:
         Replay(library, guarded("overrun"), NO_STORAGE).step()
     assert caught.value.action == 4
 
@@ -201,7 +203,7 @@ def test_what_is_written_beside_the_arena_is_found_in_every_plan(
     library: ctypes.CDLL, kernel: str, address: int, where: str
 ) -> None:
     replay = Replay(library, plan_of(shim(kernel, address, 64), size=128), NO_STORAGE)
-    with pytest.raises(Refused, match=f"written {where} the arena") as caught:
+    with pytest.raises(ActionRefused, match=f"written {where} the arena") as caught:
         replay.step()
     assert caught.value.action is None
 
@@ -371,7 +373,7 @@ def test_a_power_cut_at_any_moment_leaves_the_last_complete_step(
         medium = start.restored()
         medium.cut_at, medium.torn = cut_at, torn
         broken = begun(library, plan, storage, medium)
-        with pytest.raises(Refused, match="there is no power"):
+        with pytest.raises(ActionRefused, match="there is no power"):
             train(broken, steps)
         last = sum(calls <= cut_at for calls in completed_at) - 1
         # A record of which all pages were written is complete, whoever was told so.
@@ -412,7 +414,7 @@ def test_a_power_cut_in_a_new_run_leaves_the_run_before_it(
     for cut_at in range(whole.calls):
         medium = start.restored()
         medium.cut_at = cut_at
-        with pytest.raises(Refused):
+        with pytest.raises(ActionRefused):
             begun(library, plan, storage, medium)
         # The last page of a record may hold all that matters in the half that was written.
         allowed = {0, 1} if cut_at + 1 == whole.calls else {1}
@@ -425,7 +427,7 @@ def test_a_step_that_failed_can_be_tried_again(library: ctypes.CDLL) -> None:
     replay = begun(library, plan, storage, medium)
     replay.step()
     medium.cut_at = medium.calls + 3
-    with pytest.raises(Refused):
+    with pytest.raises(ActionRefused):
         replay.step()
     medium.cut_at = None
     assert_recoverable(library, plan, storage, medium, initial(plan), {1})
@@ -437,14 +439,14 @@ def test_a_damaged_page_stops_the_step_that_reads_it(library: ctypes.CDLL) -> No
     replay = begun(library, plan, storage, medium)
     place = medium.content.index(initial(plan)[3])
     medium.content[place] ^= 0x10
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ActionRefused) as caught:
         replay.step()
     slot = plan.kept[3].slot
     assert f"slot {slot} at byte {place} of the storage holds other data" in str(caught.value)
     blamed = plan.actions[caught.value.action or 0].does
     assert isinstance(blamed, PageIn)
     assert blamed.slot == slot
-    with pytest.raises(Refused, match="holds other data"):
+    with pytest.raises(ActionRefused, match="holds other data"):
         replay.fetch(3)
     assert replay.fetch(1) == initial(plan)[1]
 
@@ -456,7 +458,7 @@ def test_a_page_that_cannot_be_read_is_told_by_its_place(library: ctypes.CDLL) -
     place = medium.content.index(initial(plan)[1])
     medium.unreadable = {place // 64}
     said = f"slot {plan.kept[1].slot} at byte {place} of the storage cannot be read: .* worn out"
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(ActionRefused, match=said):
         replay.step()
 
 
@@ -478,9 +480,9 @@ def test_another_plan_recovers_nothing(library: ctypes.CDLL) -> None:
     medium = medium_for(plan, storage, 2)
     begun(library, plan, storage, medium)
     other = Replay(library, keeping("other"), store_layout(plan, storage), medium)
-    with pytest.raises(Refused, match="no complete step of this plan"):
+    with pytest.raises(ActionRefused, match="no complete step of this plan"):
         other.recover()
-    with pytest.raises(Refused, match="begins with what was kept, and nothing was yet"):
+    with pytest.raises(ActionRefused, match="begins with what was kept, and nothing was yet"):
         other.step()
 
 
@@ -489,7 +491,7 @@ def test_a_storage_for_one_step_is_refused(library: ctypes.CDLL) -> None:
     layout = store_layout(plan, storage)
     medium = medium_for(plan, storage, 1, beyond=layout.step_bytes // 64 - 1)
     said = rf"has {len(medium.content)} bytes for steps that write {layout.step_bytes} each; two"
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(ActionRefused, match=said):
         Replay(library, plan, layout, medium)
 
 
@@ -505,7 +507,7 @@ def test_a_storage_with_more_parts_than_can_be_counted_is_used_in_part(
 
 def test_a_plan_that_pages_is_not_begun_without_storage(library: ctypes.CDLL) -> None:
     plan = keeping()
-    with pytest.raises(Refused, match="no storage to page to"):
+    with pytest.raises(ActionRefused, match="no storage to page to"):
         Replay(library, plan, store_layout(plan, card(64)))
 
 

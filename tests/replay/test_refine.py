@@ -20,6 +20,7 @@ import cli
 from commands.profile import short_key
 from devices.description import DeviceDescription
 from devices.documents.document import DocumentError, dump_yaml, read_json, read_yaml
+from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from devices.profile import (
@@ -35,7 +36,6 @@ from networks.data import generated_batches
 from networks.models import build_model
 from networks.training import TrainingStep
 from networks.training.initial import initial_values
-from profiler.errors import MeasurementInvalid
 from replay.expectation import expected_step
 from replay.lowering.lowering import lower
 from replay.refine import (

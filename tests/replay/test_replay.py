@@ -22,6 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.description import DeviceDescription, Storage
+from devices.errors import BoardCommandFailed, MeasurementInvalid, RequestRefused
 from devices.operation import SIGNATURES, OpSpec
 from devices.plan import (
     Action,
@@ -44,7 +45,6 @@ from profiler.boards.posix import PosixBoard
 from profiler.building.plan_source import kernel_entry, plans_source
 from profiler.building.store_layout import record_bytes, store_layout
 from profiler.building.toolchain import EXECUTOR, KERNELS, BuiltHarness, HarnessBuilder
-from profiler.errors import BoardCommandFailed, MeasurementInvalid, RequestRefused
 from profiler.meters.base import Block as MeterBlock
 from profiler.meters.base import PowerTrace
 from profiler.meters.trace import SampledPower

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from devices import plan as executed
 from devices.description import Storage
 from devices.documents.document import read_json, write_atomically
+from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import Action, Block, ExecutionPlan, Move, Probe
 from devices.profile import Interval
@@ -27,7 +28,6 @@ from devices.replay import (
     ValueCheck,
 )
 from devices.wear import wear
-from profiler.errors import MeasurementInvalid
 from replay.expectation import expected_step, memory_levels
 from replay.reporting.diagnosis import MOST_OF_IT, Part, diagnose, remedy
 from replay.reporting.report import replay_report, value_check

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from solver.annealing import Annealer, NoCompilerError
+from devices.errors import BuildFailed
+from solver.annealing import Annealer
 from solver.annealing import library as annealing_library
 from solver.annealing.events import Events
 from solver.constructed import keep_everything
@@ -122,7 +123,7 @@ def test_without_a_compiler_the_search_goes_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none() -> None:
-        raise NoCompilerError("there is no C compiler")
+        raise BuildFailed("there is no C compiler")
 
     monkeypatch.setattr(annealing_library, "library", none)
     monkeypatch.setattr("solver.annealing.annealer.library", none)

@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from solver.engines.engine import Engine, EngineError, EngineName
+from devices.errors import EngineFailed
+from solver.engines.engine import Engine, EngineName
 from solver.engines.messages import Bound, Finished, Incumbent, Said, Silence
 from solver.engines.program import Program
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
@@ -164,7 +165,7 @@ def test_a_program_of_empty_rows_has_its_optimum(name: EngineName) -> None:
 def test_a_program_without_an_optimum_is_an_error(name: EngineName) -> None:
     program = Program()
     program.column(cost=-1.0, upper=float("inf"), integer=False)
-    with Engine(name) as engine, pytest.raises(EngineError, match=f"{name}: .*UNBOUNDED"):
+    with Engine(name) as engine, pytest.raises(EngineFailed, match=f"{name}: .*UNBOUNDED"):
         _said(engine, program)
 
 
@@ -190,7 +191,7 @@ def test_a_process_that_was_killed_is_an_error_that_says_how(
         _said(engine, _market_split(), within_s=0.5)
         (process,) = marked(mark)
         os.kill(process, signal.SIGKILL)
-        with pytest.raises(EngineError, match=f"the {name} process was ended by SIGKILL"):
+        with pytest.raises(EngineFailed, match=f"the {name} process was ended by SIGKILL"):
             _said(engine, _market_split())
 
 

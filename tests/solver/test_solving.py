@@ -15,8 +15,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from devices.errors import EngineFailed
 from solver.constructed import keep_everything
-from solver.engines.engine import EngineError, EngineName
+from solver.engines.engine import EngineName
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import (
@@ -497,7 +498,7 @@ def test_an_engine_that_dies_is_an_error_that_says_so(
         killer = threading.Thread(target=kill_engines, args=(mark,))
         killer.start()
         try:
-            with pytest.raises(EngineError, match=f"the {engine} process was ended by SIGKILL"):
+            with pytest.raises(EngineFailed, match=f"the {engine} process was ended by SIGKILL"):
                 solve_graph(problem, budget, SolverOptions(engine=engine, time_limit_s=60.0))
         finally:
             over.set()

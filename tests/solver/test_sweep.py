@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 
 import cli
 from devices.documents.document import DocumentError, read_json
+from devices.errors import EngineFailed
 from plots.tradeoff import tradeoff
 from solver.baselines.registry import BASELINES
 from solver.constructed import keep_everything
@@ -38,7 +39,7 @@ from solver.sweep.directory import Subject, SweepDirectory
 from solver.sweep.frontier import Frontier
 from solver.sweep.grid import budget_grid
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
-from solver.sweep.sweep import PointSolved, Study, WorkerError, sweep
+from solver.sweep.sweep import PointSolved, Study, sweep
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.graphs.graph_examples import (
     hard_problem,
@@ -467,7 +468,7 @@ def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatc
     with (
         no_process_left(monkeypatch),
         local_pool(1) as pool,
-        pytest.raises(WorkerError, match="a worker ended before its work was done"),
+        pytest.raises(EngineFailed, match="a worker ended before its work was done"),
     ):
         solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
 

@@ -12,8 +12,8 @@ import importlib
 import time
 from typing import Any, Final
 
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import GpioSync, JoulescopeMeter
-from profiler.errors import BoardUnreachable, MeasurementInvalid
 from profiler.meters.capture import Capture
 from profiler.meters.joulescope.streams import (
     Stream,
@@ -167,8 +167,8 @@ class JoulescopeInstrument:
 
 
 def open_joulescope(meter: JoulescopeMeter) -> JoulescopeInstrument:
-    """Raises :class:`~profiler.errors.BoardUnreachable` when there is no such device or it does not
-    open, and :class:`~profiler.errors.MeasurementInvalid` for what it cannot do."""
+    """Raises :class:`~devices.errors.BoardUnreachable` when there is no such device or it does not
+    open, and :class:`~devices.errors.MeasurementInvalid` for what it cannot do."""
     try:
         package = importlib.import_module("pyjoulescope_driver")
     except ImportError as error:

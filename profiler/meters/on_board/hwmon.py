@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from devices.errors import MeasurementInvalid
 from devices.meters import HwmonMeter
 from devices.profile import EnergySource, MeterRecord
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board.base import OnBoardMeter
 from profiler.meters.on_board.sysfs import SysfsDevice, read_devices
@@ -63,7 +63,7 @@ class _Rail:
 
 
 def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) -> OnBoardMeter:
-    """Raises :class:`~profiler.errors.MeasurementInvalid`, which says what sensors there are."""
+    """Raises :class:`~devices.errors.MeasurementInvalid`, which says what sensors there are."""
     board = transport.name
     devices = read_devices(transport, str(meter.root), _PATTERNS)
     device = _find_device(devices, meter, board)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from devices.errors import MeasurementInvalid
 from devices.meters import InaMeter
 from devices.profile import EnergySource, MeterRecord
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board.base import OnBoardMeter
 from profiler.meters.trace import SampledPower
@@ -39,7 +39,7 @@ class _Chip:
 
 
 def open_ina(meter: InaMeter, board: str, source: EnergySource) -> OnBoardMeter:
-    """Raises :class:`~profiler.errors.MeasurementInvalid` if the current asked for is beyond the
+    """Raises :class:`~devices.errors.MeasurementInvalid` if the current asked for is beyond the
     chip's range."""
     chip = _chip(meter)
     most_a = chip.full_scale_v / meter.shunt_ohm

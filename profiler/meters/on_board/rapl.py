@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from devices.errors import MeasurementInvalid
 from devices.meters import RaplMeter
 from devices.profile import EnergySource, MeterRecord
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board.base import OnBoardMeter
 from profiler.meters.on_board.sysfs import SysfsDevice, read_devices
@@ -21,7 +21,7 @@ _PATTERNS = ("name", "energy_uj", "max_energy_range_uj")
 
 
 def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> OnBoardMeter:
-    """Raises :class:`~profiler.errors.MeasurementInvalid`, with the zones that there are or the
+    """Raises :class:`~devices.errors.MeasurementInvalid`, with the zones that there are or the
     command that makes the counter readable."""
     board = transport.name
     zone = _find_zone(read_devices(transport, str(meter.root), _PATTERNS), meter, board)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from devices.errors import MeasurementInvalid
 from devices.meters import GpioSync, OtiiMeter
-from profiler.errors import MeasurementInvalid
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.otii.server import OtiiServer
 
@@ -90,7 +90,7 @@ class OtiiInstrument:
 
     def set_up(self) -> None:
         """The output as described; channels on. Raises
-        :class:`~profiler.errors.MeasurementInvalid` rather than change the voltage of a board that
+        :class:`~devices.errors.MeasurementInvalid` rather than change the voltage of a board that
         is running."""
         meter, device = self._meter, self._device
         with self._server.answering("set its output"):
@@ -233,8 +233,8 @@ def _levels(
 
 
 def open_otii(meter: OtiiMeter) -> OtiiInstrument:
-    """Raises :class:`~profiler.errors.BoardUnreachable` when the server does not answer, and
-    :class:`~profiler.errors.MeasurementInvalid` for a device or a setting that it refuses."""
+    """Raises :class:`~devices.errors.BoardUnreachable` when the server does not answer, and
+    :class:`~devices.errors.MeasurementInvalid` for a device or a setting that it refuses."""
     if isinstance(meter.sync, GpioSync) and meter.sync.input >= len(_INPUTS):
         raise MeasurementInvalid(
             f"meter.sync.input is {meter.sync.input}; an Otii has inputs 0 (GPI1) and 1 (GPI2)"

@@ -11,8 +11,8 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import OtiiMeter
-from profiler.errors import BoardUnreachable, MeasurementInvalid
 
 if TYPE_CHECKING:
     from otii_tcp_client.arc import Arc

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import Ppk2Meter
-from profiler.errors import BoardUnreachable, MeasurementInvalid
 from profiler.meters.capture import Capture
 from profiler.meters.ppk2.capture import RATE_HZ, decode
 from profiler.meters.ppk2.current import Metadata, MetadataError
@@ -49,7 +49,7 @@ are void."""
 
 def open_ppk2(described: Ppk2Meter) -> Ppk2:
     """The instrument, set up as described and feeding the board. Raises
-    :class:`~profiler.errors.BoardUnreachable` when it is not there or does not answer."""
+    :class:`~devices.errors.BoardUnreachable` when it is not there or does not answer."""
     port = _open_port(described.port)
     try:
         metadata = _ask_metadata(port)

@@ -16,7 +16,7 @@ from typing import Any
 DEVICE_ID = "Arc000000000000000000000000000000001"
 
 
-class RefusedError(Exception):
+class _Refused(Exception):
     """Answered as an error: its code, and what belongs to it."""
 
 
@@ -54,7 +54,7 @@ class OtiiStandIn:
     def respond(self, command: str, data: dict[str, Any]) -> dict[str, Any]:
         self.said.append(command)
         if command in self.fails:
-            raise RefusedError(self.fails[command])
+            raise _Refused(self.fails[command])
         return getattr(self, command)(data) or {}
 
     # --- the application
@@ -119,7 +119,7 @@ class OtiiStandIn:
         held = self.channels[data["channel"]]
         part = slice(data["index"], data["index"] + data["count"])
         if part.stop > self.recording_get_channel_data_count(data)["count"]:
-            raise RefusedError("Command failure")
+            raise _Refused("Command failure")
         if isinstance(held, tuple):
             rate_hz, values = held
             return {
@@ -200,7 +200,7 @@ def _converse(
             try:
                 data = stand_in.respond(command, request.get("data", {}))
                 answer |= {"type": "response", "data": data}
-            except RefusedError as refused:
+            except _Refused as refused:
                 answer |= {"type": "error", "errorcode": str(refused), "data": {"message": "no"}}
             connection.sendall(json.dumps(answer).encode() + b"\r\n")
 

@@ -63,6 +63,6 @@ class Synchroniser(Protocol):
         ...
 
     def clock(self, capture: Capture, block: Block) -> ClockMap:
-        """Raises :class:`SyncLost`; :class:`~profiler.errors.MeasurementInvalid` where no block
+        """Raises :class:`SyncLost`; :class:`~devices.errors.MeasurementInvalid` where no block
         would ever be different."""
         ...

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.errors import MeasurementInvalid
+from devices.errors import MeasurementInvalid
 from profiler.meters.base import Block
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.sync.base import ClockMap, SyncLost

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.errors import MeasurementInvalid
+from devices.errors import MeasurementInvalid
 from profiler.meters.base import Block, MarkerPattern
 from profiler.meters.capture import Capture
 from profiler.meters.sync.base import ClockMap, SyncLost

@@ -15,7 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from profiler.errors import BoardUnreachable, ProfilerError
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from profiler.transports.deadline import Deadline
 from profiler.transports.serial.frames import SEQUENCES, Frame, Kind
 from profiler.transports.serial.pace import PieceSize, RoundTrip
@@ -36,7 +36,7 @@ _SLOWEST_RETRY_S = 1.0
 _SLOWEST_RETRY_IN_WINDOW_S = 30.0
 
 
-class StrangerError(ProfilerError):
+class StrangerError(MeasurementInvalid):
     """The board does not know the session: it has started anew since it was greeted."""
 
 
@@ -87,7 +87,7 @@ class Exchange:
 
     def greet(self, session: int, deadline: Deadline) -> Frame:
         """Begin a session; the answer to its hello. Raises
-        :class:`~profiler.errors.BoardUnreachable`."""
+        :class:`~devices.errors.BoardUnreachable`."""
         self.wire.session, self.sequence, self.in_window = session, 0, False
         self.agree(_FIRST_MOST, 1)
         noise_bytes = self.wire.decoder.noise_bytes
@@ -111,7 +111,7 @@ class Exchange:
     def transact(self, request: Request, silence: Silence | None = None) -> Frame:
         """All pieces of a request; the answer to the last, or the refusal of any.
 
-        Raises :class:`StrangerError` and :class:`~profiler.errors.BoardUnreachable`; after these,
+        Raises :class:`StrangerError` and :class:`~devices.errors.BoardUnreachable`; after these,
         and after an interruption, the board has to be greeted again.
         """
         return _Transaction(self, request, silence or Silence(0.0, self.deadline_s)).run()

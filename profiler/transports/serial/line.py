@@ -16,8 +16,8 @@ from urllib.parse import quote
 import serial
 from serial.tools import list_ports
 
+from devices.errors import BoardUnreachable
 from devices.user_cache import user_cache
-from profiler.errors import BoardUnreachable
 
 _ERRORS = (OSError, termios.error, ValueError)  # of pyserial too: its SerialException is an OSError
 _CHUNK_BYTES = 4096
@@ -42,7 +42,7 @@ class Line:
     def open(self) -> None:
         """Once; bytes that wait there since before are dropped.
 
-        Raises :class:`~profiler.errors.BoardUnreachable` with the remedy.
+        Raises :class:`~devices.errors.BoardUnreachable` with the remedy.
         """
         self._disconnect()
         is_first = self._claim is None

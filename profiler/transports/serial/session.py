@@ -7,7 +7,7 @@ import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from profiler.errors import BoardCommandFailed, BoardUnreachable
+from devices.errors import BoardCommandFailed, BoardUnreachable
 from profiler.transports.deadline import Deadline
 from profiler.transports.serial.exchange import Exchange, Piece, Silence, StrangerError
 from profiler.transports.serial.frames import Frame, Kind
@@ -27,9 +27,9 @@ _FIRST_LINE_BYTES = 256  # until the board says what it can
 class SerialSession:
     """A board on a line. Everything else comes after ``hello``.
 
-    All methods raise :class:`~profiler.errors.BoardUnreachable` when the board has not answered
+    All methods raise :class:`~devices.errors.BoardUnreachable` when the board has not answered
     for the deadline, :class:`~profiler.transports.serial.exchange.StrangerError` when it has
-    started anew, and :class:`~profiler.errors.BoardCommandFailed` when it refuses.
+    started anew, and :class:`~devices.errors.BoardCommandFailed` when it refuses.
     """
 
     def __init__(self, line: Line, board: str, deadline_s: float) -> None:

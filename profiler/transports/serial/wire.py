@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from profiler.errors import BoardUnreachable
+from devices.errors import BoardUnreachable
 from profiler.transports.deadline import Deadline
 from profiler.transports.serial.frames import NOBODY, Decoder, Frame, encode
 from profiler.transports.serial.line import Line, LineDownError
@@ -30,7 +30,7 @@ class Wire:
 
     def send(self, frame: Frame, deadline: Deadline) -> int:
         """The number of bytes that it is on the line. Raises
-        :class:`~profiler.errors.BoardUnreachable` when the line is gone for good."""
+        :class:`~devices.errors.BoardUnreachable` when the line is gone for good."""
         encoded = encode(frame)
         while True:
             try:

@@ -25,14 +25,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
-from commands import exit_codes
 from devices.description import DeviceDescription, load_description
 from devices.documents.document import DocumentError, dump_yaml
+from devices.errors import BoardUnreachable, BuildFailed, ExitCode
 from devices.firmware import Firmware
 from devices.plan import ExecutionPlan
 from networks.training import Network, training_step
 from profiler.building.firmware_image import FirmwareImage, build_firmware, firmware_identity
-from profiler.errors import BoardUnreachable, BuildFailed
 from profiler.flashing import flashing
 from profiler.flashing.flashing import (
     BossacFlashing,
@@ -381,7 +380,7 @@ def test_a_board_whose_description_names_no_way_is_refused(
 
 
 def test_a_linux_board_is_not_flashed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["flash", "--device", "pi4"]) == exit_codes.USAGE
+    assert cli.main(["flash", "--device", "pi4"]) == ExitCode.USAGE
     assert "pi4 has no firmware to be flashed: it is reached by ssh" in capsys.readouterr().err
 
 
@@ -427,7 +426,7 @@ def test_what_is_flashed_is_asked_for_its_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = tool("openocd")
-    assert cli.main(["flash", "--device", str(reached()), "--json"]) == exit_codes.DONE
+    assert cli.main(["flash", "--device", str(reached()), "--json"]) == ExitCode.DONE
     assert f"program {{{image.elf}}} verify reset exit" in said.read_text()
     document = json.loads(capsys.readouterr().out)
     assert document["firmware_sha256"] == image.firmware_sha256
@@ -482,7 +481,7 @@ def test_another_program_that_answers_is_an_error(
     monkeypatch.setattr(flashing, "_START_LIMIT_S", 0.0)
     tool("openocd")
     code = cli.main(["flash", "--device", str(reached(firmware="0" * 64))])
-    assert code == exit_codes.USAGE
+    assert code == ExitCode.USAGE
     assert "the program was written, but another one answers: " in capsys.readouterr().err
 
 
@@ -493,7 +492,7 @@ def test_a_dry_run_touches_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = tool("openocd")
-    assert cli.main(["flash", "--device", str(reached()), "--dry-run"]) == exit_codes.DONE
+    assert cli.main(["flash", "--device", str(reached()), "--dry-run"]) == ExitCode.DONE
     expected = f"openocd -f x.cfg -c 'program {{{image.elf}}} verify reset exit'"
     assert capsys.readouterr().out.strip() == expected
     assert not said.exists()
@@ -503,7 +502,7 @@ def test_an_emulated_board_is_started_with_it_and_kept_running(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     try:
-        assert cli.main(["flash", "--device", "emulated-m4f"]) == exit_codes.DONE
+        assert cli.main(["flash", "--device", "emulated-m4f"]) == ExitCode.DONE
         assert [board.state for board in kept_boards()] == ["up"]
     finally:
         take_down(["emulated-m4f"])

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from devices.description import Storage, load_description
+from devices.errors import BoardCommandFailed, RequestRefused
 from devices.profile import StorageCosts
 from profiler.boards.raw_flash import find_partition
-from profiler.errors import BoardCommandFailed, RequestRefused
 from profiler.run.evaluate import evaluate
 from profiler.run.storage_costs import storage_costs
 from profiler.run.table import TrialTable

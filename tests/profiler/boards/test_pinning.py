@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from devices.description import Conditions
+from devices.errors import MeasurementInvalid
 from profiler.boards import pinning
 from profiler.boards.pinning import pin
-from profiler.errors import MeasurementInvalid
 from profiler.transports.local import LocalTransport
 from tests.support.boards.measuring import write_tree
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from devices.description import DeviceDescription, load_description
+from devices.errors import BuildFailed
 from devices.operation import OpSpec
 from devices.plan import Action, Block, Compute, ExecutionPlan
 from profiler.building.firmware_image import build_firmware, firmware_identity
 from profiler.building.firmware_sources import firmware_boards
 from profiler.building.toolchain import KERNEL_FLAGS
-from profiler.errors import BuildFailed
 
 QUICK = "-O1"  # where it is enough that everything compiles
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from devices.description import CrossToolchain, NativeToolchain
+from devices.errors import BuildFailed
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
-from profiler.errors import BuildFailed
 from profiler.transports.base import Transport
 from profiler.transports.local import LocalTransport
 from profiler.transports.ssh import SshTransport

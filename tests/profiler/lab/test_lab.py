@@ -17,9 +17,9 @@ import pytest
 import cli
 from devices.description import DeviceDescription, SerialTransport, load_description
 from devices.documents.document import DocumentError
+from devices.errors import BoardUnreachable, BuildFailed
 from devices.firmware import EmulatedCard, Throttle
 from profiler.building.programs import program_path, require_programs
-from profiler.errors import BoardUnreachable, BuildFailed
 from profiler.lab import RunningBoard, bring_up, kept_boards, start, take_down
 from profiler.lab.directories import boards_directory
 from profiler.lab.process import Launch, Process

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.description import load_description
+from devices.errors import BuildFailed
 from devices.firmware import EmulatedNand, EmulatedSensor, Emulator
-from profiler.errors import BuildFailed
 from profiler.lab import cpio
 from profiler.lab.cache import BuildCache, digest
 from profiler.lab.image import kernel_words

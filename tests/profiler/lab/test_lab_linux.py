@@ -15,9 +15,9 @@ import pytest
 from numpy.typing import NDArray
 
 from devices.description import CrossToolchain, DeviceDescription, SshTransport, load_description
+from devices.errors import BoardCommandFailed, BoardUnreachable
 from devices.firmware import EmulatedNand, EmulatedSensor
 from devices.meters import HwmonMeter
-from profiler.errors import BoardCommandFailed, BoardUnreachable
 from profiler.lab.image import SCRATCH_PARTITION, SENSOR_LOG
 from profiler.meters.on_board.hwmon import open_hwmon
 from profiler.transports.base import Transport

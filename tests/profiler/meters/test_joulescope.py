@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from devices.errors import BoardUnreachable, JoulewrightError, MeasurementInvalid
 from devices.meters import JoulescopeMeter
-from profiler.errors import BoardUnreachable, MeasurementInvalid, ProfilerError
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.joulescope import joulescope
 from profiler.meters.joulescope.joulescope import JoulescopeInstrument, open_joulescope
@@ -88,7 +88,7 @@ def recorded(
     )
 
 
-def refusal(error: type[ProfilerError], **keys: Any) -> str:
+def refusal(error: type[JoulewrightError], **keys: Any) -> str:
     with pytest.raises(error) as refused, opened(**keys):
         pass
     return str(refused.value)

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.description import DeviceDescription
+from devices.errors import MeasurementInvalid
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import MIN_SAMPLES, Block, BoardSamples, Meter, Void
 from profiler.meters.trace import EnergyCounter, SampledPower
 from profiler.opening.meters import open_board_meter

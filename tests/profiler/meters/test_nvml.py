@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devices.description import LocalTransport, SerialTransport
+from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import NvmlMeter
-from profiler.errors import BoardUnreachable, MeasurementInvalid
 from profiler.meters import nvml
 from profiler.meters.base import Block, BoardSamples, PowerTrace, Void
 from profiler.meters.nvml import AVERAGE_S, AveragedPower, NvmlGpu, open_nvml

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices.errors import MeasurementInvalid
 from devices.meters import InaMeter
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import Block, BoardSamples, Void
 from profiler.meters.on_board.ina import open_ina
 from profiler.opening.meters import open_board_meter

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices.errors import BoardUnreachable, JoulewrightError, MeasurementInvalid
 from devices.meters import OtiiMeter
-from profiler.errors import BoardUnreachable, MeasurementInvalid, ProfilerError
 from profiler.meters.capture import Flaw
 from profiler.meters.otii import otii
 from profiler.meters.otii import server as otii_server
@@ -51,7 +51,7 @@ def opened(otii_server: OtiiStandIn, **keys: Any) -> Iterator[OtiiInstrument]:
             instrument.close()
 
 
-def refusal(server: OtiiStandIn, error: type[ProfilerError], **keys: Any) -> str:
+def refusal(server: OtiiStandIn, error: type[JoulewrightError], **keys: Any) -> str:
     with pytest.raises(error) as refused, opened(server, **keys):
         pass
     return str(refused.value)

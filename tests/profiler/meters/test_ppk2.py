@@ -19,8 +19,8 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from devices.errors import BoardUnreachable
 from devices.meters import Ppk2Meter
-from profiler.errors import BoardUnreachable
 from profiler.meters.base import Block, BoardSamples, Void
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.on_host import HostMeter

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from devices.errors import BoardUnreachable, JoulewrightError, MeasurementInvalid
 from devices.meters import ScpiMeter
-from profiler.errors import BoardUnreachable, MeasurementInvalid, ProfilerError
 from profiler.meters import scpi
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.polled import Poller, Reading
@@ -71,7 +71,7 @@ def recorded(instrument: ScpiInstrument, stand_in: ScpiStandIn, queries: int = 6
     return instrument.stop()
 
 
-def refusal(stand_in: ScpiStandIn, error: type[ProfilerError], **keys: Any) -> str:
+def refusal(stand_in: ScpiStandIn, error: type[JoulewrightError], **keys: Any) -> str:
     with pytest.raises(error) as refused, opened(stand_in, **keys):
         pass
     return str(refused.value)

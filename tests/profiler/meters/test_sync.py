@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from devices.errors import MeasurementInvalid
 from devices.meters import GpioSync, MarkerSync, SteadySync
-from profiler.errors import MeasurementInvalid
 from profiler.meters.base import (
     MIN_SAMPLES,
     Block,

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from devices.documents.document import DocumentError
+from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import Board, Build, Interval, SweepPoint
-from profiler.errors import MeasurementInvalid, ProfilerError
 from profiler.meters.base import PowerTrace, Reading, Void
 from profiler.run.evaluate import evaluate
 from profiler.run.options import ProfileOptions
@@ -327,7 +327,7 @@ def test_trials_of_other_circumstances_are_not_continued(
 ) -> None:
     RunDirectory(tmp_path).claim(RunMetadata(**METADATA))
     RunDirectory(tmp_path).claim(RunMetadata(**METADATA))
-    with pytest.raises(ProfilerError) as refused:
+    with pytest.raises(MeasurementInvalid) as refused:
         RunDirectory(tmp_path).claim(RunMetadata(**METADATA | change))
     assert sentence in str(refused.value)
     assert "Remove that directory, or name another one" in str(refused.value)
@@ -400,5 +400,5 @@ def test_a_dry_run_says_what_would_be_measured_and_written() -> None:
     assert plan.estimated_s > 3 * plan.windows_per_block * 0.02
     untouched = plan_profile(board, [SMALL], None, ProfileOptions(storage=False))
     assert untouched.storage is None
-    with pytest.raises(ProfilerError, match="are too few for 5 blocks of writes"):
+    with pytest.raises(RequestRefused, match="are too few for 5 blocks of writes"):
         plan_profile(board, [SMALL], None, ProfileOptions(storage_budget_bytes=MIB))

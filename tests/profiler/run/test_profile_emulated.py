@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from devices.description import DeviceDescription, load_description
+from devices.errors import BoardUnreachable
 from devices.operation import OpSpec
 from devices.profile import DeviceProfile
 from profiler import lab
-from profiler.errors import BoardUnreachable
 from profiler.lab.running import RunningBoard
 from profiler.run.options import ProfileOptions
 from profiler.run.run import OnProgress, ProgressEvent, profile_device

@@ -11,17 +11,17 @@ import pytest
 
 from devices.description import DeviceDescription
 from devices.documents.document import DocumentError, dump_yaml, read_yaml
-from devices.operation import OpSpec
-from devices.plan import ExecutionPlan
-from devices.profile import DeviceProfile, MeterRecord
-from profiler.boards.posix import PosixBoard
-from profiler.building.toolchain import BuiltHarness
-from profiler.errors import (
+from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     MeasurementInvalid,
-    ProfilerError,
 )
+from devices.operation import OpSpec
+from devices.plan import ExecutionPlan
+from devices.profile import DeviceProfile, MeterRecord
+from profiler.boards.base import RebootError
+from profiler.boards.posix import PosixBoard
+from profiler.building.toolchain import BuiltHarness
 from profiler.meters.base import Reading, Void
 from profiler.opening.meters import open_board_meter
 from profiler.run.options import ProfileOptions
@@ -332,7 +332,7 @@ def test_a_board_that_keeps_rebooting_is_given_up(mishaps: Mishaps, tmp_path: Pa
         raise BoardCommandFailed("bench: gone without an exit code")
 
     mishaps.poll = reboot
-    with pytest.raises(ProfilerError, match="rebooted while it was measuring; check its power"):
+    with pytest.raises(RebootError, match="rebooted while it was measuring; check its power"):
         profile(tmp_path)
 
 
@@ -491,7 +491,7 @@ def test_windows_that_stay_void_end_the_profile_and_name_the_operation(
 @pytest.mark.usefixtures("prebuilt")
 def test_trials_of_another_description_are_not_continued(tmp_path: Path) -> None:
     profile(tmp_path)
-    with pytest.raises(ProfilerError, match="with another device description"):
+    with pytest.raises(MeasurementInvalid, match="with another device description"):
         profile(tmp_path, describe(nominal_power_w=4.0))
 
 

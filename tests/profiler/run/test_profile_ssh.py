@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from devices.description import DeviceDescription, SshTransport
+from devices.errors import BoardUnreachable
 from devices.profile import DeviceProfile
-from profiler.errors import BoardUnreachable
 from profiler.run.options import ProfileOptions
 from profiler.run.run import OnProgress, ProgressEvent, profile_device
 from profiler.run.trials import RunDirectory

@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from devices.description import DeviceDescription, SerialTransport, load_description
+from devices.errors import BoardCommandFailed
 from devices.firmware import EmulatedCard
-from profiler.errors import BoardCommandFailed
 from profiler.lab import start
 from profiler.transports.serial.exchange import Silence
 from profiler.transports.serial.line import Line

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import cli
 from devices.description import Storage, load_description
 from devices.documents.document import dump_yaml
+from devices.errors import RequestRefused
 from devices.profile import PageCost, StorageCosts
-from profiler.errors import RequestRefused
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
 from profiler.run.storage_costs import storage_costs

@@ -16,16 +16,16 @@ import pytest
 import serial
 
 from devices.description import DeviceDescription, load_description
-from devices.operation import OpSpec
-from profiler.boards.base import RebootError
-from profiler.boards.serial import SerialBoard
-from profiler.building.firmware_image import FirmwareIdentity
-from profiler.errors import (
+from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     FirmwareMismatch,
     MeasurementInvalid,
 )
+from devices.operation import OpSpec
+from profiler.boards.base import RebootError
+from profiler.boards.serial import SerialBoard
+from profiler.building.firmware_image import FirmwareIdentity
 from profiler.script.records import parse_results
 from profiler.transports.serial.exchange import Silence, StrangerError
 from profiler.transports.serial.frames import Decoder, Frame, Kind, encode

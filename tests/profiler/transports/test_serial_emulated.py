@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from devices.description import DeviceDescription, SerialTransport, load_description
+from devices.errors import BoardUnreachable, FirmwareMismatch
 from devices.operation import OpSpec
 from profiler import lab
 from profiler.boards.base import RebootError
 from profiler.boards.serial import SerialBoard
-from profiler.errors import BoardUnreachable, FirmwareMismatch
 from profiler.script.records import WindowRecord, parse_results
 from profiler.script.windows import IdleWindow, OpWindow, Window
 from profiler.script.writer import Memory, PlanFile, Settings, write_plan

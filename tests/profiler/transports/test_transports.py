@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from devices.description import SshTransport as SshDescription
-from profiler.errors import BoardCommandFailed, BoardUnreachable
+from devices.errors import BoardCommandFailed, BoardUnreachable
 from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.local import LocalTransport
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES

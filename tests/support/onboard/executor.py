@@ -225,7 +225,7 @@ def build_executor(directory: Path) -> ctypes.CDLL:
     return loaded
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """The sentence of the executor or its store; ``action`` is the index of the one to blame."""
 
     def __init__(self, sentence: str, action: int | None = None) -> None:
@@ -449,7 +449,7 @@ class Replay:
             index = None
             if failed is not None and first is not None:
                 index = (failed - first) // ctypes.sizeof(_Action)
-            raise Refused(sentence.decode(), index)
+            raise ActionRefused(sentence.decode(), index)
 
     def _kept_alive(self, thing: Any) -> Any:
         self._alive.append(thing)
