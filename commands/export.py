@@ -158,8 +158,9 @@ def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> 
         return
     if sources_hash(read_sources(KERNELS), profile.build.flags) != origin.kernels_sha256:
         raise InputError(
-            f"the costs of the schedule were measured with other kernels, or other compiler flags,"
-            f" than there are now; measure {origin.profile} again and solve again"
+            "the costs of the schedule were measured with other kernels, or other compiler flags,"
+            " than there are now",
+            remedy=f"measure {origin.profile} again and solve again",
         )
 
 
@@ -172,7 +173,8 @@ def _require_no_workspace(graph: CostedGraph, plan: ExecutionPlan) -> None:
     if needing:
         raise InputError(
             f"{graph.name}: its costs are published figures, which do not say how much workspace"
-            f" kernels need, and {needing[0]} needs some; solve with a measured profile"
+            f" kernels need, and {needing[0]} needs some",
+            remedy="solve with a measured profile",
         )
 
 
@@ -184,8 +186,8 @@ def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Stor
         return Storage(medium="disk", path=".", page_bytes=_PAGE_BYTES)
     if plan.pages and description.storage is None:
         raise InputError(
-            f"{description.name}: has no storage, and the schedule pages; solve with --no-paging,"
-            " or describe the board's storage"
+            f"{description.name}: has no storage, and the schedule pages",
+            remedy="solve with --no-paging, or describe the board's storage",
         )
     return description.storage
 

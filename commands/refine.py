@@ -74,8 +74,8 @@ def refine(arguments: Namespace, console: Console) -> int:
     run = _Run.read(arguments.refine)
     if run.report.device != description.name:
         raise InputError(
-            f"{run.directory}: this was run on {run.report.device!r}, not on {description.name!r};"
-            f" --device {run.report.device} refines its profile"
+            f"{run.directory}: this was run on {run.report.device!r}, not on {description.name!r}",
+            remedy=f"--device {run.report.device} refines its profile",
         )
     keys = run.report.diagnosis.refine
     if not keys:
@@ -104,8 +104,8 @@ def _origin(run: _Run) -> Origin:
     """Which training step and profile the schedule is for."""
     if run.graph.origin is None:
         raise InputError(
-            f"{run.directory / GRAPH}: the graph does not say which profile it is from; solve with"
-            " --profile and --model, run that schedule, and refine that run"
+            f"{run.directory / GRAPH}: the graph does not say which profile it is from",
+            remedy="solve with --profile and --model, run that schedule, and refine that run",
         )
     return run.graph.origin
 

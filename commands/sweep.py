@@ -101,7 +101,9 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
             subjects.append(Subject(costed.graph, covers, profile.name, model))
     for stem, count in Counter(subject.stem for subject in subjects).items():
         if count > 1:
-            raise InputError(f"{count} of the graphs would be filed as {stem!r}; rename them")
+            raise InputError(
+                f"{count} of the graphs would be filed as {stem!r}", remedy="rename them"
+            )
     return iter(subjects)
 
 

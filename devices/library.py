@@ -31,8 +31,8 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
         return load_published(name)
     if name in catalog_names():
         raise DocumentError(
-            f"no profile {name_or_path!r} yet; measure the board first:"
-            f" cli.py profile --device {name}"
+            f"no profile {name_or_path!r} yet",
+            remedy=f"measure the board first: cli.py profile --device {name}",
         )
     known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
     raise DocumentError(f"no profile {name_or_path!r}; {choices(name, known)}")

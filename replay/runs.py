@@ -72,7 +72,8 @@ def training_step_of(graph: CostedGraph) -> TrainingStep:
     if origin is None:
         raise InputError(
             f"{graph.name}: its graph does not say which network and profile it is made from, so"
-            " that nobody knows what its operations compute; solve with --profile and --model"
+            " that nobody knows what its operations compute",
+            remedy="solve with --profile and --model",
         )
     return build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
 

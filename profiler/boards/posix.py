@@ -161,8 +161,8 @@ class PosixBoard:
         except JoulewrightError as cut:
             if self._boot_id_now() != self.facts.boot_id:
                 raise RebootError(
-                    f"{self.name}: the board rebooted while it was measuring;"
-                    " check its power supply and its temperature"
+                    f"{self.name}: the board rebooted while it was measuring",
+                    remedy="check its power supply and its temperature",
                 ) from cut
             return self._salvage(command, cut, moves_data)
 

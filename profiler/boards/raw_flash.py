@@ -93,8 +93,8 @@ def _require_described(board: str, storage: Storage, partition: _Partition) -> N
     if partition.erase_block_bytes != storage.erase_block_bytes:
         raise RequestRefused(
             f"{board}: partition {partition.name!r} has erase blocks of"
-            f" {partition.erase_block_bytes} bytes; correct erase_block_bytes"
-            f" {storage.erase_block_bytes} of the description"
+            f" {partition.erase_block_bytes} bytes",
+            remedy=f"correct erase_block_bytes {storage.erase_block_bytes} of the description",
         )
     end = storage.scratch_offset_bytes + (storage.scratch_bytes or 0)
     if end > partition.bytes:

@@ -218,15 +218,15 @@ class SerialBoard:
             )
         if said.get("counter") == "none":
             raise MeasurementInvalid(
-                f"{self._name}: no counter of the board moves, so that it cannot measure time; the"
-                f" board support {expected.board} has to name another one"
+                f"{self._name}: no counter of the board moves, so that it cannot measure time",
+                remedy=f"the board support {expected.board} has to name another one",
             )
 
         sync = getattr(description.meter, "sync", None)
         if isinstance(sync, GpioSync) and said.get("sync") == "none":
             raise MeasurementInvalid(
-                f"{self._name}: board support {expected.board} drives no sync line; name a pin"
-                " there, or describe meter.sync as marker or steady"
+                f"{self._name}: board support {expected.board} drives no sync line",
+                remedy="name a pin there, or describe meter.sync as marker or steady",
             )
 
     def _facts(self, said: Mapping[str, str]) -> BoardFacts:

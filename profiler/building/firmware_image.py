@@ -115,8 +115,8 @@ class _Compiler:
             )
         if program_path(self.program) is None:
             raise BuildFailed(
-                f"{self.board}: there is no {self.program} on this computer; install it with:"
-                f" sudo apt install {package_of(self.program)}"
+                f"{self.board}: there is no {self.program} on this computer",
+                remedy=f"install it with: sudo apt install {package_of(self.program)}",
             )
 
     def version(self) -> str:
@@ -211,15 +211,17 @@ def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
         if arena_bytes < needed_bytes:
             raise BuildFailed(
                 f"{sources.name}: the plan has an arena of {needed_bytes} bytes, and the firmware"
-                f" that replays it leaves {arena_bytes}; schedule it for a RAM budget of"
-                f" {arena_bytes} bytes, or less: a plan of more steps takes more beside its arena"
+                f" that replays it leaves {arena_bytes}",
+                remedy=f"schedule it for a RAM budget of {arena_bytes} bytes, or less: a plan of"
+                " more steps takes more beside its arena",
             )
     elif arena_bytes < memory.usable_bytes:
         taken_bytes = memory.ram_bytes - arena_bytes
         raise BuildFailed(
             f"{sources.name}: the firmware takes {taken_bytes} bytes of RAM for its data and its"
             f" stack of {sources.firmware.stack_bytes}, but memory.reserved_bytes is only"
-            f" {memory.reserved_bytes}; write {taken_bytes} there, or more"
+            f" {memory.reserved_bytes}",
+            remedy=f"write {taken_bytes} there, or more",
         )
 
 

@@ -38,8 +38,8 @@ def require_programs(description: DeviceDescription) -> None:
     if missing:
         packages = " ".join(dict.fromkeys(map(package_of, missing)))
         raise BuildFailed(
-            f"{description.name} needs {_listed(missing)}, which this computer does not have;"
-            f" install with: sudo apt install {packages}"
+            f"{description.name} needs {_listed(missing)}, which this computer does not have",
+            remedy=f"install with: sudo apt install {packages}",
         )
 
 

@@ -278,8 +278,9 @@ class _Machine:
         if result.exit_code in _CANNOT_RUN:
             where = "this computer" if self._is_cross else self.transport.name
             raise BuildFailed(
-                f"{where}: there is no {self.toolchain.compiler}; install it with:"
-                f" sudo apt install {package_of(shlex.split(self.toolchain.compiler)[0])}"
+                f"{where}: there is no {self.toolchain.compiler}",
+                remedy="install it with: sudo apt install"
+                f" {package_of(shlex.split(self.toolchain.compiler)[0])}",
             )
         self._require(result, "ask the compiler for its version")
         return (result.stdout.strip().splitlines() or ["unknown"])[0]
@@ -311,7 +312,8 @@ class _Machine:
         if self.toolchain.matmul == "cblas":
             raise BuildFailed(
                 f"{self.transport.name}: cblas is asked for, but no OpenBLAS can be used there"
-                f" ({said}); install it with: sudo apt install libopenblas-dev"
+                f" ({said})",
+                remedy="install it with: sudo apt install libopenblas-dev",
             )
         return None, None
 

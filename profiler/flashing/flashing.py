@@ -95,8 +95,8 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
             source = image.hex if kind == "hex" else image.bin
             return CopyFlashing(board, directory.expanduser(), source.name, source.read_bytes())
     raise DocumentError(
-        f"{board}: its description does not say how it is flashed; add firmware.flasher, of kind"
-        " openocd, pyocd, nrfjprog, bossac or copy"
+        f"{board}: its description does not say how it is flashed",
+        remedy="add firmware.flasher, of kind openocd, pyocd, nrfjprog, bossac or copy",
     )
 
 
@@ -188,15 +188,16 @@ class ToolFlashing:
             )
         except OSError as error:
             raise BuildFailed(
-                f"{self.board}: cannot run {tool} ({error.strerror}); it comes with: {self.remedy}"
+                f"{self.board}: cannot run {tool} ({error.strerror})",
+                remedy=f"it comes with: {self.remedy}",
             ) from error
         with process:
             try:
                 output, _ = process.communicate(timeout=self.limit_s)
             except subprocess.TimeoutExpired:
                 raise BoardUnreachable(
-                    f"{self.board}: {tool} did not finish within {self.limit_s:g} s; is the board"
-                    " powered and its probe free?"
+                    f"{self.board}: {tool} did not finish within {self.limit_s:g} s",
+                    remedy="is the board powered and its probe free?",
                 ) from None
             finally:
                 _end(process)
@@ -266,9 +267,9 @@ class BossacFlashing:
                 port.dtr = False
         except serial.SerialException as error:
             raise BoardUnreachable(
-                f"{self.board}: cannot open {self.port} ({error}); is the board plugged in, with a"
-                " program that has a USB port (else press reset twice, for the boot loader's), and"
-                " may you use the port (group dialout)?"
+                f"{self.board}: cannot open {self.port} ({error})",
+                remedy="is the board plugged in, with a program that has a USB port (else press"
+                " reset twice, for the boot loader's), and may you use the port (group dialout)?",
             ) from error
 
     def _boot_loader(self, known: set[str]) -> str:
@@ -286,7 +287,9 @@ class BossacFlashing:
             return self.port
         raise BoardUnreachable(
             f"{self.board}: no port appeared within {self.port_limit_s:g} s of the touch at 1200"
-            " baud; press the board's reset button twice, name the boot loader's port and try again"
+            " baud",
+            remedy="press the board's reset button twice, name the boot loader's port and try"
+            " again",
         )
 
 
@@ -331,8 +334,9 @@ class CopyFlashing:
         while not self._is_there():
             if deadline.expired:
                 raise BoardUnreachable(
-                    f"{self.board}: no disk appeared at {self.directory} within {self.limit_s:g} s;"
-                    " put the board into its boot loader (often: press reset twice) and mount it"
+                    f"{self.board}: no disk appeared at {self.directory} within {self.limit_s:g} s",
+                    remedy="put the board into its boot loader (often: press reset twice) and"
+                    " mount it",
                 )
             time.sleep(_POLL_S)
 

@@ -158,8 +158,8 @@ def _take_back(record: Record) -> None:
 def _remove(record: Record) -> None:
     if not record.process.end(patience_s=PATIENCE_S):
         raise BoardCommandFailed(
-            f"{record.name}: its emulator (process {record.pid}) does not end, even when killed;"
-            " try again when this computer is less busy"
+            f"{record.name}: its emulator (process {record.pid}) does not end, even when killed",
+            remedy="try again when this computer is less busy",
         )
     shutil.rmtree(record.directory, ignore_errors=True)
 

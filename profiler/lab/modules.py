@@ -208,7 +208,9 @@ def _make(*command: str) -> None:
     if result.returncode != 0:
         errors = [line for line in result.stderr.splitlines() if "rror" in line]
         said = "\n".join((errors or result.stderr.splitlines())[:5])
-        raise BuildFailed(f"building kernel modules: {shlex.join(command[:1])} failed: {said}")
+        raise BuildFailed(
+            f"{shlex.join(command[:1])} failed: {said}", operation="building kernel modules"
+        )
 
 
 def _check_image(image: Path, release: str) -> None:

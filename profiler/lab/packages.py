@@ -181,14 +181,17 @@ def _run(command: Sequence[str], *, directory: Path | None = None) -> str:
         )
     except subprocess.TimeoutExpired:
         raise BuildFailed(
-            f"{command[0]} did not finish within {_NETWORK_TIMEOUT_S:g} s; is there a network?"
+            f"{command[0]} did not finish within {_NETWORK_TIMEOUT_S:g} s",
+            remedy="is there a network?",
         ) from None
     if result.returncode != 0:
         lines = [line for line in result.stderr.splitlines() if line.startswith("E:")]
         said = "; ".join(lines or result.stderr.strip().splitlines()[-1:])
         raise BuildFailed(
-            f"fetching Debian packages for the emulated board: {command[0]} failed: {said}; the"
-            " sources are those of this computer's apt, which must be Debian's and reachable"
+            f"{command[0]} failed: {said}",
+            operation="fetching Debian packages for the emulated board",
+            remedy="the sources are those of this computer's apt, which must be Debian's and"
+            " reachable",
         )
     return result.stdout
 
@@ -197,5 +200,6 @@ def _require(program: str) -> None:
     if shutil.which(program) is None:
         raise BuildFailed(
             f"the emulated Linux board is made of Debian packages, but this computer has no"
-            f" {program}; use a Debian system (or container), or: sudo apt install apt dpkg"
+            f" {program}",
+            remedy="use a Debian system (or container), or: sudo apt install apt dpkg",
         )

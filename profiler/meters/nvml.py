@@ -76,8 +76,8 @@ class _Gpu:
             self.detail = f"{self._model} ({uuid}), driver {nvml.nvmlSystemGetDriverVersion()}"
         except nvml.NVMLError as error:
             raise MeasurementInvalid(
-                f"{self.name} of this computer cannot be asked for its name ({error}); see whether"
-                " nvidia-smi can"
+                f"{self.name} of this computer cannot be asked for its name ({error})",
+                remedy="see whether nvidia-smi can",
             ) from error
 
     def _find(self, gpu: int | str) -> Any:
@@ -156,8 +156,8 @@ class NvmlGpu:
                 what = f"power averaged over {AVERAGE_S:g} s"
         else:
             raise MeasurementInvalid(
-                f"{gpu.name} ({gpu.detail}) tells neither energy nor power; leave the meter out of"
-                " the description"
+                f"{gpu.name} ({gpu.detail}) tells neither energy nor power",
+                remedy="leave the meter out of the description",
             )
         self._detail = f"{gpu.detail}; {what}; the GPU's board only, not the computer around it"
         self._is_counter = read == self._next_step
@@ -215,8 +215,8 @@ class NvmlGpu:
         while (step := self._look()) is None:
             if self._seen_s > give_up_s:
                 raise MeasurementInvalid(
-                    f"{self._gpu.name}: its energy counter has stood still for"
-                    f" {_STANDSTILL_S:g} s; see whether nvidia-smi shows a power"
+                    f"{self._gpu.name}: its energy counter has stood still for {_STANDSTILL_S:g} s",
+                    remedy="see whether nvidia-smi shows a power",
                 )
             time.sleep(self._poller.period_s)
         return step
@@ -227,8 +227,8 @@ class NvmlGpu:
                 return read()
             except self._gpu.nvml.NVMLError as error:
                 raise BoardUnreachable(
-                    f"{self._gpu.name}: it does not tell its power any more ({error}); see what"
-                    " nvidia-smi says, then start again: what was measured is kept"
+                    f"{self._gpu.name}: it does not tell its power any more ({error})",
+                    remedy="see what nvidia-smi says, then start again: what was measured is kept",
                 ) from error
 
         return guarded
@@ -252,8 +252,8 @@ def open_nvml(meter: NvmlMeter, transport: Transport) -> NvmlGpu:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         raise MeasurementInvalid(
-            f"this computer has no NVIDIA driver that answers ({error}); install it, or leave the"
-            " meter out of the description"
+            f"this computer has no NVIDIA driver that answers ({error})",
+            remedy="install it, or leave the meter out of the description",
         ) from error
     try:
         return NvmlGpu(_Gpu(nvml, meter.gpu), meter.rate_hz)

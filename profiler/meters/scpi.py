@@ -52,16 +52,17 @@ class _Session:
             import pyvisa
         except ImportError as error:
             raise MeasurementInvalid(
-                f"{self}: PyVISA is not installed; install it with:"
-                " python -m pip install pyvisa pyvisa-py pyserial"
+                f"{self}: PyVISA is not installed",
+                remedy="install it with: python -m pip install pyvisa pyvisa-py pyserial",
             ) from error
         meter = self.meter
         try:
             self._manager = pyvisa.ResourceManager(meter.library)
         except (pyvisa.errors.Error, ImportError, OSError, ValueError) as error:
             raise MeasurementInvalid(
-                f"{self}: PyVISA cannot load its library {meter.library!r} ({error}); install it,"
-                " or leave meter.library out of the description and install pyvisa-py"
+                f"{self}: PyVISA cannot load its library {meter.library!r} ({error})",
+                remedy="install it, or leave meter.library out of the description and install"
+                " pyvisa-py",
             ) from error
         try:
             resource = self._manager.open_resource(
@@ -85,8 +86,9 @@ class _Session:
             self.identity = self.ask("*IDN?").strip()
         except _NoAnswerError as error:
             raise BoardUnreachable(
-                f"{self}: no answer to *IDN? within {_TIMEOUT_MS / 1000:g} s; check the address,"
-                " the line speed (meter.baud), and that no other program is talking to it"
+                f"{self}: no answer to *IDN? within {_TIMEOUT_MS / 1000:g} s",
+                remedy="check the address, the line speed (meter.baud), and that no other program"
+                " is talking to it",
             ) from error
 
     def set_up(self) -> None:
@@ -99,8 +101,8 @@ class _Session:
             errors = list(self._errors(command))
             if errors:
                 raise MeasurementInvalid(
-                    f"{self}: it refused {command!r}: {'; '.join(errors)}; correct meter.setup in"
-                    " the description"
+                    f"{self}: it refused {command!r}: {'; '.join(errors)}",
+                    remedy="correct meter.setup in the description",
                 )
 
     def _errors(self, command: str) -> Iterator[str]:
@@ -109,8 +111,8 @@ class _Session:
                 answer = self.ask("SYST:ERR?").strip()
             except _NoAnswerError as error:
                 raise MeasurementInvalid(
-                    f"{self}: no answer to SYST:ERR? after {command!r}; correct meter.setup in the"
-                    " description"
+                    f"{self}: no answer to SYST:ERR? after {command!r}",
+                    remedy="correct meter.setup in the description",
                 ) from error
             if re.match(r"[+-]?0+(\D|$)", answer):
                 return
@@ -172,13 +174,14 @@ class _Session:
     def gone(self, message: str, reason: object) -> BoardUnreachable:
         if not self.identity:
             return BoardUnreachable(
-                f"{self}: cannot be opened ({reason}); check meter.resource in the description,"
-                " that it is switched on and connected, and that this user may use it (a USB"
-                " resource needs: python -m pip install pyusb)"
+                f"{self}: cannot be opened ({reason})",
+                remedy="check meter.resource in the description, that it is switched on and"
+                " connected, and that this user may use it (a USB resource needs: python -m pip"
+                " install pyusb)",
             )
         return BoardUnreachable(
-            f"{self}: the connection was lost at {message!r} ({reason}); check power and cable,"
-            " then start again: what was measured is kept"
+            f"{self}: the connection was lost at {message!r} ({reason})",
+            remedy="check power and cable, then start again: what was measured is kept",
         )
 
     def __str__(self) -> str:
@@ -209,15 +212,16 @@ class ScpiInstrument:
                 reading = self._measure()
             except _NoAnswerError as error:
                 raise MeasurementInvalid(
-                    f"{self._session}: {error}; correct the queries or meter.setup in the"
-                    " description"
+                    f"{self._session}: {error}",
+                    remedy="correct the queries or meter.setup in the description",
                 ) from error
             took_s.append(2 * reading.time_error_s)
         if min(took_s) * self.rate_hz > 1.0:
             raise MeasurementInvalid(
                 f"{self._session}: a reading takes {min(took_s) * 1e3:.0f} ms, too long for"
-                f" {self.rate_hz:g} of them a second; lower meter.rate_hz in the description, or"
-                " shorten the integration time in meter.setup"
+                f" {self.rate_hz:g} of them a second",
+                remedy="lower meter.rate_hz in the description, or shorten the integration time in"
+                " meter.setup",
             )
 
     def start(self) -> None:

@@ -265,8 +265,8 @@ def _too_little(scratch: Scratch, blocks: int, sittings: float, least: int) -> R
     needed = int((scratch.filled_bytes + least) * sittings) + 1
     if needed > scratch.budget_bytes:
         return RequestRefused(
-            f"storage: {scratch.budget_bytes} bytes are too few for {blocks} blocks of writes;"
-            f" allow at least {needed}, or leave storage out"
+            f"storage: {scratch.budget_bytes} bytes are too few for {blocks} blocks of writes",
+            remedy=f"allow at least {needed}, or leave storage out",
         )
     return RequestRefused(
         f"storage: {blocks} blocks would use more than {ENDURANCE_SHARE:.0%} of the"

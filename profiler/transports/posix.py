@@ -134,7 +134,8 @@ class PosixTransport:
             self._shell.control(scripts.stop(self.directory, job), _SESSION_LIMIT_S)
             raise BoardCommandFailed(
                 f"{self.name}: {command} printed more than {OUTPUT_LIMIT_BYTES} bytes and was"
-                " ended; let it write to a file"
+                " ended",
+                remedy="let it write to a file",
             ) from None
         except ConnectionLostError as lost:
             if not lost.started:

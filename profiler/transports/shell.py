@@ -133,8 +133,8 @@ class Shell:
             raise self.gave_up(lost) from lost
         except OutputLimitError:
             raise BoardCommandFailed(
-                f"{self.name}: there are more than {OUTPUT_LIMIT_BYTES} bytes of output; let the"
-                " command write to a file"
+                f"{self.name}: there are more than {OUTPUT_LIMIT_BYTES} bytes of output",
+                remedy="let the command write to a file",
             ) from None
         if finished.exit_code != 0:
             raise self.refused(what, finished)
@@ -163,15 +163,16 @@ class Shell:
         if self.patience_s == 0.0:
             return BoardUnreachable(f"{self.name}: {lost}")
         return BoardUnreachable(
-            f"{self.name}: {lost}; tried again for {self.patience_s:g} s; check that the board is"
-            " powered and on the network"
+            f"{self.name}: {lost}; tried again for {self.patience_s:g} s",
+            remedy="check that the board is powered and on the network",
         )
 
     def refused(self, what: str, finished: Finished) -> BoardCommandFailed:
         if finished.exit_code == DIRECTORY_GONE:
             return BoardCommandFailed(
-                f"{self.name}: {what}: the working directory is gone from the board, which was"
-                " restarted or cleaned meanwhile"
+                "the working directory is gone from the board, which was restarted or cleaned"
+                " meanwhile",
+                operation=f"{self.name}: {what}",
             )
         return BoardCommandFailed(
             f"{self.name}: {what} failed with exit code {finished.exit_code}"

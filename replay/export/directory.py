@@ -63,7 +63,8 @@ def _write_anew(files: Mapping[str, bytes], directory: Path) -> None:
 def _earlier_export(directory: Path) -> Mapping[str, str]:
     if not directory.is_dir() or not (directory / _MANIFEST).is_file():
         raise InputError(
-            f"{directory}: is there, and no earlier export; name another directory with --out"
+            f"{directory}: is there, and no earlier export",
+            remedy="name another directory with --out",
         )
     return read_json(directory / _MANIFEST, Manifest).files
 
@@ -81,7 +82,8 @@ def _require_unchanged(
                 "has changed since it was exported" if path in earlier else "is not of an export"
             )
             raise InputError(
-                f"{directory / path}: {since}; move it away, or name another directory with --out"
+                f"{directory / path}: {since}",
+                remedy="move it away, or name another directory with --out",
             )
 
 

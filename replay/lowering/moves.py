@@ -156,7 +156,8 @@ def _too_tight(pending: Sequence[Mover], aside: Block) -> LoweringError:
     names = ", ".join(mover.tensor for mover in pending)
     return LoweringError(
         f"a step leaves {names} where the next one does not expect them, and {aside.bytes} free"
-        " bytes in a row are too few to exchange them; solve with a slightly larger budget"
+        " bytes in a row are too few to exchange them",
+        remedy="solve with a slightly larger budget",
     )
 
 

@@ -63,7 +63,8 @@ def replay_report(
     if not watched:
         raise MeasurementInvalid(
             f"{subject.device}: the replay of {subject.schedule} has no step that was watched, so"
-            " that nothing can be said of single ops; run it again"
+            " that nothing can be said of single ops",
+            remedy="run it again",
         )
     times_s, energies_j = _totals(measured.steps, watched)
     time_s = Comparison.of(expected.time_s, _median(times_s))

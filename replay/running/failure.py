@@ -36,8 +36,15 @@ class ReplayFailed(MeasurementInvalid):
     """A step ended in the middle. ``record`` holds the steps before it, ``recovered`` what the last
     complete one has left in storage; None where nothing is kept there, or could not be read."""
 
-    def __init__(self, message: str, record: ReplayRecord, recovered: Recovered | None) -> None:
-        super().__init__(message)
+    def __init__(
+        self,
+        message: str,
+        record: ReplayRecord,
+        recovered: Recovered | None,
+        *,
+        operation: str | None = None,
+    ) -> None:
+        super().__init__(message, operation=operation)
         self.record = record
         self.recovered = recovered
 

@@ -61,7 +61,8 @@ def open_replay(
                 raise RequestRefused(
                     f"{board.name}: its kernels are {built[:_SHOWN_HASH]}, those of the profile"
                     f" were {profiled[:_SHOWN_HASH]}: other sources, or other flags. What they cost"
-                    " is not known; profile the board again, and solve again"
+                    " is not known",
+                    remedy="profile the board again, and solve again",
                 )
 
         opened = _open_linux if description.firmware is None else _open_firmware
@@ -125,18 +126,19 @@ def _require_storage(description: DeviceDescription, plan: ExecutionPlan) -> Non
         return
     if storage is None:
         raise RequestRefused(
-            f"{description.name}: {plan.name} pages, and the description has no storage to page to;"
-            " describe one, or solve without paging"
+            f"{description.name}: {plan.name} pages, and the description has no storage to page to",
+            remedy="describe one, or solve without paging",
         )
     if storage.mtd_partition is not None:
         raise RequestRefused(
             f"{description.name}: schedules are replayed to files and by firmware's drivers, not to"
-            f" the raw flash partition {storage.mtd_partition!r}; describe storage.path on a file"
-            " system, or solve without paging"
+            f" the raw flash partition {storage.mtd_partition!r}",
+            remedy="describe storage.path on a file system, or solve without paging",
         )
     least = store_layout(plan, storage).least_scratch_bytes
     if storage.scratch_bytes is not None and storage.scratch_bytes < least:
         raise RequestRefused(
             f"{description.name}: two steps of {plan.name} take {least} bytes of storage, its"
-            f" scratch_bytes are {storage.scratch_bytes}; allow more of it to be overwritten"
+            f" scratch_bytes are {storage.scratch_bytes}",
+            remedy="allow more of it to be overwritten",
         )

@@ -198,7 +198,10 @@ class ReplaySession:
         else:
             remark, recovered = self._what_is_left(plan)
         return ReplayFailed(
-            f"{self.board.name}: {name}: {during}: {blame.sentence}. {remark}", record, recovered
+            f"{blame.sentence}. {remark}",
+            record,
+            recovered,
+            operation=f"{self.board.name}: {name}: {during}",
         )
 
     def _rebooted(

@@ -99,8 +99,9 @@ def _measurements(profile: DeviceProfile) -> dict[OpSpec, _Cost]:
         cost = operation.cost(profile.cost_basis)
         if cost.energy_j is None:
             raise CostingError(
-                f"{profile.name}: {spec} has a time but no energy; profile the board again with a"
-                " meter, or with nominal_power_w in its description"
+                f"{profile.name}: {spec} has a time but no energy",
+                remedy="profile the board again with a meter, or with nominal_power_w in its"
+                " description",
             )
         found[spec] = _Cost(spec.key, cost.time_s, cost.energy_j, operation.workspace_bytes)
     return found
@@ -157,7 +158,8 @@ def _predictions(
         else:
             raise CostingError(
                 f"{board}: {spec} is not measured, and the {len(measured)} operations that are"
-                " do not suffice to predict it; profile the board with this model"
+                " do not suffice to predict it",
+                remedy="profile the board with this model",
             )
     return tuple(predicted)
 
@@ -227,7 +229,8 @@ def _costed(
     if step.parameters_in == "storage" and not all(page_costs.values()):
         raise CostingError(
             f"{profile.name}: parameters cannot live in storage, since the profile has no energies"
-            " of paging; profile the board with its storage and a meter or nominal_power_w"
+            " of paging",
+            remedy="profile the board with its storage and a meter or nominal_power_w",
         )
     tensors = [
         tensor.model_copy(update=page_costs[step_tensor.bytes, step_tensor.stretches])

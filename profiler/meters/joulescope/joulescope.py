@@ -85,8 +85,9 @@ class JoulescopeInstrument:
                 self._publish("s/v/range/mode", "auto")
         except (RuntimeError, TimeoutError) as error:
             raise BoardUnreachable(
-                f"{self._name}: cannot be opened ({error}); end other programs that use it, such as"
-                " the Joulescope UI, and install the driver's udev rules"
+                f"{self._name}: cannot be opened ({error})",
+                remedy="end other programs that use it, such as the Joulescope UI, and install the"
+                " driver's udev rules",
             ) from error
 
     def _check(self, meter: JoulescopeMeter) -> None:
@@ -122,8 +123,9 @@ class JoulescopeInstrument:
         self._halt()
         if any(stream.is_broken for stream in self._streams.values()):
             raise MeasurementInvalid(
-                f"{self._name}: its count of samples went back in the middle of a block; connect it"
-                " to a USB port of its own, then start again: what was measured is kept"
+                f"{self._name}: its count of samples went back in the middle of a block",
+                remedy="connect it to a USB port of its own, then start again: what was measured"
+                " is kept",
             )
         is_behind = self._model == "js220"  # there the driver filters power and not the inputs
         lag_s = filter_lag_s(_FASTEST_HZ["js220"], self.rate_hz) if is_behind else 0.0
@@ -161,8 +163,8 @@ class JoulescopeInstrument:
 
     def _gone(self, reason: object) -> BoardUnreachable:
         return BoardUnreachable(
-            f"{self._name}: it has stopped sending ({reason}); check the USB cable, then start"
-            " again: what was measured is kept"
+            f"{self._name}: it has stopped sending ({reason})",
+            remedy="check the USB cable, then start again: what was measured is kept",
         )
 
 
@@ -179,7 +181,8 @@ def open_joulescope(meter: JoulescopeMeter) -> JoulescopeInstrument:
         driver = package.Driver()
     except (RuntimeError, TimeoutError) as error:
         raise BoardUnreachable(
-            f"the Joulescope driver does not start ({error}); check that this user may use USB"
+            f"the Joulescope driver does not start ({error})",
+            remedy="check that this user may use USB",
         ) from error
     instrument = None
     try:

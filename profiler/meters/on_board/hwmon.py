@@ -161,8 +161,8 @@ def _rail(device: SysfsDevice, channel: int, board: str) -> _Rail:
     for name in names:
         if device.number(name) is None:
             raise MeasurementInvalid(
-                f"{board}: {device.path(name)} cannot be read;"
-                " allow it for this user, or check the sensor's wiring"
+                f"{board}: {device.path(name)} cannot be read",
+                remedy="allow it for this user, or check the sensor's wiring",
             )
     return _Rail(
         files=tuple(device.path(name) for name in names),

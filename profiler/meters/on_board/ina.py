@@ -46,7 +46,8 @@ def open_ina(meter: InaMeter, board: str, source: EnergySource) -> OnBoardMeter:
     if meter.max_current_a > most_a:
         raise MeasurementInvalid(
             f"{board}: {meter.chip} on a shunt of {meter.shunt_ohm:g} Ω tells up to {most_a:.3g} A,"
-            f" not meter.max_current_a {meter.max_current_a:g}; take a smaller shunt"
+            f" not meter.max_current_a {meter.max_current_a:g}",
+            remedy="take a smaller shunt",
         )
     where = f"i2c=/dev/i2c-{meter.bus} address={meter.address}"
 

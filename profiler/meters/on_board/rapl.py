@@ -27,8 +27,8 @@ def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> O
     zone = _find_zone(read_devices(transport, str(meter.root), _PATTERNS), meter, board)
     if zone.number("energy_uj") is None:
         raise MeasurementInvalid(
-            f"{board}: {zone.path('energy_uj')} is readable by root only; allow it until the next"
-            f" boot with: sudo chmod a+r {zone.path('energy_uj')}"
+            f"{board}: {zone.path('energy_uj')} is readable by root only",
+            remedy=f"allow it until the next boot with: sudo chmod a+r {zone.path('energy_uj')}",
         )
     range_uj = zone.number("max_energy_range_uj")
     if not range_uj:

@@ -104,7 +104,8 @@ class OtiiInstrument:
             if found.is_on and off_v > _SAME_VOLTAGE_SHARE * meter.voltage_v:
                 raise MeasurementInvalid(
                     f"{self._server}: the output is on at {found.voltage_v:g} V, the description"
-                    f" says {meter.voltage_v:g} V; switch it off, or correct meter.voltage_v"
+                    f" says {meter.voltage_v:g} V",
+                    remedy="switch it off, or correct meter.voltage_v",
                 )
             self._found = found
             device.set_max_current(meter.max_current_a)
@@ -160,7 +161,8 @@ class OtiiInstrument:
         if abs(period_s * self.rate_hz - 1) > _RATE_TOLERANCE:
             raise MeasurementInvalid(
                 f"{self._server}: it records {1 / period_s:g} samples a second, not"
-                f" {self.rate_hz:g}; correct meter.rate_hz in the description"
+                f" {self.rate_hz:g}",
+                remedy="correct meter.rate_hz in the description",
             )
         power_w = current_a * np.interp(current_s, voltage_s, voltage_v)
         flaws = np.where(np.isnan(power_w), np.uint8(Flaw.LOST), np.uint8(0))

@@ -68,8 +68,9 @@ class OtiiServer:
             user, password = os.environ.get(OTII_USERNAME), os.environ.get(OTII_PASSWORD)
             if user is None or password is None:
                 raise MeasurementInvalid(
-                    f"{self}: nobody is logged in; log in in the Otii application, or set"
-                    f" {OTII_USERNAME} and {OTII_PASSWORD} in the environment"
+                    f"{self}: nobody is logged in",
+                    remedy=f"log in in the Otii application, or set {OTII_USERNAME} and"
+                    f" {OTII_PASSWORD} in the environment",
                 )
             otii.login(user, password)
             self._has_logged_in = True
@@ -82,7 +83,8 @@ class OtiiServer:
             return
         if not fitting:
             raise MeasurementInvalid(
-                f"{self}: no {_LICENCE} licence is free; give one back in the Otii application"
+                f"{self}: no {_LICENCE} licence is free",
+                remedy="give one back in the Otii application",
             )
         otii.reserve_license(fitting[0]["id"])
         self._licences.append(fitting[0]["id"])
@@ -133,14 +135,15 @@ class OtiiServer:
             yield
         except Otii_Exception as error:
             raise MeasurementInvalid(
-                f"{self}: it refused to {what} ({error.message}); see what the Otii application"
-                " shows"
+                f"{self}: it refused to {what} ({error.message})",
+                remedy="see what the Otii application shows",
             ) from error
         except (OSError, DisconnectedException, ValueError, KeyError) as error:
             reason = str(error) or type(error).__name__
             raise BoardUnreachable(
-                f"{self}: no answer when asked to {what} ({reason}); start the Otii application and"
-                " its TCP server, and check meter.host and meter.port in the description"
+                f"{self}: no answer when asked to {what} ({reason})",
+                remedy="start the Otii application and its TCP server, and check meter.host and"
+                " meter.port in the description",
             ) from error
 
     def __str__(self) -> str:

@@ -58,7 +58,9 @@ def open_ppk2(described: Ppk2Meter) -> Ppk2:
         port.write(_POWER_ON)
     except OSError as error:
         port.close()
-        raise BoardUnreachable(f"PPK2 on {described.port}: {error}; plug it in anew") from error
+        raise BoardUnreachable(
+            f"PPK2 on {described.port}: {error}", remedy="plug it in anew"
+        ) from error
     except BaseException:
         port.close()
         raise
@@ -233,6 +235,6 @@ class Ppk2:
 
     def _gone(self, error: OSError) -> BoardUnreachable:
         return BoardUnreachable(
-            f"PPK2 on {self._port.name}: lost during a block ({error}); check its cable, then start"
-            " again: what was measured is kept"
+            f"PPK2 on {self._port.name}: lost during a block ({error})",
+            remedy="check its cable, then start again: what was measured is kept",
         )
