@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cli
+from devices.errors import Defect, InputError, JoulewrightError
 from devices.published import load_published
 from networks.models import build_model
 from solver.costing.costing import cost_graph
@@ -194,6 +195,66 @@ def test_an_engine_that_is_not_there_is_a_sentence_not_a_traceback(
     options = ("--ram-budget", "70%", "--engine", "gurobi")
     assert run("solve", "--graph", str(graph_file), *options) == 1
     assert "gurobi" in capsys.readouterr().err.splitlines()[-1]
+
+
+def fail_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the command ``models`` raise ``error``."""
+
+    def fail(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr("commands.listing.list_models", fail)
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in JoulewrightError.__subclasses__() if kind is not Defect]
+)
+def test_an_error_is_one_sentence_and_ends_with_the_exit_code_of_its_class(
+    kind: type[JoulewrightError],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fail_with(kind("it broke", operation="trying", remedy="try again"), monkeypatch)
+    assert run("models") == kind.exit_code
+    captured = capsys.readouterr()
+    assert captured.err == "error: trying: it broke; try again\n"
+    assert captured.out == ""
+
+
+def test_a_child_ends_with_the_exit_code_of_its_parent(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Odd(InputError):
+        """Of a module that the command line has never heard of."""
+
+    fail_with(Odd("it is odd"), monkeypatch)
+    assert run("models") == 2
+    assert capsys.readouterr().err == "error: it is odd\n"
+
+
+def test_an_operating_system_error_that_names_a_file_is_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fail_with(OSError(28, "No space left on device", "results/x.json"), monkeypatch)
+    assert run("models") == 2
+    assert capsys.readouterr().err == "error: results/x.json: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "error", ["Defect('wrong')", "RefereeError(3, 'wrong')", "ValueError('x')", "OSError('x')"]
+)
+def test_a_defect_keeps_its_traceback_and_exits_with_1(error: str) -> None:
+    program = (
+        "import sys, cli, commands.listing\n"
+        "from devices.errors import Defect\n"
+        "from solver.referee.referee import RefereeError\n"
+        f"def fail(*_): raise {error}\n"
+        "commands.listing.list_models = fail\n"
+        "sys.exit(cli.main(['models']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
 
 
 def test_the_published_call_works_with_its_published_parameters() -> None:
