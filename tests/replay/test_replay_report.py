@@ -36,7 +36,7 @@ from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.schedule import Action as ScheduleAction
 from solver.problem.schedule import Compute, Free, PageOut, Schedule
 from solver.referee.referee import replay
-from tests.support.graphs.graph_examples import graph, op, steps, tensor
+from tests.support.graphs.graph_examples import actions, graph, op, tensor
 from tests.support.graphs.graph_strategies import action_lists, small_graphs
 from tests.support.onboard.replays import (
     SUBJECT,
@@ -122,7 +122,7 @@ def _beside(compute_s: float) -> tuple[CostedGraph, tuple[ScheduleAction, ...]]:
         ops=problem.ops,
         tensors=(paged, problem.tensors[1]),
     )
-    plain = steps("compute make; page_out a; compute work; free b; free a")
+    plain = actions("compute make; page_out a; compute work; free b; free a")
     asynchronous = plain[1].model_copy(update={"asynchronous": True})
     return beside, (plain[0], asynchronous, *plain[2:])
 
@@ -147,9 +147,9 @@ def test_a_transfer_beside_ops_is_as_uncertain_as_what_the_step_waits_for_it(
 
 def _with_transfers_beside(problem: CostedGraph, sequence: tuple[ScheduleAction, ...]) -> Schedule:
     synchronous = [
-        step.model_copy(update={"asynchronous": False}) if isinstance(step, PageOut) else step
-        for step in sequence
-        if not isinstance(step, Free)
+        each.model_copy(update={"asynchronous": False}) if isinstance(each, PageOut) else each
+        for each in sequence
+        if not isinstance(each, Free)
     ]
     return scheduled(problem, synchronous).model_copy(update={"actions": sequence})
 
@@ -427,7 +427,7 @@ def test_the_plan_of_another_schedule_is_refused() -> None:
     measured = measured_replay(plan, expected, [measured_step(expected)])
     with pytest.raises(ValueError, match="the plan is of another schedule: action 0 of this one"):
         replay_report(SUBJECT, expected, other, measured, (), 1000)
-    longer = replace(plan, actions=(*plan.actions, replace(plan.actions[0], step=999)))
+    longer = replace(plan, actions=(*plan.actions, replace(plan.actions[0], schedule_index=999)))
     with pytest.raises(ValueError, match="the plan carries out 21 actions"):
         replay_report(SUBJECT, expected, longer, measured, (), 1000)
 
