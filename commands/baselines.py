@@ -33,7 +33,7 @@ def compare_with_baselines(
     problem = Problem(graph, schedule.budget)
     limit_s = arguments.time_limit or _TIME_LIMIT_S
     covers = schedule.budget.covers
-    ours = replay(graph, schedule.steps, covers) if schedule.steps else None
+    ours = replay(graph, schedule.actions, covers) if schedule.actions else None
     table = [["method", "energy", "", "time", "peak of RAM", "fragmentation", ""]]
     if ours is not None:
         table.append(["this schedule", *_figures(ours, None), "", schedule.status])
@@ -43,7 +43,7 @@ def compare_with_baselines(
         began = time.monotonic()
         result = run_baseline(name, problem, limit_s)
         seconds = time.monotonic() - began
-        played = None if result.steps is None else replay(graph, result.steps, covers)
+        played = None if result.actions is None else replay(graph, result.actions, covers)
         rows.append(_as_data(name, result, played, seconds))
         figures = ["–", "", "", ""] if played is None else _figures(played, ours)
         fragmentation = (

@@ -56,14 +56,14 @@ def _export_trace(
 
     if arguments.device is not None:
         raise InputError("--device is for --format c: a trace is for no board in particular")
-    if not schedule.steps:
-        raise InputError(f"{arguments.schedule}: has no steps: it is {schedule.status}")
+    if not schedule.actions:
+        raise InputError(f"{arguments.schedule}: has no actions: it is {schedule.status}")
     report = None
     if arguments.run is not None:
         report = read_json(arguments.run / REPORT, ReplayReport)
         if report.graph != graph.name:
             raise InputError(f"{arguments.run}: is a run of {report.graph}, not of {graph.name}")
-        if read_json(arguments.run / SCHEDULE, Schedule).steps != schedule.steps:
+        if read_json(arguments.run / SCHEDULE, Schedule).actions != schedule.actions:
             raise InputError(f"{arguments.run}: is a run of another schedule of {graph.name}")
     try:
         trace = perfetto_trace(graph, schedule, report)

@@ -76,7 +76,7 @@ def _count(count: StorageCount) -> list[str]:
 def _actions(console: Console, report: ReplayReport) -> None:
     longest = sorted(report.actions, key=lambda action: -action.time_s.measured.median)
     measured = report.board_word
-    rows = [["step of the schedule", "what", "predicted", measured, "difference", "of the step"]]
+    rows = [["action of the schedule", "what", "predicted", measured, "difference", "of the step"]]
     for action in longest[:_SHOWN_ACTIONS]:
         time_s = action.time_s
         rows.append(
@@ -90,7 +90,7 @@ def _actions(console: Console, report: ReplayReport) -> None:
             ]
         )
     console.result(
-        f"the {len(rows) - 1} longest of {len(longest)} steps of the schedule"
+        f"the {len(rows) - 1} longest of {len(longest)} actions of the schedule"
         " (*: beyond the intervals)"
     )
     console.table(rows, right=(2, 3, 4, 5))

@@ -67,10 +67,10 @@ def solve(arguments: Namespace, console: Console) -> int:
     draws = draws_asked_for(arguments, graph)
     with _Status(console) as status:
         schedule = solve_graph(graph, budget, options, status)
-    if draws is not None and schedule.steps:
+    if draws is not None and schedule.actions:
         schedule = held_against_draws(arguments, console, schedule, draws, options)
     out = arguments.out or SCHEDULES / f"{_file_name(graph.name)}.json"
-    written = schedule.steps or arguments.out is not None
+    written = schedule.actions or arguments.out is not None
     if written:
         write_atomically(graph_path(out), _json(graph))
         write_atomically(out, _json(schedule))
@@ -82,7 +82,7 @@ def solve(arguments: Namespace, console: Console) -> int:
     console.document(document)
     if written:
         console.result(f"\nschedule  {out}\ngraph     {graph_path(out)}")
-    if arguments.pictures is not None and schedule.steps:
+    if arguments.pictures is not None and schedule.actions:
         for picture in _pictures(arguments, out):
             console.result(f"picture   {picture}")
     return {"infeasible": ExitCode.INFEASIBLE, "no_solution": ExitCode.NO_SOLUTION}.get(
@@ -161,7 +161,7 @@ def _summarise(console: Console, schedule: Schedule, kept: Replay, graph: Costed
     )
     if schedule.status == "infeasible":
         _explain_infeasible(console, schedule)
-    if schedule.steps:
+    if schedule.actions:
         _compare(console, schedule, kept, graph)
     solver = schedule.solver
     console.result(
@@ -179,7 +179,7 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
     from solver.problem.schedule import PageIn, PageOut
     from solver.referee.referee import replay
 
-    chosen = replay(graph, schedule.steps, schedule.budget.covers)
+    chosen = replay(graph, schedule.actions, schedule.budget.covers)
 
     def column(played: Replay) -> list[str]:
         moments = played.moments
@@ -188,8 +188,8 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
             si(played.energy_j, "J"),
             si(played.time_s, "s"),
             str(sum(moment.recomputation for moment in moments)),
-            str(sum(isinstance(moment.step, PageOut) for moment in moments)),
-            str(sum(isinstance(moment.step, PageIn) for moment in moments)),
+            str(sum(isinstance(moment.action, PageOut) for moment in moments)),
+            str(sum(isinstance(moment.action, PageIn) for moment in moments)),
             size(played.bytes_written_to_storage),
             si(played.hidden_s, "s"),
         ]
@@ -207,7 +207,7 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
     ]
     rows = [["", "unconstrained", "this schedule"]]
     rows += [list(row) for row in zip(names, column(kept), column(chosen), strict=True)]
-    if not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in schedule.steps):
+    if not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in schedule.actions):
         rows.pop()  # nothing runs beside ops
     console.table(rows, right=(1, 2))
     _tell_arena(console, schedule)

@@ -239,7 +239,7 @@ def _told(event: PointSolved | BaselineRun) -> str:
     from solver.sweep.sweep import PointSolved
 
     if not isinstance(event, PointSolved):
-        nothing = "" if event.result.steps else ", no schedule"
+        nothing = "" if event.result.actions else ", no schedule"
         return f"{event.study.name}, {size(event.budget.ram_bytes)}: {event.name}{nothing}"
     schedule = event.schedules[0]
     deadline_s = schedule.budget.deadline_s

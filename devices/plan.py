@@ -121,11 +121,11 @@ Deed: TypeAlias = Compute | PageOut | PageIn | Move | Probe | Guard | Check | Po
 @dataclass(frozen=True)
 class Action:
     """``waits_for``: so many of this step's transfers, in their order, are over before it begins.
-    ``step`` is the index of the schedule's step that it comes from, if it comes from one."""
+    ``schedule_index`` is that of the schedule's action that it comes from, if it comes from one."""
 
     does: Deed
     waits_for: int = 0
-    step: int | None = None
+    schedule_index: int | None = None
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """ReplayReport (``replay/1``): a schedule that was run on a board, held against what was expected;
-and the two sides that it joins, what each step of the schedule should take and what it took.
+and the two sides that it joins, what each action of the schedule should take and what it took.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ _SAME = 1e-6
 
 
 class ScheduledAction(StrictModel):
-    """A step of the schedule that takes time, number ``step`` in it. ``label`` is an op or a
-    tensor; ``kind`` and ``phase`` are an op's.
+    """An action of the schedule that takes time; ``schedule_index`` is its place there. ``label``
+    is an op or a tensor; ``kind`` and ``phase`` are an op's.
 
-    An ``asynchronous`` transfer runs beside the steps behind it. Actions with one ``cost_key``
+    An ``asynchronous`` transfer runs beside the actions after it. Actions with one ``cost_key``
     share one measured figure, and so its error: the key of an operation, or ``storage.read`` and
     ``storage.write``."""
 
-    step: Size
+    # ``replay/1`` has called it so since before the entries of a schedule were called actions.
+    schedule_index: Annotated[Size, Field(alias="step")]
     label: str
     what: Activity
     cost_key: str
@@ -195,9 +196,9 @@ class ReplayedAction(ScheduledAction):
 
 
 class OtherTime(StrictModel):
-    """Time of a step that belongs to no step of the schedule: tensors moved in RAM, checksums taken
-    of watched steps, waits for transfers that run beside ops, and what lies ``between`` actions,
-    the executor's own work. ``count`` of these in a step."""
+    """Time of a step that belongs to no action of the schedule: tensors moved in RAM, checksums
+    taken of watched steps, waits for transfers that run beside ops, and what lies ``between``
+    actions, the executor's own work. ``count`` of these in a step."""
 
     what: OtherActivity
     count: Size

@@ -119,7 +119,7 @@ def arena(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
 def _rectangles(graph: CostedGraph, schedule: Schedule) -> Iterator[_Rectangle]:
     """In the order in which they end. What is written in place begins where the op begins, what it
     is written over ends there: the same bytes are drawn once."""
-    moments = replay(graph, schedule.steps, schedule.budget.covers).moments
+    moments = replay(graph, schedule.actions, schedule.budget.covers).moments
     ops = {op.name: op for op in graph.ops}
     begun = {name: (0.0, offset) for name, offset in (schedule.resident_address or {}).items()}
 
@@ -132,20 +132,23 @@ def _rectangles(graph: CostedGraph, schedule: Schedule) -> Iterator[_Rectangle]:
     end_s = 0.0
     for moment in moments:
         end_s = moment.start_s + moment.time_s
-        match moment.step:
-            case Compute() as step:
-                op = ops[step.op]
+        match moment.action:
+            case Compute() as action:
+                op = ops[action.op]
                 for name in op.in_place.values():
                     yield from end(name, moment.start_s)
-                for name, offset in (step.address or {}).items():
+                for name, offset in (action.address or {}).items():
                     begun[name] = (moment.start_s, offset)
-                if step.workspace_address is not None:
-                    low, high = step.workspace_address, step.workspace_address + op.workspace_bytes
+                if action.workspace_address is not None:
+                    low, high = (
+                        action.workspace_address,
+                        action.workspace_address + op.workspace_bytes,
+                    )
                     yield _Rectangle(op.name, "workspace", moment.start_s, end_s, low, high)
-            case PageIn() as step if step.address is not None:
-                begun[step.tensor] = (moment.start_s, step.address)
-            case Free() as step:
-                yield from end(step.tensor, moment.start_s)
+            case PageIn() as action if action.address is not None:
+                begun[action.tensor] = (moment.start_s, action.address)
+            case Free() as action:
+                yield from end(action.tensor, moment.start_s)
     for name in tuple(begun):
         yield from end(name, end_s)
 

@@ -32,7 +32,7 @@ from plots.style import (
 )
 from solver.constructed import keep_everything
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Compute, Free, PageIn, PageOut, Schedule, Step
+from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut, Schedule
 from solver.referee.referee import Moment, Replay, replay
 
 _SHADES = {"forward": "#FFFFFF", "backward": "#F1F1F1", "update": "#E2E2E2"}
@@ -65,11 +65,11 @@ def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     """Bytes in RAM over the predicted time of the step, against the budget, with recomputation and
     paging marked.
 
-    Raises :class:`ValueError` for a schedule without steps.
+    Raises :class:`ValueError` for a schedule without actions.
     """
-    if not schedule.steps:
-        raise ValueError(f"the schedule of {schedule.graph} has no steps: {schedule.status}")
-    played = replay(graph, schedule.steps, schedule.budget.covers)
+    if not schedule.actions:
+        raise ValueError(f"the schedule of {schedule.graph} has no actions: {schedule.status}")
+    played = replay(graph, schedule.actions, schedule.budget.covers)
     kept_bytes = replay(graph, keep_everything(graph), schedule.budget.covers).peak_bytes
     activities = [activity for activity in _activities(played.moments) if activity.moments]
     lanes = 0.19 * len(_lanes(activities, played))
@@ -109,9 +109,9 @@ def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
 def _activities(moments: Sequence[Moment]) -> Iterator[_Activity]:
     yield _Activity("recompute", ORANGE, tuple(m for m in moments if m.recomputation))
     yield _Activity(
-        "page out", VERMILLION, tuple(m for m in moments if isinstance(m.step, PageOut))
+        "page out", VERMILLION, tuple(m for m in moments if isinstance(m.action, PageOut))
     )
-    yield _Activity("page in", GREEN, tuple(m for m in moments if isinstance(m.step, PageIn)))
+    yield _Activity("page in", GREEN, tuple(m for m in moments if isinstance(m.action, PageIn)))
 
 
 def _summary(
@@ -158,7 +158,7 @@ def _draw_memory(
         if moment.waited_s:
             times += [moment.start_s - moment.waited_s, moment.start_s]
             levels += [bytes_before / divisor] * 2
-        if not isinstance(moment.step, Free) and not _is_beside(moment):
+        if not isinstance(moment.action, Free) and not _is_beside(moment):
             times += [moment.start_s, moment.start_s + moment.time_s]
             levels += [moment.bytes_during / divisor] * 2
         bytes_before = moment.bytes_after
@@ -186,12 +186,12 @@ def _draw_memory(
 
 
 def _mark_peak(axes: Axes, played: Replay, divisor: float, highest: int, end_s: float) -> None:
-    moment = played.moments[played.peak_step]
+    moment = played.moments[played.peak_action]
     middle_s = moment.start_s + moment.time_s / 2
     late = middle_s > end_s / 2
     axes.plot([middle_s], [played.peak_bytes / divisor], "o", color=BLACK, markersize=4, zorder=5)
     axes.annotate(
-        f"peak {size_text(played.peak_bytes)} {_doing(moment.step)}",
+        f"peak {size_text(played.peak_bytes)} {_doing(moment.action)}",
         (middle_s, played.peak_bytes / divisor),
         (middle_s + (-0.02 if late else 0.02) * end_s, 1.08 * highest / divisor),
         ha="right" if late else "left",
@@ -203,24 +203,24 @@ def _mark_peak(axes: Axes, played: Replay, divisor: float, highest: int, end_s: 
     )
 
 
-def _doing(step: Step) -> str:
-    match step:
+def _doing(action: Action) -> str:
+    match action:
         case Compute():
-            return f"during {step.op}"
+            return f"during {action.op}"
         case PageOut():
-            return f"while {step.tensor} is paged out"
+            return f"while {action.tensor} is paged out"
         case PageIn():
-            return f"while {step.tensor} is paged in"
+            return f"while {action.tensor} is paged in"
         case Free():
-            return f"before {step.tensor} is freed"
+            return f"before {action.tensor} is freed"
 
 
 def _shade_phases(axes: Axes, graph: CostedGraph, played: Replay, end_s: float) -> None:
     phase_of = {op.name: op.phase for op in graph.ops}
     firsts = [
-        (phase_of[moment.step.op], moment.start_s)
+        (phase_of[moment.action.op], moment.start_s)
         for moment in played.moments
-        if isinstance(moment.step, Compute) and not moment.recomputation
+        if isinstance(moment.action, Compute) and not moment.recomputation
     ]
     starts = [start_s for _, start_s in firsts]
     for phase, first, last in phase_spans([phase for phase, _ in firsts]):
@@ -261,7 +261,7 @@ def _runs_beside(played: Replay) -> bool:
 
 
 def _is_beside(moment: Moment) -> bool:
-    return isinstance(moment.step, PageIn | PageOut) and moment.step.asynchronous
+    return isinstance(moment.action, PageIn | PageOut) and moment.action.asynchronous
 
 
 def _draw_lanes(axes: Axes, lanes: Sequence[_Lane], end_s: float) -> None:

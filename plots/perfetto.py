@@ -32,20 +32,23 @@ def perfetto_trace(
     median step), each with a track of the processor, one of the storage and one of bytes in RAM.
 
     Raises ``RefereeError`` for a schedule that is not one of this graph, and
-    :class:`ValueError` for one without steps."""
+    :class:`ValueError` for one without actions."""
     expected = expected_step(graph, schedule)
-    played = replay(graph, schedule.steps, schedule.budget.covers)
+    played = replay(graph, schedule.actions, schedule.budget.covers)
     predicted = {
-        action.step: Span(action.start_s, action.time_s.median) for action in expected.actions
+        action.schedule_index: Span(action.start_s, action.time_s.median)
+        for action in expected.actions
     }
     source = graph.energy_source or "source not stated"
-    costs = {action.step: _costs(action) for action in expected.actions}
+    costs = {action.schedule_index: _costs(action) for action in expected.actions}
     name = f"predicted ({source})"
     events = list(_process(_PREDICTED, name, expected.actions, predicted, costs))
     events += _memory(_PREDICTED, memory_levels(played))
     if report is not None:
-        measured = {action.step: Span(action.start_s, action.run_s) for action in report.actions}
-        times = {action.step: _times(action) for action in report.actions}
+        measured = {
+            action.schedule_index: Span(action.start_s, action.run_s) for action in report.actions
+        }
+        times = {action.schedule_index: _times(action) for action in report.actions}
         name = f"measured on {report.device}"
         if report.measured_energy_source == "emulated":
             name = f"{report.device} (emulated)"
@@ -71,8 +74,8 @@ def _process(
         yield _metadata(process, "thread_name", {"name": track_name}, track)
         end_ns = 0
         on_track = [action for action in actions if _track(action) == track]
-        for action in sorted(on_track, key=lambda action: spans[action.step].start_s):
-            span = spans[action.step]
+        for action in sorted(on_track, key=lambda action: spans[action.schedule_index].start_s):
+            span = spans[action.schedule_index]
             # A board's floats are coarser than nanoseconds; slices of a track must not overlap.
             start_ns = max(end_ns, round(span.start_s * _NS_PER_S))
             end_ns = max(start_ns, round((span.start_s + span.time_s) * _NS_PER_S))
@@ -84,7 +87,11 @@ def _process(
                 "dur": (end_ns - start_ns) / _NS_PER_US,
                 "pid": process,
                 "tid": track,
-                "args": {"cost": action.cost_key, "step": action.step, **told[action.step]},
+                "args": {
+                    "cost": action.cost_key,
+                    "action": action.schedule_index,
+                    **told[action.schedule_index],
+                },
             }
 
 

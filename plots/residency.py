@@ -42,23 +42,23 @@ def stages(graph: CostedGraph, schedule: Schedule) -> list[Stage]:
     done: set[str] = set()
     events = Events()
     found: list[Stage] = []
-    for step in schedule.steps:
-        match step:
+    for action in schedule.actions:
+        match action:
             case PageOut():
-                stored.add(step.tensor)
-                events.paged_out.add(step.tensor)
+                stored.add(action.tensor)
+                events.paged_out.add(action.tensor)
             case PageIn():
-                ram.add(step.tensor)
-                events.paged_in.add(step.tensor)
+                ram.add(action.tensor)
+                events.paged_in.add(action.tensor)
             case Free():
-                ram.discard(step.tensor)
+                ram.discard(action.tensor)
             case Compute():
-                op = ops[step.op]
+                op = ops[action.op]
                 ram.update(op.writes)
-                if step.op in done:
+                if action.op in done:
                     events.recomputed.update(op.writes)
                 else:
-                    done.add(step.op)
+                    done.add(action.op)
                     found.append(Stage(op, frozenset(ram), frozenset(stored), events))
                     events = Events()
                 ram.difference_update(op.in_place.values())

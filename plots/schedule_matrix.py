@@ -59,10 +59,10 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     tensor, both in the order in which they are first computed. Names stand at the axes up to ninety
     ops or tensors; beyond that the groups alone are named.
 
-    Raises :class:`ValueError` for a schedule without steps.
+    Raises :class:`ValueError` for a schedule without actions.
     """
-    if not schedule.steps:
-        raise ValueError(f"the schedule of {schedule.graph} has no steps: {schedule.status}")
+    if not schedule.actions:
+        raise ValueError(f"the schedule of {schedule.graph} has no actions: {schedule.status}")
     columns = stages(graph, schedule)
     rows = _rows(graph)
     states = _states(columns, rows)

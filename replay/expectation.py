@@ -1,4 +1,4 @@
-"""What each step of a schedule should cost on the board, from the referee's replay and the
+"""What each action of a schedule should cost on the board, from the referee's replay and the
 intervals of the graph.
 
 Intervals of a sum follow the GUM (JCGM 100:2008): actions that share one measured figure share its
@@ -38,10 +38,10 @@ class Level:
 
 def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
     """Raises ``RefereeError`` for a schedule that is not one of this graph,
-    and :class:`ValueError` for one without steps."""
-    if not schedule.steps:
-        raise ValueError(f"the schedule of {schedule.graph} has no steps: {schedule.status}")
-    played = replay(graph, schedule.steps, schedule.budget.covers)
+    and :class:`ValueError` for one without actions."""
+    if not schedule.actions:
+        raise ValueError(f"the schedule of {schedule.graph} has no actions: {schedule.status}")
+    played = replay(graph, schedule.actions, schedule.budget.covers)
     actions = tuple(_actions(graph, played.moments))
     return ExpectedStep(
         graph=graph.name,
@@ -58,14 +58,14 @@ def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
 
 def memory_levels(played: Replay, spans: Mapping[int, Span] | None = None) -> tuple[Level, ...]:
     """What is in RAM over the step, by the referee's clock; or, with the ``spans`` of a schedule's
-    steps (by their number) as they were run, by the board's. Levels may follow each other at one
+    actions (by their index) as they were run, by the board's. Levels may follow each other at one
     instant; the last one holds.
 
     What no span is given for happens as soon as what stands before it is over."""
     levels: list[Level] = []
     now_s = 0.0
     for number, moment in enumerate(played.moments):
-        on_processor = moment.time_s > 0 or isinstance(moment.step, Compute)
+        on_processor = moment.time_s > 0 or isinstance(moment.action, Compute)
         if spans is None:
             start_s, end_s = moment.start_s, moment.start_s + moment.time_s
         elif number in spans and on_processor:
@@ -84,19 +84,19 @@ def memory_levels(played: Replay, spans: Mapping[int, Span] | None = None) -> tu
 def _actions(graph: CostedGraph, moments: Sequence[Moment]) -> Iterator[ExpectedAction]:
     ops = {op.name: op for op in graph.ops}
     for number, moment in enumerate(moments):
-        match moment.step:
+        match moment.action:
             case Compute():
-                op = ops[moment.step.op]
+                op = ops[moment.action.op]
                 what: Activity = "recompute" if moment.recomputation else "compute"
                 yield _action(number, op.name, what, _key(op), op, moment)
             case PageOut():
-                cost = graph.tensor[moment.step.tensor].page_out
+                cost = graph.tensor[moment.action.tensor].page_out
                 assert cost is not None, "the referee lets nothing else pass"
-                yield _action(number, moment.step.tensor, "page_out", STORAGE_WRITE, cost, moment)
+                yield _action(number, moment.action.tensor, "page_out", STORAGE_WRITE, cost, moment)
             case PageIn():
-                cost = graph.tensor[moment.step.tensor].page_in
+                cost = graph.tensor[moment.action.tensor].page_in
                 assert cost is not None, "the referee lets nothing else pass"
-                yield _action(number, moment.step.tensor, "page_in", STORAGE_READ, cost, moment)
+                yield _action(number, moment.action.tensor, "page_in", STORAGE_READ, cost, moment)
 
 
 def _key(op: Op) -> str:
@@ -109,13 +109,13 @@ def _action(
 ) -> ExpectedAction:
     begins_s = moment.transfer_start_s
     return ExpectedAction(
-        step=number,
+        schedule_index=number,
         label=label,
         what=what,
         cost_key=key,
         kind=cost.kind if isinstance(cost, Op) else None,
         phase=cost.phase if isinstance(cost, Op) else None,
-        asynchronous=isinstance(moment.step, PageOut | PageIn) and moment.step.asynchronous,
+        asynchronous=isinstance(moment.action, PageOut | PageIn) and moment.action.asynchronous,
         start_s=moment.start_s if begins_s is None else begins_s,
         time_s=_interval(cost.time_s, cost.time_s_interval),
         energy_j=_interval(cost.energy_j, cost.energy_j_interval),
@@ -156,7 +156,7 @@ def _total_time(
     below, above = [], []
     for key in keys:
         low_s, high_s = (
-            replay(_at_end(graph, key, end), schedule.steps, schedule.budget.covers).time_s
+            replay(_at_end(graph, key, end), schedule.actions, schedule.budget.covers).time_s
             for end in (0, 1)
         )
         below.append(max(0.0, played.time_s - low_s))

@@ -57,7 +57,7 @@ RunSteps = Callable[[int], Sequence[MeasuredStep]]
 
 @dataclass(frozen=True)
 class Executions:
-    """Of the operations that are measured: the schedule's steps (by number) that execute each."""
+    """Of the operations that are measured: the schedule's actions (by index) that execute each."""
 
     actions: ScheduledActions
     of_key: Mapping[str, tuple[int, ...]]
@@ -68,10 +68,11 @@ class Executions:
     ) -> Executions:
         """Raises :class:`ValueError` for an operation that the schedule never executes."""
         found = {
-            key: tuple(action.step for action in expected if action.cost_key == key) for key in keys
+            key: tuple(action.schedule_index for action in expected if action.cost_key == key)
+            for key in keys
         }
-        for key, steps in found.items():
-            if not steps:
+        for key, own in found.items():
+            if not own:
                 raise ValueError(f"the schedule never executes {key}")
         return cls(actions, found)
 
@@ -79,7 +80,7 @@ class Executions:
         """Mean over the executions of ``key``, for each of the (watched) steps."""
         watched = [self.actions.watched(step).spans for step in steps]
         own = self.of_key[key]
-        return [math.fsum(spans[step].time_s for step in own) / len(own) for spans in watched]
+        return [math.fsum(spans[index].time_s for index in own) / len(own) for spans in watched]
 
     def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
         """Of one execution, over the steps."""

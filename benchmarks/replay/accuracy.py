@@ -58,7 +58,7 @@ def accuracy(question: Question, progress: Progress) -> Iterator[str]:
             problem = known.problem(share)
             progress(f"{network}, {share:.0%}: solving")
             schedule = solved(problem, question.limit_s)
-            if not schedule.steps:
+            if not schedule.actions:
                 yield f"| {network} | {share:.0%} | {schedule.status} |{' |' * (len(_HEAD) - 3)}"
                 continue
             progress(f"{network}, {share:.0%}: running")
@@ -120,10 +120,12 @@ class _Row:
         """The difference of what ops take, each as the watched steps saw it."""
         predicted = measured = 0.0
         spans = [step.spans for step in self.replayed.watched.sound_steps]
-        computes = {a.step: a for a in self.expected.actions if a.what in {"compute", "recompute"}}
+        computes = {
+            a.schedule_index: a for a in self.expected.actions if a.what in {"compute", "recompute"}
+        }
         for number, action in enumerate(self.replayed.plan.actions):
-            if action.step in computes:
-                predicted += computes[action.step].time_s.median
+            if action.schedule_index in computes:
+                predicted += computes[action.schedule_index].time_s.median
                 measured += statistics.median(span[number].time_s for span in spans)
         return f"{100 * (measured / predicted - 1):+.1f} %"
 

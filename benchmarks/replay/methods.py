@@ -23,7 +23,7 @@ from replay.running.opening import open_replay
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.baselines.registry import run_baseline
 from solver.problem.problem import Problem as SchedulingProblem
-from solver.problem.schedule import Budget, Schedule, SolverRecord, Step
+from solver.problem.schedule import Action, Budget, Schedule, SolverRecord
 from solver.referee.referee import replay
 
 METHODS = ("keep-everything", "paging-only", "remat-only", "capuchin-like")
@@ -69,7 +69,7 @@ def methods(question: Question, progress: Progress) -> Iterator[str]:
             schedules[name] = found
     progress("ours: scheduling")
     schedules["ours"] = solved(problem, question.limit_s)
-    schedules = {name: schedule for name, schedule in schedules.items() if schedule.steps}
+    schedules = {name: schedule for name, schedule in schedules.items() if schedule.actions}
     budget = f"{question.share:.0%} of its peak ({size(problem.budget_bytes)})"
     yield (
         f"{question.network} on {question.description.name}, {budget}, parameters in"
@@ -149,12 +149,12 @@ def _baseline(problem: Problem, name: str, limit_s: float) -> Schedule | None:
     if name == "keep-everything":
         ram_bytes = 1 << 62
     result = run_baseline(name, SchedulingProblem(graph, Budget(ram_bytes=ram_bytes)), limit_s)
-    if result.steps is None:
+    if result.actions is None:
         return None
     until = time.monotonic() + _ADDRESSES_S
-    plan = plan_addresses(graph, result.steps, "all", problem.budget_bytes, until)
-    steps: tuple[Step, ...] = with_addresses(result.steps, plan)
-    played = replay(graph, steps)
+    plan = plan_addresses(graph, result.actions, "all", problem.budget_bytes, until)
+    actions: tuple[Action, ...] = with_addresses(result.actions, plan)
+    played = replay(graph, actions)
     return Schedule(
         graph=graph.name,
         energy_source=graph.energy_source,
@@ -175,5 +175,5 @@ def _baseline(problem: Problem, name: str, limit_s: float) -> Schedule | None:
         budget=Budget(ram_bytes=max(plan.arena_bytes, problem.budget_bytes)),
         bound_covers="nothing",
         resident_address=plan.resident_address,
-        steps=steps,
+        actions=actions,
     )

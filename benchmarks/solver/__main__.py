@@ -151,10 +151,10 @@ def _peers(case: Case, directory: Path, limit_s: float) -> str:
         began = time.monotonic()
         result = run_baseline(name, problem, limit_s)
         seconds = time.monotonic() - began
-        if result.steps is None:
+        if result.actions is None:
             cells.append(f"none, {seconds:.0f} s")
             continue
-        energy_j = replay(graph, result.steps).energy_j
+        energy_j = replay(graph, result.actions).energy_j
         cells.append(f"{100 * _over(energy_j, graph):+.3f} %, {seconds:.0f} s")
     name = case.name if case.deadline is None else f"{case.name}, {case.deadline}"
     return f"| {name} | {case.budget} | {' | '.join(cells)} |"

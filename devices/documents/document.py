@@ -32,6 +32,12 @@ class StrictModel(BaseModel):
     )
     end_marked: ClassVar[bool] = False
 
+    @classmethod
+    def converted(cls, data: object) -> object:
+        """``data`` as this version of the format has it, where it is of an older one that is still
+        read; anything else as it is."""
+        return data
+
 
 Model = TypeVar("Model", bound=StrictModel)
 
@@ -77,7 +83,7 @@ def validate(data: object, model: type[Model], source: str) -> Model:
     """
     try:
         return model.model_validate_json(
-            json.dumps(data), strict=True, by_alias=True, by_name=False
+            json.dumps(model.converted(data)), strict=True, by_alias=True, by_name=False
         )
     except ValidationError as error:
         raise DocumentError(explain(error, model, source)) from None

@@ -41,10 +41,12 @@ def replayed_memory(
 ) -> None:
     """Above by the predicted clock, below by the board's in the median step, on one scale; what is
     done at a time is in the strips."""
-    played = replay(graph, schedule.steps, schedule.budget.covers)
-    as_run = {action.step: Span(action.start_s, action.run_s) for action in report.actions}
+    played = replay(graph, schedule.actions, schedule.budget.covers)
+    as_run = {
+        action.schedule_index: Span(action.start_s, action.run_s) for action in report.actions
+    }
     as_expected = {
-        action.step: Span(action.expected_start_s, action.time_s.predicted.median)
+        action.schedule_index: Span(action.expected_start_s, action.time_s.predicted.median)
         for action in report.actions
     }
     panels = [
@@ -136,7 +138,7 @@ def _draw_strip(
     axes: Axes, actions: Sequence[ReplayedAction], spans: Mapping[int, Span], end_s: float
 ) -> None:
     for name, color in COLORS.items():
-        drawn = [spans[action.step] for action in actions if group(action) == name]
+        drawn = [spans[action.schedule_index] for action in actions if group(action) == name]
         axes.broken_barh(
             [(span.start_s, span.time_s) for span in drawn], (0, 1), color=color, linewidth=0
         )

@@ -38,9 +38,9 @@ def require_runnable(
     assert schedule.resident_address is not None
     assert schedule.arena_bytes is not None
     try:
-        verify(graph, schedule.steps, schedule.budget)
+        verify(graph, schedule.actions, schedule.budget)
         verify_addresses(
-            graph, schedule.steps, schedule.resident_address, schedule.arena_bytes, "all"
+            graph, schedule.actions, schedule.resident_address, schedule.arena_bytes, "all"
         )
     except RefereeError as error:
         raise LoweringError(f"the schedule of {schedule.graph} is not valid: {error}") from error
@@ -99,8 +99,8 @@ def _unsupported(step: TrainingStep) -> Iterator[str]:
 
 
 def _missing_addresses(schedule: Schedule) -> Iterator[str]:
-    if not schedule.steps:
-        yield f"the schedule of {schedule.graph} has no steps: it is {schedule.status}"
+    if not schedule.actions:
+        yield f"the schedule of {schedule.graph} has no actions: it is {schedule.status}"
     elif schedule.budget.covers != "all":
         yield (
             f"the budget of the schedule covers {schedule.budget.covers} alone, so that the rest"
@@ -127,12 +127,12 @@ def _workspace_problems(
 def _addresses(schedule: Schedule) -> Iterator[tuple[str, int]]:
     for name, address in (schedule.resident_address or {}).items():
         yield f"tensor {name}", address
-    for step in schedule.steps:
-        match step:
+    for action in schedule.actions:
+        match action:
             case Compute():
-                for name, address in (step.address or {}).items():
+                for name, address in (action.address or {}).items():
                     yield f"tensor {name}", address
-                if step.workspace_address is not None:
-                    yield f"the workspace of op {step.op}", step.workspace_address
+                if action.workspace_address is not None:
+                    yield f"the workspace of op {action.op}", action.workspace_address
             case PageIn(address=int(address)):
-                yield f"tensor {step.tensor}", address
+                yield f"tensor {action.tensor}", address

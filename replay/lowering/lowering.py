@@ -42,7 +42,7 @@ def lower(
     assert schedule.resident_address is not None
     assert schedule.arena_bytes is not None
     walk = Walk(step, schedule, workspace_bytes)
-    walk.run(schedule.steps)
+    walk.run(schedule.actions)
     left = walk.left()
     moves = ordered_moves(left, schedule.arena_bytes)
     ending = walk.ending(moves, {mover.tensor: mover.destination for mover in left})

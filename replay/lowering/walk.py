@@ -1,5 +1,5 @@
-"""A schedule step by step: where everything is, which transfers are under way, what becomes of each
-step on the board."""
+"""A schedule action by action: where everything is, which transfers are under way, what becomes of
+each action on the board."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Walk:
         self._kept = kept_values(step)
         self._begin = schedule.resident_address
         self._address = dict(schedule.resident_address)
-        page_outs = [each for each in schedule.steps if isinstance(each, scheduled.PageOut)]
+        page_outs = [each for each in schedule.actions if isinstance(each, scheduled.PageOut)]
         self._last_slot = {page_out.tensor: slot for slot, page_out in enumerate(page_outs)}
         self._slot: dict[str, int] = {}
         self._transfers = 0
@@ -62,8 +62,8 @@ class Walk:
         self.actions: list[Action] = []
         self.freed: list[Freed] = []
 
-    def run(self, steps: Iterable[scheduled.Step]) -> None:
-        for index, each in enumerate(steps):
+    def run(self, actions: Iterable[scheduled.Action]) -> None:
+        for index, each in enumerate(actions):
             match each:
                 case scheduled.Compute():
                     self._compute(index, each)
@@ -141,36 +141,36 @@ class Walk:
             if value.home == "storage" and value.updated_by == op.name:
                 self._do(value.probe(self._address[value.result]))
 
-    def _page_out(self, index: int, step: scheduled.PageOut) -> None:
-        self._wait_for(self._coming, [step.tensor])
-        block = self._block(step.tensor)
-        self._slot[step.tensor] = slot = self._new_slot(block.bytes)
-        self._do(PageOut(step.tensor, block, slot, step.asynchronous), index)
-        self._transfer_begun(self._going, step)
+    def _page_out(self, index: int, action: scheduled.PageOut) -> None:
+        self._wait_for(self._coming, [action.tensor])
+        block = self._block(action.tensor)
+        self._slot[action.tensor] = slot = self._new_slot(block.bytes)
+        self._do(PageOut(action.tensor, block, slot, action.asynchronous), index)
+        self._transfer_begun(self._going, action)
 
-    def _page_in(self, index: int, step: scheduled.PageIn) -> None:
-        name = step.tensor
-        assert step.address is not None
-        self._address[name] = step.address
+    def _page_in(self, index: int, action: scheduled.PageIn) -> None:
+        name = action.tensor
+        assert action.address is not None
+        self._address[name] = action.address
         block = self._block(name)
         if name in self._slot:
-            page_in = PageIn(name, block, self._slot[name], "this step", step.asynchronous)
+            page_in = PageIn(name, block, self._slot[name], "this step", action.asynchronous)
         else:
             slot = self._last_slot[self._result_of(name).result]
-            page_in = PageIn(name, block, slot, "last step", step.asynchronous)
+            page_in = PageIn(name, block, slot, "last step", action.asynchronous)
         self._do(page_in, index)
-        self._transfer_begun(self._coming, step)
+        self._transfer_begun(self._coming, action)
 
     def _wait_for(self, transfers: dict[str, int], names: Iterable[str]) -> None:
         self._over = max(self._over, *(transfers.pop(name, 0) for name in names), 0)
 
     def _transfer_begun(
-        self, under_way: dict[str, int], step: scheduled.PageIn | scheduled.PageOut
+        self, under_way: dict[str, int], action: scheduled.PageIn | scheduled.PageOut
     ) -> None:
         """Behind a synchronous one, all before it are over as well."""
         self._transfers += 1
-        if step.asynchronous:
-            under_way[step.tensor] = self._transfers
+        if action.asynchronous:
+            under_way[action.tensor] = self._transfers
         else:
             self._over = self._transfers
 
@@ -184,5 +184,5 @@ class Walk:
     def _block(self, name: str) -> Block:
         return Block(self._address[name], self.step.tensor[name].bytes)
 
-    def _do(self, deed: Deed, step: int | None = None) -> None:
-        self.actions.append(Action(deed, self._over, step))
+    def _do(self, deed: Deed, schedule_index: int | None = None) -> None:
+        self.actions.append(Action(deed, self._over, schedule_index))

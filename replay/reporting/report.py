@@ -164,11 +164,11 @@ def _actions(
     step_s = _median(step.time_s - step.other_s["probe"] for step in watched).median
     found = []
     for action in expected:
-        time_s = _median(step.spans[action.step].time_s for step in watched)
-        span = shown.spans[action.step]
+        time_s = _median(step.spans[action.schedule_index].time_s for step in watched)
+        span = shown.spans[action.schedule_index]
         found.append(
             ReplayedAction(
-                step=action.step,
+                schedule_index=action.schedule_index,
                 label=action.label,
                 what=action.what,
                 cost_key=action.cost_key,
@@ -240,7 +240,7 @@ def _parts(
             Comparison.of(
                 _added([action.time_s for action in actions]),
                 _median(
-                    math.fsum(step.spans[action.step].time_s for action in actions)
+                    math.fsum(step.spans[action.schedule_index].time_s for action in actions)
                     for step in watched
                 ),
             ),

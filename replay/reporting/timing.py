@@ -1,4 +1,4 @@
-"""Where the time of a watched step went: into steps of the schedule, or between them."""
+"""Where the time of a watched step went: into actions of the schedule, or between them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from devices.replay import ExpectedAction, MeasuredStep, OtherActivity, Span
 
 @dataclass(frozen=True)
 class WatchedStep:
-    """``spans`` of the schedule's steps, by their number. ``other_s`` is time that belongs to none,
-    by what it is. Seconds."""
+    """``spans`` of the schedule's actions, by their index. ``other_s`` is time that belongs to
+    none, by what it is. Seconds."""
 
     time_s: float
     spans: Mapping[int, Span]
@@ -22,29 +22,29 @@ class WatchedStep:
 
 @dataclass(frozen=True)
 class ScheduledActions:
-    """Which action of a plan (by its index) is which step of the schedule."""
+    """Which action of a plan (by its index) is which action of the schedule."""
 
     plan: ExecutionPlan
-    of_step: Mapping[int, int]
+    of_schedule: Mapping[int, int]
 
     @classmethod
     def of(cls, plan: ExecutionPlan, expected: Sequence[ExpectedAction]) -> ScheduledActions:
         """Raises :class:`ValueError` for a plan of another schedule."""
         found = {
-            action.step: index
+            action.schedule_index: index
             for index, action in enumerate(plan.actions)
-            if action.step is not None and _label(action) is not None
+            if action.schedule_index is not None and _label(action) is not None
         }
         for action in expected:
-            index = found.get(action.step)
+            index = found.get(action.schedule_index)
             if index is None or _label(plan.actions[index]) != action.label:
                 raise ValueError(
-                    f"{plan.name}: the plan is of another schedule: step {action.step} of this one"
-                    f" is {action.label}"
+                    f"{plan.name}: the plan is of another schedule: action {action.schedule_index}"
+                    f" of this one is {action.label}"
                 )
         if len(found) != len(expected):
             raise ValueError(
-                f"{plan.name}: the plan carries out {len(found)} steps of its schedule, this one"
+                f"{plan.name}: the plan carries out {len(found)} actions of its schedule, this one"
                 f" has {len(expected)} that take time"
             )
         return cls(plan, found)
@@ -79,7 +79,9 @@ class ScheduledActions:
         other["wait"] += waited_s
         other["between"] += max(0.0, step.time_s - now_s - waited_s)
         return WatchedStep(
-            step.time_s, {number: spans[index] for number, index in self.of_step.items()}, other
+            step.time_s,
+            {scheduled: spans[index] for scheduled, index in self.of_schedule.items()},
+            other,
         )
 
     @cached_property
@@ -100,7 +102,7 @@ class ScheduledActions:
 
 
 def _label(action: Action) -> str | None:
-    """As an :class:`ExpectedAction` has it; None for what is no step of a schedule."""
+    """As an :class:`ExpectedAction` has it; None for what is no action of a schedule."""
     match action.does:
         case Compute():
             return action.does.op

@@ -30,7 +30,7 @@ def storage_use(
     scheduled = sum(
         _whole_pages(layout, action.does.block.bytes)
         for action in plan.actions
-        if isinstance(action.does, PageOut) and action.step is not None
+        if isinstance(action.does, PageOut) and action.schedule_index is not None
     )
     written = layout.written_bytes
     blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0

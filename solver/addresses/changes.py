@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Change:
 
     cost_j: float
     bytes: int
-    actions: tuple[Step, ...]
+    actions: tuple[Action, ...]
 
 
 @dataclass(frozen=True)
@@ -32,27 +32,27 @@ class _Wait:
 
 def changes(
     problem: Problem,
-    steps: Sequence[Step],
+    actions: Sequence[Action],
     crowded: Sequence[tuple[int, int]],
     excess_bytes: int,
 ) -> list[Change]:
     """What can be given up for a while, made later or moved out earlier during any of the stretches
-    of steps (first, end) that are ``crowded``; what takes ``excess_bytes`` out of the way or more
+    of actions (first, end) that are ``crowded``; what takes ``excess_bytes`` out of the way or more
     comes first, the cheapest first."""
-    found = _Changes(problem, steps, crowded).all()
+    found = _Changes(problem, actions, crowded).all()
     return sorted(found, key=lambda change: (change.bytes < excess_bytes, change.cost_j))
 
 
 class _Changes:
     def __init__(
-        self, problem: Problem, steps: Sequence[Step], crowded: Sequence[tuple[int, int]]
+        self, problem: Problem, actions: Sequence[Action], crowded: Sequence[tuple[int, int]]
     ) -> None:
         self._problem = problem
         self._op_index = {op.name: index for index, op in enumerate(problem.graph.ops)}
-        self._actions = [step for step in steps if not isinstance(step, Free)]
-        before = [0]  # actions before each step
-        for step in steps:
-            before.append(before[-1] + (not isinstance(step, Free)))
+        self._unfreed = [action for action in actions if not isinstance(action, Free)]
+        before = [0]  # actions that are no free, before each action
+        for action in actions:
+            before.append(before[-1] + (not isinstance(action, Free)))
         self._crowded = [(before[max(first, 0)], before[end]) for first, end in crowded]
 
     def all(self) -> Iterator[Change]:
@@ -60,7 +60,7 @@ class _Changes:
             if self._is_crowded(wait.begin + 1, wait.end) and self._problem.size[wait.tensor]:
                 yield from self._without(wait)
         done: set[str] = set()
-        for index, action in enumerate(self._actions):
+        for index, action in enumerate(self._unfreed):
             first = isinstance(action, Compute) and action.op not in done
             if isinstance(action, Compute):
                 done.add(action.op)
@@ -73,23 +73,23 @@ class _Changes:
     def _waits(self) -> Iterator[_Wait]:
         problem = self._problem
         last_touch = {i: -1 for i, starts in enumerate(problem.starts_in_ram) if starts}
-        for index, action in enumerate(self._actions):
+        for index, action in enumerate(self._unfreed):
             needed, made = self._needs_and_makes(action)
             for i in needed:
                 if last_touch[i] + 1 < index:
                     yield _Wait(i, last_touch[i], index)
             last_touch.update(dict.fromkeys(needed | made, index))
         for i, tensor in enumerate(problem.graph.tensors):
-            if tensor.persist == "ram" and last_touch[i] + 1 < len(self._actions):
-                yield _Wait(i, last_touch[i], len(self._actions))
+            if tensor.persist == "ram" and last_touch[i] + 1 < len(self._unfreed):
+                yield _Wait(i, last_touch[i], len(self._unfreed))
 
     def _without(self, wait: _Wait) -> Iterator[Change]:
         """Changes that keep a tensor out of RAM while nothing needs it."""
         problem = self._problem
         tensor, size_bytes = problem.graph.tensors[wait.tensor], problem.size[wait.tensor]
-        earlier = self._actions[: wait.begin + 1]
-        waiting = self._actions[wait.begin + 1 : wait.end]
-        later = self._actions[wait.end :]
+        earlier = self._unfreed[: wait.begin + 1]
+        waiting = self._unfreed[wait.begin + 1 : wait.end]
+        later = self._unfreed[wait.end :]
         if later and isinstance(later[0], PageOut):
             yield Change(0.0, size_bytes, (*earlier, later[0], *waiting, *later[1:]))
             return
@@ -117,7 +117,7 @@ class _Changes:
 
     def _later(self, index: int) -> Iterator[Change]:
         """What is paged in, or computed again, right before it is first needed."""
-        actions = self._actions
+        actions = self._unfreed
         _, made = self._needs_and_makes(actions[index])
         other = index + 1
         while other < len(actions) and made.isdisjoint(self._needs_and_makes(actions[other])[0]):
@@ -127,7 +127,7 @@ class _Changes:
             size_bytes = sum(self._problem.size[i] for i in made)
             yield Change(0.0, size_bytes, (*actions[:index], *rest))
 
-    def _needs_and_makes(self, action: Step) -> tuple[set[int], set[int]]:
+    def _needs_and_makes(self, action: Action) -> tuple[set[int], set[int]]:
         """Tensors that an action needs in RAM, and those that it makes resident."""
         problem = self._problem
         match action:
@@ -139,8 +139,8 @@ class _Changes:
             case PageIn():
                 return set(), {problem.tensor_index[action.tensor]}
             case Free():
-                raise ValueError("actions contain a free step")
+                raise ValueError("actions contain a free action")
 
 
-def _pages_out(actions: Sequence[Step], name: str) -> bool:
+def _pages_out(actions: Sequence[Action], name: str) -> bool:
     return any(isinstance(action, PageOut) and action.tensor == name for action in actions)

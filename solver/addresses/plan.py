@@ -14,7 +14,7 @@ from solver.addresses.packing import Packing
 from solver.addresses.residencies import Block, blocks_of, spans_of
 from solver.addresses.search import OrderSearch
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Compute, Coverage, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, Coverage, Free, PageIn, PageOut
 
 # Local search and CP-SAT take turns, each twice as long as the one before: both are lucky or not.
 _FIRST_WORK = 2_000_000
@@ -44,7 +44,7 @@ class AddressPlan:
 
     @cached_property
     def addresses(self) -> dict[int, dict[str | None, int]]:
-        """Offsets of what each step makes resident (-1: of what is there before the first), by
+        """Offsets of what each action makes resident (-1: of what is there before the first), by
         tensor; None is the workspace."""
         found: dict[int, dict[str | None, int]] = {}
         for block, offset in zip(self.blocks, self.offsets, strict=True):
@@ -55,7 +55,7 @@ class AddressPlan:
 
 def plan_addresses(
     graph: CostedGraph,
-    steps: Sequence[Step],
+    actions: Sequence[Action],
     covers: Coverage,
     arena_limit_bytes: int,
     deadline: float,
@@ -66,7 +66,7 @@ def plan_addresses(
     ``time.monotonic``): first fit in many orders, then CP-SAT. ``like`` is a plan of a
     similar schedule to begin with. Offsets are multiples of the sizes'
     greatest common divisor."""
-    blocks = blocks_of(graph, steps, covers)
+    blocks = blocks_of(graph, actions, covers)
     if not blocks:
         return AddressPlan((), (), 0, 0)
     packing = Packing(spans_of(blocks))
@@ -106,19 +106,19 @@ def _names(blocks: Sequence[Block]) -> Iterator[tuple[str | None, int, int]]:
         yield *kind, found[kind]
 
 
-def with_addresses(steps: Sequence[Step], plan: AddressPlan) -> tuple[Step, ...]:
-    """``steps`` with the offsets of a plan made for them; what is in RAM before the first has its
+def with_addresses(actions: Sequence[Action], plan: AddressPlan) -> tuple[Action, ...]:
+    """``actions`` with the offsets of a plan made for them; what is in RAM before the first has its
     own in ``plan.resident_address``."""
-    result: list[Step] = []
-    for index, step in enumerate(steps):
+    result: list[Action] = []
+    for index, action in enumerate(actions):
         made = plan.addresses.get(index, {})
-        match step:
+        match action:
             case Compute():
                 written = {tensor: offset for tensor, offset in made.items() if tensor is not None}
                 fields = {"address": written or None, "workspace_address": made.get(None)}
-                result.append(step.model_copy(update=fields))
+                result.append(action.model_copy(update=fields))
             case PageIn():
-                result.append(step.model_copy(update={"address": made.get(step.tensor)}))
+                result.append(action.model_copy(update={"address": made.get(action.tensor)}))
             case PageOut() | Free():
-                result.append(step)
+                result.append(action)
     return tuple(result)

@@ -12,11 +12,11 @@ from solver.addresses.changes import changes
 from solver.addresses.plan import AddressPlan, plan_addresses, with_addresses
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, verify
 
-SolveAgain: TypeAlias = Callable[[int], tuple[Step, ...] | None]
+SolveAgain: TypeAlias = Callable[[int], tuple[Action, ...] | None]
 
 # Of the time that is left: for the addresses of one schedule, and for changes.
 _PLAN_SHARE = 0.3
@@ -25,7 +25,7 @@ _CHANGES_SHARE, _FAR_CHANGES_SHARE = 0.5, 0.15
 # RAM is sought for which solving again packs.
 _MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
 # How much less RAM than it takes to make up for the fragmentation is tried next.
-_STEP = 0.99
+_SMALLER = 0.99
 # A schedule that does not pack is none: beyond the deadline, one that does is sought this long, and
 # so often where solving again finds none at all.
 _LAST_RESORT_S, _MOST_MISSES = 40.0, 3
@@ -37,19 +37,19 @@ class Packed:
     """A schedule with addresses in it, and their plan; ``notes`` say what was changed for them and
     what that costs. Where nothing packs, the arena is over the budget: the smallest found."""
 
-    steps: tuple[Step, ...]
+    actions: tuple[Action, ...]
     plan: AddressPlan
     notes: tuple[str, ...]
 
 
 def fit_into_arena(
     problem: Problem,
-    steps: Sequence[Step],
+    actions: Sequence[Action],
     solve_again: SolveAgain,
     deadline: float,
     tolerance_j: float,
 ) -> Packed:
-    """A schedule whose arena is within the budget: ``steps`` with addresses if that can be, else
+    """A schedule whose arena is within the budget: ``actions`` with addresses if that can be, else
     with small changes, the cheapest first, or as the last resort a schedule for less RAM
     (``solve_again`` makes one for a budget in bytes, or None), until ``deadline`` (on
     ``time.monotonic``) or Ctrl-C. Changes that cost no more than ``tolerance_j`` are taken as they
@@ -57,7 +57,7 @@ def fit_into_arena(
 
     Raises :class:`~solver.referee.referee.RefereeError` for a schedule that is not valid.
     """
-    fitting = _Fitting(problem, steps, deadline)
+    fitting = _Fitting(problem, actions, deadline)
     try:
         if not fitting.packs:
             fitting.change()
@@ -70,18 +70,18 @@ def fit_into_arena(
 
 @dataclass(frozen=True)
 class _Candidate:
-    steps: tuple[Step, ...]
+    actions: tuple[Action, ...]
     plan: AddressPlan
     energy_j: float
     how: str
 
 
 class _Fitting:
-    def __init__(self, problem: Problem, steps: Sequence[Step], deadline: float) -> None:
+    def __init__(self, problem: Problem, actions: Sequence[Action], deadline: float) -> None:
         self._problem = problem
         self._limit_bytes = problem.budget.ram_bytes
         self._deadline = deadline
-        self._first = self._try(tuple(steps), "as it is", self._soon(_PLAN_SHARE))
+        self._first = self._try(tuple(actions), "as it is", self._soon(_PLAN_SHARE))
         self._best = self._first
 
     @property
@@ -116,8 +116,8 @@ class _Fitting:
         while too_much - packs > max(1.0, _FINEST * limit):
             if time.monotonic() >= (self._deadline if self.packs else last):
                 return
-            steps = solve_again(ram_bytes)
-            if steps is None:
+            actions = solve_again(ram_bytes)
+            if actions is None:
                 misses += 1
                 if misses == _MOST_MISSES:
                     return
@@ -125,9 +125,9 @@ class _Fitting:
                     continue  # annealing may have more luck
                 too_much = ram_bytes
             else:
-                verify(problem.graph, steps, problem.budget)
+                verify(problem.graph, actions, problem.budget)
                 how = f"solving it again for {ram_bytes} bytes"
-                found = self._try(steps, how, time.monotonic() + _MOST_PLAN_S)
+                found = self._try(actions, how, time.monotonic() + _MOST_PLAN_S)
                 self._offer(found)
                 if self._fits(found):
                     packs = ram_bytes
@@ -135,23 +135,23 @@ class _Fitting:
                     too_much = ram_bytes
                     if not packs:
                         over = found.plan.arena_bytes / limit
-                        ram_bytes = min(ram_bytes - 1, int(_STEP * ram_bytes / over))
+                        ram_bytes = min(ram_bytes - 1, int(_SMALLER * ram_bytes / over))
                         continue
             ram_bytes = (packs + too_much) // 2
 
     def packed(self) -> Packed:
         best, first = self._best, self._first
         problem = self._problem
-        steps = with_addresses(best.steps, best.plan)
-        verify(problem.graph, steps, problem.budget)
+        actions = with_addresses(best.actions, best.plan)
+        verify(problem.graph, actions, problem.budget)
         verify_addresses(
             problem.graph,
-            steps,
+            actions,
             best.plan.resident_address,
             best.plan.arena_bytes,
             problem.budget.covers,
         )
-        return Packed(steps, best.plan, tuple(self._notes(best, first)))
+        return Packed(actions, best.plan, tuple(self._notes(best, first)))
 
     def _notes(self, best: _Candidate, first: _Candidate) -> list[str]:
         if self._fits(first):
@@ -172,13 +172,13 @@ class _Fitting:
         problem, plan = self._problem, current.plan
         best = current
         excess_bytes = plan.arena_bytes - self._limit_bytes
-        for change in changes(problem, current.steps, self._crowded(plan), excess_bytes):
+        for change in changes(problem, current.actions, self._crowded(plan), excess_bytes):
             now = time.monotonic()
             if now > until:
                 break
             try:
-                steps = with_frees(problem.graph, change.actions)
-                found = self._try(steps, how, min(until, now + _PLAN_OF_A_CHANGE_S), plan)
+                actions = with_frees(problem.graph, change.actions)
+                found = self._try(actions, how, min(until, now + _PLAN_OF_A_CHANGE_S), plan)
             except RefereeError:  # it does not fit the budget, or breaks what it depends on
                 continue
             if self._fits(found):
@@ -188,7 +188,7 @@ class _Fitting:
         return None if best is current else best
 
     def _crowded(self, plan: AddressPlan) -> list[tuple[int, int]]:
-        """The stretches of steps of blocks beyond the budget, and of those that they stand on."""
+        """The stretches of actions of blocks beyond the budget, and of those that they stand on."""
         placed = list(zip(plan.blocks, plan.offsets, strict=True))
         found = [(b, o) for b, o in placed if o + b.bytes > self._limit_bytes]
         seen = set(found)
@@ -205,13 +205,13 @@ class _Fitting:
         return [(block.first, block.end) for block, _ in found]
 
     def _try(
-        self, steps: tuple[Step, ...], how: str, until: float, like: AddressPlan | None = None
+        self, actions: tuple[Action, ...], how: str, until: float, like: AddressPlan | None = None
     ) -> _Candidate:
         problem = self._problem
-        energy_j = verify(problem.graph, steps, problem.budget).energy_j
+        energy_j = verify(problem.graph, actions, problem.budget).energy_j
         covers = problem.budget.covers
-        plan = plan_addresses(problem.graph, steps, covers, self._limit_bytes, until, like)
-        return _Candidate(steps, plan, energy_j, how)
+        plan = plan_addresses(problem.graph, actions, covers, self._limit_bytes, until, like)
+        return _Candidate(actions, plan, energy_j, how)
 
     def _offer(self, found: _Candidate) -> None:
         if self._rank(found) < self._rank(self._best):

@@ -1,4 +1,4 @@
-"""What takes bytes of the arena while a schedule runs, from which step to which."""
+"""What takes bytes of the arena while a schedule runs, from which action to which."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from itertools import pairwise
 
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Compute, Coverage, Free, PageIn, Step
+from solver.problem.schedule import Action, Compute, Coverage, Free, PageIn
 
 
 @dataclass(frozen=True)
 class Residency:
-    """``tensor`` is in RAM from step ``first`` (-1: since before the first) up to, not including,
-    step ``end``. None stands for the workspace of the op that step ``first`` computes."""
+    """``tensor`` is in RAM from action ``first`` (-1: since before the first) up to, not including,
+    action ``end``. None stands for the workspace of the op that action ``first`` computes."""
 
     tensor: str | None
     first: int
@@ -25,7 +25,7 @@ class Residency:
 @dataclass(frozen=True)
 class Block:
     """Residencies at one offset: every one but the first was written in place of the one before,
-    during whose last step both are there and the larger counts."""
+    during whose last action both are there and the larger counts."""
 
     residencies: tuple[Residency, ...]
 
@@ -43,7 +43,7 @@ class Block:
         return max(residency.bytes for residency in self.residencies)
 
 
-def blocks_of(graph: CostedGraph, steps: Sequence[Step], covers: Coverage) -> tuple[Block, ...]:
+def blocks_of(graph: CostedGraph, actions: Sequence[Action], covers: Coverage) -> tuple[Block, ...]:
     """The blocks of a valid schedule, in the order in which they begin; what ``covers`` leaves out
     of the budget and what has no bytes is in none."""
     uncounted = uncounted_tensors(graph, covers)
@@ -52,8 +52,8 @@ def blocks_of(graph: CostedGraph, steps: Sequence[Step], covers: Coverage) -> tu
     open_chains: dict[str, list[Residency]] = {}  # by the tensor that is in RAM, its end not known
     chains: list[list[Residency]] = []
 
-    def begin(name: str | None, step: int, size_bytes: int) -> list[Residency]:
-        chain = [Residency(name, step, step + 1, size_bytes)]
+    def begin(name: str | None, action: int, size_bytes: int) -> list[Residency]:
+        chain = [Residency(name, action, action + 1, size_bytes)]
         if size_bytes:
             chains.append(chain)
         return chain
@@ -67,10 +67,10 @@ def blocks_of(graph: CostedGraph, steps: Sequence[Step], covers: Coverage) -> tu
     for tensor in graph.tensors:
         if tensor.name not in graph.producer and tensor.home != "storage":
             open_chains[tensor.name] = begin(tensor.name, -1, size[tensor.name])
-    for index, step in enumerate(steps):
-        match step:
+    for index, action in enumerate(actions):
+        match action:
             case Compute():
-                op = ops[step.op]
+                op = ops[action.op]
                 for written in op.writes:
                     read = op.in_place.get(written)
                     if read is None or not min(size[written], size[read]):
@@ -83,17 +83,17 @@ def blocks_of(graph: CostedGraph, steps: Sequence[Step], covers: Coverage) -> tu
                         chain.append(Residency(written, index, index + 1, size[written]))
                         open_chains[written] = chain
             case PageIn():
-                open_chains[step.tensor] = begin(step.tensor, index, size[step.tensor])
+                open_chains[action.tensor] = begin(action.tensor, index, size[action.tensor])
             case Free():
-                finish(step.tensor, index)
+                finish(action.tensor, index)
     for name in tuple(open_chains):
-        finish(name, len(steps))
+        finish(name, len(actions))
     return tuple(Block(tuple(chain)) for chain in chains)
 
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of a block over a stretch of moments; a moment is a step that makes something
+    """Bytes of a block over a stretch of moments; a moment is an action that makes something
     resident, or what is there before any."""
 
     start: int
@@ -104,12 +104,12 @@ class Span:
 def spans_of(blocks: Sequence[Block]) -> list[tuple[Span, ...]]:
     """Of each block, without gaps or overlaps, in as few moments as tell them apart."""
     made = sorted({residency.first for block in blocks for residency in block.residencies})
-    moment = {step: index for index, step in enumerate(made)}
-    after = {}  # the first moment at or after a step
+    moment = {action: index for index, action in enumerate(made)}
+    after = {}  # the first moment at or after an action
     index = len(made)
-    for step in range(max((block.end for block in blocks), default=0), -2, -1):
-        index = moment.get(step, index)
-        after[step] = index
+    for action in range(max((block.end for block in blocks), default=0), -2, -1):
+        index = moment.get(action, index)
+        after[action] = index
 
     def spans(block: Block) -> tuple[Span, ...]:
         heights = [

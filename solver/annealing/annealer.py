@@ -16,7 +16,7 @@ import numpy as np
 from solver.annealing.events import EventArray, Events, Objective
 from solver.annealing.library import library
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 
 # The longest that the C library runs before it is asked whether to stop; a round is at least four
 # of these.
@@ -61,7 +61,7 @@ class Annealer:
     def __init__(
         self,
         problem: Problem,
-        start: Sequence[Step],
+        start: Sequence[Action],
         *,
         objective: Objective = "energy",
         free_order: bool,
@@ -92,9 +92,9 @@ class Annealer:
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._anneal, daemon=True)
 
-    def offer(self, steps: Sequence[Step]) -> None:
+    def offer(self, actions: Sequence[Action]) -> None:
         """A schedule to go on from."""
-        self._suggest(self._events.sequence(steps))
+        self._suggest(self._events.sequence(actions))
 
     def offer_sketch(self, makes: Mapping[int, Sequence[tuple[str, int]]]) -> None:
         """What to make again before which ops: a schedule that may be over the budget."""
@@ -104,12 +104,12 @@ class Annealer:
         with self._lock:
             self._offered.append(sequence)
 
-    def found(self) -> tuple[Step, ...] | None:
+    def found(self) -> tuple[Action, ...] | None:
         """The best schedule so far, if there is a better one than when this was last asked."""
         with self._lock:
             news, self._is_news = self._is_news, False
             best = self._best
-        return self._events.steps(best.tolist()) if news and best is not None else None
+        return self._events.actions(best.tolist()) if news and best is not None else None
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -181,22 +181,22 @@ def _pointer(array: EventArray) -> ctypes.c_void_p:
 
 def anneal(
     problem: Problem,
-    steps: Sequence[Step],
+    actions: Sequence[Action],
     seconds: float,
     *,
     objective: Objective = "energy",
     free_order: bool,
     first_will_do: bool = False,
-) -> tuple[Step, ...] | None:
-    """The best schedule within the budget that annealing comes to from ``steps``, which may be over
-    it, in so many seconds; the first one if that ``will_do``; None if there is none.
+) -> tuple[Action, ...] | None:
+    """The best schedule within the budget that annealing comes to from ``actions``, which may be
+    over it, in so many seconds; the first one if that ``will_do``; None if there is none.
 
     Raises :class:`~devices.errors.BuildFailed`.
     """
-    found: tuple[Step, ...] | None = None
+    found: tuple[Action, ...] | None = None
     until = time.monotonic() + seconds
-    annealer = Annealer(problem, steps, objective=objective, free_order=free_order)
-    annealer.offer(steps)
+    annealer = Annealer(problem, actions, objective=objective, free_order=free_order)
+    annealer.offer(actions)
     with annealer:
         while time.monotonic() < until and not (found and first_will_do):
             time.sleep(_POLL_S)

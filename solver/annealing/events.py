@@ -13,7 +13,7 @@ from solver.annealing.library import ProblemData
 from solver.problem.graph import Op, PageCost
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 Objective: TypeAlias = Literal["energy", "time"]
 EventArray: TypeAlias = npt.NDArray[np.int32]
@@ -137,19 +137,19 @@ class Events:
 
     # --- sequences ------------------------------------------------------------------------------
 
-    def sequence(self, steps: Iterable[Step]) -> EventArray:
+    def sequence(self, actions: Iterable[Action]) -> EventArray:
         """The events of a schedule. What it pages out follows from what it pages in."""
         number = {op.name: k for k, op in enumerate(self.problem.graph.ops)}
         events = [self.begin]
-        for step in steps:
-            match step:
+        for action in actions:
+            match action:
                 case Compute():
-                    events.append(number[step.op])
+                    events.append(number[action.op])
                 case PageIn():
-                    events.append(self._page_in[self.problem.tensor_index[step.tensor]])
+                    events.append(self._page_in[self.problem.tensor_index[action.tensor]])
         return np.array([*events, self.end], np.int32)
 
-    def steps(self, events: Iterable[int]) -> tuple[Step, ...]:
+    def actions(self, events: Iterable[int]) -> tuple[Action, ...]:
         """The schedule of a sequence of events. A tensor is paged out right after it was first
         made: nothing is gained by doing it later."""
         graph = self.problem.graph
@@ -157,7 +157,7 @@ class Events:
         paged_in = {self._pageable[e - self._op_count] for e in chosen if self._is_page_in(e)}
         saved = {i for i in paged_in if not self.problem.starts_in_storage[i]}
         saved.update(i for i in self._tensors if self.problem.must_page_out[i])
-        actions: list[Step] = []
+        actions: list[Action] = []
         for event in chosen:
             if event < self._op_count:
                 actions.append(Compute(op=graph.ops[event].name))

@@ -11,7 +11,7 @@ from solver.engines.messages import Finished, Incumbent
 from solver.formulations.compact import CompactProgram
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 # Shares of the budget that the linear program does without, since rounding takes more memory: the
 # paper's first. The others are for where that is too little, and 0 where it is too much.
@@ -45,13 +45,13 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
         if isinstance(relaxed, str):
             result = BaselineResult(None, f"ε = {allowance}: the linear program is {relaxed}")
         else:
-            steps = rounded(without_paging, compact, relaxed)
+            actions = rounded(without_paging, compact, relaxed)
             result = (
                 BaselineResult(None, "what the rounding drops cannot be computed again")
-                if steps is None
-                else judged(problem, steps, f"ε = {allowance}")
+                if actions is None
+                else judged(problem, actions, f"ε = {allowance}")
             )
-        if result.steps is not None:
+        if result.actions is not None:
             return result
         if first_failure is None or (infeasible and not allowance):
             first_failure = result
@@ -89,13 +89,13 @@ def _relaxation(compact: CompactProgram, ram_bytes: int, deadline: float) -> lis
 
 def rounded(
     problem: Problem, compact: CompactProgram, values: Sequence[float]
-) -> tuple[Step, ...] | None:
+) -> tuple[Action, ...] | None:
     """The schedule that retains what ``values`` retain by more than a half, what counts no bytes
     and what cannot be computed again; None where something else would have to be."""
     ops, tensors = problem.graph.ops, problem.graph.tensors
     at_hand = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
     stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
-    actions: list[Step] = []
+    actions: list[Action] = []
 
     def can_be_made(i: int) -> bool:
         return problem.producer[i] >= 0 and problem.recomputable[problem.producer[i]]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 
 class Unavailable(Exception):
@@ -79,7 +79,7 @@ class CheckpointedPass:
         self._stored = {i for i, stored in enumerate(problem.starts_in_storage) if stored}
         self._kept: set[int] = set()
         self._next = 0
-        self._actions: list[Step] = []
+        self._actions: list[Action] = []
         self._page_out(sorted(self._at_hand))
 
     def _state_at(self, cut: int, whole: bool) -> Iterable[int]:
@@ -139,7 +139,7 @@ class CheckpointedPass:
             self._next += 1
         self._drop(segment, state)
 
-    def steps(self) -> tuple[Step, ...]:
+    def actions(self) -> tuple[Action, ...]:
         problem = self._problem
         tensors = problem.graph.tensors
         self._have(i for i, tensor in enumerate(tensors) if tensor.persist == "ram")

@@ -13,7 +13,7 @@ from solver.baselines.checkpointing import (
     forward_end,
 )
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 
 # How many numbers of segments, and how many budgets of the greedy rule, are tried.
 _MOST_TRIED = 40
@@ -36,7 +36,7 @@ def chen(problem: Problem, time_limit_s: float) -> BaselineResult:
 
 def checkpointed_at(
     problem: Problem, cuts: Sequence[int], *, whole_states: bool = True
-) -> tuple[Step, ...] | None:
+) -> tuple[Action, ...] | None:
     """The schedule that keeps the states at ``cuts``; None where something cannot be computed
     again that would have to be."""
     chain = CheckpointedPass(problem, cuts, whole_states=whole_states)
@@ -49,12 +49,12 @@ def checkpointed_at(
             chain.turn(segment)
             if segment:
                 chain.release(segment - 1, range(segment - 1))
-        return chain.steps()
+        return chain.actions()
     except Unavailable:
         return None
 
 
-def _candidates(problem: Problem) -> Iterator[tuple[str, tuple[Step, ...]]]:
+def _candidates(problem: Problem) -> Iterator[tuple[str, tuple[Action, ...]]]:
     everywhere = list(range(forward_end(problem) - 1))
     for name, points, whole_states in (
         ("articulation points", articulation_points(problem), True),
@@ -66,9 +66,9 @@ def _candidates(problem: Problem) -> Iterator[tuple[str, tuple[Step, ...]]]:
             if tuple(cuts) in seen:
                 continue
             seen.add(tuple(cuts))
-            steps = checkpointed_at(problem, cuts, whole_states=whole_states)
-            if steps is not None:
-                yield f"{name}, {rule}: {len(cuts)} checkpoints", steps
+            actions = checkpointed_at(problem, cuts, whole_states=whole_states)
+            if actions is not None:
+                yield f"{name}, {rule}: {len(cuts)} checkpoints", actions
 
 
 def _segmentations(problem: Problem, points: Sequence[int]) -> Iterator[tuple[str, list[int]]]:

@@ -22,7 +22,7 @@ from solver.baselines.evicted import EvictedNeighbourhoods
 from solver.baselines.lineage import Lineage
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 # Owner of the workspace of the op that runs; tensors are from 0.
 _WORKSPACE = -1
@@ -60,7 +60,7 @@ class OnlineEviction(ABC):
         self._last_access_s = [0.0] * len(producer)
         self._clock_s = 0.0
         self._held: set[int] = set()
-        self._actions: list[Step] = []
+        self._actions: list[Action] = []
 
     @abstractmethod
     def evict_for(self, size_bytes: int) -> bool:
@@ -80,10 +80,10 @@ class OnlineEviction(ABC):
             )
         recomputed = sum(isinstance(a, Compute) for a in self._actions)
         recomputed -= len(self.problem.graph.ops)
-        steps = with_frees(self.problem.graph, self._actions)
-        result = judged(self.problem, steps, f"{recomputed} ops recomputed")
+        actions = with_frees(self.problem.graph, self._actions)
+        result = judged(self.problem, actions, f"{recomputed} ops recomputed")
         return BaselineResult(
-            result.steps, result.note, self.arena.arena_bytes, self.arena.fragmentation
+            result.actions, result.note, self.arena.arena_bytes, self.arena.fragmentation
         )
 
     # --- for the rule --------------------------------------------------------------------------
@@ -211,7 +211,7 @@ class OnlineEviction(ABC):
     def _compute(self, k: int) -> None:
         """With all that it reads in RAM and locked."""
         if time.monotonic() > self._deadline:
-            raise _OutOfTime(f"stopped by the time limit after {len(self._actions)} steps")
+            raise _OutOfTime(f"stopped by the time limit after {len(self._actions)} actions")
         problem, op = self.problem, self.problem.graph.ops[k]
         size, index = problem.size, problem.tensor_index
         self._going = frozenset(problem.consumes[k])

@@ -29,10 +29,10 @@ def _page_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
 
 
 def _capuchin_like(problem: Problem, _time_limit_s: float) -> BaselineResult:
-    steps = greedy_schedule(problem)
-    if steps is None:
+    actions = greedy_schedule(problem)
+    if actions is None:
         return BaselineResult(None, "the rule finds no schedule within the budget")
-    return BaselineResult(steps, "the best of many runs of the rule")
+    return BaselineResult(actions, "the best of many runs of the rule")
 
 
 BASELINES: Mapping[str, Baseline] = MappingProxyType(
@@ -58,6 +58,6 @@ def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineRe
     :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
     """
     result = BASELINES[name](problem, time_limit_s)
-    if result.steps is not None:
-        verify(problem.graph, result.steps, problem.budget)
+    if result.actions is not None:
+        verify(problem.graph, result.actions, problem.budget)
     return result

@@ -21,10 +21,10 @@ def paging_only(problem: Problem, time_limit_s: float) -> BaselineResult:
 def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> BaselineResult:
     budget = problem.budget.model_copy(update={excluded: False})
     schedule = solve_graph(problem.graph, budget, SolverOptions(time_limit_s=time_limit_s))
-    if schedule.steps:
+    if schedule.actions:
         note = "optimal" if schedule.status == "optimal" else "the best found"
         return BaselineResult(
-            schedule.steps, f"{note}, within {100 * (schedule.gap or 0.0):.2f} % of the least"
+            schedule.actions, f"{note}, within {100 * (schedule.gap or 0.0):.2f} % of the least"
         )
     if schedule.status == "no_solution":
         return BaselineResult(None, f"nothing was found in {time_limit_s:.0f} s")

@@ -19,11 +19,11 @@ from dataclasses import dataclass, replace
 from solver.problem.graph import PageCost
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.referee.referee import RefereeError, verify
 
-# Work is counted in costs of recomputation looked at and in steps, so that what comes out does not
-# depend on how fast the computer is. A million is about a second. Chains grow with the graph.
+# Work is counted in costs of recomputation looked at and in actions, so that what comes out does
+# not depend on how fast the computer is. A million is about a second. Chains grow with the graph.
 _MOST_WORK_PER_RUN, _MOST_WORK_PER_RUN_AND_OP = 200_000, 1_000
 # How many runs of the longest kind all runs together may take, and the first few.
 _RUNS, _FIRST_RUNS = 5, 2
@@ -48,10 +48,10 @@ class _Rule:
     reluctance: tuple[float, ...]
 
 
-def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Step, ...] | None:
+def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Action, ...] | None:
     """The best schedule within the budget that the rule finds, or None if it finds none. Not
     ``thorough``: of the first few runs that find any."""
-    best: tuple[float, tuple[Step, ...], _Rule] | None = None
+    best: tuple[float, tuple[Action, ...], _Rule] | None = None
     op_count = len(problem.graph.ops)
     most_per_run = max(_MOST_WORK_PER_RUN, _MOST_WORK_PER_RUN_AND_OP * op_count)
     work_left = (_RUNS if thorough else _FIRST_RUNS) * most_per_run
@@ -60,15 +60,15 @@ def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Step, .
         nonlocal best, work_left
         run = _Run(problem, rule, min(work_left, most_per_run))
         try:
-            actions = _pages_out_early(problem, _needed(problem, run.actions()))
-            steps = with_frees(problem.graph, actions)
-            energy_j = verify(problem.graph, steps, problem.budget).energy_j
+            without_frees = _pages_out_early(problem, _needed(problem, run.actions()))
+            actions = with_frees(problem.graph, without_frees)
+            energy_j = verify(problem.graph, actions, problem.budget).energy_j
         except (_Stuck, RefereeError):
             return
         finally:
             work_left -= run.work_done
         if best is None or energy_j < best[0]:
-            best = (energy_j, steps, rule)
+            best = (energy_j, actions, rule)
 
     for paging, rematerialization in _freedoms(problem):
         for rule in _rules(problem, paging, rematerialization):
@@ -151,9 +151,9 @@ class _Run:
         self._used_bytes = sum(self._size[i] for i in self._resident)
         self._pinned: list[int] = []
         self._now = 0
-        self._done: list[Step] = []
+        self._done: list[Action] = []
 
-    def actions(self) -> list[Step]:
+    def actions(self) -> list[Action]:
         """Raises :class:`_Stuck`."""
         problem = self._problem
         self._save(sorted(self._resident))
@@ -311,7 +311,7 @@ class _Run:
         return math.inf if cost is None else self._cost(cost.energy_j, due_s)
 
 
-def _needed(problem: Problem, actions: Sequence[Step]) -> list[Step]:
+def _needed(problem: Problem, actions: Sequence[Action]) -> list[Action]:
     """``actions`` without what nothing afterwards needs: first executions stay."""
     graph = problem.graph
     ops = {op.name: op for op in graph.ops}
@@ -323,7 +323,7 @@ def _needed(problem: Problem, actions: Sequence[Step]) -> list[Step]:
             seen.add(action.op)
     in_ram = {t.name for t in graph.tensors if t.persist == "ram"}
     in_storage = {t.name for t in graph.tensors if t.persist == "storage"}
-    kept: list[Step] = []
+    kept: list[Action] = []
     for action, is_first in zip(reversed(actions), reversed(first), strict=True):
         match action:
             case Compute():
@@ -346,12 +346,12 @@ def _needed(problem: Problem, actions: Sequence[Step]) -> list[Step]:
     return kept[::-1]
 
 
-def _pages_out_early(problem: Problem, actions: Sequence[Step]) -> list[Step]:
+def _pages_out_early(problem: Problem, actions: Sequence[Action]) -> list[Action]:
     """``actions`` with each tensor paged out right after it was first made: it may go earlier."""
     graph = problem.graph
     ops = {op.name: op for op in graph.ops}
     paged_out = {action.tensor: action for action in actions if isinstance(action, PageOut)}
-    result: list[Step] = []
+    result: list[Action] = []
 
     def page_out(names: Iterable[str]) -> None:
         result.extend(paged_out.pop(name) for name in names if name in paged_out)

@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 
-def keep_everything(graph: CostedGraph) -> tuple[Step, ...]:
+def keep_everything(graph: CostedGraph) -> tuple[Action, ...]:
     """Every op once, in the graph's order; a tensor is freed after its last reader. Its peak is the
     *unconstrained peak*. Paged is only what lives in storage, or must be there in the end."""
     at_hand = {t.name for t in graph.tensors if t.home != "storage"}
-    actions: list[Step] = []
+    actions: list[Action] = []
 
     def bring(names: Iterable[str]) -> None:
         for name in names:
@@ -38,13 +38,13 @@ def keep_everything(graph: CostedGraph) -> tuple[Step, ...]:
     return with_frees(graph, actions)
 
 
-def page_everything(problem: Problem) -> tuple[Step, ...]:
+def page_everything(problem: Problem) -> tuple[Action, ...]:
     """Every op once, in order; whatever the next op does not read goes to storage, and comes back
     right before it is read. No schedule without recomputation needs less RAM; few cost more."""
     tensors = problem.graph.tensors
     resident = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
     stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
-    actions: list[Step] = []
+    actions: list[Action] = []
 
     def has_further_use(i: int, after: int) -> bool:
         if tensors[i].persist == "ram" or any(j > after for j in problem.readers[i]):

@@ -29,7 +29,7 @@ from solver.formulations.compact_rows import CompactRows
 from solver.formulations.deadline import Expression
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.problem.stages import stages_of
 from solver.referee.referee import replay
 
@@ -169,7 +169,7 @@ class CompactProgram(CompactRows):
         tolerance = 1e-5 * self.unit
         return math.ceil((value - tolerance) / self.grain) * self.grain
 
-    def steps(self, values: Sequence[float]) -> tuple[Step, ...]:
+    def actions(self, values: Sequence[float]) -> tuple[Action, ...]:
         """The schedule of a solution."""
         graph, problem = self.problem.graph, self.problem
 
@@ -179,7 +179,7 @@ class CompactProgram(CompactRows):
         def paged_out(i: int) -> bool:
             return i in self.page_out and values[self.page_out[i]] > 0.5
 
-        actions: list[Step] = [
+        actions: list[Action] = [
             PageOut(tensor=graph.tensors[i].name)
             for i in range(self.tensor_count)
             if problem.starts_in_ram[i] and paged_out(i)
@@ -201,14 +201,14 @@ class CompactProgram(CompactRows):
 
     # --- and back -----------------------------------------------------------------------------
 
-    def values_of(self, steps: Sequence[Step]) -> list[float] | None:
-        """The solution that does what ``steps`` do, None if the program has none: its stages keep
+    def values_of(self, actions: Sequence[Action]) -> list[float] | None:
+        """The solution that does what ``actions`` do, None if the program has none: its stages keep
         the graph's order."""
         values = [0.0] * len(self.program.cost)
         for i in self.page_out:
             name = self.problem.graph.tensors[i].name
-            values[self.page_out[i]] = float(PageOut(tensor=name) in steps)
-        for stage, done in enumerate(stages_of(self.problem, steps)):
+            values[self.page_out[i]] = float(PageOut(tensor=name) in actions)
+        for stage, done in enumerate(stages_of(self.problem, actions)):
             for k in done.recomputed:
                 if (stage, k) not in self.recompute:
                     return None
@@ -221,7 +221,7 @@ class CompactProgram(CompactRows):
                     return None
                 values[self.page_in[stage, i]] = 1.0
         if self.budget_column is not None:
-            peak_bytes = replay(self.problem.graph, steps, self.problem.budget.covers).peak_bytes
+            peak_bytes = replay(self.problem.graph, actions, self.problem.budget.covers).peak_bytes
             values[self.budget_column] = peak_bytes / self.memory_scale
         for column, expression in self.derived:
             values[column] = max(0.0, math.fsum(values[c] * v for c, v in expression))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from solver.engines.program import Program
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 
 
 class Formulation(Protocol):
@@ -30,12 +30,12 @@ class Formulation(Protocol):
         """What a lower bound on the program's objective proves, in joules, seconds or bytes."""
         ...
 
-    def steps(self, values: Sequence[float]) -> tuple[Step, ...]:
+    def actions(self, values: Sequence[float]) -> tuple[Action, ...]:
         """The schedule of a solution."""
         ...
 
-    def values_of(self, steps: Sequence[Step]) -> list[float] | None:
-        """The solution that does what ``steps`` do, None if the program has none."""
+    def values_of(self, actions: Sequence[Action]) -> list[float] | None:
+        """The solution that does what ``actions`` do, None if the program has none."""
         ...
 
     def memory_cuts(self, values: Sequence[float], ram_bytes: int, per_stage: int) -> bool:

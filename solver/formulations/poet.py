@@ -11,16 +11,16 @@ graph's order. Columns are those of the paper, by stage ``t`` and by op ``k`` or
 - ``U[t, k]``: the memory that is taken when op ``k`` was reached in stage ``t``, by recurrence;
 - ``Free_E[t, i, k]``: the tensor goes right after op ``k``, which was the last to need it.
 
-What the semantics of ``schedule/1`` ask for beyond the paper:
+What the semantics of ``schedule/2`` ask for beyond the paper:
 
 - Nodes of the paper are both ops and tensors. Here an op may make several tensors, each of which is
   kept, paged and freed by itself; one that was made again but is not wanted goes at once.
 - Workspace counts while its op runs, and what an op writes over in place counts once and is gone
   then. What is there from the start may live in storage; what must persist in RAM is read by an op
   that ends the step, in a stage of its own; what must persist in storage is paged out.
-- A step moves a whole tensor between two ops. In the paper transfers go on beside a stage: what is
-  paged in in a stage takes RAM and is of use from the next one on, and what is made in a stage is
-  paged out in the next one at the earliest. Here it is of use, and takes RAM, in the same stage,
+- An action moves a whole tensor between two ops. In the paper transfers go on beside a stage: what
+  is paged in in a stage takes RAM and is of use from the next one on, and what is made in a stage
+  is paged out in the next one at the earliest. Here it is of use, and takes RAM, in the same stage,
   from the op ``k`` on for which it is paged in: ``In_E[t, i, k]``, continuous columns that sum up
   to ``M_in[t, i]``, are 1 for it as soon as the columns of the paper are whole. And what was made
   for the first time can be paged out at once. This allows more than the paper does, and with it the
@@ -41,7 +41,7 @@ from solver.formulations.compact_columns import RESTRICTIONS
 from solver.formulations.poet_rows import PoetRows
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.problem.stages import stages_of
 
 
@@ -75,7 +75,7 @@ class PoetProgram(PoetRows):
         """There are none: the rows are complete."""
         return False
 
-    def steps(self, values: Sequence[float]) -> tuple[Step, ...]:
+    def actions(self, values: Sequence[float]) -> tuple[Action, ...]:
         """The schedule of a solution."""
         graph = self.problem.graph
 
@@ -83,7 +83,7 @@ class PoetProgram(PoetRows):
             return (stage, index) in table and values[table[stage, index]] > 0.5
 
         stored = {i for i in range(self.tensor_count) if self.problem.starts_in_storage[i]}
-        actions: list[Step] = []
+        actions: list[Action] = []
 
         def page_out(stage: int, tensors: Sequence[int]) -> None:
             for i in tensors:
@@ -112,11 +112,11 @@ class PoetProgram(PoetRows):
             page_out(stage, self.writes[stage])
         return with_frees(graph, actions)
 
-    def values_of(self, steps: Sequence[Step]) -> list[float] | None:
-        """The solution that does what ``steps`` do, None if the program has none: its stages keep
+    def values_of(self, actions: Sequence[Action]) -> list[float] | None:
+        """The solution that does what ``actions`` do, None if the program has none: its stages keep
         the graph's order. What is paged out, is so as soon as it can be."""
         values = [0.0] * len(self.program.cost)
-        paged_out = {step.tensor for step in steps if isinstance(step, PageOut)}
+        paged_out = {action.tensor for action in actions if isinstance(action, PageOut)}
         for (stage, i), column in self.m_out.items():
             first = stage == max(self.problem.producer[i], 0)
             values[column] = float(first and self.problem.graph.tensors[i].name in paged_out)
@@ -126,7 +126,7 @@ class PoetProgram(PoetRows):
                 self.problem.starts_in_storage[i] or name in paged_out
             )
         # Where nothing must persist in RAM, nothing is of use after the last op.
-        stages = stages_of(self.problem, steps)[: self.stage_count]
+        stages = stages_of(self.problem, actions)[: self.stage_count]
         for stage, done in enumerate(stages):
             if any(k > stage for k in done.recomputed):
                 return None

@@ -1,4 +1,4 @@
-"""List scheduling of transfers beside compute steps whose order is fixed.
+"""List scheduling of transfers beside compute actions whose order is fixed.
 
 Gap by gap, the channel is given work until the next gap is reached: of the transfers that can begin
 the one that is due first (Schrage's rule for one machine with release and due dates, 1971). A
@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from solver.overlap.stays import Stay, Stays, Transfer
-from solver.problem.schedule import Compute, Free, Step
+from solver.problem.schedule import Action, Compute, Free
 
-# Steps that are looked at to see when RAM is needed, and page-ins that may overtake one that waits
-# for room.
+# Actions that are looked at to see when RAM is needed, and page-ins that may overtake one that
+# waits for room.
 _AHEAD = 64
 _OVERTAKING = 4
 
@@ -37,7 +37,7 @@ class Dispatched:
     """``begun`` is the gap at which each transfer was given to the channel; ``waits`` are the gaps
     at which the processor waited, each with the transfer it waited for and the seconds."""
 
-    steps: tuple[Step, ...]
+    actions: tuple[Action, ...]
     time_s: float
     begun: tuple[int, ...]
     waits: tuple[tuple[int, Transfer, float], ...]
@@ -52,7 +52,7 @@ class Dispatch:
         self._plan = plan
         self._profile = list(stays.profile)
         self._end = len(stays.computed)
-        self._steps: list[Step] = []
+        self._actions: list[Action] = []
         self._processor_s = self._channel_s = 0.0
         self._ends_s: dict[int, float] = {}  # of transfers that the channel was given
         self._begun = [self._end] * len(stays.transfers)
@@ -75,7 +75,7 @@ class Dispatch:
         time_s = max(self._processor_s, self._channel_s)
         last = max(self._stays.transfers, key=lambda transfer: self._ends_s[transfer.number])
         self._wait_for(last, self._end)
-        return Dispatched(tuple(self._steps), time_s, tuple(self._begun), tuple(self._waits))
+        return Dispatched(tuple(self._actions), time_s, tuple(self._begun), tuple(self._waits))
 
     # --- one gap ------------------------------------------------------------------------------
 
@@ -86,7 +86,7 @@ class Dispatch:
                 self._free(stay, gap)
 
     def _make_room(self, gap: int) -> None:
-        """For the compute step of the gap, and for tensors to come again that are still there."""
+        """For the compute action of the gap, and for tensors to come again that are still there."""
         for stay in self._stays.beginning_at(gap):
             before = stay.before
             if before is not None and before in self._held:
@@ -112,7 +112,7 @@ class Dispatch:
                 self._begin(out, gap)
 
     def _feed(self, gap: int) -> None:
-        """The channel, until the compute step of the gap ends."""
+        """The channel, until the compute action of the gap ends."""
         needed = [self._ends_s[transfer.number] for transfer in self._stays.needed_by(gap)]
         until_s = max(self._processor_s, *needed, 0.0) + self._stays.computed[gap].time_s
         while self._channel_s < until_s:
@@ -125,7 +125,7 @@ class Dispatch:
         op = self._stays.computed[gap]
         for transfer in self._stays.needed_by(gap):
             self._wait_for(transfer, gap)
-        self._steps.append(Compute(op=op.name))
+        self._actions.append(Compute(op=op.name))
         self._processor_s += op.time_s
         self._outs += [out for stay in self._stays.there_after(gap) for out in stay.outs]
 
@@ -189,7 +189,7 @@ class Dispatch:
             self._profile[ahead] <= room for ahead in range(gap + 1, stay.first)
         )
 
-    # --- steps --------------------------------------------------------------------------------
+    # --- actions --------------------------------------------------------------------------------
 
     def _begin(self, transfer: Transfer, gap: int) -> None:
         stay = transfer.stay
@@ -204,7 +204,7 @@ class Dispatch:
         self._channel_s = max(self._channel_s, self._processor_s) + transfer.time_s
         self._ends_s[transfer.number] = self._channel_s
         self._begun[transfer.number] = gap
-        self._steps.append(transfer.step)
+        self._actions.append(transfer.action)
 
     def _free(self, stay: Stay, gap: int) -> None:
         for out in stay.outs:
@@ -216,7 +216,7 @@ class Dispatch:
         if stay in self._held:
             self._held.remove(stay)
         self._gone.add(stay)
-        self._steps.append(Free(tensor=stay.tensor))
+        self._actions.append(Free(tensor=stay.tensor))
 
     def _wait_for(self, transfer: Transfer, gap: int) -> None:
         waited_s = self._ends_s[transfer.number] - self._processor_s

@@ -1,9 +1,9 @@
 """Transfers beside compute: a schedule's page-ins and page-outs made asynchronous.
 
-What is computed and moved, and the order of the compute steps, stay as they are; page-outs begin as
-soon as their tensor is there, which leaves RAM when they have ended, and page-ins begin early. How
-early, and which first, is decided by list scheduling (``dispatch.py``), which is repeated
-with other due dates around the places where the processor waited.
+What is computed and moved, and the order of the compute actions, stay as they are; page-outs begin
+as soon as their tensor is there, which leaves RAM when they have ended, and page-ins begin early.
+How early, and which first, is decided by list scheduling (``dispatch.py``), which is repeated with
+other due dates around the places where the processor waited.
 """
 
 from __future__ import annotations
@@ -17,65 +17,67 @@ from solver.overlap.dispatch import Dispatch, Dispatched, Plan
 from solver.overlap.stays import Stays, Transfer
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.referee.referee import replay
 
-# The most dispatches for one schedule, and steps that they may have together.
-_MOST_ROUNDS, _STEPS_TOGETHER = 200, 60_000
-# By how much a transfer's due date is moved at most, in compute steps.
+# The most dispatches for one schedule, and actions that they may have together.
+_MOST_ROUNDS, _ACTIONS_TOGETHER = 200, 60_000
+# By how much a transfer's due date is moved at most, in compute actions.
 _SHIFT = 16
 # Relative difference of times that counts.
 _NOTICEABLE = 1e-9
 
 
-def overlap_transfers(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """``steps`` with their transfers beside computing, so that they end early: never later than as
-    they stand, with the same ops and transfers (so the same energy), and within the RAM budget. As
-    they stand where the storage has no DMA, nothing is moved, or they are over the budget.
+def overlap_transfers(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """``actions`` with their transfers beside computing, so that they end early: never later than
+    as they stand, with the same ops and transfers (so the same energy), and within the RAM budget.
+    As they stand where the storage has no DMA, nothing is moved, or they are over the budget.
 
-    Raises :class:`~solver.referee.referee.RefereeError` if ``steps`` are not valid.
+    Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
-    return _overlapped(problem, tuple(steps), enough_s=0.0)
+    return _overlapped(problem, tuple(actions), enough_s=0.0)
 
 
-def meet_deadline(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """``steps`` as they stand where they meet the deadline; otherwise with transfers beside
+def meet_deadline(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """``actions`` as they stand where they meet the deadline; otherwise with transfers beside
     computing, so that they do if that can be found, and within the RAM budget.
 
-    Raises :class:`~solver.referee.referee.RefereeError` if ``steps`` are not valid.
+    Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
-    steps, deadline_s = tuple(steps), problem.budget.deadline_s
+    actions, deadline_s = tuple(actions), problem.budget.deadline_s
     if deadline_s is None or not problem.overlaps:
-        return steps
-    return _overlapped(problem, steps, enough_s=deadline_s)
+        return actions
+    return _overlapped(problem, actions, enough_s=deadline_s)
 
 
-def one_at_a_time(problem: Problem, steps: Sequence[Step]) -> tuple[Step, ...]:
-    """``steps`` with no transfer beside anything: page-outs as soon as their tensor is there,
+def one_at_a_time(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """``actions`` with no transfer beside anything: page-outs as soon as their tensor is there,
     page-ins right before their tensor is needed."""
-    stays = Stays(problem, steps)
-    actions: list[Step] = [out.alone for stay in stays.there_after(-1) for out in stay.outs]
+    stays = Stays(problem, actions)
+    result: list[Action] = [out.alone for stay in stays.there_after(-1) for out in stay.outs]
     for gap in range(len(stays.computed) + 1):
         for stay in stays.beginning_at(gap):
             if stay.page_in is not None:
-                actions += [transfer.alone for transfer in (stay.page_in, *stay.outs)]
+                result += [transfer.alone for transfer in (stay.page_in, *stay.outs)]
         if gap < len(stays.computed):
-            actions.append(Compute(op=stays.computed[gap].name))
-            actions += [out.alone for stay in stays.there_after(gap) for out in stay.outs]
-    return with_frees(problem.graph, actions)
+            result.append(Compute(op=stays.computed[gap].name))
+            result += [out.alone for stay in stays.there_after(gap) for out in stay.outs]
+    return with_frees(problem.graph, result)
 
 
-def _overlapped(problem: Problem, steps: tuple[Step, ...], enough_s: float) -> tuple[Step, ...]:
+def _overlapped(
+    problem: Problem, actions: tuple[Action, ...], enough_s: float
+) -> tuple[Action, ...]:
     """Ends as early as can be found, or by ``enough_s``."""
     graph, budget = problem.graph, problem.budget
-    best, played = steps, replay(graph, steps, budget.covers)
+    best, played = actions, replay(graph, actions, budget.covers)
     if not graph.asynchronous_transfers:
-        return steps
-    stays = Stays(problem, steps)
+        return actions
+    stays = Stays(problem, actions)
     if played.time_s <= enough_s or played.peak_bytes > budget.ram_bytes or not stays.transfers:
-        return steps
-    in_place = tuple(_beside_compute(step) for step in steps)
-    for candidate in (in_place, _best_dispatch(stays, budget.ram_bytes, enough_s).steps):
+        return actions
+    in_place = tuple(_beside_compute(action) for action in actions)
+    for candidate in (in_place, _best_dispatch(stays, budget.ram_bytes, enough_s).actions):
         result = replay(graph, candidate, budget.covers)
         # Page-ins that nothing needs are not in the profile that a dispatch goes by.
         fits = result.peak_bytes <= budget.ram_bytes
@@ -84,10 +86,10 @@ def _overlapped(problem: Problem, steps: tuple[Step, ...], enough_s: float) -> t
     return best
 
 
-def _beside_compute(step: Step) -> Step:
-    if isinstance(step, PageIn | PageOut):
-        return step.model_copy(update={"asynchronous": True})
-    return step
+def _beside_compute(action: Action) -> Action:
+    if isinstance(action, PageIn | PageOut):
+        return action.model_copy(update={"asynchronous": True})
+    return action
 
 
 def _best_dispatch(stays: Stays, ram_bytes: int, enough_s: float) -> Dispatched:
@@ -99,7 +101,7 @@ def _best_dispatch(stays: Stays, ram_bytes: int, enough_s: float) -> Dispatched:
     least_s = _least_time_s(stays)
     if enough_s and least_s > enough_s * (1 + _NOTICEABLE):
         return best  # there is no use in trying
-    for _ in range(min(_MOST_ROUNDS, _STEPS_TOGETHER // len(best.steps))):
+    for _ in range(min(_MOST_ROUNDS, _ACTIONS_TOGETHER // len(best.actions))):
         if best.time_s <= max(enough_s, least_s * (1 + _NOTICEABLE)):
             break
         changed = _changed(stays, plan, best, chance)

@@ -1,8 +1,8 @@
 """What a schedule fixes when only the timing of its transfers may change: the ops in their order,
 the stays of tensors in RAM, and what is moved for them.
 
-Time is counted in *gaps*: gap ``p`` is what lies before compute step ``p``, the last one what lies
-after all of them.
+Time is counted in *gaps*: gap ``p`` is what lies before compute action ``p``, the last one what
+lies after all of them.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 
 from solver.problem.graph import Op
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 
 @dataclass(eq=False)
 class Transfer:
-    """One page-in or page-out, as the step that runs beside ops and as the one that runs ``alone``;
-    ``source`` is the page-out that a page-in reads back, if any."""
+    """One page-in or page-out, as the action that runs beside ops and as the one that runs
+    ``alone``; ``source`` is the page-out that a page-in reads back, if any."""
 
     number: int
-    step: PageIn | PageOut
+    action: PageIn | PageOut
     alone: PageIn | PageOut
     time_s: float
     stay: Stay
@@ -29,15 +29,15 @@ class Transfer:
 
     @property
     def is_out(self) -> bool:
-        return isinstance(self.step, PageOut)
+        return isinstance(self.action, PageOut)
 
 
 @dataclass(eq=False)
 class Stay:
-    """One stay of a tensor in RAM. It begins with the compute step ``made``, or with ``page_in``,
-    or with the step itself (both None). ``first`` and ``last`` are the first and last compute steps
-    that need it; a tensor that persists is needed by the last gap. A stay that nothing needs has
-    its ``first`` where it began, and its ``last`` before that."""
+    """One stay of a tensor in RAM. It begins with the compute action ``made``, or with ``page_in``,
+    or with the step itself (both None). ``first`` and ``last`` are the first and last compute
+    actions that need it; a tensor that persists is needed by the last gap. A stay that nothing
+    needs has its ``first`` where it began, and its ``last`` before that."""
 
     tensor: str
     size: int
@@ -56,10 +56,10 @@ class Stay:
 
 
 class Stays:
-    """Of a valid schedule. ``profile`` holds the bytes in RAM during each compute step and, last,
+    """Of a valid schedule. ``profile`` holds the bytes in RAM during each compute action and, last,
     at the end, when every page-in comes as late and every page-out ends as early as can be."""
 
-    def __init__(self, problem: Problem, steps: Sequence[Step]) -> None:
+    def __init__(self, problem: Problem, actions: Sequence[Action]) -> None:
         self._problem = problem
         self._ops = {op.name: op for op in problem.graph.ops}
         self.computed: list[Op] = []
@@ -71,8 +71,8 @@ class Stays:
         for i, tensor in enumerate(problem.graph.tensors):
             if problem.starts_in_ram[i]:
                 self._begin(tensor.name, first=0, last=-1)
-        for step in steps:
-            self._follow(step)
+        for action in actions:
+            self._follow(action)
         end = len(self.computed)
         for stay in self._in_ram.values():
             if not stay.is_needed and stay.page_in is not None:
@@ -93,19 +93,19 @@ class Stays:
             self._place(stay)
 
     def beginning_at(self, gap: int) -> list[Stay]:
-        """Stays whose page-in must have been begun in the gap, or that its compute step makes."""
+        """Stays whose page-in must have been begun in the gap, or that its compute action makes."""
         return self._beginning[gap]
 
     def there_after(self, gap: int) -> list[Stay]:
-        """Stays that begin with the compute step of a gap; with the step itself for -1."""
+        """Stays that begin with the compute action of a gap; with the step itself for -1."""
         return self._there_after[gap + 1]
 
     def ending_at(self, gap: int) -> list[Stay]:
-        """Stays that no compute step needs from this gap on and that must be freed."""
+        """Stays that no compute action needs from this gap on and that must be freed."""
         return self._ending[gap]
 
     def needed_by(self, gap: int) -> list[Transfer]:
-        """Transfers that must have ended before the compute step of the gap."""
+        """Transfers that must have ended before the compute action of the gap."""
         return self._needed[gap]
 
     def next_of(self, stay: Stay) -> Stay | None:
@@ -131,11 +131,11 @@ class Stays:
         self.all.append(stay)
         return stay
 
-    def _follow(self, step: Step) -> None:
+    def _follow(self, action: Action) -> None:
         gap = len(self.computed)
-        match step:
+        match action:
             case Compute():
-                op = self._ops[step.op]
+                op = self._ops[action.op]
                 for name in op.reads:
                     stay = self._in_ram[name]
                     if not stay.is_needed and stay.page_in is not None:
@@ -147,23 +147,23 @@ class Stays:
                     self._in_ram.pop(name).overwritten = True
                 self.computed.append(op)
             case PageOut():
-                stay = self._in_ram[step.tensor]
-                out = self._transfer(step, stay)
+                stay = self._in_ram[action.tensor]
+                out = self._transfer(action, stay)
                 stay.outs.append(out)
-                self._copy[step.tensor] = out
+                self._copy[action.tensor] = out
             case PageIn():
-                stay = self._begin(step.tensor, first=gap, last=gap - 1)
-                stay.page_in = self._transfer(step, stay)
-                stay.page_in.source = self._copy.get(step.tensor)
+                stay = self._begin(action.tensor, first=gap, last=gap - 1)
+                stay.page_in = self._transfer(action, stay)
+                stay.page_in.source = self._copy.get(action.tensor)
             case Free():
-                del self._in_ram[step.tensor]
+                del self._in_ram[action.tensor]
 
-    def _transfer(self, step: PageIn | PageOut, stay: Stay) -> Transfer:
-        tensor = self._problem.graph.tensor[step.tensor]
-        cost = tensor.page_out if isinstance(step, PageOut) else tensor.page_in
+    def _transfer(self, action: PageIn | PageOut, stay: Stay) -> Transfer:
+        tensor = self._problem.graph.tensor[action.tensor]
+        cost = tensor.page_out if isinstance(action, PageOut) else tensor.page_in
         assert cost is not None
-        other = PageOut if isinstance(step, PageOut) else PageIn
-        beside, alone = (other(tensor=step.tensor, asynchronous=a) for a in (True, False))
+        other = PageOut if isinstance(action, PageOut) else PageIn
+        beside, alone = (other(tensor=action.tensor, asynchronous=a) for a in (True, False))
         transfer = Transfer(len(self.transfers), beside, alone, cost.time_s, stay)
         self.transfers.append(transfer)
         return transfer

@@ -1,15 +1,15 @@
-"""Where tensors are freed: at once when no later step needs them."""
+"""Where tensors are freed: at once when no later action needs them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Compute, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 
-def with_frees(graph: CostedGraph, actions: Sequence[Step]) -> tuple[Step, ...]:
-    """``actions`` (computing and paging, in order) with every ``free`` step put in: a tensor goes
+def with_frees(graph: CostedGraph, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """``actions`` (computing and paging, in order) with every ``free`` action put in: a tensor goes
     right after the last action that needs it before it is made again, or before the step ends."""
     needed = {tensor.name for tensor in graph.tensors if tensor.persist == "ram"}
     ops = {op.name: op for op in graph.ops}
@@ -37,15 +37,15 @@ def with_frees(graph: CostedGraph, actions: Sequence[Step]) -> tuple[Step, ...]:
                     freed.append(action.tensor)
                 needed.discard(action.tensor)
             case Free():
-                raise ValueError("actions already contain a free step")
+                raise ValueError("actions already contain a free action")
         freed_after.append(freed)
     written = {name for op in graph.ops for name in op.writes}
-    steps: list[Step] = [
+    result: list[Action] = [
         Free(tensor=tensor.name)
         for tensor in graph.tensors
         if tensor.name not in written and tensor.home != "storage" and tensor.name not in needed
     ]
     for action, freed in zip(actions, reversed(freed_after), strict=True):
-        steps.append(action)
-        steps += [Free(tensor=name) for name in freed]
-    return tuple(steps)
+        result.append(action)
+        result += [Free(tensor=name) for name in freed]
+    return tuple(result)

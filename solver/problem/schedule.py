@@ -1,4 +1,4 @@
-"""Schedule (``schedule/1``): what the board does in one training step, and what is known of it."""
+"""Schedule (``schedule/2``): what the board does in one training step, and what is known of it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Compute(StrictModel):
 
 
 class PageOut(StrictModel):
-    """Asynchronous: the transfer begins when this step is reached and those before it on the
+    """Asynchronous: the transfer begins when this action is reached and those before it on the
     channel have ended, and goes on beside what follows. The copy in storage is valid from its end;
-    a step that frees the tensor or writes over its bytes waits for that, and so that nobody has to,
-    the free may stand later than right after the last step that needs the tensor."""
+    an action that frees the tensor or writes over its bytes waits for that, and so that nobody has
+    to, the free may stand later than right after the last action that needs the tensor."""
 
     do: Literal["page_out"] = "page_out"
     tensor: str
@@ -39,8 +39,8 @@ class PageOut(StrictModel):
 
 
 class PageIn(StrictModel):
-    """Asynchronous: as a page-out; the tensor takes its bytes from this step on, and the first step
-    that needs it (reads it, pages it out, frees it) waits for the transfer's end."""
+    """Asynchronous: as a page-out; the tensor takes its bytes from this action on, and the first
+    action that needs it (reads it, pages it out, frees it) waits for the transfer's end."""
 
     do: Literal["page_in"] = "page_in"
     tensor: str
@@ -53,7 +53,7 @@ class Free(StrictModel):
     tensor: str
 
 
-Step: TypeAlias = Annotated[Compute | PageOut | PageIn | Free, Field(discriminator="do")]
+Action: TypeAlias = Annotated[Compute | PageOut | PageIn | Free, Field(discriminator="do")]
 
 
 class Budget(StrictModel):
@@ -134,11 +134,11 @@ class Schedule(StrictModel):
     out stands in ``restrictions``; ``any_order_bound_j`` is proven for every schedule whatever.
     ``chosen`` says which methods were used and why. ``resident_address`` gives the offset in the
     arena of each counted tensor that is in RAM when the step begins; ``arena_bound_bytes`` is what
-    no arena for these steps can be smaller than. An infeasible problem has no steps and names in
-    ``smallest_ram_bytes`` or ``smallest_deadline_s`` what would do, and the op that sets it.
+    no arena for these actions can be smaller than. An infeasible problem has no actions and names
+    in ``smallest_ram_bytes`` or ``smallest_deadline_s`` what would do, and the op that sets it.
     """
 
-    schema_: Annotated[Literal["schedule/1"], Field(alias="schema")] = "schedule/1"
+    schema_: Annotated[Literal["schedule/2"], Field(alias="schema")] = "schedule/2"
     graph: str
     energy_source: EnergySource | None = None
     status: Status
@@ -162,9 +162,19 @@ class Schedule(StrictModel):
     notes: tuple[str, ...] = ()
     resident_address: Mapping[str, Size] | None = None
     robustness: Robustness | None = None
-    steps: tuple[Step, ...] = ()
+    actions: tuple[Action, ...] = ()
+
+    @classmethod
+    def converted(cls, data: object) -> object:
+        """``schedule/1`` called the actions ``steps``, and did not say how the search ended."""
+        if not isinstance(data, dict) or data.get("schema") != "schedule/1":
+            return data
+        current = {**data, "schema": "schedule/2"}
+        if "steps" in current and "actions" not in current:
+            current["actions"] = current.pop("steps")
+        return current
 
 
-def first_executions(steps: Iterable[Step]) -> tuple[str, ...]:
+def first_executions(actions: Iterable[Action]) -> tuple[str, ...]:
     """The ops by when a schedule first computes them."""
-    return tuple(dict.fromkeys(step.op for step in steps if isinstance(step, Compute)))
+    return tuple(dict.fromkeys(action.op for action in actions if isinstance(action, Compute)))

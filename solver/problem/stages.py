@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute, Free, PageIn, Step
+from solver.problem.schedule import Action, Compute, Free, PageIn
 
 
 @dataclass
@@ -19,20 +19,20 @@ class Stage:
     paged_in: set[int] = field(default_factory=set)
 
 
-def stages_of(problem: Problem, steps: Sequence[Step]) -> list[Stage]:
-    """One for each op and one for the end; ``steps`` contain their frees, and first executions
+def stages_of(problem: Problem, actions: Sequence[Action]) -> list[Stage]:
+    """One for each op and one for the end; ``actions`` contain their frees, and first executions
     keep the graph's order."""
     op_index = {op.name: k for k, op in enumerate(problem.graph.ops)}
     in_ram = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
     stages = [Stage()]
     begun = False  # frees between two stages belong to the earlier one
-    for step in steps:
-        if isinstance(step, Compute | PageIn) and not begun:
+    for action in actions:
+        if isinstance(action, Compute | PageIn) and not begun:
             stages[-1].retained = set(in_ram)
             begun = True
-        match step:
+        match action:
             case Compute():
-                k = op_index[step.op]
+                k = op_index[action.op]
                 in_ram.update(problem.writes[k])
                 in_ram.difference_update(problem.consumes[k])
                 if k == len(stages) - 1:
@@ -41,10 +41,10 @@ def stages_of(problem: Problem, steps: Sequence[Step]) -> list[Stage]:
                 else:
                     stages[-1].recomputed.add(k)
             case PageIn():
-                stages[-1].paged_in.add(problem.tensor_index[step.tensor])
-                in_ram.add(problem.tensor_index[step.tensor])
+                stages[-1].paged_in.add(problem.tensor_index[action.tensor])
+                in_ram.add(problem.tensor_index[action.tensor])
             case Free():
-                in_ram.discard(problem.tensor_index[step.tensor])
+                in_ram.discard(problem.tensor_index[action.tensor])
     if not begun:
         stages[-1].retained = in_ram
     return stages

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph, Op
-from solver.problem.schedule import Compute, Coverage, Free, PageIn, Step
+from solver.problem.schedule import Action, Compute, Coverage, Free, PageIn
 from solver.referee.referee import RefereeError, replay
 
 
 def verify_addresses(
     graph: CostedGraph,
-    steps: Sequence[Step],
+    actions: Sequence[Action],
     resident_address: Mapping[str, int],
     arena_bytes: int,
     covers: Coverage = "all",
@@ -23,17 +23,17 @@ def verify_addresses(
     """Raises ``RefereeError`` for a schedule that breaks the semantics, and
     where an address is missing or not called for, a block leaves the arena or overlaps another, or
     what is written in place lies elsewhere than what it is written over."""
-    replay(graph, steps, covers)
+    replay(graph, actions, covers)
     arena = _Arena(graph, arena_bytes, covers)
     arena.begin(resident_address)
-    for index, step in enumerate(steps):
-        match step:
+    for index, action in enumerate(actions):
+        match action:
             case Compute():
-                arena.compute(index, step)
+                arena.compute(index, action)
             case PageIn():
-                arena.page_in(index, step)
+                arena.page_in(index, action)
             case Free():
-                arena.taken.pop(step.tensor, None)
+                arena.taken.pop(action.tensor, None)
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class _Arena:
         for name, address in addresses.items():
             self._take(0, name, address, self._bytes[name])
 
-    def compute(self, index: int, step: Compute) -> None:
-        op = self._ops[step.op]
-        addresses = step.address or {}
+    def compute(self, index: int, action: Compute) -> None:
+        op = self._ops[action.op]
+        addresses = action.address or {}
         self._check_names(index, op.writes, addresses)
         for name, address in addresses.items():
             overwritten = self._overwritten(op, name)
@@ -74,13 +74,13 @@ class _Arena:
                     f" which is at {self.taken[overwritten].low}",
                 )
             self._take(index, name, address, self._bytes[name], beside=overwritten)
-        self._workspace(index, op, step.workspace_address)
+        self._workspace(index, op, action.workspace_address)
         for name in op.in_place.values():
             self.taken.pop(name, None)
 
-    def page_in(self, index: int, step: PageIn) -> None:
-        addresses = {} if step.address is None else {step.tensor: step.address}
-        self._check_names(index, [step.tensor], addresses)
+    def page_in(self, index: int, action: PageIn) -> None:
+        addresses = {} if action.address is None else {action.tensor: action.address}
+        self._check_names(index, [action.tensor], addresses)
         for name, address in addresses.items():
             self._take(index, name, address, self._bytes[name])
 

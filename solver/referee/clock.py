@@ -11,7 +11,7 @@ from solver.problem.schedule import PageIn, PageOut
 
 @dataclass(frozen=True)
 class Spell:
-    """When a step runs on the processor, and its transfer on the channel."""
+    """When an action runs on the processor, and its transfer on the channel."""
 
     start_s: float
     time_s: float
@@ -22,7 +22,7 @@ class Spell:
 
 class Clock:
     """The processor's time and that of the channel, which moves one tensor after the other, in the
-    order of the steps."""
+    order of the actions."""
 
     def __init__(self) -> None:
         self._processor_s = 0.0
@@ -44,20 +44,20 @@ class Clock:
         self._processor_s += op.time_s
         return Spell(start_s, op.time_s, waited_s)
 
-    def page_out(self, step: PageOut, cost: PageCost) -> Spell:
-        start_s, waited_s = self._wait([self._coming.pop(step.tensor, 0.0)])
-        if not step.asynchronous:
+    def page_out(self, action: PageOut, cost: PageCost) -> Spell:
+        start_s, waited_s = self._wait([self._coming.pop(action.tensor, 0.0)])
+        if not action.asynchronous:
             return self._transfer(cost, waited_s)
         begin_s = self._enqueue(cost)
-        self._going[step.tensor] = self._channel_s
+        self._going[action.tensor] = self._channel_s
         return Spell(start_s, 0.0, waited_s, begin_s, self._channel_s)
 
-    def page_in(self, step: PageIn, cost: PageCost) -> Spell:
+    def page_in(self, action: PageIn, cost: PageCost) -> Spell:
         # The copy may still be on its way to the storage: the channel keeps the order.
-        if not step.asynchronous:
+        if not action.asynchronous:
             return self._transfer(cost, 0.0)
         begin_s = self._enqueue(cost)
-        self._coming[step.tensor] = self._channel_s
+        self._coming[action.tensor] = self._channel_s
         return Spell(self._processor_s, 0.0, 0.0, begin_s, self._channel_s)
 
     def free(self, name: str) -> Spell:

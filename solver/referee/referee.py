@@ -1,4 +1,4 @@
-"""The referee: replays any schedule under the semantics of ``schedule/1`` and recomputes its
+"""The referee: replays any schedule under the semantics of ``schedule/2`` and recomputes its
 energy, time and peak. It shares no code with the formulations; nothing leaves the solver without
 passing here.
 
@@ -17,22 +17,22 @@ from dataclasses import dataclass
 from devices.errors import Defect
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
-from solver.problem.schedule import Budget, Compute, Coverage, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Budget, Compute, Coverage, Free, PageIn, PageOut
 from solver.referee.clock import Clock
 
 
 class RefereeError(Defect):
-    """A schedule that breaks the semantics or its budget; ``step`` is the index of the step at
-    fault, or the number of steps where the fault shows at the end."""
+    """A schedule that breaks the semantics or its budget; ``action`` is the index of the action at
+    fault, or the number of actions where the fault shows at the end."""
 
-    def __init__(self, step: int, reason: str) -> None:
-        super().__init__(f"step {step}: {reason}")
-        self.step = step
+    def __init__(self, action: int, reason: str) -> None:
+        super().__init__(f"action {action}: {reason}")
+        self.action = action
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[RefereeError], tuple[int, str]]:
         """Comes whole from a process that solves a point of a sweep."""
-        return type(self), (self.step, self.reason)
+        return type(self), (self.action, self.reason)
 
 
 class Late(RefereeError):
@@ -41,13 +41,14 @@ class Late(RefereeError):
 
 @dataclass(frozen=True)
 class Moment:
-    """One step as replayed: when it started, how long it kept the processor, what it cost, and the
-    bytes in RAM during it (workspace included) and after it. ``recomputation`` marks a compute step
-    whose op was done before. Before ``start_s`` the processor waited ``waited_s`` for transfers.
-    ``transfer_start_s`` and ``transfer_end_s`` say when the bytes of a page-in or page-out move,
-    which for an asynchronous one is beside the steps that follow; its own ``time_s`` is 0."""
+    """One action as replayed: when it started, how long it kept the processor, what it cost, and
+    the bytes in RAM during it (workspace included) and after it. ``recomputation`` marks a compute
+    action whose op was done before. Before ``start_s`` the processor waited ``waited_s`` for
+    transfers. ``transfer_start_s`` and ``transfer_end_s`` say when the bytes of a page-in or
+    page-out move, which for an asynchronous one is beside the actions that follow; its own
+    ``time_s`` is 0."""
 
-    step: Step
+    action: Action
     start_s: float
     time_s: float
     energy_j: float
@@ -60,7 +61,7 @@ class Moment:
 
     @property
     def transfer_s(self) -> float:
-        """Seconds that the channel was busy for this step."""
+        """Seconds that the channel was busy for this action."""
         if self.transfer_start_s is None or self.transfer_end_s is None:
             return 0.0
         return self.transfer_end_s - self.transfer_start_s
@@ -68,7 +69,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class Replay:
-    """The whole schedule as replayed; ``peak_step`` is the first step that reaches the peak.
+    """The whole schedule as replayed; ``peak_action`` is the first action that reaches the peak.
 
     ``time_s`` is when processor and channel have both ended. ``energy_j`` is the sum of all costs.
     These are gross, what the board draws idle included, so that where a transfer overlaps with
@@ -79,14 +80,15 @@ class Replay:
     energy_j: float
     time_s: float
     peak_bytes: int
-    peak_step: int
+    peak_action: int
     bytes_written_to_storage: int
 
     @property
     def hidden_s(self) -> float:
         """Seconds of transfers that took no time of the step: the processor computed meanwhile."""
         busy_s = math.fsum(
-            m.transfer_s + (m.time_s if isinstance(m.step, Compute) else 0.0) for m in self.moments
+            m.transfer_s + (m.time_s if isinstance(m.action, Compute) else 0.0)
+            for m in self.moments
         )
         return max(0.0, busy_s - self.time_s)
 
@@ -95,52 +97,52 @@ class Replay:
         alone."""
         if not budget.instantaneous_paging:
             return self.time_s
-        return math.fsum(m.time_s for m in self.moments if isinstance(m.step, Compute))
+        return math.fsum(m.time_s for m in self.moments if isinstance(m.action, Compute))
 
 
-def replay(graph: CostedGraph, steps: Sequence[Step], covers: Coverage = "all") -> Replay:
-    """Raises :class:`RefereeError` at the first step that breaks the semantics."""
+def replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage = "all") -> Replay:
+    """Raises :class:`RefereeError` at the first action that breaks the semantics."""
     board = _Board(graph, covers)
-    moments = [board.execute(index, step) for index, step in enumerate(steps)]
-    board.finish(len(steps))
-    peak_step = max(range(len(moments)), key=lambda i: moments[i].bytes_during)
+    moments = [board.execute(index, action) for index, action in enumerate(actions)]
+    board.finish(len(actions))
+    peak_action = max(range(len(moments)), key=lambda i: moments[i].bytes_during)
     return Replay(
         moments=tuple(moments),
         energy_j=math.fsum(moment.energy_j for moment in moments),
         time_s=board.clock.end_s,
-        peak_bytes=moments[peak_step].bytes_during,
-        peak_step=peak_step,
+        peak_bytes=moments[peak_action].bytes_during,
+        peak_action=peak_action,
         bytes_written_to_storage=board.bytes_written,
     )
 
 
-def verify(graph: CostedGraph, steps: Sequence[Step], budget: Budget) -> Replay:
+def verify(graph: CostedGraph, actions: Sequence[Action], budget: Budget) -> Replay:
     """Replay and hold against the budget. Raises :class:`RefereeError`."""
-    result = replay(graph, steps, budget.covers)
+    result = replay(graph, actions, budget.covers)
     if result.peak_bytes > budget.ram_bytes:
         raise RefereeError(
-            result.peak_step,
+            result.peak_action,
             f"{result.peak_bytes} bytes in RAM, the budget is {budget.ram_bytes}",
         )
-    for index, step in enumerate(steps):
-        if not budget.paging and _pages_by_choice(graph, step):
+    for index, action in enumerate(actions):
+        if not budget.paging and _pages_by_choice(graph, action):
             raise RefereeError(index, "pages, which this budget excludes")
         if not budget.rematerialization and result.moments[index].recomputation:
             raise RefereeError(index, "recomputes, which this budget excludes")
     # A sum of thousands of doubles may differ in its last digits from the solver's.
     due_s = result.time_due_s(budget)
     if budget.deadline_s is not None and due_s > budget.deadline_s * (1 + 1e-9):
-        raise Late(len(steps), f"takes {due_s:.9g} s, the deadline is {budget.deadline_s:.9g} s")
+        raise Late(len(actions), f"takes {due_s:.9g} s, the deadline is {budget.deadline_s:.9g} s")
     return result
 
 
-def _pages_by_choice(graph: CostedGraph, step: Step) -> bool:
+def _pages_by_choice(graph: CostedGraph, action: Action) -> bool:
     """Unlike bringing what lives in storage, and putting there what must persist there."""
-    match step:
+    match action:
         case PageIn():
-            return graph.tensor[step.tensor].home != "storage"
+            return graph.tensor[action.tensor].home != "storage"
         case PageOut():
-            return graph.tensor[step.tensor].persist != "storage"
+            return graph.tensor[action.tensor].persist != "storage"
     return False
 
 
@@ -155,7 +157,7 @@ class _Board:
             tensor.name: 0 if tensor.name in uncounted else tensor.bytes for tensor in graph.tensors
         }
         sources = [tensor for tensor in graph.tensors if tensor.name not in graph.producer]
-        # Tensors in RAM, each with the step that last made, read or paged it out.
+        # Tensors in RAM, each with the action that last made, read or paged it out.
         self.ram = {tensor.name: -1 for tensor in sources if tensor.home != "storage"}
         # Those of which an asynchronous page-out has begun since they came.
         self._leaving: set[str] = set()
@@ -166,33 +168,33 @@ class _Board:
         self.clock = Clock()
         self.bytes_written = 0
 
-    def execute(self, index: int, step: Step) -> Moment:
+    def execute(self, index: int, action: Action) -> Moment:
         recomputation = False
         during = self.resident_bytes
         energy_j = 0.0
-        match step:
+        match action:
             case Compute():
-                op = self._op(index, step.op)
+                op = self._op(index, action.op)
                 recomputation = op.name in self._done
                 during = self._compute(index, op)
                 energy_j = op.energy_j
                 spell = self.clock.compute(op)
             case PageOut():
-                cost = self._page_out(index, step)
+                cost = self._page_out(index, action)
                 energy_j = cost.energy_j
-                spell = self.clock.page_out(step, cost)
+                spell = self.clock.page_out(action, cost)
             case PageIn():
-                cost = self._page_in(index, step)
+                cost = self._page_in(index, action)
                 energy_j = cost.energy_j
                 during = self.resident_bytes
-                spell = self.clock.page_in(step, cost)
+                spell = self.clock.page_in(action, cost)
             case Free():
-                self._free(index, step.tensor)
-                spell = self.clock.free(step.tensor)
-        if not isinstance(step, Free):
+                self._free(index, action.tensor)
+                spell = self.clock.free(action.tensor)
+        if not isinstance(action, Free):
             self._last_action = index
         return Moment(
-            step,
+            action,
             spell.start_s,
             spell.time_s,
             energy_j,
@@ -230,7 +232,7 @@ class _Board:
                 raise RefereeError(
                     index,
                     f"op {op.name!r} makes {name!r} again, which is still in RAM though nothing"
-                    f" needed it after step {self.ram[name]}",
+                    f" needed it after action {self.ram[name]}",
                 )
             self._hold(index, name)
         during = self.resident_bytes + op.workspace_bytes
@@ -240,24 +242,24 @@ class _Board:
         self._done.add(op.name)
         return during
 
-    def _page_out(self, index: int, step: PageOut) -> PageCost:
-        name = step.tensor
+    def _page_out(self, index: int, action: PageOut) -> PageCost:
+        name = action.tensor
         self._require_in_ram(index, name, "pages out")
-        self._require_dma(index, step)
+        self._require_dma(index, action)
         tensor = self._graph.tensor[name]
         if tensor.page_out is None:
             raise RefereeError(index, f"pages out {name!r}, which has no page-out cost")
         self.ram[name] = index
         self._storage.add(name)
-        if step.asynchronous:
+        if action.asynchronous:
             self._leaving.add(name)
         self.bytes_written += tensor.bytes
         return tensor.page_out
 
-    def _page_in(self, index: int, step: PageIn) -> PageCost:
-        name = step.tensor
+    def _page_in(self, index: int, action: PageIn) -> PageCost:
+        name = action.tensor
         tensor = self._tensor(index, name)
-        self._require_dma(index, step)
+        self._require_dma(index, action)
         if name in self.ram:
             raise RefereeError(index, f"pages in {name!r}, which is in RAM")
         if name not in self._storage:
@@ -274,8 +276,8 @@ class _Board:
         if self.ram[name] != self._last_action and name not in self._leaving:
             raise RefereeError(
                 index,
-                f"frees {name!r} late: nothing needed it after step {self.ram[name]},"
-                f" and step {self._last_action} ran with it in RAM",
+                f"frees {name!r} late: nothing needed it after action {self.ram[name]},"
+                f" and action {self._last_action} ran with it in RAM",
             )
         self._drop(name)
 
@@ -303,9 +305,9 @@ class _Board:
         if name not in self.ram:
             raise RefereeError(index, f"{what} {name!r}, which is not in RAM")
 
-    def _require_dma(self, index: int, step: PageIn | PageOut) -> None:
-        if step.asynchronous and not self._graph.asynchronous_transfers:
+    def _require_dma(self, index: int, action: PageIn | PageOut) -> None:
+        if action.asynchronous and not self._graph.asynchronous_transfers:
             raise RefereeError(
                 index,
-                f"moves {step.tensor!r} asynchronously, which storage without DMA cannot",
+                f"moves {action.tensor!r} asynchronously, which storage without DMA cannot",
             )

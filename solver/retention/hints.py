@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from ortools.sat.python import cp_model
 
 from solver.problem.liveness import with_frees
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.retention.model import RetentionModel
 from solver.retention.timeline import BEGIN
 
 
-def steps_of(
+def actions_of(
     model: RetentionModel, chosen: Callable[[cp_model.LinearExpr], int]
-) -> tuple[Step, ...]:
+) -> tuple[Action, ...]:
     """The schedule of a solution; ``chosen`` is a variable's value in it. A tensor is paged in
     right before the first op that is served by that retention."""
     problem, timeline = model.problem, model.timeline
     ops, tensors = problem.graph.ops, problem.graph.tensors
 
-    def page_outs(candidates: Sequence[int]) -> list[Step]:
+    def page_outs(candidates: Sequence[int]) -> list[Action]:
         out = (i for i in candidates if i in model.page_out and chosen(model.page_out[i]))
         return [PageOut(tensor=tensors[i].name) for i in out]
 
@@ -63,11 +63,11 @@ class _Unlike(Exception):
     """A schedule that the model has no solution for."""
 
 
-def hint_of(model: RetentionModel, steps: Sequence[Step]) -> dict[int, int] | None:
-    """By variable, the values of the solution that does what ``steps`` do; None if the model has
+def hint_of(model: RetentionModel, actions: Sequence[Action]) -> dict[int, int] | None:
+    """By variable, the values of the solution that does what ``actions`` do; None if the model has
     none, because ops are in another order, or a tensor comes into RAM too often."""
     try:
-        return _Reader(model).read(steps)
+        return _Reader(model).read(actions)
     except _Unlike:
         return None
 
@@ -87,17 +87,17 @@ class _Reader:
             if starts:
                 self._stretches[i].append(_Stretch(0, BEGIN, BEGIN + 1))
 
-    def read(self, steps: Sequence[Step]) -> dict[int, int]:
+    def read(self, actions: Sequence[Action]) -> dict[int, int]:
         problem = self._model.problem
         op_index = {op.name: k for k, op in enumerate(problem.graph.ops)}
-        for step in steps:
-            match step:
+        for action in actions:
+            match action:
                 case Compute():
-                    self._compute(op_index[step.op])
+                    self._compute(op_index[action.op])
                 case PageIn():
-                    self._stretches[problem.tensor_index[step.tensor]].append(_Stretch(None))
+                    self._stretches[problem.tensor_index[action.tensor]].append(_Stretch(None))
                 case PageOut():
-                    i = problem.tensor_index[step.tensor]
+                    i = problem.tensor_index[action.tensor]
                     if i not in self._model.page_out:
                         raise _Unlike
                     self._set(self._model.page_out[i], 1)

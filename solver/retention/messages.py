@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class Task:
     objective: Literal["energy", "time"]
     intervals: int
     threads: int
-    starts: tuple[tuple[Step, ...], ...]
+    starts: tuple[tuple[Action, ...], ...]
 
 
 @dataclass(frozen=True)
 class Found:
     """A better schedule."""
 
-    steps: tuple[Step, ...]
+    actions: tuple[Action, ...]

@@ -16,7 +16,7 @@ from typing import Literal
 from solver.engines.engine import EngineProcess
 from solver.engines.messages import Bound, Finished
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 from solver.referee.referee import RefereeError, verify
 from solver.retention.messages import Found, Task
 from solver.search.search import Ending, Progress, Search
@@ -45,8 +45,8 @@ def solve_retention(
     gap: float,
     threads: int,
     deadline: float,
-    starts: Sequence[tuple[Step, ...]],
-    on_steps: Callable[[tuple[Step, ...]], None],
+    starts: Sequence[tuple[Action, ...]],
+    on_actions: Callable[[tuple[Action, ...]], None],
     on_bound: Callable[[float], None],
     intervals: int = INTERVALS,
     on_version: Callable[[str], None] = lambda _version: None,
@@ -54,7 +54,7 @@ def solve_retention(
     """Search for the least energy in joules, or the least time that counts against a deadline in
     seconds, among the schedules that :func:`restrictions_of` describes.
 
-    ``on_steps`` gets better and better schedules, all verified; ``on_bound`` gets what is proven,
+    ``on_actions`` gets better and better schedules, all verified; ``on_bound`` gets what is proven,
     in the objective's unit; ``on_version`` the engine's name and version. ``starts`` are schedules
     to begin with, used where they fit. The search ends when proven within ``gap``, relative to the
     value (what costs lose by being made whole, a part in 10⁹ at most, does not count), at
@@ -66,7 +66,7 @@ def solve_retention(
     if intervals < 1:
         raise ValueError(f"intervals: {intervals}; a tensor needs at least 1")
     standing = _Standing(problem, objective, gap)
-    fitting: list[tuple[float, tuple[Step, ...]]] = []
+    fitting: list[tuple[float, tuple[Action, ...]]] = []
     for start in starts:
         with suppress(RefereeError):
             fitting.append((standing.offer(start), start))
@@ -79,8 +79,8 @@ def solve_retention(
                 on_version(engine.version)
                 match said:
                     case Found():
-                        standing.offer(said.steps)
-                        on_steps(said.steps)
+                        standing.offer(said.actions)
+                        on_actions(said.actions)
                     case Bound():
                         standing.bound = max(standing.bound, said.objective)
                         on_bound(said.objective)
@@ -105,9 +105,9 @@ class _Standing:
     value: float = float("inf")
     bound: float = float("-inf")
 
-    def offer(self, steps: tuple[Step, ...]) -> float:
-        """The value of ``steps``. Raises :class:`RefereeError` if they are not valid."""
-        result = verify(self.problem.graph, steps, self.problem.budget)
+    def offer(self, actions: tuple[Action, ...]) -> float:
+        """The value of ``actions``. Raises :class:`RefereeError` if they are not valid."""
+        result = verify(self.problem.graph, actions, self.problem.budget)
         energy = self.objective == "energy"
         value = result.energy_j if energy else result.time_due_s(self.problem.budget)
         self.value = min(self.value, value)
@@ -130,8 +130,8 @@ def search_retention(search: Search, deadline: float) -> Ending:
         seconds = time.monotonic() - began
         search.on_progress(Progress(seconds, search.rounds, search.value, search.bound))
 
-    def take(steps: tuple[Step, ...]) -> None:
-        search.offer(steps)
+    def take(actions: tuple[Action, ...]) -> None:
+        search.offer(actions)
         report()
 
     def raise_bound(bound: float) -> None:
@@ -147,8 +147,8 @@ def search_retention(search: Search, deadline: float) -> Ending:
         gap=search.options.gap,
         threads=search.options.threads,
         deadline=deadline,
-        starts=() if search.steps is None else (search.steps,),
-        on_steps=take,
+        starts=() if search.actions is None else (search.actions,),
+        on_actions=take,
         on_bound=raise_bound,
         on_version=name,
     )

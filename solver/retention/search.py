@@ -8,7 +8,7 @@ from ortools.sat.python import cp_model
 
 from solver.constructed import keep_everything
 from solver.engines.messages import Bound, Finished
-from solver.retention.hints import hint_of, steps_of
+from solver.retention.hints import actions_of, hint_of
 from solver.retention.messages import Found, Task
 from solver.retention.model import RetentionModel
 
@@ -19,7 +19,7 @@ _SEARCHES = ("quick_restart_no_lp", "no_lp")
 
 
 class _Listener(cp_model.CpSolverSolutionCallback):
-    """Has each solution told as steps."""
+    """Has each solution told as actions."""
 
     def __init__(self, model: RetentionModel, tell: Callable[[Found], None]) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class _Listener(cp_model.CpSolverSolutionCallback):
         self._tell = tell
 
     def on_solution_callback(self) -> None:
-        self._tell(Found(steps_of(self._model, self.value)))
+        self._tell(Found(actions_of(self._model, self.value)))
 
 
 def search(task: Task, tell: Callable[[Found | Bound], None]) -> Finished:
@@ -39,7 +39,7 @@ def search(task: Task, tell: Callable[[Found | Bound], None]) -> Finished:
     """
     model = RetentionModel(task.problem, task.objective, task.intervals)
     starts = (*task.starts, keep_everything(task.problem.graph))
-    hint = next(filter(None, (hint_of(model, steps) for steps in starts)), {})
+    hint = next(filter(None, (hint_of(model, actions) for actions in starts)), {})
     for variable, value in hint.items():
         model.program.proto.solution_hint.vars.append(variable)
         model.program.proto.solution_hint.values.append(value)

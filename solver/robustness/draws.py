@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from devices.errors import InputError
 from solver.problem.graph import CostedGraph, Op, PageCost
-from solver.problem.schedule import Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
@@ -46,20 +46,20 @@ class Items:
     def op_count(self) -> int:
         return len(self.graph.ops)
 
-    def counts(self, steps: Sequence[Step]) -> FloatArray:
+    def counts(self, actions: Sequence[Action]) -> FloatArray:
         """How often a schedule pays for each item."""
         graph = self.graph
         found = np.zeros(len(graph.ops) + 2 * len(graph.tensors))
         op_index = {op.name: index for index, op in enumerate(graph.ops)}
         out_index = {t.name: len(graph.ops) + index for index, t in enumerate(graph.tensors)}
-        for step in steps:
-            match step:
+        for action in actions:
+            match action:
                 case Compute():
-                    found[op_index[step.op]] += 1
+                    found[op_index[action.op]] += 1
                 case PageOut():
-                    found[out_index[step.tensor]] += 1
+                    found[out_index[action.tensor]] += 1
                 case PageIn():
-                    found[out_index[step.tensor] + len(graph.tensors)] += 1
+                    found[out_index[action.tensor] + len(graph.tensors)] += 1
         return found
 
     def costs(self) -> tuple[FloatArray, FloatArray]:

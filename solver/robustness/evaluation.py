@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, PageIn, PageOut, Schedule, Step
+from solver.problem.schedule import Action, Budget, PageIn, PageOut, Schedule
 from solver.referee.referee import replay
 from solver.robustness.bounds import DrawBounds
 from solver.robustness.draws import BoolArray, CostDraws, FloatArray
@@ -45,9 +45,9 @@ class Evaluation:
     def add(self, schedule: Schedule) -> int:
         """Its row, or that of one which is the same to every draw."""
         draws = self.draws
-        counts = draws.items.counts(schedule.steps)
+        counts = draws.items.counts(schedule.actions)
         energies_j = _product(draws.energy_j, counts)
-        times_s = self._times_due_s(schedule.steps, counts, draws.energy_j, draws.time_s)
+        times_s = self._times_due_s(schedule.actions, counts, draws.energy_j, draws.time_s)
         same = (self.energies_j == energies_j) & (self.times_s == times_s)
         if (known := np.flatnonzero(same.all(axis=1))).size:
             return int(known[0])
@@ -105,10 +105,10 @@ class Evaluation:
         """The schedule that is best at some costs, if one is not late."""
         found: tuple[float, Schedule] | None = None
         for schedule in self.schedules:
-            counts = self.draws.items.counts(schedule.steps)
+            counts = self.draws.items.counts(schedule.actions)
             if deadline_s is not None:
                 costs = energy_j[None, :], time_s[None, :]
-                due_s = float(self._times_due_s(schedule.steps, counts, *costs)[0])
+                due_s = float(self._times_due_s(schedule.actions, counts, *costs)[0])
                 if due_s > deadline_s * (1 + _ROUNDING):
                     continue
             value = float(counts @ energy_j)
@@ -117,17 +117,23 @@ class Evaluation:
         return None if found is None else found[1]
 
     def _times_due_s(
-        self, steps: Sequence[Step], counts: FloatArray, energy_j: FloatArray, time_s: FloatArray
+        self,
+        actions: Sequence[Action],
+        counts: FloatArray,
+        energy_j: FloatArray,
+        time_s: FloatArray,
     ) -> FloatArray:
         """What counts against the deadline at each row of costs. Where transfers run beside ops,
         time is no sum."""
         items = self.draws.items
         if self.budget.instantaneous_paging:
             return _product(time_s[:, : items.op_count], counts[: items.op_count])
-        if not any(isinstance(step, PageIn | PageOut) and step.asynchronous for step in steps):
+        if not any(
+            isinstance(action, PageIn | PageOut) and action.asynchronous for action in actions
+        ):
             return _product(time_s, counts)
         graphs = (items.graph_at(*costs) for costs in zip(energy_j, time_s, strict=True))
-        return np.array([replay(graph, steps, self.budget.covers).time_s for graph in graphs])
+        return np.array([replay(graph, actions, self.budget.covers).time_s for graph in graphs])
 
 
 def _product(costs: FloatArray, counts: FloatArray) -> FloatArray:

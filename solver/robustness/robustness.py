@@ -37,7 +37,7 @@ def assess(
     time_limit_s: float,
     on_progress: Callable[[DrawProgress], None] = lambda _progress: None,
 ) -> Assessment:
-    """Of a schedule with steps, for the graph of ``draws``. ``options`` are those that it was
+    """Of a schedule with actions, for the graph of ``draws``. ``options`` are those that it was
     searched with; ``seed`` is repeated in the result. Ctrl-C ends the search for better ones.
 
     Raises what :func:`~solver.solving.solving.solve_graph` raises.
@@ -105,7 +105,7 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
     if other is assessed:
         return other
     graph, budget = search.draws.items.graph, assessed.budget
-    result = verify(graph, other.steps, budget)
+    result = verify(graph, other.actions, budget)
     bound_j = min(assessed.energy_bound_j or 0.0, result.energy_j)
     gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
     return assessed.model_copy(
@@ -120,7 +120,7 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
             "arena_bound_bytes": other.arena_bound_bytes,
             "bytes_written_to_storage": result.bytes_written_to_storage,
             "resident_address": other.resident_address,
-            "steps": other.steps,
+            "actions": other.actions,
         }
     )
 
@@ -130,7 +130,7 @@ def _over_draws(search: DrawSearch, row: int) -> OverDraws:
     stated_j, _ = search.draws.items.costs()
     regrets = evaluation.regrets(row)
     in_time = regrets[~np.isnan(regrets)]
-    counts = search.draws.items.counts(evaluation.schedules[row].steps)
+    counts = search.draws.items.counts(evaluation.schedules[row].actions)
     return OverDraws(
         energy_j=float(counts @ stated_j),
         mean_energy_j=float(evaluation.energies_j[row].mean()),

@@ -75,7 +75,7 @@ class DrawTask:
         options = replace(self.options, time_limit_s=limit_s)
         graph = self.draws.items.graph_at(self.energy_j, self.time_s)
         budget = self.start.budget.model_copy(update={"deadline_s": self.deadline_s})
-        starts = (self.start.steps,)
+        starts = (self.start.actions,)
         return pool.executor.submit(solve_graph, graph, budget, options, starts=starts)
 
 
@@ -182,7 +182,7 @@ class DrawSearch:
     def take(self, task: DrawTask, found: Schedule) -> None:
         evaluation = self.evaluation
         undecided, best = int(self._undecided().sum()), evaluation.best_known_j
-        row = evaluation.add(found) if found.steps else None
+        row = evaluation.add(found) if found.actions else None
         if row is not None:
             self._take_if_least(row)
         bound_j = self._bound_j(found)
@@ -213,7 +213,7 @@ class DrawSearch:
         """At the stated costs."""
         schedules, counts = self.evaluation.schedules, self.draws.items.counts
         least_j, found_j = (
-            float(counts(schedules[r].steps) @ self._stated_j) for r in (self.least, row)
+            float(counts(schedules[r].actions) @ self._stated_j) for r in (self.least, row)
         )
         if found_j < least_j * (1 - 1e-9) and not self.is_late(schedules[row]):
             self.least = row
@@ -248,7 +248,7 @@ class DrawSearch:
     def is_late(self, schedule: Schedule) -> bool:
         """At the stated costs."""
         try:
-            verify(self.draws.items.graph, schedule.steps, self.schedule.budget)
+            verify(self.draws.items.graph, schedule.actions, self.schedule.budget)
         except RefereeError:
             return True
         return False

@@ -18,7 +18,7 @@ from solver.formulations.formulation import Formulation
 from solver.options import SolverOptions
 from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers
 from solver.problem.problem import Problem
-from solver.problem.schedule import PageIn, PageOut, Step
+from solver.problem.schedule import Action, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
 
 Objective: TypeAlias = Literal["energy", "time", "memory"]
@@ -46,11 +46,11 @@ class Progress:
 class Companion(Protocol):
     """Looks for better schedules at the same time."""
 
-    def found(self) -> tuple[Step, ...] | None:
+    def found(self) -> tuple[Action, ...] | None:
         """The best since this was last asked, if there is a new one."""
         ...
 
-    def offer(self, steps: tuple[Step, ...]) -> None:
+    def offer(self, actions: tuple[Action, ...]) -> None:
         """A schedule to go on from, if it is better."""
         ...
 
@@ -63,7 +63,7 @@ def build_compact(problem: Problem, objective: Objective, simplify: bool) -> Com
 class Search:
     """One search for the least energy (time within the budget, memory within the deadline).
 
-    ``steps`` is the best verified schedule so far, ``bound`` what is proven. :meth:`run` may be
+    ``actions`` is the best verified schedule so far, ``bound`` what is proven. :meth:`run` may be
     ended by its deadline or by Ctrl-C and then keeps what it has.
     """
 
@@ -73,56 +73,56 @@ class Search:
     on_progress: Callable[[Progress], None] = lambda _progress: None
     build: Build = build_compact
     companion: Companion | None = None
-    steps: tuple[Step, ...] | None = None
+    actions: tuple[Action, ...] | None = None
     value: float | None = None
     bound: float | None = None
     rounds: int = 0
     build_s: float = 0.0
     engine_version: str = ""
     restrictions: tuple[str, ...] = RESTRICTIONS
-    # The steps as the formulations know them: without transfers beside ops.
-    _plain: tuple[Step, ...] | None = None
+    # The actions as the formulations know them: without transfers beside ops.
+    _plain: tuple[Action, ...] | None = None
     _rank: tuple[float, int] | None = None
     _exact: bool = True
     # What is left of an inexact program has nothing better.
     _is_spent: bool = False
     _started: float = field(default_factory=time.monotonic)
 
-    def offer(self, steps: tuple[Step, ...]) -> Replay:
+    def offer(self, actions: tuple[Action, ...]) -> Replay:
         """Take a schedule if it is better, with transfers beside ops if time asks for it. Raises
         :class:`RefereeError` if it is not valid."""
-        plain = one_at_a_time(self.problem, steps) if _runs_beside(steps) else steps
-        judged = self._judged(steps)
-        steps = self._timed(judged, steps)
-        result = verify(judged.graph, steps, judged.budget)
+        plain = one_at_a_time(self.problem, actions) if _runs_beside(actions) else actions
+        judged = self._judged(actions)
+        actions = self._timed(judged, actions)
+        result = verify(judged.graph, actions, judged.budget)
         value = {"energy": result.energy_j, "time": result.time_due_s(judged.budget)}.get(
             self.objective, result.peak_bytes
         )
         # Of two that are as good, the one that wears the storage less.
         rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
         if self._rank is None or rank < self._rank:
-            self.value, self.steps, self._rank = value, steps, rank
+            self.value, self.actions, self._rank = value, actions, rank
             self._plain = plain
         return result
 
-    def offer_if_valid(self, steps: tuple[Step, ...]) -> None:
+    def offer_if_valid(self, actions: tuple[Action, ...]) -> None:
         """Take a schedule if it is better and keeps to the budget and the deadline."""
         with suppress(RefereeError):
-            self.offer(steps)
+            self.offer(actions)
 
-    def _judged(self, steps: tuple[Step, ...]) -> Problem:
-        """What ``steps`` must keep to: where memory is the objective, a budget of their size."""
+    def _judged(self, actions: tuple[Action, ...]) -> Problem:
+        """What ``actions`` must keep to: where memory is the objective, a budget of their size."""
         if self.objective != "memory":
             return self.problem
         graph, budget = self.problem.graph, self.problem.budget
-        peak_bytes = replay(graph, steps, budget.covers).peak_bytes
+        peak_bytes = replay(graph, actions, budget.covers).peak_bytes
         return Problem(graph, budget.model_copy(update={"ram_bytes": peak_bytes}))
 
-    def _timed(self, judged: Problem, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    def _timed(self, judged: Problem, actions: tuple[Action, ...]) -> tuple[Action, ...]:
         """With transfers beside ops where that can be and time asks for it."""
         if self.objective == "time" and judged.overlaps:
-            return overlap_transfers(judged, steps)
-        return meet_deadline(judged, steps)
+            return overlap_transfers(judged, actions)
+        return meet_deadline(judged, actions)
 
     def run(self, deadline: float) -> Ending:
         """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
@@ -242,15 +242,15 @@ class Search:
         """Take the schedule of a solution if it is valid. What is wrong if it is not, or if it
         needs more RAM than the solution says, which is no fault of a schedule where memory is the
         objective."""
-        steps = formulation.steps(solution.values)
+        actions = formulation.actions(solution.values)
         try:
-            result = self.offer(steps)
+            result = self.offer(actions)
         except RefereeError as error:
             return error
         if self.companion is not None:
-            self.companion.offer(steps)
+            self.companion.offer(actions)
         if result.peak_bytes > self._budget_of(formulation, solution):
-            return RefereeError(result.peak_step, "needs more RAM than the solution says")
+            return RefereeError(result.peak_action, "needs more RAM than the solution says")
         return None
 
     def _patience(self, fault: RefereeError, began: float, deadline: float) -> float:
@@ -322,22 +322,22 @@ class Search:
         # Every row that counts is there: transfers cannot be hidden as far as the program counted
         # on it, or the engine used its tolerance.
         self._exact = False
-        steps = formulation.steps(solution.values)
+        actions = formulation.actions(solution.values)
         budget = self.problem.budget
-        result = replay(self.problem.graph, steps, budget.covers)
+        result = replay(self.problem.graph, actions, budget.covers)
         if result.peak_bytes > ram_bytes:
             formulation.tighten_memory(result.peak_bytes - ram_bytes)
         elif budget.deadline_s is not None and self.objective != "time":
-            timed = self._timed(self._judged(steps), steps)
+            timed = self._timed(self._judged(actions), actions)
             result = replay(self.problem.graph, timed, budget.covers)
             if not formulation.charge_transfers(_share_to_charge(result, budget.deadline_s)):
                 formulation.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
         else:
-            self.offer(steps)
+            self.offer(actions)
 
 
-def _runs_beside(steps: tuple[Step, ...]) -> bool:
-    return any(isinstance(step, PageIn | PageOut) and step.asynchronous for step in steps)
+def _runs_beside(actions: tuple[Action, ...]) -> bool:
+    return any(isinstance(action, PageIn | PageOut) and action.asynchronous for action in actions)
 
 
 def _share_to_charge(late: Replay, deadline_s: float) -> float:

@@ -45,18 +45,18 @@ def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
     enough = replay(problem.graph, keep_everything(problem.graph), problem.budget.covers).peak_bytes
     roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
     search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
-    for steps in (page_everything(roomy), keep_everything(problem.graph)):
+    for actions in (page_everything(roomy), keep_everything(problem.graph)):
         with suppress(RefereeError):  # late, or it pages where paging is excluded
-            search.offer(steps)
+            search.offer(actions)
     until = time.monotonic() + _SEARCH_S
     if not search.proven and len(problem.graph.ops) > MOST_OPS:
         _anneal_for_less(search, least, enough, until)
     elif not search.proven:
         search.run(until)
-    if search.steps is None or search.value is None:
+    if search.actions is None or search.value is None:
         return Advice()
-    result = replay(problem.graph, search.steps, problem.budget.covers)
-    peak = search.steps[result.peak_step]
+    result = replay(problem.graph, search.actions, problem.budget.covers)
+    peak = search.actions[result.peak_action]
     if isinstance(peak, Compute) and result.peak_bytes > least:
         op = peak.op
     notes = () if search.proven else (_unproven("RAM budget", search.bound, "bytes"),)
@@ -70,7 +70,7 @@ def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> N
     too_little = least - 1
     while time.monotonic() < until and does - too_little > 1:
         smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
-        start = search.steps or keep_everything(problem.graph)
+        start = search.actions or keep_everything(problem.graph)
         try:
             found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, first_will_do=True)
         except BuildFailed:

@@ -26,7 +26,7 @@ from solver.formulations.crossing import OrderKept
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step, first_executions
+from solver.problem.schedule import Action, first_executions
 from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
 from solver.search.search import Ending, Progress, Search
 from solver.solving.named import python_mip
@@ -66,7 +66,7 @@ class AutomaticSearch:
         self._chosen: list[str] = []
         self._annealers: list[Annealer] = []
 
-    def run(self, starts: Iterable[tuple[Step, ...]]) -> Outcome:
+    def run(self, starts: Iterable[tuple[Action, ...]]) -> Outcome:
         """Raises :class:`~devices.errors.EngineFailed`."""
         for start in (keep_everything(self._problem.graph), *starts):
             self._search.offer_if_valid(start)
@@ -119,8 +119,8 @@ class AutomaticSearch:
             transfer_share=self._transfer_share,
             seed=1 + len(self._annealers),
         )
-        if self._search.steps is not None:
-            annealer.offer(self._search.steps)
+        if self._search.actions is not None:
+            annealer.offer(self._search.actions)
         self._annealers.append(annealing.enter_context(annealer))
 
     @property
@@ -138,18 +138,18 @@ class AutomaticSearch:
                 self._search.offer_if_valid(found)
         return self._search.value != before
 
-    def found(self) -> tuple[Step, ...] | None:
+    def found(self) -> tuple[Action, ...] | None:
         """For the compact search: what annealing has found since, if it is in the order of that."""
         if not self._take() or self._compact is None:
             return None
-        steps = self._search.steps
-        return steps if steps and _in_order(steps, self._compact.problem.graph) else None
+        actions = self._search.actions
+        return actions if actions and _in_order(actions, self._compact.problem.graph) else None
 
-    def offer(self, steps: tuple[Step, ...]) -> None:
+    def offer(self, actions: tuple[Action, ...]) -> None:
         """From the compact search, for annealing to go on from."""
-        self._search.offer_if_valid(steps)
+        self._search.offer_if_valid(actions)
         for annealer in self._annealers[:1]:
-            annealer.offer(steps)
+            annealer.offer(actions)
 
     def _anneal_on(self, until: float, *, to_the_end: bool = False) -> None:
         """Until then, or, unless ``to_the_end``, until nothing has been gained for long."""
@@ -208,7 +208,11 @@ class AutomaticSearch:
 
     def _search_orders(self, annealing: ExitStack) -> None:
         asked = self._options.order == "free"
-        if self._search.steps is None or not self._annealers or not (asked or self._order_matters):
+        if (
+            self._search.actions is None
+            or not self._annealers
+            or not (asked or self._order_matters)
+        ):
             return
         began = time.monotonic()
         if self._options.threads > 1:
@@ -226,15 +230,15 @@ class AutomaticSearch:
 
     @property
     def _order_matters(self) -> bool:
-        steps = self._search.steps
-        return steps is not None and not _in_order(steps, self._problem.graph)
+        actions = self._search.actions
+        return actions is not None and not _in_order(actions, self._problem.graph)
 
     def _solve_compact(self) -> Ending:
         """The compact program of the best order; of another one, if annealing finds a better."""
         while True:
-            problem, steps = self._problem, self._search.steps
-            if steps is not None and self._order_matters:
-                problem = Problem(problem.graph.in_order(first_executions(steps)), problem.budget)
+            problem, actions = self._problem, self._search.actions
+            if actions is not None and self._order_matters:
+                problem = Problem(problem.graph.in_order(first_executions(actions)), problem.budget)
             which = "the best order found" if self._order_matters else "the graph's order"
             self._chosen.append(f"the compact program of {which}")
             compact = Search(
@@ -246,13 +250,13 @@ class AutomaticSearch:
                 companion=self if self._annealers else None,
             )
             self._compact = compact
-            if steps is not None:
-                compact.offer(steps)
+            if actions is not None:
+                compact.offer(actions)
             ending = compact.run(self._deadline)
-            if compact.steps is not None:
-                self._search.offer_if_valid(compact.steps)
-            steps = self._search.steps
-            in_its_order = steps is None or _in_order(steps, compact.problem.graph)
+            if compact.actions is not None:
+                self._search.offer_if_valid(compact.actions)
+            actions = self._search.actions
+            in_its_order = actions is None or _in_order(actions, compact.problem.graph)
             if ending in ("stopped", "interrupted") or in_its_order or self._search.proven:
                 return ending
 
@@ -269,7 +273,7 @@ class AutomaticSearch:
         if (
             compact is not None
             and (compact.bound or 0.0) > bound_j
-            and (search.steps is None or _in_order(search.steps, compact.problem.graph))
+            and (search.actions is None or _in_order(search.actions, compact.problem.graph))
         ):
             search.bound = bound_j = compact.bound or 0.0
             covers, order = COVERS, tuple(op.name for op in compact.problem.graph.ops)
@@ -283,7 +287,7 @@ class AutomaticSearch:
         engine = max(versions, key=len, default="")
         return Outcome(
             ending="proven" if search.proven else ending,
-            steps=search.steps,
+            actions=search.actions,
             energy_j=search.value,
             bound_j=bound_j,
             any_order_bound_j=self._any_order_j,
@@ -299,5 +303,5 @@ class AutomaticSearch:
         )
 
 
-def _in_order(steps: Sequence[Step], graph: CostedGraph) -> bool:
-    return first_executions(steps) == tuple(op.name for op in graph.ops)
+def _in_order(actions: Sequence[Action], graph: CostedGraph) -> bool:
+    return first_executions(actions) == tuple(op.name for op in graph.ops)

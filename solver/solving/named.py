@@ -14,7 +14,7 @@ from solver.formulations.compact_columns import COVERS
 from solver.formulations.poet import PoetProgram
 from solver.options import SolverOptions
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 from solver.retention.retention import search_retention
 from solver.search.search import Build, Ending, Objective, Progress, Search, build_compact
 from solver.solving.advice import fastest_search
@@ -40,7 +40,7 @@ def search_by_name(
     problem: Problem,
     options: SolverOptions,
     on_progress: Callable[[Progress], None],
-    starts: Iterable[tuple[Step, ...]],
+    starts: Iterable[tuple[Action, ...]],
     deadline: float,
 ) -> Outcome:
     """In the graph's order. *compact* has annealing beside it where there is a thread for it; the
@@ -61,7 +61,7 @@ def search_by_name(
             ending = _run(search, deadline)
         except KeyboardInterrupt:
             ending = "interrupted"
-    is_late = search.steps is None and ending == "stopped" and _may_be_late(problem)
+    is_late = search.actions is None and ending == "stopped" and _may_be_late(problem)
     bound_j = search.bound or least_j
     is_trivial = bound_j <= least_j
     version = search.engine_version
@@ -69,7 +69,7 @@ def search_by_name(
         version = f"{version}, {python_mip()}"
     return Outcome(
         ending="proven" if search.proven else ending,
-        steps=search.steps,
+        actions=search.actions,
         energy_j=search.value,
         bound_j=bound_j,
         any_order_bound_j=least_j,
@@ -93,23 +93,23 @@ def _run(search: Search, deadline: float) -> Ending:
         ending = search_retention(search, deadline)
     else:
         with ExitStack() as beside:
-            if options.formulation == "compact" and options.threads > 1 and search.steps:
+            if options.formulation == "compact" and options.threads > 1 and search.actions:
                 search.companion = _annealing(search, beside)
             ending = search.run(deadline)
-    if search.steps is None and ending == "stopped" and _may_be_late(problem):
+    if search.actions is None and ending == "stopped" and _may_be_late(problem):
         until = min(deadline, time.monotonic() + _FASTEST_S)
-        search.offer_if_valid(fastest_search(problem, options, until).steps or ())
+        search.offer_if_valid(fastest_search(problem, options, until).actions or ())
     return ending
 
 
 def _annealing(search: Search, beside: ExitStack) -> Annealer | None:
-    assert search.steps is not None
+    assert search.actions is not None
     start = keep_everything(search.problem.graph)
     try:
         annealer = beside.enter_context(Annealer(search.problem, start, free_order=False))
     except BuildFailed:
         return None  # it only helps
-    annealer.offer(search.steps)
+    annealer.offer(search.actions)
     return annealer
 
 

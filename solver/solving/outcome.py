@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 from solver.search.search import Ending
 
 ANY_ORDER = "every schedule, in whatever order its ops are computed"
@@ -23,7 +23,7 @@ class Outcome:
     """
 
     ending: Ending
-    steps: tuple[Step, ...] | None
+    actions: tuple[Action, ...] | None
     energy_j: float | None
     bound_j: float
     any_order_bound_j: float

@@ -13,7 +13,7 @@ from solver.constructed.greedy import greedy_schedule
 from solver.options import SolverOptions
 from solver.overlap.overlap import overlap_transfers
 from solver.problem.problem import Problem
-from solver.problem.schedule import Step
+from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
 
@@ -26,24 +26,24 @@ _ANNEALING_S_PER_OP, _ANNEALING_S = 0.02, (2.0, 10.0)
 
 
 def pack(
-    problem: Problem, steps: tuple[Step, ...], options: SolverOptions, limit_s: float | None
+    problem: Problem, actions: tuple[Action, ...], options: SolverOptions, limit_s: float | None
 ) -> Packed:
-    """With addresses, and with transfers beside ops where that ends sooner. Where ``steps`` cannot
-    be packed into the budget they are changed a little, or annealed under a smaller budget. Hard
-    cases take seconds, beyond a time limit too: a schedule without addresses is none.
+    """With addresses, and with transfers beside ops where that ends sooner. Where ``actions``
+    cannot be packed into the budget they are changed a little, or annealed under a smaller budget.
+    Hard cases take seconds, beyond a time limit too: a schedule without addresses is none.
     """
     deadline = time.monotonic() + packing_s(limit_s)
 
     free_order = options.formulation == "auto" and options.order != "given"
 
-    def solve_again(ram_bytes: int) -> tuple[Step, ...] | None:
+    def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
         budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
-        return _annealed(Problem(problem.graph, budget), steps, free_order)
+        return _annealed(Problem(problem.graph, budget), actions, free_order)
 
-    tolerance_j = options.gap * verify(problem.graph, steps, problem.budget).energy_j
-    packed = fit_into_arena(problem, steps, solve_again, deadline, tolerance_j)
+    tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
+    packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
-        packed = _by_rule(problem, steps, packed)
+        packed = _by_rule(problem, actions, packed)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
     return _sooner(problem, packed)
@@ -55,17 +55,17 @@ def packing_s(limit_s: float | None) -> float:
 
 
 def _annealed(
-    problem: Problem, steps: tuple[Step, ...], free_order: bool
-) -> tuple[Step, ...] | None:
-    """A schedule near ``steps`` for less RAM than they need."""
+    problem: Problem, actions: tuple[Action, ...], free_order: bool
+) -> tuple[Action, ...] | None:
+    """A schedule near ``actions`` for less RAM than they need."""
     shortest_s, longest_s = _ANNEALING_S
     seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * len(problem.graph.ops)))
     with suppress(BuildFailed):
-        return anneal(problem, steps, seconds, free_order=free_order)
+        return anneal(problem, actions, seconds, free_order=free_order)
     return None
 
 
-def _by_rule(problem: Problem, wanted: tuple[Step, ...], packed: Packed) -> Packed:
+def _by_rule(problem: Problem, wanted: tuple[Action, ...], packed: Packed) -> Packed:
     """As the last resort what the rule makes, of less and less RAM: it takes no search. ``packed``
     as it is if nothing packs."""
     graph, budget = problem.graph, problem.budget
@@ -73,34 +73,34 @@ def _by_rule(problem: Problem, wanted: tuple[Step, ...], packed: Packed) -> Pack
     for share in _SHARES_BY_RULE:
         ram_bytes = int(share * budget.ram_bytes)
         smaller = Problem(graph, budget.model_copy(update={"ram_bytes": ram_bytes}))
-        steps = greedy_schedule(smaller, thorough=False)
-        if steps is None:
+        actions = greedy_schedule(smaller, thorough=False)
+        if actions is None:
             break
         until = time.monotonic() + _BY_RULE_S
-        plan = plan_addresses(graph, steps, budget.covers, budget.ram_bytes, until)
+        plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
         if plan.arena_bytes > budget.ram_bytes:
             continue
-        steps = with_addresses(steps, plan)
-        extra_j = verify(graph, steps, budget).energy_j - energy_j
-        verify_addresses(graph, steps, plan.resident_address, plan.arena_bytes, budget.covers)
+        actions = with_addresses(actions, plan)
+        extra_j = verify(graph, actions, budget).energy_j - energy_j
+        verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
         note = (
             f"no addresses within the budget were found for a schedule of {energy_j:.6g} J, nor for"
             f" others near it; one by rule packs, for {extra_j:.4g} J more"
         )
-        return Packed(steps, plan, (note,))
+        return Packed(actions, plan, (note,))
     return packed
 
 
 def _sooner(problem: Problem, packed: Packed) -> Packed:
     """The same schedule with transfers beside ops, if that ends sooner and has addresses too."""
     graph, budget = problem.graph, problem.budget
-    steps = overlap_transfers(problem, packed.steps)
-    if steps is packed.steps:
+    actions = overlap_transfers(problem, packed.actions)
+    if actions is packed.actions:
         return packed
     until = time.monotonic() + _LEAST_S
-    plan = plan_addresses(graph, steps, budget.covers, budget.ram_bytes, until)
+    plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
     if plan.arena_bytes > budget.ram_bytes:
         return packed
-    steps = with_addresses(steps, plan)
-    verify_addresses(graph, steps, plan.resident_address, plan.arena_bytes, budget.covers)
-    return Packed(steps, plan, packed.notes)
+    actions = with_addresses(actions, plan)
+    verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
+    return Packed(actions, plan, packed.notes)

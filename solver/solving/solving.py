@@ -11,7 +11,7 @@ from solver.addresses.repair import Packed
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Schedule, SolverRecord, Step, first_executions
+from solver.problem.schedule import Action, Budget, Schedule, SolverRecord, first_executions
 from solver.referee.referee import verify
 from solver.search.search import Progress
 from solver.solving.advice import advise
@@ -26,7 +26,7 @@ def solve_graph(
     budget: Budget,
     options: SolverOptions,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
-    starts: Iterable[tuple[Step, ...]] = (),
+    starts: Iterable[tuple[Action, ...]] = (),
 ) -> Schedule:
     """The schedule of least energy within ``budget``, with addresses, verified by both referees.
     ``starts`` are schedules to begin with, of a neighbouring problem perhaps: those that fit are
@@ -45,27 +45,27 @@ def solve_graph(
         if options.addresses:  # what is not proven sooner leaves them some of the time
             deadline -= min(0.5 * limit_s, packing_s(limit_s))
     outcome = _search(problem, options, on_progress, starts, deadline)
-    if outcome.steps is None or outcome.energy_j is None:
-        return _without_steps(problem, options, outcome, started)
+    if outcome.actions is None or outcome.energy_j is None:
+        return _without_actions(problem, options, outcome, started)
     if not options.addresses:
-        return _with_steps(problem, options, outcome, started, outcome.steps)
+        return _with_actions(problem, options, outcome, started, outcome.actions)
     interrupted = outcome.ending == "interrupted"
-    packed = pack(problem, outcome.steps, options, 0.0 if interrupted else limit_s)
+    packed = pack(problem, outcome.actions, options, 0.0 if interrupted else limit_s)
     if packed.plan.arena_bytes > budget.ram_bytes:
         common = _common(problem, options, outcome, started, packed.notes)
         return Schedule(status="no_solution", **common)
-    return _with_steps(problem, options, outcome, started, packed.steps, packed)
+    return _with_actions(problem, options, outcome, started, packed.actions, packed)
 
 
-def _with_steps(
+def _with_actions(
     problem: Problem,
     options: SolverOptions,
     outcome: Outcome,
     started: float,
-    steps: tuple[Step, ...],
+    actions: tuple[Action, ...],
     packed: Packed | None = None,
 ) -> Schedule:
-    if outcome.order is not None and first_executions(steps) != outcome.order:
+    if outcome.order is not None and first_executions(actions) != outcome.order:
         # Packing has changed the order: what was proven is about another one.
         any_order_j = outcome.any_order_bound_j
         outcome = replace(
@@ -76,7 +76,7 @@ def _with_steps(
             restrictions=(),
             order=None,
         )
-    result = verify(problem.graph, steps, problem.budget)
+    result = verify(problem.graph, actions, problem.budget)
     bound_j = min(outcome.bound_j, result.energy_j)
     gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
     is_proven = gap <= options.gap or (
@@ -94,7 +94,7 @@ def _with_steps(
         any_order_bound_j=min(outcome.any_order_bound_j, result.energy_j),
         bytes_written_to_storage=result.bytes_written_to_storage,
         resident_address=packed.plan.resident_address if packed else None,
-        steps=steps,
+        actions=actions,
         **_common(problem, options, outcome, started, packed.notes if packed else ()),
     )
 
@@ -103,7 +103,7 @@ def _search(
     problem: Problem,
     options: SolverOptions,
     on_progress: Callable[[Progress], None],
-    starts: Iterable[tuple[Step, ...]],
+    starts: Iterable[tuple[Action, ...]],
     deadline: float,
 ) -> Outcome:
     if options.formulation == "auto":
@@ -111,7 +111,7 @@ def _search(
     return search_by_name(problem, options, on_progress, starts, deadline)
 
 
-def _without_steps(
+def _without_actions(
     problem: Problem, options: SolverOptions, outcome: Outcome, started: float
 ) -> Schedule:
     if outcome.ending != "infeasible":

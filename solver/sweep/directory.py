@@ -20,7 +20,7 @@ from devices.documents.document import DocumentError, read_json, write_atomicall
 from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Budget, Coverage, PageIn, PageOut, Schedule, Step
+from solver.problem.schedule import Action, Budget, Coverage, PageIn, PageOut, Schedule
 from solver.referee.referee import RefereeError, Replay, replay, verify
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved, Study
@@ -144,14 +144,14 @@ class SweepDirectory:
             return None
         try:
             schedule = read_json(self.path / row.schedule, Schedule)
-            if schedule.steps:
-                played = verify(subject.graph, schedule.steps, row.budget)
+            if schedule.actions:
+                played = verify(subject.graph, schedule.actions, row.budget)
                 if played.energy_j != row.energy_j:
                     return None
         except (DocumentError, RefereeError):
             return None
         same = (schedule.budget, schedule.status) == (row.budget, row.status)
-        return schedule if same and bool(schedule.steps) == (row.energy_j is not None) else None
+        return schedule if same and bool(schedule.actions) == (row.energy_j is not None) else None
 
     def _write(
         self, costs: _Costs, schedule: Schedule, gap: float, time_limit_s: float | None
@@ -195,7 +195,7 @@ class _Costs:
         return self._row(
             SOLVED,
             schedule.budget,
-            self._played(schedule.steps, schedule.budget),
+            self._played(schedule.actions, schedule.budget),
             status=schedule.status,
             energy_bound_j=schedule.energy_bound_j,
             any_order_bound_j=schedule.any_order_bound_j,
@@ -212,12 +212,12 @@ class _Costs:
         )
 
     def baseline_row(self, run: BaselineRun, options: SolverOptions) -> SweepRow:
-        steps = run.result.steps
+        actions = run.result.actions
         return self._row(
             run.name,
             run.budget,
-            self._played(steps or (), run.budget),
-            status="feasible" if steps else "no_solution",
+            self._played(actions or (), run.budget),
+            status="feasible" if actions else "no_solution",
             arena_bytes=run.result.arena_bytes,
             fragmentation=run.result.fragmentation,
             asked_gap=options.gap,
@@ -225,8 +225,8 @@ class _Costs:
             note=run.result.note or None,
         )
 
-    def _played(self, steps: Sequence[Step], budget: Budget) -> Replay | None:
-        return verify(self.subject.graph, steps, budget) if steps else None
+    def _played(self, actions: Sequence[Action], budget: Budget) -> Replay | None:
+        return verify(self.subject.graph, actions, budget) if actions else None
 
     def _row(
         self, method: str, budget: Budget, played: Replay | None, **others: object
@@ -253,7 +253,7 @@ class _Costs:
                 "peak_bytes": played.peak_bytes,
                 "bytes_written_to_storage": played.bytes_written_to_storage,
                 "recomputations": sum(moment.recomputation for moment in moments),
-                "page_outs": sum(isinstance(moment.step, PageOut) for moment in moments),
-                "page_ins": sum(isinstance(moment.step, PageIn) for moment in moments),
+                "page_outs": sum(isinstance(moment.action, PageOut) for moment in moments),
+                "page_ins": sum(isinstance(moment.action, PageIn) for moment in moments),
             }
         return SweepRow.model_validate({**values, **others})

@@ -12,16 +12,16 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Budget, Compute, Schedule, SolverRecord, Step
+from solver.problem.schedule import Action, Budget, Compute, Schedule, SolverRecord
 from solver.referee.referee import replay, verify
 from solver.solving.outcome import OWN_ORDER
 
 # Energies that differ by less are the same: sums of thousands of doubles.
 _SAME = 1e-9
 _BORROWED = "the schedule found for "
-# What a schedule takes over together with the steps of another.
-_OF_STEPS = (
-    "steps",
+# What a schedule takes over together with the actions of another.
+_OF_ACTIONS = (
+    "actions",
     "energy_j",
     "time_s",
     "peak_bytes",
@@ -34,7 +34,7 @@ _OF_STEPS = (
 
 class Frontier:
     """The best that is known under each budget; all budgets count the same bytes and allow the
-    same kinds of steps. ``gap`` is what counts as optimal, relative to a schedule's energy."""
+    same kinds of actions. ``gap`` is what counts as optimal, relative to a schedule's energy."""
 
     def __init__(self, graph: CostedGraph, gap: float) -> None:
         self._graph = graph
@@ -64,10 +64,10 @@ class Frontier:
         self._known[schedule.budget] = schedule
         return changed
 
-    def start(self, budget: Budget) -> tuple[Step, ...] | None:
-        """The steps of least energy among those known to fit."""
+    def start(self, budget: Budget) -> tuple[Action, ...] | None:
+        """The actions of least energy among those known to fit."""
         best = self._best_fit(budget)
-        return None if best is None else best.steps
+        return None if best is None else best.actions
 
     def without_search(self, budget: Budget) -> Schedule | None:
         """What follows from what is known: that nothing fits, or an optimum. None if a search is
@@ -110,9 +110,9 @@ class Frontier:
         changes: dict[str, object] = {}
         energy_j, bound_j = schedule.energy_j, schedule.energy_bound_j
         if _fits(other, schedule.budget) and _less(other.energy_j, energy_j):
-            verify(self._graph, other.steps, schedule.budget)
+            verify(self._graph, other.actions, schedule.budget)
             energy_j = other.energy_j
-            changes = {name: getattr(other, name) for name in _OF_STEPS}
+            changes = {name: getattr(other, name) for name in _OF_ACTIONS}
             own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
             changes["notes"] = (*own_notes, _BORROWED + _words(other.budget))
             if schedule.status == "infeasible":  # so it was said of fewer schedules than there are
@@ -149,8 +149,8 @@ class Frontier:
             other, schedule.budget.model_copy(update={"ram_bytes": named - 1})
         ):
             return {}
-        played = replay(self._graph, other.steps, other.budget.covers)
-        peak = other.steps[played.peak_step]
+        played = replay(self._graph, other.actions, other.budget.covers)
+        peak = other.actions[played.peak_action]
         return {
             "smallest_ram_bytes": _takes_bytes(other),
             "limiting_op": peak.op if isinstance(peak, Compute) else schedule.limiting_op,
@@ -158,7 +158,7 @@ class Frontier:
 
 
 def _fits(schedule: Schedule, budget: Budget) -> bool:
-    if not schedule.steps or schedule.time_s is None:
+    if not schedule.actions or schedule.time_s is None:
         return False
     fits = _takes_bytes(schedule) <= budget.ram_bytes
     return fits and schedule.time_s <= _deadline_s(budget)

@@ -22,7 +22,7 @@ from solver.options import SolverOptions
 from solver.pools import Pool
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Schedule, Step
+from solver.problem.schedule import Action, Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
@@ -150,7 +150,7 @@ def _submit_point(
 
 
 def _solve_point(
-    graph: CostedGraph, budget: Budget, options: SolverOptions, start: tuple[Step, ...] | None
+    graph: CostedGraph, budget: Budget, options: SolverOptions, start: tuple[Action, ...] | None
 ) -> Schedule:
     """On the worker. A start within the gap ends the search before anything was tried: it is given
     a rival, so that a curve does not stay level for want of a look."""

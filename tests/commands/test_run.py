@@ -194,7 +194,7 @@ def changed(case: Solved, name: str, **changes: object) -> str:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"steps": (), "status": "infeasible"}, "has no steps: it is infeasible"),
+        ({"actions": (), "status": "infeasible"}, "has no actions: it is infeasible"),
         ({"resident_address": None}, "has no addresses"),
     ],
 )
@@ -210,12 +210,12 @@ def test_a_schedule_that_cannot_be_run_is_refused_before_anything_is_built(
 def test_a_schedule_that_the_referee_rejects_is_refused(
     case: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = changed(case, "changed.json", steps=case.schedule.steps[1:])
+    name = changed(case, "changed.json", actions=case.schedule.actions[1:])
     for command in (["run", "--device", "bench.yaml"], ["export", "--format", "perfetto"]):
         with contextlib.chdir(case.directory):
             code = cli.main([*command, "--schedule", name, "--graph", "small.graph.json"])
         assert code == 2
-        assert "step 0" in capsys.readouterr().err
+        assert "action 0" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_board")
@@ -275,10 +275,10 @@ def test_copies_for_safety_are_timed_apart(
 def test_the_run_of_another_schedule_is_not_drawn_beside_this_one(
     case: Solved, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    free = next(i for i, step in enumerate(case.schedule.steps) if step.do == "page_out")
-    steps = case.schedule.steps
+    free = next(i for i, action in enumerate(case.schedule.actions) if action.do == "page_out")
+    actions = case.schedule.actions
     assert bench.directory.is_dir()
-    name = changed(case, "changed.json", steps=(*steps[:free], *steps[free + 1 :]))
+    name = changed(case, "changed.json", actions=(*actions[:free], *actions[free + 1 :]))
     options = ["--schedule", name, "--graph", "small.graph.json", "--run", "replay"]
     with contextlib.chdir(case.directory):
         assert cli.main(["export", "--format", "perfetto", *options]) == 2

@@ -18,7 +18,7 @@ from solver.options import SolverOptions
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Coverage, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Budget, Coverage, PageIn, PageOut
 from solver.referee.referee import Replay, replay, verify
 from solver.solving.solving import solve_graph
 from tests.support.networks.training import (
@@ -149,15 +149,15 @@ def parameter_bytes(graph: CostedGraph) -> int:
     return sum(tensor.bytes for tensor in graph.tensors if tensor.home == "storage")
 
 
-def holds(graph: CostedGraph, steps: tuple[Step, ...], budget: Budget) -> Replay:
+def holds(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Replay:
     """The schedule is valid, reads what it changes, writes back once what it changed (and what the
     referee would refuse to miss), and writes nothing back that it did not change."""
-    result = verify(graph, steps, budget)
-    out = [step.tensor for step in steps if isinstance(step, PageOut)]
+    result = verify(graph, actions, budget)
+    out = [action.tensor for action in actions if isinstance(action, PageOut)]
     assert all(graph.tensor[name].home != "storage" for name in out)
     changed = [tensor.name for tensor in graph.tensors if tensor.persist == "storage"]
     assert all(out.count(name) == 1 for name in changed)
-    brought = {step.tensor for step in steps if isinstance(step, PageIn)}
+    brought = {action.tensor for action in actions if isinstance(action, PageIn)}
     assert brought >= {tensor.name for tensor in graph.tensors if tensor.home == "storage"}
     return result
 
@@ -205,7 +205,7 @@ def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float)
     assert schedule.status == "optimal"
     assert schedule.energy_bound_j is not None
     assert schedule.energy_bound_j > kept.energy_j * (1 - SolverOptions().gap)
-    result = holds(graph, schedule.steps, budget)
+    result = holds(graph, schedule.actions, budget)
     assert schedule.peak_bytes == result.peak_bytes <= budget.ram_bytes
 
 
@@ -217,7 +217,7 @@ def test_without_paging_what_must_move_still_does_and_leaves_at_once() -> None:
     budget = Budget(ram_bytes=kept, paging=False)
     result = holds(graph, page_everything(Problem(graph, budget)), budget)
     updated = sum(tensor.bytes for tensor in graph.tensors if tensor.persist == "storage")
-    last = [m for m in result.moments if not isinstance(m.step, PageIn | PageOut)][-1]
+    last = [m for m in result.moments if not isinstance(m.action, PageIn | PageOut)][-1]
     assert last.bytes_after < updated
 
 

@@ -192,7 +192,7 @@ def local_peak(step: TrainingStep, layer: str, *, exchanged: bool) -> int:
     return max(
         moment.bytes_during
         for moment in moments
-        if isinstance(moment.step, Compute) and moment.step.op in (first, second)
+        if isinstance(moment.action, Compute) and moment.action.op in (first, second)
     )
 
 

@@ -75,7 +75,7 @@ def test_slices_add_up_to_the_step_and_the_counter_reaches_its_peak(data: st.Dat
     schedule = scheduled(problem, data.draw(action_lists(problem)))
     trace = perfetto_trace(problem, schedule, None)
     assert_well_formed(trace)
-    played = replay(problem, schedule.steps)
+    played = replay(problem, schedule.actions)
     total_us = math.fsum(event["dur"] for event in slices(trace, PREDICTED))
     assert total_us == pytest.approx(1e6 * played.time_s)
     assert max(levels(trace, PREDICTED)) == played.peak_bytes
@@ -87,15 +87,15 @@ def _beside_ops() -> tuple[CostedGraph, Schedule]:
         name: getattr(problem, name) for name in CostedGraph.model_fields if name != "schema_"
     }
     problem = CostedGraph(**{**fields, "asynchronous_transfers": True})
-    steps = overlap_transfers(Problem(problem, schedule.budget), schedule.steps)
-    return problem, schedule.model_copy(update={"steps": steps})
+    actions = overlap_transfers(Problem(problem, schedule.budget), schedule.actions)
+    return problem, schedule.model_copy(update={"actions": actions})
 
 
 def test_transfers_beside_ops_have_a_track_of_their_own() -> None:
     problem, schedule = _beside_ops()
     trace = perfetto_trace(problem, schedule, None)
     assert_well_formed(trace)
-    played = replay(problem, schedule.steps)
+    played = replay(problem, schedule.actions)
     assert played.hidden_s > 0
     ends = [event["ts"] + event["dur"] for event in slices(trace, PREDICTED)]
     assert max(ends) == pytest.approx(1e6 * played.time_s)

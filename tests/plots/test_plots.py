@@ -22,7 +22,7 @@ from plots.style import engineering, size_text
 from solver.constructed import keep_everything
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.liveness import with_frees
-from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule, SolverRecord, Step
+from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut, Schedule, SolverRecord
 from solver.referee.referee import replay
 from tests.support.graphs.graph_strategies import small_graphs
 from tests.support.graphs.profiles import in_context, made_up_profile
@@ -41,9 +41,9 @@ def said(picture: Path) -> str:
 
 
 def scheduled(
-    graph: CostedGraph, steps: tuple[Step, ...], source: EnergySource | None = None
+    graph: CostedGraph, actions: tuple[Action, ...], source: EnergySource | None = None
 ) -> Schedule:
-    result = replay(graph, steps)
+    result = replay(graph, actions)
     return Schedule(
         graph=graph.name,
         energy_source=source,
@@ -62,7 +62,7 @@ def scheduled(
         ),
         budget=Budget(ram_bytes=result.peak_bytes),
         bound_covers="",
-        steps=steps,
+        actions=actions,
     )
 
 
@@ -110,7 +110,7 @@ def chain() -> CostedGraph:
 
 def paged_and_recomputed() -> tuple[CostedGraph, Schedule]:
     graph = chain()
-    actions: list[Step] = [
+    actions: list[Action] = [
         Compute(op="layer1"),
         PageOut(tensor="a"),
         Compute(op="layer2"),
@@ -196,7 +196,7 @@ def test_a_stage_holds_what_was_moved_and_made_again_before_its_op() -> None:
 
 @given(small_graphs())
 def test_stages_hold_the_bytes_that_the_referee_counts(graph: CostedGraph) -> None:
-    steps = with_frees(
+    actions = with_frees(
         graph,
         [
             *(
@@ -213,9 +213,9 @@ def test_stages_hold_the_bytes_that_the_referee_counts(graph: CostedGraph) -> No
             ),
         ],
     )
-    moments = [m for m in replay(graph, steps).moments if isinstance(m.step, Compute)]
+    moments = [m for m in replay(graph, actions).moments if isinstance(m.action, Compute)]
     size = {tensor.name: tensor.bytes for tensor in graph.tensors}
-    for stage, moment in zip(stages(graph, scheduled(graph, steps)), moments, strict=True):
+    for stage, moment in zip(stages(graph, scheduled(graph, actions)), moments, strict=True):
         shared = sum(min(size[a], size[b]) for a, b in stage.op.in_place.items())
         held = sum(size[name] for name in stage.resident)
         assert held - shared + stage.op.workspace_bytes == moment.bytes_during
@@ -241,9 +241,9 @@ def test_the_matrix_names_stages_and_tensors_and_only_states_that_occur(tmp_path
 
 def test_a_schedule_without_steps_cannot_be_drawn(tmp_path: Path) -> None:
     graph, schedule = paged_and_recomputed()
-    empty = schedule.model_copy(update={"steps": (), "status": "infeasible"})
+    empty = schedule.model_copy(update={"actions": (), "status": "infeasible"})
     for picture in (memory_timeline, schedule_matrix):
-        with pytest.raises(ValueError, match="the schedule of chain has no steps: infeasible"):
+        with pytest.raises(ValueError, match="the schedule of chain has no actions: infeasible"):
             picture(graph, empty, tmp_path / "p.png")
     assert not list(tmp_path.iterdir())
 

@@ -40,11 +40,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory, library: KernelLibrary) -> Solved:
     case = solved(tmp_path_factory.mktemp("digits"), library, "digits", 0.62)
-    steps = case.schedule.steps
-    computed = [each.op for each in steps if isinstance(each, Compute)]
+    actions = case.schedule.actions
+    computed = [each.op for each in actions if isinstance(each, Compute)]
     assert len(computed) > len(set(computed)), "nothing is recomputed"
-    assert any(isinstance(each, PageOut) for each in steps)
-    assert any(isinstance(each, PageIn) for each in steps)
+    assert any(isinstance(each, PageOut) for each in actions)
+    assert any(isinstance(each, PageIn) for each in actions)
     return case
 
 

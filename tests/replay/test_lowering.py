@@ -23,10 +23,10 @@ from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Free, Schedule, SolverRecord, Step
-from solver.problem.schedule import Compute as ComputeStep
-from solver.problem.schedule import PageIn as PageInStep
-from solver.problem.schedule import PageOut as PageOutStep
+from solver.problem.schedule import Action, Budget, Free, Schedule, SolverRecord
+from solver.problem.schedule import Compute as ScheduledCompute
+from solver.problem.schedule import PageIn as ScheduledPageIn
+from solver.problem.schedule import PageOut as ScheduledPageOut
 from solver.referee.referee import replay
 from tests.support.graphs.graph_strategies import action_lists
 from tests.support.networks.training import small_convolutional, small_mixture, small_transformer
@@ -80,12 +80,12 @@ def costed(
 
 def schedule_of(
     graph: CostedGraph,
-    steps: Sequence[Step],
+    actions: Sequence[Action],
     resident_address: Mapping[str, int] | None,
     arena_bytes: int | None,
     **changes: object,
 ) -> Schedule:
-    budget = Budget(ram_bytes=max(arena_bytes or 0, replay(graph, steps).peak_bytes))
+    budget = Budget(ram_bytes=max(arena_bytes or 0, replay(graph, actions).peak_bytes))
     schedule = Schedule(
         graph=graph.name,
         status="feasible",
@@ -102,7 +102,7 @@ def schedule_of(
         budget=budget,
         bound_covers="nothing",
         resident_address=resident_address,
-        steps=tuple(steps),
+        actions=tuple(actions),
     )
     return schedule.model_copy(update=changes)
 
@@ -138,16 +138,16 @@ class _Arena:
         return start
 
 
-def _somewhere(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) -> Schedule:
+def _somewhere(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -> Schedule:
     arena = _Arena(draw, graph)
     ops = {op.name: op for op in graph.ops}
     begin = {
         tensor.name: arena.take(tensor.name) for tensor in graph.tensors if tensor.home == "ram"
     }
-    placed: list[Step] = []
-    for step in steps:
-        match step:
-            case ComputeStep(op=name):
+    placed: list[Action] = []
+    for action in actions:
+        match action:
+            case ScheduledCompute(op=name):
                 op = ops[name]
                 for written, read in op.in_place.items():
                     arena.at[written] = arena.at[read]
@@ -163,28 +163,28 @@ def _somewhere(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) -> Sc
                     del arena.at["workspace"]
                 for read in op.in_place.values():
                     del arena.at[read]
-                placed.append(step.model_copy(update=update))
-            case PageInStep(tensor=name):
-                placed.append(step.model_copy(update={"address": arena.take(name)}))
+                placed.append(action.model_copy(update=update))
+            case ScheduledPageIn(tensor=name):
+                placed.append(action.model_copy(update={"address": arena.take(name)}))
             case Free(tensor=name):
                 del arena.at[name]
-                placed.append(step)
+                placed.append(action)
             case _:
-                placed.append(step)
+                placed.append(action)
     kept_bytes = sum(tensor.bytes for tensor in graph.tensors if tensor.home)
     return schedule_of(graph, placed, begin, arena.end + kept_bytes)
 
 
-def _beside_compute(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) -> list[Step]:
+def _beside_compute(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -> list[Action]:
     """Some transfers are asynchronous; what leaves so is freed later, perhaps."""
-    found: list[Step] = []
-    for step in steps:
-        if isinstance(step, PageInStep | PageOutStep):
-            found.append(step.model_copy(update={"asynchronous": draw(st.booleans())}))
+    found: list[Action] = []
+    for action in actions:
+        if isinstance(action, ScheduledPageIn | ScheduledPageOut):
+            found.append(action.model_copy(update={"asynchronous": draw(st.booleans())}))
         else:
-            found.append(step)
-    for free in [step for step in found if isinstance(step, Free)]:
-        index = next(i for i, step in enumerate(found) if step is free)
+            found.append(action)
+    for free in [action for action in found if isinstance(action, Free)]:
+        index = next(i for i, action in enumerate(found) if action is free)
         if not _is_leaving(graph, found[:index], free.tensor):
             continue
         behind = index + 1
@@ -195,21 +195,21 @@ def _beside_compute(draw: st.DrawFn, graph: CostedGraph, steps: Sequence[Step]) 
     return found
 
 
-def _is_leaving(graph: CostedGraph, before: Sequence[Step], tensor: str) -> bool:
-    """The last step that makes it or moves it is an asynchronous page-out."""
-    for step in reversed(before):
-        if isinstance(step, PageOutStep) and step.tensor == tensor:
-            return step.asynchronous
-        if tensor in _made_by(graph, step):
+def _is_leaving(graph: CostedGraph, before: Sequence[Action], tensor: str) -> bool:
+    """The last action that makes it or moves it is an asynchronous page-out."""
+    for action in reversed(before):
+        if isinstance(action, ScheduledPageOut) and action.tensor == tensor:
+            return action.asynchronous
+        if tensor in _made_by(graph, action):
             return False
     return False
 
 
-def _made_by(graph: CostedGraph, step: Step) -> Sequence[str]:
-    """What is in RAM from ``step`` on."""
-    if isinstance(step, ComputeStep):
-        return graph.ops[[op.name for op in graph.ops].index(step.op)].writes
-    return [step.tensor] if isinstance(step, PageInStep) else []
+def _made_by(graph: CostedGraph, action: Action) -> Sequence[str]:
+    """What is in RAM from ``action`` on."""
+    if isinstance(action, ScheduledCompute):
+        return graph.ops[[op.name for op in graph.ops].index(action.op)].writes
+    return [action.tensor] if isinstance(action, ScheduledPageIn) else []
 
 
 @st.composite
@@ -222,11 +222,11 @@ def scheduled_steps(
     planned = {spec: draw(sizes) for spec in step.distinct_specs}
     dma = draw(st.booleans())
     graph = costed(step, planned, dma=dma)
-    steps: Sequence[Step] = with_frees(graph, draw(action_lists(graph)))
+    actions: Sequence[Action] = with_frees(graph, draw(action_lists(graph)))
     if dma:
-        steps = _beside_compute(draw, graph, steps)
+        actions = _beside_compute(draw, graph, actions)
     needed = {spec: draw(st.sampled_from([0, size])) for spec, size in planned.items()}
-    return step, graph, _somewhere(draw, graph, steps), needed
+    return step, graph, _somewhere(draw, graph, actions), needed
 
 
 PROPERTIES = settings(
@@ -284,9 +284,9 @@ def test_a_scheduled_step_comes_to_the_same_with_guards_and_without(
     guarded = lower(step, graph, schedule, workspace_bytes, guarded=True)
     assert guarded.arena_bytes == 2 * plan.arena_bytes
     assert run(guarded) == expected(step)
-    in_steps = [action for action in plan.actions if action.step is not None]
-    assert [action.step for action in in_steps] == [
-        index for index, each in enumerate(schedule.steps) if not isinstance(each, Free)
+    in_schedule = [action for action in plan.actions if action.schedule_index is not None]
+    assert [action.schedule_index for action in in_schedule] == [
+        index for index, each in enumerate(schedule.actions) if not isinstance(each, Free)
     ]
     assert {(p.tensor, p.what) for p in plan.probes} == {
         (p.tensor, p.what) for p in unscheduled(step).probes
@@ -313,20 +313,22 @@ def test_an_operation_that_writes_too_far_is_found_by_the_tensor_that_it_leaves(
 def test_nobody_overwrites_what_is_on_its_way(step: TrainingStep) -> None:
     """What is overwritten in place leaves right before, after it has come right before that."""
     graph = costed(step, dma=True)
-    actions: list[Step] = [
-        PageInStep(tensor=tensor.name) for tensor in step.tensors if tensor.home == "storage"
+    actions: list[Action] = [
+        ScheduledPageIn(tensor=tensor.name) for tensor in step.tensors if tensor.home == "storage"
     ]
     for op in step.ops:
         for name in op.in_place.values():
-            out = PageOutStep(tensor=name, asynchronous=True)
-            actions += [out, PageInStep(tensor=name, asynchronous=True), out]
-        actions.append(ComputeStep(op=op.name))
+            out = ScheduledPageOut(tensor=name, asynchronous=True)
+            actions += [out, ScheduledPageIn(tensor=name, asynchronous=True), out]
+        actions.append(ScheduledCompute(op=op.name))
     actions += [
-        PageOutStep(tensor=tensor.name) for tensor in step.tensors if tensor.persist == "storage"
+        ScheduledPageOut(tensor=tensor.name)
+        for tensor in step.tensors
+        if tensor.persist == "storage"
     ]
-    steps = with_frees(graph, actions)
-    plan = plan_addresses(graph, steps, "all", 0, time.monotonic())
-    addressed = with_addresses(steps, plan)
+    scheduled = with_frees(graph, actions)
+    plan = plan_addresses(graph, scheduled, "all", 0, time.monotonic())
+    addressed = with_addresses(scheduled, plan)
     schedule = schedule_of(graph, addressed, plan.resident_address, plan.arena_bytes)
     assert run(lower(step, graph, schedule, no_workspace(step))) == expected(step)
 
@@ -346,11 +348,13 @@ def test_what_the_solver_schedules_for_little_ram_comes_to_the_same(
 def by_rule(graph: CostedGraph, share: float) -> Schedule:
     """Without search, in ``share`` of the least RAM that any schedule needs."""
     problem = Problem(graph, Budget(ram_bytes=int(share * least_ram_bytes(graph)[0])))
-    steps = greedy_schedule(problem, thorough=False)
-    assert steps is not None
-    steps = overlap_transfers(problem, steps)
-    plan = plan_addresses(graph, steps, "all", 0, time.monotonic())
-    return schedule_of(graph, with_addresses(steps, plan), plan.resident_address, plan.arena_bytes)
+    actions = greedy_schedule(problem, thorough=False)
+    assert actions is not None
+    actions = overlap_transfers(problem, actions)
+    plan = plan_addresses(graph, actions, "all", 0, time.monotonic())
+    return schedule_of(
+        graph, with_addresses(actions, plan), plan.resident_address, plan.arena_bytes
+    )
 
 
 # --- the end of a step ----------------------------------------------------------------------------
@@ -454,8 +458,8 @@ def test_a_schedule_without_addresses_is_refused() -> None:
     budget = schedule.budget.model_copy(update={"covers": "activations"})
     activations = schedule.model_copy(update={"budget": budget})
     assert "solve with --budget-covers all" in _refused(activations)
-    infeasible = schedule.model_copy(update={"steps": (), "status": "infeasible"})
-    assert _refused(infeasible).endswith("has no steps: it is infeasible")
+    infeasible = schedule.model_copy(update={"actions": (), "status": "infeasible"})
+    assert _refused(infeasible).endswith("has no actions: it is infeasible")
 
 
 def test_a_schedule_of_another_graph_is_refused() -> None:
@@ -489,8 +493,8 @@ def test_a_kernel_that_needs_more_workspace_than_planned_is_refused() -> None:
 
 def test_what_the_referees_reject_is_refused() -> None:
     schedule = by_rule(GRAPH, 1.1)
-    short = schedule.model_copy(update={"steps": schedule.steps[:-1]})
-    assert "is not valid: step" in _refused(short)
+    short = schedule.model_copy(update={"actions": schedule.actions[:-1]})
+    assert "is not valid: action" in _refused(short)
     assert schedule.arena_bytes is not None
     tight = schedule.model_copy(update={"arena_bytes": schedule.arena_bytes - 4})
     assert "leaves the arena" in _refused(tight)
@@ -503,16 +507,16 @@ def test_operands_that_are_not_aligned_are_refused() -> None:
     assert schedule.resident_address is not None
     assert schedule.arena_bytes is not None
     begin = {name: address + 2 for name, address in schedule.resident_address.items()}
-    moved: list[Step] = []
-    for step in schedule.steps:
-        match step:
-            case ComputeStep(address=dict(address)):
+    moved: list[Action] = []
+    for action in schedule.actions:
+        match action:
+            case ScheduledCompute(address=dict(address)):
                 address = {name: at + 2 for name, at in address.items()}
-                moved.append(step.model_copy(update={"address": address}))
-            case PageInStep(address=int(at)):
-                moved.append(step.model_copy(update={"address": at + 2}))
+                moved.append(action.model_copy(update={"address": address}))
+            case ScheduledPageIn(address=int(at)):
+                moved.append(action.model_copy(update={"address": at + 2}))
             case _:
-                moved.append(step)
+                moved.append(action)
     unaligned = schedule_of(GRAPH, moved, begin, schedule.arena_bytes + 2)
     assert "which is no multiple of 4" in _refused(unaligned)
 

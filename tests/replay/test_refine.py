@@ -68,7 +68,7 @@ RELU = OpSpec.of("relu.forward", elements=64)
 ADD = OpSpec.of("add.forward", elements=64)
 PROVENANCE = Provenance("chain, on bench", "results/replays/chain", "2026-01-31T12:00:00+00:00")
 
-# A step of the schedule for each: relu twice, with add between.
+# An action of the schedule for each: relu twice, with add between.
 ORDER = (RELU, ADD, RELU)
 
 
@@ -79,13 +79,15 @@ def executions(*keys: str) -> Executions:
         inputs={},
         kept=(),
         actions=tuple(
-            Action(Compute(f"op{i}", spec, (0,) * len(spec.reads), (0,), None, {}), step=i)
+            Action(
+                Compute(f"op{i}", spec, (0,) * len(spec.reads), (0,), None, {}), schedule_index=i
+            )
             for i, spec in enumerate(ORDER)
         ),
     )
     expected = [
         ExpectedAction(
-            step=i,
+            schedule_index=i,
             label=f"op{i}",
             what="compute",
             cost_key=spec.key,

@@ -57,7 +57,7 @@ from replay.running.session import ReplaySession
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
-from solver.problem.schedule import Compute as ComputeStep
+from solver.problem.schedule import Compute as ScheduledCompute
 from tests.replay.test_lowering import by_rule, costed, schedule_of
 from tests.support.boards import processes
 from tests.support.boards.measuring import describe
@@ -117,7 +117,7 @@ def noisy_plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
     backward = next(i for i, op in enumerate(graph.ops) if op.phase == "backward")
     names = [op.name for op in graph.ops]
     order = (*names[:backward], *AGAIN, *names[backward:])
-    steps = with_frees(graph, [ComputeStep(op=name) for name in order])
+    steps = with_frees(graph, [ScheduledCompute(op=name) for name in order])
     places = plan_addresses(graph, steps, "all", 0, time.monotonic())
     addressed = with_addresses(steps, places)
     schedule = schedule_of(graph, addressed, places.resident_address, places.arena_bytes)

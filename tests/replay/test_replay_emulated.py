@@ -228,9 +228,11 @@ def test_what_does_not_fit_trains_with_the_values_of_this_computer(
     assert memory is not None
     assert chosen.unscheduled_bytes > memory.ram_bytes
     assert plan.arena_bytes <= training.planned.problem.budget_bytes
-    computed = sum(step.do == "compute" for step in chosen.schedule.steps or ())
+    computed = sum(action.do == "compute" for action in chosen.schedule.actions or ())
     assert computed > len(training.step.ops), "nothing is recomputed"
-    assert any(step.do == "page_in" for step in chosen.schedule.steps or ()), "nothing is paged"
+    assert any(action.do == "page_in" for action in chosen.schedule.actions or ()), (
+        "nothing is paged"
+    )
 
     expected = training.here()
     assert len(record.steps) == len(expected.steps) == STEPS

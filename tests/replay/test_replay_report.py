@@ -33,9 +33,10 @@ from replay.reporting.diagnosis import MOST_OF_IT, Part, diagnose, remedy
 from replay.reporting.report import replay_report, value_check
 from replay.reporting.timing import ScheduledActions
 from solver.problem.graph import CostedGraph, PageCost
-from solver.problem.schedule import Compute, Free, PageOut, Schedule, Step
+from solver.problem.schedule import Action as ScheduleAction
+from solver.problem.schedule import Compute, Free, PageOut, Schedule
 from solver.referee.referee import replay
-from tests.support.graphs.graph_examples import graph, op, steps, tensor
+from tests.support.graphs.graph_examples import actions, graph, op, tensor
 from tests.support.graphs.graph_strategies import action_lists, small_graphs
 from tests.support.onboard.replays import (
     SUBJECT,
@@ -56,7 +57,7 @@ from tests.support.onboard.replays import (
 def test_actions_add_up_to_the_referees_totals(data: st.DataObject) -> None:
     problem = data.draw(small_graphs())
     schedule = scheduled(problem, data.draw(action_lists(problem)))
-    played = replay(problem, schedule.steps)
+    played = replay(problem, schedule.actions)
     expected = expected_step(problem, schedule)
     assert math.fsum(a.time_s.median for a in expected.actions) == pytest.approx(played.time_s)
     assert math.fsum(a.energy_j.median for a in expected.actions) == pytest.approx(played.energy_j)
@@ -69,9 +70,9 @@ def test_actions_add_up_to_the_referees_totals(data: st.DataObject) -> None:
 def test_memory_as_run_is_as_predicted_where_every_step_took_as_long(data: st.DataObject) -> None:
     problem = data.draw(small_graphs())
     schedule = scheduled(problem, data.draw(action_lists(problem)))
-    played = replay(problem, schedule.steps)
+    played = replay(problem, schedule.actions)
     spans = {
-        action.step: Span(action.start_s, action.time_s.median)
+        action.schedule_index: Span(action.start_s, action.time_s.median)
         for action in expected_step(problem, schedule).actions
     }
     assert memory_levels(played, spans) == memory_levels(played)
@@ -105,7 +106,7 @@ def test_errors_of_one_figure_add_up_and_those_of_different_ones_in_quadrature(
         assert total.high == pytest.approx(2.0 + half_width)
 
 
-def _beside(compute_s: float) -> tuple[CostedGraph, tuple[Step, ...]]:
+def _beside(compute_s: float) -> tuple[CostedGraph, tuple[ScheduleAction, ...]]:
     """A page-out of 3 s (2 s to 5 s) beside an op, and the step waits for its end."""
     problem = graph(
         [op("make", "", "a", time_s=1.0), op("work", "", "b", time_s=compute_s)],
@@ -121,7 +122,7 @@ def _beside(compute_s: float) -> tuple[CostedGraph, tuple[Step, ...]]:
         ops=problem.ops,
         tensors=(paged, problem.tensors[1]),
     )
-    plain = steps("compute make; page_out a; compute work; free b; free a")
+    plain = actions("compute make; page_out a; compute work; free b; free a")
     asynchronous = plain[1].model_copy(update={"asynchronous": True})
     return beside, (plain[0], asynchronous, *plain[2:])
 
@@ -144,19 +145,19 @@ def test_a_transfer_beside_ops_is_as_uncertain_as_what_the_step_waits_for_it(
     assert expected.waited_s == max(0.0, 3.0 - compute_s)
 
 
-def _with_transfers_beside(problem: CostedGraph, sequence: tuple[Step, ...]) -> Schedule:
+def _with_transfers_beside(problem: CostedGraph, sequence: tuple[ScheduleAction, ...]) -> Schedule:
     synchronous = [
-        step.model_copy(update={"asynchronous": False}) if isinstance(step, PageOut) else step
-        for step in sequence
-        if not isinstance(step, Free)
+        each.model_copy(update={"asynchronous": False}) if isinstance(each, PageOut) else each
+        for each in sequence
+        if not isinstance(each, Free)
     ]
-    return scheduled(problem, synchronous).model_copy(update={"steps": sequence})
+    return scheduled(problem, synchronous).model_copy(update={"actions": sequence})
 
 
 def test_a_schedule_without_steps_has_no_expectation() -> None:
     problem, schedule = paged_chain()
-    with pytest.raises(ValueError, match="the schedule of a chain has no steps: infeasible"):
-        expected_step(problem, schedule.model_copy(update={"steps": (), "status": "infeasible"}))
+    with pytest.raises(ValueError, match="the schedule of a chain has no actions: infeasible"):
+        expected_step(problem, schedule.model_copy(update={"actions": (), "status": "infeasible"}))
 
 
 # --- a replay as expected ---------------------------------------------------------------------
@@ -424,10 +425,10 @@ def test_the_plan_of_another_schedule_is_refused() -> None:
     plan = plan_of(problem, expected)
     other = replace(plan, actions=plan.actions[1:])
     measured = measured_replay(plan, expected, [measured_step(expected)])
-    with pytest.raises(ValueError, match="the plan is of another schedule: step 0 of this one"):
+    with pytest.raises(ValueError, match="the plan is of another schedule: action 0 of this one"):
         replay_report(SUBJECT, expected, other, measured, (), 1000)
-    longer = replace(plan, actions=(*plan.actions, replace(plan.actions[0], step=999)))
-    with pytest.raises(ValueError, match="the plan carries out 21 steps"):
+    longer = replace(plan, actions=(*plan.actions, replace(plan.actions[0], schedule_index=999)))
+    with pytest.raises(ValueError, match="the plan carries out 21 actions"):
         replay_report(SUBJECT, expected, longer, measured, (), 1000)
 
 
@@ -438,7 +439,7 @@ def _plan(*actions: Action) -> tuple[ExecutionPlan, ScheduledActions]:
     plan = ExecutionPlan("timed", 0, {}, (), actions)
     expected = [
         ExpectedAction(
-            step=action.step,
+            schedule_index=action.schedule_index,
             label=getattr(action.does, "op", None) or getattr(action.does, "tensor", ""),
             what="compute",
             cost_key="k",
@@ -447,21 +448,21 @@ def _plan(*actions: Action) -> tuple[ExecutionPlan, ScheduledActions]:
             energy_j=Interval.exact(1.0),
         )
         for action in actions
-        if action.step is not None
+        if action.schedule_index is not None
     ]
     return plan, ScheduledActions.of(plan, expected)
 
 
-def _compute(step: int, waits_for: int = 0) -> Action:
+def _compute(index: int, waits_for: int = 0) -> Action:
     spec = OpSpec.of("relu.forward", elements=1)
-    return Action(executed.Compute(f"op{step}", spec, (0,), (0,), None, {}), waits_for, step)
+    return Action(executed.Compute(f"op{index}", spec, (0,), (0,), None, {}), waits_for, index)
 
 
 _NOWHERE = Block(0, 4)
 
 
 def test_time_is_parted_into_actions_waits_moves_and_what_lies_between() -> None:
-    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), step=1)
+    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), schedule_index=1)
     moved = Action(Move("t", _NOWHERE, 8))
     probed = Action(Probe("t", "loss", _NOWHERE))
     _, timed = _plan(_compute(0), beside, _compute(2), _compute(3, waits_for=1), moved, probed)
@@ -480,7 +481,7 @@ def test_time_is_parted_into_actions_waits_moves_and_what_lies_between() -> None
 
 
 def test_the_end_of_a_step_waits_for_the_last_transfer() -> None:
-    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), step=1)
+    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), schedule_index=1)
     _, timed = _plan(_compute(0), beside)
     step = timed.watched(MeasuredStep(6.0, spans=(Span(0.0, 1.0), Span(1.0, 4.0))))
     assert step.other_s["wait"] == 4.0
@@ -488,8 +489,8 @@ def test_the_end_of_a_step_waits_for_the_last_transfer() -> None:
 
 
 def test_a_transfer_by_itself_waits_for_those_under_way() -> None:
-    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), step=0)
-    alone = Action(executed.PageIn("u", _NOWHERE, 0), step=1)
+    beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), schedule_index=0)
+    alone = Action(executed.PageIn("u", _NOWHERE, 0), schedule_index=1)
     _, timed = _plan(beside, alone, _compute(2, waits_for=2))
     step = timed.watched(MeasuredStep(6.0, spans=(Span(0.0, 2.0), Span(2.0, 1.0), Span(3.0, 3.0))))
     assert step.other_s["wait"] == 2.0

@@ -17,7 +17,7 @@ from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, Step
+from solver.problem.schedule import Action, Budget, Compute
 from solver.referee.referee import replay, verify
 from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import graph, op, tensor, training_chain
@@ -28,7 +28,7 @@ _LONG_ENOUGH_S = 20.0
 
 def annealed(
     problem: Problem, enough: Callable[[float], bool], *, free_order: bool
-) -> tuple[Step, ...] | None:
+) -> tuple[Action, ...] | None:
     """The best schedule when its energy is ``enough``, or after a while."""
     found = None
     start = keep_everything(problem.graph)
@@ -69,7 +69,7 @@ def test_first_executions_keep_their_order_where_they_must() -> None:
     budget = Budget(ram_bytes=int(0.7 * replay(costed, keep_everything(costed)).peak_bytes))
     found = annealed(Problem(costed, budget), lambda _: True, free_order=False)
     assert found is not None
-    order = list(dict.fromkeys(step.op for step in found if isinstance(step, Compute)))
+    order = list(dict.fromkeys(action.op for action in found if isinstance(action, Compute)))
     assert order == [op.name for op in costed.ops]
 
 
@@ -112,10 +112,10 @@ def test_another_order_saves_what_the_given_one_costs() -> None:
 def test_events_are_schedules_and_back(problem: tuple[CostedGraph, Budget]) -> None:
     costed, budget = problem
     events = Events(Problem(costed, budget), "energy")
-    steps = keep_everything(costed)
-    again = events.steps(events.sequence(steps).tolist())
-    assert replay(costed, again).energy_j == pytest.approx(replay(costed, steps).energy_j)
-    assert replay(costed, again).peak_bytes == replay(costed, steps).peak_bytes
+    actions = keep_everything(costed)
+    again = events.actions(events.sequence(actions).tolist())
+    assert replay(costed, again).energy_j == pytest.approx(replay(costed, actions).energy_j)
+    assert replay(costed, again).peak_bytes == replay(costed, actions).peak_bytes
     assert with_frees(costed, [s for s in again if s.do != "free"]) == again
 
 
@@ -130,5 +130,5 @@ def test_without_a_compiler_the_search_goes_on_and_says_so(
     costed = training_chain(7, seed=3)
     budget = Budget(ram_bytes=int(0.8 * replay(costed, keep_everything(costed)).peak_bytes))
     schedule = solve_graph(costed, budget, SolverOptions(time_limit_s=60))
-    assert schedule.steps
+    assert schedule.actions
     assert any("no C compiler" in choice for choice in schedule.chosen)

@@ -19,11 +19,11 @@ from solver.overlap.overlap import one_at_a_time, overlap_transfers
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.referee import RefereeError, Replay, replay, verify
 from solver.search.search import Search
 from solver.solving.solving import solve_graph
-from tests.support.graphs.graph_examples import graph, op, steps, tensor, two_layers
+from tests.support.graphs.graph_examples import actions, graph, op, tensor, two_layers
 from tests.support.graphs.graph_strategies import (
     action_lists,
     least_energy_by_exhaustion,
@@ -37,19 +37,19 @@ def _with_dma(problem: CostedGraph) -> CostedGraph:
     return problem.model_copy(update={"asynchronous_transfers": True})
 
 
-def _beside(text: str) -> tuple[Step, ...]:
-    """``steps`` in which ``begin_in`` and ``begin_out`` are asynchronous transfers."""
-    plain = steps(text.replace("begin_", "page_"))
+def _beside(text: str) -> tuple[Action, ...]:
+    """``actions`` in which ``begin_in`` and ``begin_out`` are asynchronous transfers."""
+    plain = actions(text.replace("begin_", "page_"))
     return tuple(
-        step.model_copy(update={"asynchronous": True})
+        action.model_copy(update={"asynchronous": True})
         if part.strip().startswith("begin_")
-        else step
-        for step, part in zip(plain, text.split(";"), strict=True)
+        else action
+        for action, part in zip(plain, text.split(";"), strict=True)
     )
 
 
 def _clock(result: Replay) -> list[tuple[float, float, float]]:
-    """Of every step that takes time or is waited for: start, seconds, seconds waited before."""
+    """Of every action that takes time or is waited for: start, seconds, seconds waited before."""
     return [
         (m.start_s, m.time_s, m.waited_s)
         for m in result.moments
@@ -61,14 +61,14 @@ def _transfers(result: Replay) -> list[tuple[float | None, float | None]]:
     return [
         (m.transfer_start_s, m.transfer_end_s)
         for m in result.moments
-        if isinstance(m.step, PageIn | PageOut)
+        if isinstance(m.action, PageIn | PageOut)
     ]
 
 
 # --- the clock ------------------------------------------------------------------------------------
 
 
-def test_a_transfer_runs_beside_the_steps_after_it() -> None:
+def test_a_transfer_runs_beside_the_actions_after_it() -> None:
     result = replay(
         _with_dma(two_layers()),
         _beside(
@@ -188,7 +188,7 @@ def test_the_step_ends_when_the_last_transfer_has() -> None:
 def test_a_transfer_beside_compute_needs_dma() -> None:
     with pytest.raises(RefereeError) as refused:
         replay(_two_parameters(), _beside("begin_in u; compute first"))
-    assert (refused.value.step, refused.value.reason) == (
+    assert (refused.value.action, refused.value.reason) == (
         0,
         "moves 'u' asynchronously, which storage without DMA cannot",
     )
@@ -212,7 +212,7 @@ def test_a_tensor_that_leaves_may_be_freed_late_and_no_other() -> None:
 # --- making transfers asynchronous ----------------------------------------------------------------
 
 
-def _overlapped(problem: CostedGraph, plain: Sequence[Step], ram_bytes: int) -> Replay:
+def _overlapped(problem: CostedGraph, plain: Sequence[Action], ram_bytes: int) -> Replay:
     budget = Budget(ram_bytes=ram_bytes)
     found = overlap_transfers(Problem(problem, budget), plain)
     return verify(problem, found, budget)
@@ -229,7 +229,7 @@ def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
             ],
         )
     )
-    plain = steps(
+    plain = actions(
         "compute make; page_out a; free a; compute next; page_in a; compute use; free a; free b;"
         "free c"
     )
@@ -260,7 +260,7 @@ def test_page_ins_come_in_time_where_ram_has_room() -> None:
             + [tensor(f"{n}1", 1) for n in names],
         )
     )
-    plain = steps(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in names))
+    plain = actions(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in names))
     assert replay(problem, plain).time_s == 16.0
     assert _overlapped(problem, plain, 9).time_s == 10.0  # the first has nothing to hide behind
     assert _overlapped(problem, plain, 8).time_s == 16.0  # one byte too few for two of them
@@ -280,7 +280,7 @@ def test_only_the_page_out_whose_bytes_are_needed_is_waited_for() -> None:
             + [tensor(n, 1) for n in "uvw"],
         )
     )
-    plain = steps(
+    plain = actions(
         "compute make_a; page_out a; free a; compute work; compute make_b; page_out b; free b;"
         "compute crowd; free u; page_in a; page_in b; compute use; free w; free a; free b; free v"
     )
@@ -298,19 +298,19 @@ def test_only_the_page_in_that_has_room_comes_early() -> None:
             + [tensor(f"{n}1", 1) for n in sizes],
         )
     )
-    plain = steps(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in sizes))
+    plain = actions(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in sizes))
     assert replay(problem, plain).time_s == 16.0
     assert _overlapped(problem, plain, 10).time_s == 14.0  # b beside `use_a`
 
 
 def test_without_dma_and_without_transfers_a_schedule_stays_as_it_is() -> None:
     budget = Budget(ram_bytes=25)
-    paged = steps(
+    paged = actions(
         "compute conv; free x; compute relu; page_out r; compute linear; free r;"
         "page_in r; compute grad; free y; free r; compute update; free g"
     )
     assert overlap_transfers(Problem(two_layers(), budget), paged) == paged
-    kept = steps(
+    kept = actions(
         "compute conv; free x; compute relu; compute linear; compute grad; free y; free r;"
         "compute update; free g"
     )
@@ -350,9 +350,9 @@ def test_overlap_is_never_slower_nor_over_budget_and_does_the_same(
     assert after.time_s <= before.time_s
     assert after.energy_j == pytest.approx(before.energy_j)
     assert _done(found) == _done(plain)
-    computed = [step for step in plain if isinstance(step, Compute)]
-    assert [step for step in found if isinstance(step, Compute)] == computed
-    busy_s = sum(_op_time_s(problem, step) for step in computed)
+    computed = [action for action in plain if isinstance(action, Compute)]
+    assert [action for action in found if isinstance(action, Compute)] == computed
+    busy_s = sum(_op_time_s(problem, action) for action in computed)
     assert after.time_s >= max(busy_s, sum(m.transfer_s for m in after.moments)) - 1e-9
 
 
@@ -363,10 +363,10 @@ def test_where_a_schedule_pages_is_where_beside_compute_it_is_valid_too(
 ) -> None:
     actions = data.draw(action_lists(problem))
     beside = [
-        step.model_copy(update={"asynchronous": data.draw(st.booleans())})
-        if isinstance(step, PageIn | PageOut)
-        else step
-        for step in actions
+        action.model_copy(update={"asynchronous": data.draw(st.booleans())})
+        if isinstance(action, PageIn | PageOut)
+        else action
+        for action in actions
     ]
     plain, other = (replay(problem, with_frees(problem, a)) for a in (actions, beside))
     assert other.time_s <= plain.time_s + 1e-9
@@ -374,15 +374,15 @@ def test_where_a_schedule_pages_is_where_beside_compute_it_is_valid_too(
     assert [m.bytes_during for m in other.moments] == [m.bytes_during for m in plain.moments]
 
 
-def _op_time_s(problem: CostedGraph, step: Compute) -> float:
-    return next(o.time_s for o in problem.ops if o.name == step.op)
+def _op_time_s(problem: CostedGraph, action: Compute) -> float:
+    return next(o.time_s for o in problem.ops if o.name == action.op)
 
 
-def _done(found: Sequence[Step]) -> Counter[tuple[str, str]]:
+def _done(found: Sequence[Action]) -> Counter[tuple[str, str]]:
     return Counter(
-        (step.do, step.op if isinstance(step, Compute) else step.tensor)
-        for step in found
-        if not isinstance(step, Free)
+        (action.do, action.op if isinstance(action, Compute) else action.tensor)
+        for action in found
+        if not isinstance(action, Free)
     )
 
 
@@ -423,7 +423,7 @@ def test_overlap_meets_a_deadline_that_no_synchronous_schedule_meets(
     assert (schedule.status, schedule.energy_j, schedule.energy_bound_j) == ("optimal", 6.0, 6.0)
     # The page-out is hidden; the page-in has no room beside `shrink`.
     assert schedule.time_s == 10.0
-    assert verify(problem, schedule.steps, hurried).hidden_s == 2.0
+    assert verify(problem, schedule.actions, hurried).hidden_s == 2.0
 
 
 def test_whatever_the_deadline_the_step_ends_as_early_as_it_can() -> None:
@@ -453,8 +453,8 @@ def test_the_fastest_schedule_counts_what_overlaps_once() -> None:
     search.run(float("inf"))
     # Whatever the timing, computing takes 8 s.
     assert (search.value, search.bound) == (10.0, 8.0)
-    assert search.steps is not None
-    assert verify(problem, search.steps, budget).time_s == 10.0
+    assert search.actions is not None
+    assert verify(problem, search.actions, budget).time_s == 10.0
 
 
 @given(data=st.data(), problem_and_budget=tight_problems())
@@ -474,8 +474,8 @@ def test_the_bound_holds_for_every_timing(
     assert ending != "infeasible"
     assert search.bound is not None
     assert search.bound <= least_j + 1e-6
-    if search.steps is not None:
-        found_j = verify(problem, search.steps, budget).energy_j
+    if search.actions is not None:
+        found_j = verify(problem, search.actions, budget).energy_j
         assert found_j >= least_j - 1e-6
 
 
@@ -485,7 +485,7 @@ def _least_j(problem: CostedGraph) -> float:
 
 def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() -> None:
     problem, budget = _paging_or_nothing()
-    found = solve_graph(problem, budget, EXACT).steps
+    found = solve_graph(problem, budget, EXACT).actions
     plain = one_at_a_time(Problem(problem, budget), found)
     assert not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in plain)
     assert verify(problem, plain, budget).time_s == 12.0

@@ -13,19 +13,19 @@ from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, Coverage, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Budget, Compute, Coverage, Free, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
-from tests.support.graphs.graph_examples import graph, op, steps, tensor, two_layers
+from tests.support.graphs.graph_examples import actions, graph, op, tensor, two_layers
 from tests.support.graphs.graph_strategies import action_lists, small_graphs
 
 # --- right schedules ------------------------------------------------------------------------------
 
-_KEEP = steps(
+_KEEP = actions(
     "compute conv; free x; compute relu; compute linear;"
     "compute grad; free y; free r; compute update; free g"
 )
 # r leaves after its last forward reader and comes back for the backward op.
-_PAGED = steps(
+_PAGED = actions(
     "compute conv; free x; compute relu; page_out r; compute linear; free r;"
     "page_in r; compute grad; free y; free r; compute update; free g"
 )
@@ -36,7 +36,7 @@ def test_figures_of_a_step_by_pencil_and_paper() -> None:
     assert result.energy_j == 10 + 1 + 20 + 30 + 5
     assert result.time_s == 1 + 0.5 + 2 + 3 + 1
     # x 10, w 4, a 6 and 5 of workspace, while conv runs.
-    assert (result.peak_bytes, result.peak_step) == (25, 0)
+    assert (result.peak_bytes, result.peak_action) == (25, 0)
     assert result.bytes_written_to_storage == 0
 
 
@@ -58,7 +58,7 @@ def test_the_moments_of_a_step_by_pencil_and_paper() -> None:
         (7.25, 1.0, 5.0, 8, 8),  # update: g 4, and w1 over w, 4 once
         (8.25, 0.0, 0.0, 8, 4),  # free g
     ]
-    assert [m.step for m in result.moments] == list(_PAGED)
+    assert [m.action for m in result.moments] == list(_PAGED)
     assert not any(m.recomputation for m in result.moments)
     assert result.energy_j == 71.0
     assert result.time_s == 8.25
@@ -66,28 +66,28 @@ def test_the_moments_of_a_step_by_pencil_and_paper() -> None:
 
 
 def test_a_recomputation_is_marked_and_costs_again() -> None:
-    schedule = steps(
+    schedule = actions(
         "compute conv; compute relu; compute linear; free r; compute conv; free x; compute relu;"
         "compute grad; free y; free r; compute update; free g"
     )
     result = replay(two_layers(), schedule)
-    again = [m.step for m in result.moments if m.recomputation]
-    assert again == list(steps("compute conv; compute relu"))
+    again = [m.action for m in result.moments if m.recomputation]
+    assert again == list(actions("compute conv; compute relu"))
     assert result.energy_j == 66 + 11
     assert result.time_s == 7.5 + 1.5
     # x 10, w 4, y 8, a 6 and 5 of workspace, when conv runs again.
-    assert (result.peak_bytes, result.peak_step) == (33, 4)
+    assert (result.peak_bytes, result.peak_action) == (33, 4)
 
 
 def test_the_first_of_several_equal_peaks_is_named() -> None:
     two = graph([op("first", "", "a"), op("second", "", "b")], [tensor("a", 4), tensor("b", 4)])
-    result = replay(two, steps("compute first; free a; compute second; free b"))
-    assert (result.peak_bytes, result.peak_step) == (4, 0)
+    result = replay(two, actions("compute first; free a; compute second; free b"))
+    assert (result.peak_bytes, result.peak_action) == (4, 0)
 
 
 def test_what_is_in_ram_when_the_step_begins_counts_even_if_nothing_reads_it() -> None:
     idle = graph([op("only", "", "a")], [tensor("x", 9, home="ram"), tensor("a", 4)])
-    assert replay(idle, steps("free x; compute only; free a")).peak_bytes == 9
+    assert replay(idle, actions("free x; compute only; free a")).peak_bytes == 9
 
 
 def test_in_place_counts_the_smaller_of_the_two_once() -> None:
@@ -100,7 +100,7 @@ def test_in_place_counts_the_smaller_of_the_two_once() -> None:
         [tensor("x", 3, home="ram"), tensor("y", 10)],
     )
     for problem, during, after in ((shrinking, 10, 3), (growing, 10, 10)):
-        first = replay(problem, steps("compute only; free y")).moments[0]
+        first = replay(problem, actions("compute only; free y")).moments[0]
         assert (first.bytes_during, first.bytes_after) == (during, after)
 
 
@@ -111,7 +111,7 @@ def test_what_is_recomputed_keeps_its_copy_in_storage() -> None:
     )
     result = replay(
         problem,
-        steps(
+        actions(
             "compute make; page_out a; free a; compute make; compute use; free a;"
             "page_in a; compute last; free a; free b; free c"
         ),
@@ -127,7 +127,7 @@ def test_what_lives_in_storage_is_paged_in_without_having_been_paged_out() -> No
     )
     result = replay(
         problem,
-        steps(
+        actions(
             "page_in w; compute first; free w; page_in w; compute second; free w; free a; free b"
         ),
     )
@@ -137,7 +137,7 @@ def test_what_lives_in_storage_is_paged_in_without_having_been_paged_out() -> No
 
 def test_ops_may_run_in_any_order_that_their_reads_allow() -> None:
     two = graph([op("first", "", "a"), op("second", "", "b")], [tensor("a", 4), tensor("b", 4)])
-    assert replay(two, steps("compute second; free b; compute first; free a")).energy_j == 2.0
+    assert replay(two, actions("compute second; free b; compute first; free a")).energy_j == 2.0
 
 
 _STEP_OF_ALL_KINDS = graph(
@@ -170,7 +170,7 @@ _STEP_OF_ALL_KINDS = graph(
 def test_what_the_budget_covers(covers: Coverage, bytes_during: list[int]) -> None:
     schedule = keep_everything(_STEP_OF_ALL_KINDS)
     moments = replay(_STEP_OF_ALL_KINDS, schedule, covers).moments
-    computing = [m.bytes_during for m in moments if isinstance(m.step, Compute)]
+    computing = [m.bytes_during for m in moments if isinstance(m.action, Compute)]
     assert computing == bytes_during
     verify(_STEP_OF_ALL_KINDS, schedule, Budget(ram_bytes=max(bytes_during), covers=covers))
 
@@ -180,12 +180,12 @@ def test_what_the_budget_covers(covers: Coverage, bytes_during: list[int]) -> No
 
 def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> RefereeError:
     with pytest.raises(RefereeError) as refused:
-        verify(problem, steps(text), budget or Budget(ram_bytes=1000))
+        verify(problem, actions(text), budget or Budget(ram_bytes=1000))
     return refused.value
 
 
 @pytest.mark.parametrize(
-    ("text", "step", "reason"),
+    ("text", "action", "reason"),
     [
         pytest.param(
             "compute relu",
@@ -272,21 +272,21 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
         pytest.param(
             "compute conv; compute relu; free x",
             2,
-            "frees 'x' late: nothing needed it after step 0, and step 1 ran with it in RAM",
+            "frees 'x' late: nothing needed it after action 0, and action 1 ran with it in RAM",
             id="frees late",
         ),
         pytest.param(
             "compute conv; free x; compute relu; page_out r; compute linear; page_out r; free r;"
             "page_in r; free y",
             8,
-            "frees 'y' late: nothing needed it after step 4, and step 7 ran with it in RAM",
+            "frees 'y' late: nothing needed it after action 4, and action 7 ran with it in RAM",
             id="frees late, after a page came in",
         ),
         pytest.param(
             "compute conv; compute conv",
             1,
             "op 'conv' makes 'a' again, which is still in RAM though nothing needed it after"
-            " step 0",
+            " action 0",
             id="makes again what is in RAM",
         ),
         pytest.param(
@@ -320,10 +320,10 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
         ),
     ],
 )
-def test_a_wrong_schedule_is_refused_where_and_why(text: str, step: int, reason: str) -> None:
+def test_a_wrong_schedule_is_refused_where_and_why(text: str, action: int, reason: str) -> None:
     refused = _refused(two_layers(), text)
-    assert (refused.step, refused.reason) == (step, reason)
-    assert str(refused) == f"step {step}: {reason}"
+    assert (refused.action, refused.reason) == (action, reason)
+    assert str(refused) == f"action {action}: {reason}"
 
 
 def test_what_has_a_copy_but_no_page_in_cost_stays_in_storage() -> None:
@@ -332,15 +332,15 @@ def test_what_has_a_copy_but_no_page_in_cost_stays_in_storage() -> None:
         [tensor("a", 4, page_out=(1.0, 1.0)), tensor("b", 4)],
     )
     refused = _refused(problem, "compute make; page_out a; free a; page_in a")
-    assert (refused.step, refused.reason) == (3, "pages in 'a', which has no page-in cost")
+    assert (refused.action, refused.reason) == (3, "pages in 'a', which has no page-in cost")
 
 
 def test_what_must_persist_in_storage_needs_a_copy_there() -> None:
     problem = graph([op("make", "", "a")], [tensor("a", 4, persist="storage", page_out=(1.0, 1.0))])
     refused = _refused(problem, "compute make; free a")
     expected = "'a' must persist in storage and has no valid copy there"
-    assert (refused.step, refused.reason) == (2, expected)
-    assert replay(problem, steps("compute make; page_out a; free a")).energy_j == 2.0
+    assert (refused.action, refused.reason) == (2, expected)
+    assert replay(problem, actions("compute make; page_out a; free a")).energy_j == 2.0
 
 
 # --- budgets --------------------------------------------------------------------------------------
@@ -350,20 +350,20 @@ def test_a_schedule_may_take_its_budget_to_the_last_byte_and_not_one_more() -> N
     assert verify(two_layers(), _KEEP, Budget(ram_bytes=25)).peak_bytes == 25
     with pytest.raises(RefereeError, match="25 bytes in RAM, the budget is 24") as refused:
         verify(two_layers(), _KEEP, Budget(ram_bytes=24))
-    assert refused.value.step == 0
+    assert refused.value.action == 0
 
 
 def test_workspace_counts_against_the_budget() -> None:
     problem = graph([op("only", "", "a", workspace_bytes=7)], [tensor("a", 4)])
     text = "compute only; free a"
-    assert verify(problem, steps(text), Budget(ram_bytes=11)).peak_bytes == 11
-    assert _refused(problem, text, Budget(ram_bytes=10)).step == 0
+    assert verify(problem, actions(text), Budget(ram_bytes=11)).peak_bytes == 11
+    assert _refused(problem, text, Budget(ram_bytes=10)).action == 0
 
 
 def test_bytes_that_are_written_over_count_once_against_the_budget() -> None:
     ops = [op("make", "", "a"), op("over", "a", "b", in_place={"b": "a"})]
     problem = graph(ops, [tensor("a", 4), tensor("b", 4)])
-    result = verify(problem, steps("compute make; compute over; free b"), Budget(ram_bytes=4))
+    result = verify(problem, actions("compute make; compute over; free b"), Budget(ram_bytes=4))
     assert result.peak_bytes == 4
 
 
@@ -371,7 +371,7 @@ def test_a_schedule_may_end_at_its_deadline_and_not_later() -> None:
     assert verify(two_layers(), _KEEP, Budget(ram_bytes=25, deadline_s=7.5)).time_s == 7.5
     with pytest.raises(RefereeError, match=r"takes 7\.5 s, the deadline is 7\.49 s") as refused:
         verify(two_layers(), _KEEP, Budget(ram_bytes=25, deadline_s=7.49))
-    assert refused.value.step == len(_KEEP)
+    assert refused.value.action == len(_KEEP)
 
 
 def test_paging_counts_against_the_deadline() -> None:
@@ -384,7 +384,7 @@ def test_paging_counts_against_the_deadline() -> None:
 def test_paging_where_the_budget_excludes_it() -> None:
     with pytest.raises(RefereeError, match="pages, which this budget excludes") as refused:
         verify(two_layers(), _PAGED, Budget(ram_bytes=25, paging=False))
-    assert _PAGED[refused.value.step] == PageOut(tensor="r")
+    assert _PAGED[refused.value.action] == PageOut(tensor="r")
 
 
 def test_without_paging_home_and_persistence_in_storage_are_kept() -> None:
@@ -397,10 +397,10 @@ def test_without_paging_home_and_persistence_in_storage_are_kept() -> None:
     )
     budget = Budget(ram_bytes=4, paging=False)
     necessary = "page_in w; compute update; page_out w1; free w1"
-    assert verify(problem, steps(necessary), budget).energy_j == 3.0
+    assert verify(problem, actions(necessary), budget).energy_j == 3.0
     # Bringing back what only had to be put there is a choice.
     refused = _refused(problem, f"{necessary}; page_in w1; free w1", budget)
-    assert (refused.step, refused.reason) == (4, "pages, which this budget excludes")
+    assert (refused.action, refused.reason) == (4, "pages, which this budget excludes")
 
 
 def test_recomputing_where_the_budget_excludes_it() -> None:
@@ -409,9 +409,9 @@ def test_recomputing_where_the_budget_excludes_it() -> None:
         [tensor("a", 4), tensor("b", 4), tensor("c", 4)],
     )
     text = "compute make; compute use; free a; compute make; compute last; free a; free b; free c"
-    verify(problem, steps(text), Budget(ram_bytes=12))
+    verify(problem, actions(text), Budget(ram_bytes=12))
     refused = _refused(problem, text, Budget(ram_bytes=12, rematerialization=False))
-    assert (refused.step, refused.reason) == (3, "recomputes, which this budget excludes")
+    assert (refused.action, refused.reason) == (3, "recomputes, which this budget excludes")
 
 
 # --- laws -----------------------------------------------------------------------------------------
@@ -425,9 +425,9 @@ def test_whatever_is_valid_stays_so_with_its_frees_put_in(
     actions = data.draw(action_lists(problem))
     schedule = with_frees(problem, actions)
     result = replay(problem, schedule)
-    assert [step for step in schedule if not isinstance(step, Free)] == actions
-    assert result.energy_j == pytest.approx(sum(_energy_j(problem, step) for step in actions))
-    assert result.time_s == pytest.approx(sum(_time_s(problem, step) for step in actions))
+    assert [action for action in schedule if not isinstance(action, Free)] == actions
+    assert result.energy_j == pytest.approx(sum(_energy_j(problem, action) for action in actions))
+    assert result.time_s == pytest.approx(sum(_time_s(problem, action) for action in actions))
     _assert_memory_is_what_was_made_and_not_freed(problem, result)
 
 
@@ -437,7 +437,7 @@ def test_a_free_is_refused_wherever_else_it_stands(
     data: st.DataObject, problem: CostedGraph
 ) -> None:
     schedule = list(with_frees(problem, data.draw(action_lists(problem))))
-    frees = [index for index, step in enumerate(schedule) if isinstance(step, Free)]
+    frees = [index for index, action in enumerate(schedule) if isinstance(action, Free)]
     if not frees:
         return
     index = data.draw(st.sampled_from(frees))
@@ -458,7 +458,7 @@ def test_a_free_is_refused_wherever_else_it_stands(
 @settings(max_examples=60, deadline=None, derandomize=True)
 def test_keeping_everything_costs_the_ops_and_what_must_be_moved(problem: CostedGraph) -> None:
     schedule = keep_everything(problem)
-    moved_j = sum(_energy_j(problem, step) for step in _forced_paging(problem))
+    moved_j = sum(_energy_j(problem, action) for action in _forced_paging(problem))
     computed_j = sum(op.energy_j for op in problem.ops)
     assert replay(problem, schedule).energy_j == pytest.approx(computed_j + moved_j)
     peak = replay(problem, schedule).peak_bytes
@@ -474,35 +474,35 @@ def test_no_schedule_needs_less_than_the_least(problem: CostedGraph, covers: Cov
     assert keeping.peak_bytes >= replay(problem, paging, covers).peak_bytes >= least
 
 
-def _energy_j(problem: CostedGraph, step: Step) -> float:
-    return _cost(problem, step)[1]
+def _energy_j(problem: CostedGraph, action: Action) -> float:
+    return _cost(problem, action)[1]
 
 
-def _time_s(problem: CostedGraph, step: Step) -> float:
-    return _cost(problem, step)[0]
+def _time_s(problem: CostedGraph, action: Action) -> float:
+    return _cost(problem, action)[0]
 
 
-def _cost(problem: CostedGraph, step: Step) -> tuple[float, float]:
-    match step:
+def _cost(problem: CostedGraph, action: Action) -> tuple[float, float]:
+    match action:
         case Compute():
-            done = next(op for op in problem.ops if op.name == step.op)
+            done = next(op for op in problem.ops if op.name == action.op)
             return done.time_s, done.energy_j
         case PageIn() | PageOut():
-            moved = problem.tensor[step.tensor]
-            cost = moved.page_in if isinstance(step, PageIn) else moved.page_out
+            moved = problem.tensor[action.tensor]
+            cost = moved.page_in if isinstance(action, PageIn) else moved.page_out
             assert cost is not None
             return cost.time_s, cost.energy_j
     return 0.0, 0.0
 
 
-def _forced_paging(problem: CostedGraph) -> list[Step]:
+def _forced_paging(problem: CostedGraph) -> list[Action]:
     read = {name for op in problem.ops for name in op.reads}
-    brought: list[Step] = [
+    brought: list[Action] = [
         PageIn(tensor=t.name)
         for t in problem.tensors
         if t.home == "storage" and (t.name in read or t.persist == "ram")
     ]
-    put_away: list[Step] = [
+    put_away: list[Action] = [
         PageOut(tensor=t.name)
         for t in problem.tensors
         if t.persist == "storage" and t.home != "storage"
@@ -518,9 +518,9 @@ def _assert_memory_is_what_was_made_and_not_freed(problem: CostedGraph, result: 
     }
     for moment in result.moments:
         workspace = shared = 0
-        match moment.step:
+        match moment.action:
             case Compute():
-                done = ops[moment.step.op]
+                done = ops[moment.action.op]
                 workspace = done.workspace_bytes
                 shared = sum(
                     min(problem.tensor[w].bytes, problem.tensor[r].bytes)
@@ -528,13 +528,13 @@ def _assert_memory_is_what_was_made_and_not_freed(problem: CostedGraph, result: 
                 )
                 resident |= set(done.writes)
             case PageIn():
-                resident.add(moment.step.tensor)
+                resident.add(moment.action.tensor)
         assert moment.bytes_during == _bytes(problem, resident) + workspace - shared
-        match moment.step:
+        match moment.action:
             case Compute():
-                resident -= set(ops[moment.step.op].in_place.values())
+                resident -= set(ops[moment.action.op].in_place.values())
             case Free():
-                resident.discard(moment.step.tensor)
+                resident.discard(moment.action.tensor)
         assert moment.bytes_after == _bytes(problem, resident)
     assert resident == {t.name for t in problem.tensors if t.persist == "ram"}
     assert result.peak_bytes == max(m.bytes_during for m in result.moments)
@@ -544,10 +544,10 @@ def _bytes(problem: CostedGraph, names: set[str]) -> int:
     return sum(problem.tensor[name].bytes for name in names)
 
 
-def _actions_around(schedule: list[Step], index: int) -> tuple[int, int]:
-    """Indices of the last action before and the next after a free step once it is taken out (-1
+def _actions_around(schedule: list[Action], index: int) -> tuple[int, int]:
+    """Indices of the last action before and the next after a free action once it is taken out (-1
     and the end where there is none); only frees are between."""
-    actions = [i for i, step in enumerate(schedule) if not isinstance(step, Free)]
+    actions = [i for i, action in enumerate(schedule) if not isinstance(action, Free)]
     before = max((i for i in actions if i < index), default=-1)
     after = min((i for i in actions if i > index), default=len(schedule))
     return before, after - 1
@@ -556,9 +556,9 @@ def _actions_around(schedule: list[Step], index: int) -> tuple[int, int]:
 @pytest.mark.parametrize("kind", [RefereeError, Late])
 def test_a_verdict_comes_whole_from_another_process(kind: type[RefereeError]) -> None:
     copy = pickle.loads(pickle.dumps(kind(3, "it is too late")))
-    assert (type(copy), copy.step, copy.reason, str(copy)) == (
+    assert (type(copy), copy.action, copy.reason, str(copy)) == (
         kind,
         3,
         "it is too late",
-        "step 3: it is too late",
+        "action 3: it is too late",
     )

@@ -20,9 +20,9 @@ from solver.engines.messages import Bound
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, Free, PageIn, Step
+from solver.problem.schedule import Action, Budget, Compute, Free, PageIn
 from solver.referee.referee import replay, verify
-from solver.retention.hints import hint_of, steps_of
+from solver.retention.hints import actions_of, hint_of
 from solver.retention.messages import Found, Task
 from solver.retention.model import RetentionModel
 from solver.retention.retention import INTERVALS, Ending, restrictions_of, solve_retention
@@ -30,9 +30,9 @@ from solver.retention.search import search
 from solver.solving.solving import solve_graph
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.graphs.graph_examples import (
+    actions,
     graph,
     op,
-    steps,
     tensor,
     tight,
     training_chain,
@@ -59,7 +59,7 @@ class _Result:
     """What one search said, every schedule of it held before the referee."""
 
     outcome: str
-    schedules: list[tuple[Step, ...]] = field(default_factory=list)
+    schedules: list[tuple[Action, ...]] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     bounds: list[float] = field(default_factory=list)
 
@@ -77,8 +77,8 @@ def _search(
         if isinstance(said, Bound):
             heard.bounds.append(said.objective)
         else:
-            result = verify(problem, said.steps, budget)
-            heard.schedules.append(said.steps)
+            result = verify(problem, said.actions, budget)
+            heard.schedules.append(said.actions)
             heard.values.append(result.energy_j if objective == "energy" else result.time_s)
 
     task = Task(Problem(problem, budget), objective, intervals, threads=1, starts=())
@@ -86,7 +86,7 @@ def _search(
     return heard
 
 
-def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Step, ...]) -> bool:
+def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...]) -> bool:
     """A tensor is paged in though it was in RAM before since the last first execution, which the
     exhaustive search does not allow."""
     done: set[str] = set()
@@ -94,22 +94,22 @@ def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Step, ...])
     ram -= {t.name for t in problem.tensors if t.home == "storage"}
     seen = set(ram)
     ops = {op.name: op for op in problem.ops}
-    for step in schedule:
-        match step:
+    for action in schedule:
+        match action:
             case Compute():
-                ram |= set(ops[step.op].writes)
-                ram -= set(ops[step.op].in_place.values())
+                ram |= set(ops[action.op].writes)
+                ram -= set(ops[action.op].in_place.values())
                 seen |= ram
-                if step.op not in done:
-                    done.add(step.op)
+                if action.op not in done:
+                    done.add(action.op)
                     seen = set()
             case PageIn():
-                if step.tensor in seen:
+                if action.tensor in seen:
                     return True
-                ram.add(step.tensor)
-                seen.add(step.tensor)
+                ram.add(action.tensor)
+                seen.add(action.tensor)
             case Free():
-                ram.discard(step.tensor)
+                ram.discard(action.tensor)
     return False
 
 
@@ -153,9 +153,9 @@ def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, 
         result = _search(problem, budget, intervals)
         assert result.outcome in ("optimal", "infeasible")
         bests_j.append(result.values[-1] if result.values else float("inf"))
-        for steps_taken in result.schedules:
+        for actions_taken in result.schedules:
             for done in problem.ops:
-                assert steps_taken.count(Compute(op=done.name)) <= intervals
+                assert actions_taken.count(Compute(op=done.name)) <= intervals
     assert bests_j == sorted(bests_j, reverse=True)
 
 
@@ -312,7 +312,7 @@ def test_a_schedule_that_was_found_is_a_solution_again(
         for variable, value in hint.items():
             model.program.add_hint(model.program.get_int_var_from_proto_index(variable), value)
         assert solver.solve(model.program) == cp_model.OPTIMAL
-        again = steps_of(model, solver.value)
+        again = actions_of(model, solver.value)
         assert verify(problem, again, budget).energy_j == verify(problem, schedule, budget).energy_j
 
 
@@ -323,7 +323,7 @@ def test_a_schedule_in_another_order_is_none() -> None:
     )
     model = RetentionModel(Problem(problem, Budget(ram_bytes=9)), "energy", INTERVALS)
     assert hint_of(model, keep_everything(problem)) is not None
-    swapped = steps("compute two; compute one; free x; compute both; free a; free b; free c")
+    swapped = actions("compute two; compute one; free x; compute both; free a; free b; free c")
     replay(problem, swapped)
     assert hint_of(model, swapped) is None
 
@@ -337,8 +337,8 @@ def _solve(
     *,
     gap: float = 0.0,
     limit_s: float = 60.0,
-    starts: tuple[tuple[Step, ...], ...] = (),
-    on_steps: Callable[[tuple[Step, ...]], None] = lambda _steps: None,
+    starts: tuple[tuple[Action, ...], ...] = (),
+    on_actions: Callable[[tuple[Action, ...]], None] = lambda _actions: None,
     on_bound: Callable[[float], None] = lambda _bound: None,
 ) -> Ending:
     return solve_retention(
@@ -348,7 +348,7 @@ def _solve(
         threads=2,
         deadline=time.monotonic() + limit_s,
         starts=starts,
-        on_steps=on_steps,
+        on_actions=on_actions,
         on_bound=on_bound,
     )
 
@@ -356,13 +356,13 @@ def _solve(
 def test_schedules_get_better_from_the_start_that_was_given() -> None:
     problem = training_chain(9, seed=3)
     budget = tight(problem, 0.25)
-    found: list[tuple[Step, ...]] = []
-    assert _solve(problem, budget, on_steps=found.append) == "proven"
+    found: list[tuple[Action, ...]] = []
+    assert _solve(problem, budget, on_actions=found.append) == "proven"
     middle = found[len(found) // 2]
-    again: list[tuple[Step, ...]] = []
+    again: list[tuple[Action, ...]] = []
     bounds: list[float] = []
     starts = (keep_everything(problem), middle)  # the first does not fit
-    ending = _solve(problem, budget, starts=starts, on_steps=again.append, on_bound=bounds.append)
+    ending = _solve(problem, budget, starts=starts, on_actions=again.append, on_bound=bounds.append)
     assert ending == "proven"
     values = [verify(problem, schedule, budget).energy_j for schedule in again]
     assert values[0] == verify(problem, middle, budget).energy_j
@@ -388,7 +388,7 @@ def test_a_schedule_says_how_it_was_found_and_under_which_restrictions() -> None
     options = SolverOptions(formulation="retention", gap=0.0)
     schedule = solve_graph(problem, budget, options)
     assert schedule.status == "optimal"
-    assert schedule.energy_j == verify(problem, schedule.steps, budget).energy_j
+    assert schedule.energy_j == verify(problem, schedule.actions, budget).energy_j
     assert schedule.solver.formulation == "retention"
     assert schedule.solver.engine == "cp-sat"
     assert schedule.solver.version.startswith("OR-tools CP-SAT")
@@ -404,7 +404,7 @@ from tests.support.graphs.graph_examples import hard_problem
 
 ending = solve_retention(
     Problem(*hard_problem()), objective="energy", gap=0.0, threads=2, starts=(),
-    deadline=time.monotonic() + 600, on_steps=lambda steps: None,
+    deadline=time.monotonic() + 600, on_actions=lambda actions: None,
     on_bound=lambda bound: print("bound", flush=True),
     on_version=lambda version: print(version, flush=True),
 )

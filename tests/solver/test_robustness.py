@@ -34,7 +34,7 @@ from solver.robustness.draws import CostDraws, NoIntervalsError, draw_costs
 from solver.robustness.evaluation import Evaluation
 from solver.robustness.robustness import Assessment, assess
 from solver.solving.solving import solve_graph
-from tests.support.graphs.graph_examples import graph, op, steps, tensor
+from tests.support.graphs.graph_examples import actions, graph, op, tensor
 from tests.support.graphs.graph_strategies import (
     action_lists,
     least_energy_by_exhaustion,
@@ -126,8 +126,8 @@ def swapping() -> tuple[CostDraws, Assessment]:
 
 def _again(schedule: Schedule) -> tuple[list[str], list[str]]:
     """What is made twice, and what is paged in."""
-    made = [step.op for step in schedule.steps if isinstance(step, Compute)]
-    paged = [step.tensor for step in schedule.steps if isinstance(step, PageIn)]
+    made = [action.op for action in schedule.actions if isinstance(action, Compute)]
+    paged = [action.tensor for action in schedule.actions if isinstance(action, PageIn)]
     return sorted({name for name in made if made.count(name) > 1}), paged
 
 
@@ -173,7 +173,7 @@ def test_status_energy_and_bound_of_what_is_offered_are_at_the_stated_costs(
     assert least.status == "optimal"
     assert offered is not None
     assert offered.status == "feasible"
-    result = verify(two_to_bring_back(), offered.steps, BUDGET)
+    result = verify(two_to_bring_back(), offered.actions, BUDGET)
     assert offered.energy_j == result.energy_j == pytest.approx(12.5)
     assert (offered.time_s, offered.peak_bytes) == (result.time_s, result.peak_bytes)
     assert offered.bytes_written_to_storage == result.bytes_written_to_storage == 4
@@ -268,16 +268,16 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
     problem = CostedGraph(
         name="with DMA", ops=plain.ops, tensors=plain.tensors, asynchronous_transfers=True
     )
-    beside = steps("compute make-first; page_out first") + steps(
+    beside = actions("compute make-first; page_out first") + actions(
         "compute make-second; free x; compute look"
     )
     schedule = [
-        step.model_copy(update={"asynchronous": True}) if isinstance(step, PageOut) else step
-        for step in (
+        action.model_copy(update={"asynchronous": True}) if isinstance(action, PageOut) else action
+        for action in (
             *beside,
-            *steps("free first; page_out second; free second; compute grow; free seen"),
-            *steps("compute shrink; free big; page_in first; page_in second; compute last"),
-            *steps("free first; free second; free small; free end"),
+            *actions("free first; page_out second; free second; compute grow; free seen"),
+            *actions("compute shrink; free big; page_in first; page_in second; compute last"),
+            *actions("free first; free second; free small; free end"),
         )
     ]
     budget = Budget(ram_bytes=10, deadline_s=9.0)
@@ -293,7 +293,7 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
             solver=record,
             budget=budget,
             bound_covers="",
-            steps=tuple(schedule),
+            actions=tuple(schedule),
         )
     )
     expected_s = replay(problem, schedule).time_s
@@ -606,4 +606,4 @@ def test_the_picture_says_how_often_each_schedule_is_good_enough(
     assert "40 draws" in said
     with pytest.raises(ValueError, match="not held against draws"):
         draw_picture(found.least_energy, picture)
-    assert keep_everything(two_to_bring_back()) != found.least_energy.steps
+    assert keep_everything(two_to_bring_back()) != found.least_energy.actions

@@ -25,14 +25,14 @@ def test_a_schedule_survives_being_written_as_a_solution(
 ) -> None:
     budget = Budget(ram_bytes=ram_bytes)
     problem = Problem(graph, budget)
-    steps = greedy_schedule(problem)
-    if steps is None:
+    actions = greedy_schedule(problem)
+    if actions is None:
         return
     compact = CompactProgram(problem, simplify=simplify)
-    values = compact.values_of(steps)
+    values = compact.values_of(actions)
     if values is not None:
-        again = verify(graph, compact.steps(values), budget)
-        assert again.energy_j == pytest.approx(verify(graph, steps, budget).energy_j)
+        again = verify(graph, compact.actions(values), budget)
+        assert again.energy_j == pytest.approx(verify(graph, actions, budget).energy_j)
         assert compact.value(compact.program.objective(values)) == pytest.approx(again.energy_j)
 
 

@@ -21,13 +21,13 @@ from solver.engines.engine import EngineName
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import (
+    Action,
     Budget,
     Compute,
     Free,
     PageIn,
     PageOut,
     Schedule,
-    Step,
     first_executions,
 )
 from solver.referee.addresses import verify_addresses
@@ -68,7 +68,7 @@ def _examples(number: int) -> settings:
 
 def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> None:
     """Both referees agree with the schedule and with every figure in it."""
-    result = verify(problem, schedule.steps, budget)
+    result = verify(problem, schedule.actions, budget)
     assert schedule.energy_j == result.energy_j
     assert schedule.time_s == result.time_s
     assert schedule.peak_bytes == result.peak_bytes
@@ -83,7 +83,7 @@ def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> N
     assert schedule.arena_bytes <= budget.ram_bytes
     verify_addresses(
         problem,
-        schedule.steps,
+        schedule.actions,
         schedule.resident_address,
         schedule.arena_bytes,
         budget.covers,
@@ -130,7 +130,7 @@ def test_what_is_infeasible_is_told_with_what_would_do(
 
     schedule = solve_graph(problem, budget, EXACT)
     assert schedule.status == "infeasible"
-    assert not schedule.steps
+    assert not schedule.actions
     assert schedule.energy_j is None
     if schedule.smallest_ram_bytes is None:
         assert not feasible(ram_bytes=unconstrained_peak(problem))
@@ -180,42 +180,42 @@ def test_the_shortest_deadline_that_would_do_does() -> None:
 
 @given(problem_and_budget=tight_problems())
 @_examples(7)
-def test_no_step_of_an_optimal_schedule_can_be_left_out_or_changed(
+def test_no_action_of_an_optimal_schedule_can_be_left_out_or_changed(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem, budget = problem_and_budget
     assume(least_energy_by_exhaustion(problem, budget) is not None)
     schedule = solve_graph(problem, budget, EXACT)
-    whole = _figures(problem, schedule.steps, budget)
+    whole = _figures(problem, schedule.actions, budget)
     assert whole is not None
-    for index, step in enumerate(schedule.steps):
-        before, after = schedule.steps[:index], schedule.steps[index + 1 :]
-        if not isinstance(step, Free):
+    for index, action in enumerate(schedule.actions):
+        before, after = schedule.actions[:index], schedule.actions[index + 1 :]
+        if not isinstance(action, Free):
             without = _figures(problem, (*before, *after), budget)
             assert without is None or (without != whole and without[0] >= whole[0])
-        for wrong in _other_steps(problem, step):
+        for wrong in _other_actions(problem, action):
             changed = _figures(problem, (*before, wrong, *after), budget)
             assert changed is None or changed[0] >= whole[0]
 
 
 def _figures(
-    problem: CostedGraph, steps: tuple[Step, ...], budget: Budget
+    problem: CostedGraph, actions: tuple[Action, ...], budget: Budget
 ) -> tuple[float, float, int] | None:
     """Energy, time and bytes written; None if the referee refuses it."""
     try:
-        result = verify(problem, steps, budget)
+        result = verify(problem, actions, budget)
     except RefereeError:
         return None
     return result.energy_j, result.time_s, result.bytes_written_to_storage
 
 
-def _other_steps(problem: CostedGraph, step: Step) -> Iterator[Step]:
+def _other_actions(problem: CostedGraph, action: Action) -> Iterator[Action]:
     """Of the same kind, on something else."""
-    if isinstance(step, Compute):
-        yield from (Compute(op=op.name) for op in problem.ops if op.name != step.op)
+    if isinstance(action, Compute):
+        yield from (Compute(op=op.name) for op in problem.ops if op.name != action.op)
     else:
-        others = (t.name for t in problem.tensors if t.name != step.tensor)
-        yield from (step.model_copy(update={"tensor": name}) for name in others)
+        others = (t.name for t in problem.tensors if t.name != action.tensor)
+        yield from (action.model_copy(update={"tensor": name}) for name in others)
 
 
 @given(problem=small_graphs(), above=st.integers(0, 3))
@@ -263,9 +263,9 @@ def test_recomputation_and_paging_by_pencil_and_paper() -> None:
     cheap = solve_graph(problem(make_j=2.5), budget, EXACT)
     dear = solve_graph(problem(make_j=3.5), budget, EXACT)
     assert cheap.energy_j == pytest.approx(2.5 + 3 + 2.5)
-    assert [s.op for s in cheap.steps if isinstance(s, Compute)].count("make") == 2
+    assert [s.op for s in cheap.actions if isinstance(s, Compute)].count("make") == 2
     assert dear.energy_j == pytest.approx(3.5 + 3 + 3)
-    moved = [s for s in dear.steps if isinstance(s, PageOut | PageIn)]
+    moved = [s for s in dear.actions if isinstance(s, PageOut | PageIn)]
     assert [(s.do, s.tensor) for s in moved] == [("page_out", "a"), ("page_in", "a")]
     assert dear.bytes_written_to_storage == 4
     unable = solve_graph(problem(make_j=3.5), budget.model_copy(update={"paging": False}), EXACT)
@@ -338,7 +338,7 @@ def test_decisions_do_not_depend_on_the_scale_of_energy(energy_unit_j: float) ->
     in_joules = solve_graph(plain, budget, EXACT)
     in_others = solve_graph(scaled, budget, EXACT)
     assert in_joules.status == in_others.status == "optimal"
-    assert in_joules.steps == in_others.steps
+    assert in_joules.actions == in_others.actions
     assert in_joules.energy_j is not None
     assert in_others.energy_j == pytest.approx(in_joules.energy_j * energy_unit_j, rel=1e-9, abs=0)
 
@@ -389,8 +389,8 @@ def test_without_paging_or_recomputation_there_is_none() -> None:
         _assert_sound(problem, budget, schedule)
         assert schedule.energy_j is not None
         assert schedule.energy_j >= both_j
-        pages = any(isinstance(step, PageIn | PageOut) for step in schedule.steps)
-        computed = [step.op for step in schedule.steps if isinstance(step, Compute)]
+        pages = any(isinstance(action, PageIn | PageOut) for action in schedule.actions)
+        computed = [action.op for action in schedule.actions if isinstance(action, Compute)]
         recomputes = len(computed) > len(problem.ops)
         assert (pages, recomputes) == (excluded != "paging", excluded == "paging")
 
@@ -455,7 +455,7 @@ def test_the_time_limit_returns_the_best_so_far(
         _assert_sound(problem, budget, schedule)
         assert schedule.energy_j == heard[-1].value
     else:
-        assert not schedule.steps
+        assert not schedule.actions
 
 
 @both_engines
@@ -556,7 +556,7 @@ def test_a_bound_for_an_order_is_about_the_order_of_its_schedule(
     problem, budget = problem_and_budget
     assume(least_energy_by_exhaustion(problem, budget) is not None)
     schedule = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1))
-    in_graph_order = first_executions(schedule.steps) == tuple(op.name for op in problem.ops)
+    in_graph_order = first_executions(schedule.actions) == tuple(op.name for op in problem.ops)
     if schedule.bound_covers == ANY_ORDER:
         assert not schedule.restrictions
         assert schedule.energy_bound_j == schedule.any_order_bound_j

@@ -99,8 +99,8 @@ def found(
     graph: CostedGraph, budget: Budget, actions: Sequence[Any], bound_j: float = 0.0, **more: Any
 ) -> Schedule:
     """As a search might return it."""
-    steps = with_frees(graph, actions)
-    played = replay(graph, steps, budget.covers)
+    actions = with_frees(graph, actions)
+    played = replay(graph, actions, budget.covers)
     fields: dict[str, Any] = {
         "status": "feasible",
         "energy_bound_j": bound_j,
@@ -114,7 +114,7 @@ def found(
         energy_j=played.energy_j,
         time_s=played.time_s,
         peak_bytes=played.peak_bytes,
-        steps=steps,
+        actions=actions,
         **fields,
     )
 
@@ -177,7 +177,7 @@ def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one
     for budget, schedule in known.items():
         assert schedule.energy_j is not None
         assert schedule.energy_bound_j is not None
-        assert verify(graph, schedule.steps, budget).energy_j == schedule.energy_j
+        assert verify(graph, schedule.actions, budget).energy_j == schedule.energy_j
         assert schedule.energy_bound_j <= schedule.energy_j
         assert (schedule.status == "optimal") <= (schedule.energy_bound_j == schedule.energy_j)
         for other, roomier in known.items():
@@ -196,14 +196,14 @@ def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one
     }
 
 
-def chain_and_steps() -> tuple[CostedGraph, list[Any]]:
+def chain_and_actions() -> tuple[CostedGraph, list[Any]]:
     graph = training_chain(4)
-    free = [step for step in keep_everything(graph) if step.do != "free"]
+    free = [action for action in keep_everything(graph) if action.do != "free"]
     return graph, free
 
 
 def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
-    graph, actions = chain_and_steps()
+    graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
 
@@ -223,7 +223,7 @@ def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
 
 
 def test_a_bound_says_nothing_of_points_that_have_more_time() -> None:
-    graph, actions = chain_and_steps()
+    graph, actions = chain_and_actions()
     ram_bytes = unconstrained_peak(graph)
     patient, hurried = (Budget(ram_bytes=ram_bytes, deadline_s=d) for d in (None, 50.0))
     frontier = Frontier(graph, gap=0.0)
@@ -235,7 +235,7 @@ def test_a_bound_says_nothing_of_points_that_have_more_time() -> None:
 
 
 def test_a_schedule_outside_the_restrictions_may_cost_less_than_their_bound() -> None:
-    graph, actions = chain_and_steps()
+    graph, actions = chain_and_actions()
     budget = Budget(ram_bytes=unconstrained_peak(graph))
     dear = found(graph, budget, [actions[0], *actions])
     frontier = Frontier(graph, gap=0.0)
@@ -248,7 +248,7 @@ def test_a_schedule_outside_the_restrictions_may_cost_less_than_their_bound() ->
 
 
 def test_the_smallest_budget_that_would_do_is_no_larger_than_one_that_does() -> None:
-    graph, actions = chain_and_steps()
+    graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight = Budget(ram_bytes=100, deadline_s=50.0)
     frontier = Frontier(graph, gap=0.0)
@@ -260,7 +260,7 @@ def test_the_smallest_budget_that_would_do_is_no_larger_than_one_that_does() -> 
 
 
 def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
-    graph, actions = chain_and_steps()
+    graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
     frontier = Frontier(graph, gap=0.0)
@@ -270,7 +270,7 @@ def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
 
 
 def test_a_schedule_that_needs_more_bytes_of_an_arena_than_there_are_is_not_taken_over() -> None:
-    graph, actions = chain_and_steps()
+    graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
     frontier = Frontier(graph, gap=0.0)
@@ -286,7 +286,7 @@ def test_a_schedule_that_needs_more_bytes_of_an_arena_than_there_are_is_not_take
 
 
 def test_what_is_infeasible_is_not_sought_again_under_tighter_budgets() -> None:
-    graph, _ = chain_and_steps()
+    graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
         nothing(
@@ -315,7 +315,7 @@ def test_what_is_infeasible_is_not_sought_again_under_tighter_budgets() -> None:
 
 
 def test_advice_that_is_not_proven_rules_nothing_out() -> None:
-    graph, _ = chain_and_steps()
+    graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
         nothing(graph, Budget(ram_bytes=300), smallest_ram_bytes=400, notes=("not proven",))
@@ -325,7 +325,7 @@ def test_advice_that_is_not_proven_rules_nothing_out() -> None:
 
 
 def test_an_optimum_between_a_schedule_that_fits_and_a_bound_that_holds_takes_no_search() -> None:
-    graph, actions = chain_and_steps()
+    graph, actions = chain_and_actions()
     again = [actions[0], *actions]  # one op more than need be
     dear = found(graph, Budget(ram_bytes=10_000), again)
     assert dear.energy_j is not None
@@ -389,8 +389,8 @@ def test_the_more_ram_and_time_the_less_energy(
     energies_j = {}
     for budget, schedule in serial.items():
         assert schedule.budget == budget
-        if schedule.steps:
-            energies_j[budget] = verify(chain, schedule.steps, budget).energy_j
+        if schedule.actions:
+            energies_j[budget] = verify(chain, schedule.actions, budget).energy_j
             assert schedule.energy_j == energies_j[budget]
             assert schedule.status == "optimal"
     for tight, energy_j in energies_j.items():
@@ -424,7 +424,7 @@ def test_each_point_begins_with_the_schedule_of_a_smaller_budget(chain: CostedGr
     workers = Here()
     first, second = budget_grid(chain, "70%,90%", "none", "all")
     points = solved(chain, [second, first], workers.pool)
-    assert [start for *_, start in workers.submitted] == [None, points[first].steps]
+    assert [start for *_, start in workers.submitted] == [None, points[first].actions]
 
 
 @contextmanager
@@ -513,7 +513,7 @@ def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
     paths = [tmp_path / str(row.schedule) for row in record.points]
     paths[0].unlink()
     document = json.loads(paths[1].read_text())
-    document["steps"] = document["steps"][1:]
+    document["actions"] = document["actions"][1:]
     paths[1].write_text(json.dumps(document))
     count, again = kept(tmp_path, chain, "75%,85%,90%", deadlines="1.3x")
     assert count == 2
@@ -623,8 +623,8 @@ def test_both_tables_the_record_and_what_is_printed_agree(
     for name in parquet.schedule:
         schedule = read_json(out / name, Schedule)
         graph = read_json((out / name).with_suffix(".graph.json"), CostedGraph)
-        if schedule.steps:
-            verify(graph, schedule.steps, schedule.budget)
+        if schedule.actions:
+            verify(graph, schedule.actions, schedule.budget)
     assert (out / "two-layers.png").exists()
 
 

@@ -24,14 +24,14 @@ from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, Coverage, PageIn, Step
+from solver.problem.schedule import Action, Budget, Compute, Coverage, PageIn
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, replay
 from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import (
+    actions,
     graph,
     op,
-    steps,
     tensor,
     tight,
     training_chain,
@@ -57,11 +57,11 @@ def _soon(seconds: float = 20.0) -> float:
 
 def _planned(
     problem: CostedGraph,
-    schedule: tuple[Step, ...],
+    schedule: tuple[Action, ...],
     covers: Coverage = "all",
     limit_bytes: int = SMALLEST,
-) -> tuple[AddressPlan, tuple[Step, ...]]:
-    """A plan that the referee of addresses agrees with, and the steps with its addresses."""
+) -> tuple[AddressPlan, tuple[Action, ...]]:
+    """A plan that the referee of addresses agrees with, and the actions with its addresses."""
     plan = plan_addresses(problem, schedule, covers, limit_bytes, _soon())
     addressed = with_addresses(schedule, plan)
     verify_addresses(problem, addressed, plan.resident_address, plan.arena_bytes, covers)
@@ -72,7 +72,7 @@ def _planned(
 
 
 def test_addresses_by_pencil_and_paper() -> None:
-    schedule = steps(
+    schedule = actions(
         "compute conv; free x; compute relu; compute linear;"
         "compute grad; free y; free r; compute update; free g"
     )
@@ -81,7 +81,7 @@ def test_addresses_by_pencil_and_paper() -> None:
     assert plan.arena_bytes == plan.bound_bytes == 25
     assert plan.fragmentation == 0
     assert set(plan.resident_address) == {"x", "w"}
-    by_op = {step.op: step for step in addressed if isinstance(step, Compute)}
+    by_op = {action.op: action for action in addressed if isinstance(action, Compute)}
     assert by_op["conv"].address is not None
     assert by_op["conv"].workspace_address is not None
     # In place: at the address of what is written over.
@@ -128,7 +128,7 @@ def test_what_leaves_the_solver_fits_its_budget_by_addresses(seed: int, share: f
     assert schedule.peak_bytes <= schedule.arena_bound_bytes <= schedule.arena_bytes
     assert schedule.arena_bytes <= budget.ram_bytes
     verify_addresses(
-        problem, schedule.steps, schedule.resident_address, schedule.arena_bytes, budget.covers
+        problem, schedule.actions, schedule.resident_address, schedule.arena_bytes, budget.covers
     )
 
 
@@ -154,7 +154,7 @@ def test_a_plan_that_is_good_enough_is_not_improved() -> None:
 # --- in place -------------------------------------------------------------------------------------
 
 
-def _in_place(before: int, after: int) -> tuple[CostedGraph, tuple[Step, ...]]:
+def _in_place(before: int, after: int) -> tuple[CostedGraph, tuple[Action, ...]]:
     """``b`` is written over ``a``; ``early`` is there together with ``a``, ``late`` with ``b``."""
     problem = graph(
         [
@@ -211,9 +211,9 @@ def test_two_blocks_that_change_meet_at_what_they_take_while_together() -> None:
 # --- the referee of addresses ---------------------------------------------------------------------
 
 
-def _addressed() -> tuple[CostedGraph, AddressPlan, tuple[Step, ...]]:
+def _addressed() -> tuple[CostedGraph, AddressPlan, tuple[Action, ...]]:
     problem = two_layers()
-    schedule = steps(
+    schedule = actions(
         "compute conv; free x; compute relu; page_out r; compute linear; free r;"
         "page_in r; compute grad; free y; free r; compute update; free g"
     )
@@ -221,20 +221,22 @@ def _addressed() -> tuple[CostedGraph, AddressPlan, tuple[Step, ...]]:
     return problem, plan, addressed
 
 
-Change = Callable[[Step], Step]
+Change = Callable[[Action], Action]
 
 
 def _compute(name: str, **fields: object) -> Change:
-    def change(step: Step) -> Step:
-        found = isinstance(step, Compute) and step.op == name
-        return step.model_copy(update=fields) if found else step
+    def change(action: Action) -> Action:
+        found = isinstance(action, Compute) and action.op == name
+        return action.model_copy(update=fields) if found else action
 
     return change
 
 
 def _page_in(address: int | None) -> Change:
-    def change(step: Step) -> Step:
-        return step.model_copy(update={"address": address}) if isinstance(step, PageIn) else step
+    def change(action: Action) -> Action:
+        return (
+            action.model_copy(update={"address": address}) if isinstance(action, PageIn) else action
+        )
 
     return change
 
@@ -253,7 +255,7 @@ def _page_in(address: int | None) -> Change:
 )
 def test_wrong_addresses_are_refused(change: Change, reason: str) -> None:
     problem, plan, addressed = _addressed()
-    wrong = [change(step) for step in addressed]
+    wrong = [change(action) for action in addressed]
     with pytest.raises(RefereeError, match=reason):
         verify_addresses(problem, wrong, plan.resident_address, plan.arena_bytes)
 
@@ -266,7 +268,7 @@ def test_what_is_resident_at_first_needs_an_address() -> None:
 
 def test_in_place_elsewhere_is_refused() -> None:
     problem, plan, addressed = _addressed()
-    wrong = [_compute("relu", address={"r": 19})(step) for step in addressed]
+    wrong = [_compute("relu", address={"r": 19})(action) for action in addressed]
     with pytest.raises(RefereeError, match=r"writes 'r' at 19, in place of 'a', which is at \d"):
         verify_addresses(problem, wrong, plan.resident_address, plan.arena_bytes)
 
@@ -311,7 +313,7 @@ def test_every_overlap_is_caught() -> None:
 
 class _Unlucky(NamedTuple):
     problem: Problem
-    schedule: tuple[Step, ...]
+    schedule: tuple[Action, ...]
 
 
 @cache
@@ -337,7 +339,7 @@ def _assert_packs(problem: Problem, packed: Packed) -> None:
     assert packed.plan.arena_bytes <= problem.budget.ram_bytes
     verify_addresses(
         problem.graph,
-        packed.steps,
+        packed.actions,
         packed.plan.resident_address,
         packed.plan.arena_bytes,
         problem.budget.covers,
@@ -363,7 +365,7 @@ def test_what_cannot_pack_is_changed_at_the_least_cost(
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
     _assert_packs(problem, packed)
     before_j = replay(problem.graph, schedule).energy_j
-    assert replay(problem.graph, packed.steps).energy_j == before_j + more_j
+    assert replay(problem.graph, packed.actions).energy_j == before_j + more_j
     assert f"for {more_j:.4g} J more" in packed.notes[0]
     assert "no addresses for it do (at least 8, found 8 bytes)" in packed.notes[0]
 
@@ -372,7 +374,7 @@ def test_what_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None
     problem, schedule = _unlucky(paging=False, rematerialization=False)
     asked: list[int] = []
 
-    def solve_again(ram_bytes: int) -> tuple[Step, ...] | None:
+    def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
         """The same again, and for 5 bytes or less another order, which packs."""
         asked.append(ram_bytes)
         if ram_bytes > 5:
@@ -423,7 +425,7 @@ def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
     problem, _ = _unlucky(paging=False, rematerialization=False)
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     assert found.status == "no_solution"
-    assert not found.steps
+    assert not found.actions
     assert "no addresses for it do" in found.notes[0]
 
 

@@ -31,8 +31,8 @@ def test_a_schedule_by_rule_stands_in_where_no_other_packs(monkeypatch: pytest.M
     )
     packed = packing.pack(problem, wanted, SolverOptions(), 1.0)
     assert packed.plan.arena_bytes <= budget.ram_bytes
-    assert verify(graph, packed.steps, budget).energy_j < verify(graph, wanted, budget).energy_j
+    assert verify(graph, packed.actions, budget).energy_j < verify(graph, wanted, budget).energy_j
     verify_addresses(
-        graph, packed.steps, packed.plan.resident_address, packed.plan.arena_bytes, "all"
+        graph, packed.actions, packed.plan.resident_address, packed.plan.arena_bytes, "all"
     )
     assert "one by rule packs" in packed.notes[0]

@@ -20,12 +20,12 @@ from solver.baselines.chen import checkpointed_at
 from solver.baselines.coop import Coop
 from solver.baselines.dtr import dtr
 from solver.baselines.evicted import EvictedNeighbourhoods
-from solver.baselines.griewank import repetitions, reversed_with, steps_before_checkpoint
+from solver.baselines.griewank import repetitions, reversed_with, segments_before_checkpoint
 from solver.baselines.registry import BASELINES, run_baseline
 from solver.constructed import keep_everything
 from solver.problem.graph import CostedGraph, Op
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
 from solver.referee.referee import Replay, replay, verify
 from tests.support.graphs.graph_examples import (
     graph,
@@ -70,16 +70,16 @@ def two_pass_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
     )
 
 
-def _computed(steps: tuple[Step, ...] | None) -> list[str]:
-    assert steps is not None
-    return [step.op for step in steps if isinstance(step, Compute)]
+def _computed(actions: tuple[Action, ...] | None) -> list[str]:
+    assert actions is not None
+    return [action.op for action in actions if isinstance(action, Compute)]
 
 
-def _recomputed(problem: CostedGraph, steps: tuple[Step, ...] | None) -> list[str]:
+def _recomputed(problem: CostedGraph, actions: tuple[Action, ...] | None) -> list[str]:
     """Ops computed once more, in that order."""
     seen: set[str] = set()
     again = []
-    for name in _computed(steps):
+    for name in _computed(actions):
         if name in seen:
             again.append(name)
         seen.add(name)
@@ -111,15 +111,15 @@ def test_what_a_solver_returns_as_baseline_is_a_schedule_within_the_budget(
 def _assert_valid_or_explained(name: str, problem: CostedGraph, budget: Budget) -> None:
     result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
     assert result.note
-    if result.steps is not None:
-        verify(problem, result.steps, budget)
+    if result.actions is not None:
+        verify(problem, result.actions, budget)
     if name in ("dtr", "coop"):
         assert result.arena_bytes is not None
         assert 0 <= result.arena_bytes <= budget.ram_bytes
         assert result.fragmentation is not None
         assert 0 <= result.fragmentation <= 1
-        if result.steps is not None:
-            peak_bytes = replay(problem, result.steps).peak_bytes
+        if result.actions is not None:
+            peak_bytes = replay(problem, result.actions).peak_bytes
             assert peak_bytes <= result.arena_bytes
     else:
         assert result.arena_bytes is None
@@ -131,7 +131,7 @@ def test_every_baseline_finds_something_on_a_chain_with_room(name: str) -> None:
     budget = Budget(ram_bytes=unconstrained_peak(problem))
     result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
     least_j = replay(problem, keep_everything(problem)).energy_j
-    energy_j = verify(problem, result.steps or (), budget).energy_j
+    energy_j = verify(problem, result.actions or (), budget).energy_j
     if name == "page-everything":
         assert energy_j > 1.1 * least_j  # it never does without
     elif name in ("dtr", "coop", "checkmate-lp-rounding"):
@@ -144,7 +144,7 @@ def test_every_baseline_finds_something_on_a_chain_with_room(name: str) -> None:
 def test_where_nothing_fits_it_is_said_why(name: str) -> None:
     problem = training_chain(4)
     result = run_baseline(name, Problem(problem, Budget(ram_bytes=100)), _LIMIT_S)
-    assert result.steps is None
+    assert result.actions is None
     if name in ("keep-everything", "page-everything", "chen-sqrt-n", "griewank"):
         assert "over the budget" in result.note
     else:
@@ -156,7 +156,7 @@ def test_by_how_much_the_budget_is_missed_is_said() -> None:
     problem = training_chain(8)
     peak = unconstrained_peak(problem)
     result = run_baseline("keep-everything", Problem(problem, Budget(ram_bytes=peak - 8)), 1.0)
-    assert result.steps is None
+    assert result.actions is None
     assert f"needs {peak} bytes, 8 (" in result.note
 
 
@@ -164,10 +164,10 @@ def test_a_schedule_that_is_late_is_none() -> None:
     problem = training_chain(8)
     step_s = replay(problem, keep_everything(problem)).time_s
     unhurried = tight(problem, 0.7)
-    assert run_baseline("chen-sqrt-n", Problem(problem, unhurried), _LIMIT_S).steps is not None
+    assert run_baseline("chen-sqrt-n", Problem(problem, unhurried), _LIMIT_S).actions is not None
     hurried = tight(problem, 0.7, deadline_s=step_s * 1.001)
     result = run_baseline("chen-sqrt-n", Problem(problem, hurried), _LIMIT_S)
-    assert result.steps is None
+    assert result.actions is None
     assert "deadline" in result.note
 
 
@@ -175,19 +175,19 @@ def test_one_of_the_two_means_is_left_out_and_that_costs() -> None:
     problem = training_chain(7, seed=2)
     budget = tight(problem, 0.5)
 
-    def energy_and_steps(name: str) -> tuple[float, tuple[Step, ...]]:
-        steps = run_baseline(name, Problem(problem, budget), _LIMIT_S).steps
-        assert steps is not None
-        return replay(problem, steps).energy_j, steps
+    def energy_and_actions(name: str) -> tuple[float, tuple[Action, ...]]:
+        actions = run_baseline(name, Problem(problem, budget), _LIMIT_S).actions
+        assert actions is not None
+        return replay(problem, actions).energy_j, actions
 
-    remat_j, remat = energy_and_steps("remat-only")
-    paging_j, paging = energy_and_steps("paging-only")
-    rounded_j, rounded = energy_and_steps("checkmate-lp-rounding")
-    for steps in (remat, rounded):
-        assert not any(isinstance(step, PageIn | PageOut) for step in steps)
-        assert _recomputed(problem, steps)
+    remat_j, remat = energy_and_actions("remat-only")
+    paging_j, paging = energy_and_actions("paging-only")
+    rounded_j, rounded = energy_and_actions("checkmate-lp-rounding")
+    for actions in (remat, rounded):
+        assert not any(isinstance(action, PageIn | PageOut) for action in actions)
+        assert _recomputed(problem, actions)
     assert not _recomputed(problem, paging)
-    assert any(isinstance(step, PageIn) for step in paging)
+    assert any(isinstance(action, PageIn) for action in paging)
     assert remat_j <= rounded_j <= 2 * remat_j
     assert remat_j != paging_j
 
@@ -220,8 +220,8 @@ def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length
     problem = _chain(length)
     root = math.isqrt(length)
     cuts = [root * s - 1 for s in range(1, root)]
-    steps = checkpointed_at(_with_room(problem), cuts)
-    again = _recomputed(problem, steps)
+    actions = checkpointed_at(_with_room(problem), cuts)
+    again = _recomputed(problem, actions)
     # All but the last segment, whose backward pass comes at once; each from its own checkpoint.
     expected = [
         f"f{k}"
@@ -229,9 +229,9 @@ def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length
         for k in range(segment * root + 1, (segment + 1) * root + 1)
     ]
     assert again == expected
-    assert steps is not None
+    assert actions is not None
     # One segment's records and the checkpoints, not all records.
-    assert replay(problem, steps).peak_bytes <= 10 * root + root + 4
+    assert replay(problem, actions).peak_bytes <= 10 * root + root + 4
 
 
 def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
@@ -239,8 +239,8 @@ def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
     peaks, energies_j = [], []
     for ram_bytes in (60, 75, 100, 180):
         budget = Budget(ram_bytes=ram_bytes)
-        steps = run_baseline("chen-sqrt-n", Problem(problem, budget), _LIMIT_S).steps
-        played = verify(problem, steps or (), budget)
+        actions = run_baseline("chen-sqrt-n", Problem(problem, budget), _LIMIT_S).actions
+        played = verify(problem, actions or (), budget)
         peaks.append(played.peak_bytes)
         energies_j.append(played.energy_j)
     assert energies_j == sorted(energies_j, reverse=True)
@@ -249,26 +249,26 @@ def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
 
 
 @cache
-def _least_repetitions(steps: int, checkpoints: int) -> int:
+def _least_repetitions(segments: int, checkpoints: int) -> int:
     """By dynamic programming over where the next checkpoint goes."""
-    if steps == 1:
+    if segments == 1:
         return 0
     if checkpoints == 1:
-        return steps * (steps - 1) // 2
+        return segments * (segments - 1) // 2
     return min(
-        m + _least_repetitions(steps - m, checkpoints - 1) + _least_repetitions(m, checkpoints)
-        for m in range(1, steps)
+        m + _least_repetitions(segments - m, checkpoints - 1) + _least_repetitions(m, checkpoints)
+        for m in range(1, segments)
     )
 
 
 @pytest.mark.parametrize("checkpoints", range(1, 8))
 def test_the_binomial_formula_gives_the_least_number_of_repetitions(checkpoints: int) -> None:
-    for steps in range(1, 40):
-        least = _least_repetitions(steps, checkpoints)
-        assert repetitions(steps, checkpoints) == least
-        if steps > 1 and checkpoints > 1:
-            m = steps_before_checkpoint(steps, checkpoints)
-            rest = _least_repetitions(steps - m, checkpoints - 1)
+    for segments in range(1, 40):
+        least = _least_repetitions(segments, checkpoints)
+        assert repetitions(segments, checkpoints) == least
+        if segments > 1 and checkpoints > 1:
+            m = segments_before_checkpoint(segments, checkpoints)
+            rest = _least_repetitions(segments - m, checkpoints - 1)
             assert m + rest + _least_repetitions(m, checkpoints) == least
 
 
@@ -278,11 +278,11 @@ def test_a_chain_is_reversed_by_the_binomial_number_of_repetitions(
     length: int, checkpoints: int
 ) -> None:
     problem = _chain(length)
-    steps = reversed_with(_with_room(problem), list(range(length - 1)), checkpoints)
-    assert len(_recomputed(problem, steps)) == repetitions(length, checkpoints)
-    assert steps is not None
+    actions = reversed_with(_with_room(problem), list(range(length - 1)), checkpoints)
+    assert len(_recomputed(problem, actions)) == repetitions(length, checkpoints)
+    assert actions is not None
     # The states of the checkpoints, one record, and what one op reads and writes.
-    assert replay(problem, steps).peak_bytes <= checkpoints + 10 + 4
+    assert replay(problem, actions).peak_bytes <= checkpoints + 10 + 4
 
 
 def _residual_blocks() -> CostedGraph:
@@ -328,7 +328,7 @@ def test_where_there_are_no_articulation_points_a_linearization_is_used() -> Non
     assert articulation_points(tightened) == [0]
     for name in ("chen-sqrt-n", "griewank"):
         result = run_baseline(name, tightened, _LIMIT_S)
-        assert _recomputed(problem, result.steps)
+        assert _recomputed(problem, result.actions)
         assert result.note.startswith("linearized")
 
 
@@ -336,7 +336,7 @@ def test_without_a_backward_pass_there_is_nothing_to_recompute_for() -> None:
     problem = graph([op("f", "", "a"), op("h", "a", "b")], [tensor("a", 4), tensor("b", 4)])
     for name in ("chen-sqrt-n", "griewank"):
         result = run_baseline(name, Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
-        assert result.steps is None
+        assert result.actions is None
         assert "no backward pass" in result.note
 
 
@@ -387,8 +387,8 @@ def test_dtr_evicts_what_costs_least_by_size_and_staleness(
     )
     # Room for both and what is seen, but not for c as well until one is gone.
     budget = Budget(ram_bytes=sum(sizes) + 1)
-    steps = dtr(Problem(problem, budget), _LIMIT_S).steps
-    assert _recomputed(problem, steps) == [f"make {victim}"]
+    actions = dtr(Problem(problem, budget), _LIMIT_S).actions
+    assert _recomputed(problem, actions) == [f"make {victim}"]
 
 
 def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
@@ -436,20 +436,20 @@ def test_coop_evicts_neighbours_and_leaves_fewer_holes_than_dtr() -> None:
     by_dtr = run_baseline("dtr", Problem(problem, budget), _LIMIT_S)
     by_coop = run_baseline("coop", Problem(problem, budget), _LIMIT_S)
     # Every other tensor is cheap: all those have to go before DTR thinks of a dear one.
-    assert len(_recomputed(problem, by_dtr.steps)) > 2
+    assert len(_recomputed(problem, by_dtr.actions)) > 2
     # With cheap ones side by side two are enough.
-    again = _recomputed(problem, by_coop.steps)
+    again = _recomputed(problem, by_coop.actions)
     assert len(again) == 2
     assert all(int(name.removeprefix("make t")) % 2 == 0 for name in again)
     assert by_dtr.fragmentation is not None
     assert by_coop.fragmentation is not None
     assert by_coop.fragmentation < by_dtr.fragmentation
-    assert _energy_j(problem, by_coop.steps) < _energy_j(problem, by_dtr.steps)
+    assert _energy_j(problem, by_coop.actions) < _energy_j(problem, by_dtr.actions)
 
 
-def _energy_j(problem: CostedGraph, steps: tuple[Step, ...] | None) -> float:
-    assert steps is not None
-    played: Replay = replay(problem, steps)
+def _energy_j(problem: CostedGraph, actions: tuple[Action, ...] | None) -> float:
+    assert actions is not None
+    played: Replay = replay(problem, actions)
     return played.energy_j
 
 
@@ -498,9 +498,9 @@ def test_coop_works_in_place_where_dtr_copies() -> None:
         [tensor("a", 10), tensor("r", 10), tensor("e", 1)],
     )
     budget = Budget(ram_bytes=15)
-    assert run_baseline("coop", Problem(problem, budget), _LIMIT_S).steps is not None
+    assert run_baseline("coop", Problem(problem, budget), _LIMIT_S).actions is not None
     by_dtr = run_baseline("dtr", Problem(problem, budget), _LIMIT_S)
-    assert by_dtr.steps is None
+    assert by_dtr.actions is None
     assert "out of memory" in by_dtr.note
 
 
@@ -516,8 +516,8 @@ def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
         ],
         [tensor("once", 10), tensor("a", 10), tensor("c", 10), tensor("e", 1)],
     )
-    assert run_baseline(name, Problem(problem, Budget(ram_bytes=31)), _LIMIT_S).steps is not None
-    assert run_baseline(name, Problem(problem, Budget(ram_bytes=29)), _LIMIT_S).steps is None
+    assert run_baseline(name, Problem(problem, Budget(ram_bytes=31)), _LIMIT_S).actions is not None
+    assert run_baseline(name, Problem(problem, Budget(ram_bytes=29)), _LIMIT_S).actions is None
 
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
@@ -540,9 +540,9 @@ def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
             tensor("e", 1),
         ],
     )
-    steps = run_baseline(name, Problem(problem, Budget(ram_bytes=22)), _LIMIT_S).steps
-    assert _recomputed(problem, steps) == ["forward"]
-    computed = _computed(steps)
+    actions = run_baseline(name, Problem(problem, Budget(ram_bytes=22)), _LIMIT_S).actions
+    assert _recomputed(problem, actions) == ["forward"]
+    computed = _computed(actions)
     assert computed.index("update") > len(computed) - 1 - computed[::-1].index("forward")
 
 
@@ -562,7 +562,7 @@ def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) ->
         ],
     )
     result = run_baseline(name, Problem(problem, Budget(ram_bytes=3)), _LIMIT_S)
-    assert (result.steps is None) == (name == "dtr")
+    assert (result.actions is None) == (name == "dtr")
 
 
 def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() -> None:
@@ -582,14 +582,14 @@ def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() 
         ],
     )
     result = run_baseline("coop", Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
-    assert result.steps is None
+    assert result.actions is None
     assert "out of memory: 5 bytes asked for" in result.note
 
 
 def test_a_run_that_takes_too_long_is_stopped() -> None:
     problem = training_chain(20)
     result = run_baseline("dtr", Problem(problem, tight(problem, 0.3)), 0.0)
-    assert result.steps is None
+    assert result.actions is None
     assert "time limit" in result.note
 
 
@@ -617,7 +617,7 @@ def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) 
     budget = Budget(ram_bytes=20 * everything.peak_bytes + 100)
     for name in ("dtr", "coop"):
         result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
-        assert _energy_j(problem, result.steps) == pytest.approx(everything.energy_j)
+        assert _energy_j(problem, result.actions) == pytest.approx(everything.energy_j)
         assert result.fragmentation == 0
 
 

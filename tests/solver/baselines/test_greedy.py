@@ -38,18 +38,18 @@ def test_what_it_returns_keeps_to_the_budget(
         rematerialization=rematerialization,
         deadline_s=None if slack_s is None else len(graph.ops) + slack_s,
     )
-    steps = greedy_schedule(Problem(graph, budget))
-    if steps is not None:
-        verify(graph, steps, budget)
+    actions = greedy_schedule(Problem(graph, budget))
+    if actions is not None:
+        verify(graph, actions, budget)
 
 
 @given(graph=small_graphs())
 @settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 def test_with_room_for_everything_nothing_is_given_up(graph: CostedGraph) -> None:
     everything = replay(graph, keep_everything(graph))
-    steps = greedy_schedule(Problem(graph, Budget(ram_bytes=everything.peak_bytes)))
-    assert steps is not None
-    assert replay(graph, steps).energy_j == pytest.approx(everything.energy_j)
+    actions = greedy_schedule(Problem(graph, Budget(ram_bytes=everything.peak_bytes)))
+    assert actions is not None
+    assert replay(graph, actions).energy_j == pytest.approx(everything.energy_j)
 
 
 def test_a_tensor_is_had_back_the_cheaper_way() -> None:
@@ -82,9 +82,9 @@ def _restored_by(op_energy_j: float) -> str:
             for name in "abcd"
         ),
     )
-    steps = greedy_schedule(Problem(graph, Budget(ram_bytes=22)))
-    assert steps is not None
-    if any(isinstance(step, PageOut) for step in steps):
+    actions = greedy_schedule(Problem(graph, Budget(ram_bytes=22)))
+    assert actions is not None
+    if any(isinstance(action, PageOut) for action in actions):
         return "paging"
-    assert sum(isinstance(step, Compute) for step in steps) == len(graph.ops) + 1
+    assert sum(isinstance(action, Compute) for action in actions) == len(graph.ops) + 1
     return "recomputation"

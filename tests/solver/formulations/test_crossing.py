@@ -101,9 +101,9 @@ def test_no_valid_schedule_is_cheaper_in_the_ram_and_the_time_that_it_takes(
 @given(data=st.data())
 def test_nor_one_that_keeps_the_order_under_the_bound_for_it(data: st.DataObject) -> None:
     costed = data.draw(small_graphs())
-    steps = with_frees(costed, data.draw(action_lists(costed)))
-    played = replay(costed, steps)
-    firsts = dict.fromkeys(step.op for step in steps if isinstance(step, Compute))
+    actions = with_frees(costed, data.draw(action_lists(costed)))
+    played = replay(costed, actions)
+    firsts = dict.fromkeys(action.op for action in actions if isinstance(action, Compute))
     ordered = costed.in_order(list(firsts))
     problem = Problem(ordered, Budget(ram_bytes=played.peak_bytes))
     assert proven_j(problem, "given") <= played.energy_j + 1e-6
@@ -270,9 +270,9 @@ def test_so_is_that_of_bert_in_64_mib_with_its_parameters_in_storage() -> None:
 
 def _close(costed: CostedGraph, ram_bytes: int, gap: float) -> None:
     problem = Problem(costed, Budget(ram_bytes=ram_bytes))
-    steps = greedy_schedule(problem)
-    assert steps is not None
-    energy_j = verify(costed, steps, problem.budget).energy_j
+    actions = greedy_schedule(problem)
+    assert actions is not None
+    energy_j = verify(costed, actions, problem.budget).energy_j
     bound, _ = searched_j(problem, gap / 4)
     assert problem.least_energy_j < bound <= energy_j
     assert energy_j - bound < gap * energy_j

@@ -67,9 +67,9 @@ def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
     options = SolverOptions(gap=0.0, threads=1)
     search = Search(indexed, "energy", options, build=build, bound=indexed.least_energy_j)
     ending = search.run(float("inf"))
-    assert ending == ("infeasible" if search.steps is None else "proven")
-    if search.steps is not None:
-        assert verify(problem, search.steps, budget).energy_j == search.value
+    assert ending == ("infeasible" if search.actions is None else "proven")
+    if search.actions is not None:
+        assert verify(problem, search.actions, budget).energy_j == search.value
     return search
 
 
@@ -220,14 +220,14 @@ def test_a_schedule_survives_being_written_as_a_solution() -> None:
     @given(data=st.data(), problem=small_graphs(), spare_bytes=st.integers(0, 4))
     @_examples(150)
     def encode(data: st.DataObject, problem: CostedGraph, spare_bytes: int) -> None:
-        steps = with_frees(problem, data.draw(action_lists(problem)))
-        before = replay(problem, steps)
+        actions = with_frees(problem, data.draw(action_lists(problem)))
+        before = replay(problem, actions)
         budget = Budget(ram_bytes=before.peak_bytes + spare_bytes)
         poet = PoetProgram(Problem(problem, budget))
-        values = poet.values_of(steps)
+        values = poet.values_of(actions)
         encoded[values is not None] += 1
         if values is not None:
-            after = verify(problem, poet.steps(values), budget)
+            after = verify(problem, poet.actions(values), budget)
             assert poet.value(poet.program.objective(values)) == pytest.approx(after.energy_j)
             assert after.energy_j <= before.energy_j * (1 + 1e-9)
 
@@ -241,14 +241,14 @@ def test_what_the_search_begins_with_is_a_solution(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem = Problem(*problem_and_budget)
-    steps = greedy_schedule(problem)
-    if steps is None:
+    actions = greedy_schedule(problem)
+    if actions is None:
         return
     poet = PoetProgram(problem)
-    values = poet.values_of(steps)
+    values = poet.values_of(actions)
     if values is not None:
         energy_j = poet.value(poet.program.objective(values))
-        assert energy_j == pytest.approx(verify(problem.graph, steps, problem.budget).energy_j)
+        assert energy_j == pytest.approx(verify(problem.graph, actions, problem.budget).energy_j)
 
 
 def test_a_schedule_over_budget_is_no_solution() -> None:
@@ -310,7 +310,7 @@ def test_instantaneous_paging_counts_no_time_against_the_deadline(
     assert instantaneous.energy_j == pytest.approx(7.0)
     # What the schedule says of its time is the truth all the same.
     assert instantaneous.time_s == pytest.approx(6.0)
-    moved = [(s.do, s.tensor) for s in instantaneous.steps if isinstance(s, PageIn | PageOut)]
+    moved = [(s.do, s.tensor) for s in instantaneous.actions if isinstance(s, PageIn | PageOut)]
     assert moved == [("page_out", "a"), ("page_in", "a")]
     late = solve(instantaneous_paging=True, deadline_s=3.9)
     assert late.status == "infeasible"
@@ -319,14 +319,14 @@ def test_instantaneous_paging_counts_no_time_against_the_deadline(
 
 def test_the_referee_keeps_instantaneous_paging_to_the_time_of_computing() -> None:
     problem = _must_page()
-    steps = solve_graph(problem, Budget(ram_bytes=10), _options("compact")).steps
+    actions = solve_graph(problem, Budget(ram_bytes=10), _options("compact")).actions
     counted = Budget(ram_bytes=10, deadline_s=4.0)
     instantaneous = counted.model_copy(update={"instantaneous_paging": True})
     with pytest.raises(RefereeError, match="takes 6 s, the deadline is 4 s"):
-        verify(problem, steps, counted)
-    assert verify(problem, steps, instantaneous).time_s == pytest.approx(6.0)
+        verify(problem, actions, counted)
+    assert verify(problem, actions, instantaneous).time_s == pytest.approx(6.0)
     with pytest.raises(RefereeError, match="takes 4 s, the deadline is 3 s"):
-        verify(problem, steps, instantaneous.model_copy(update={"deadline_s": 3.0}))
+        verify(problem, actions, instantaneous.model_copy(update={"deadline_s": 3.0}))
 
 
 @pytest.mark.parametrize(("instantaneous", "least_s"), [(False, 6.0), (True, 4.0)])

@@ -10,7 +10,7 @@ from networks.training.kinds import Place, TensorKind
 from solver.constructed import keep_everything
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
-from solver.problem.schedule import Budget, Compute, Free, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.referee import replay
 
 
@@ -71,15 +71,15 @@ def graph(ops: Sequence[Op], tensors: Sequence[Tensor], name: str = "example") -
     return CostedGraph(name=name, ops=tuple(ops), tensors=tuple(tensors))
 
 
-def steps(text: str) -> tuple[Step, ...]:
+def actions(text: str) -> tuple[Action, ...]:
     """``"compute f; page_out a; free a"``."""
-    make: dict[str, Callable[[str], Step]] = {
+    make: dict[str, Callable[[str], Action]] = {
         "compute": lambda name: Compute(op=name),
         "page_out": lambda name: PageOut(tensor=name),
         "page_in": lambda name: PageIn(tensor=name),
         "free": lambda name: Free(tensor=name),
     }
-    pairs = [step.split() for step in text.split(";") if step.strip()]
+    pairs = [action.split() for action in text.split(";") if action.strip()]
     return tuple(make[do](name) for do, name in pairs)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
-from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Step
+from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
 from tests.support.graphs.graph_examples import unconstrained_peak
 
 _SUFFIXES = st.sampled_from(["a", "a", "a", "ab"])
@@ -105,7 +105,7 @@ class _Available:
     storage: set[str] = field(default_factory=set)
     done: dict[str, Op] = field(default_factory=dict)
 
-    def extras(self) -> list[Step]:
+    def extras(self) -> list[Action]:
         """Valid actions that get the step no further: recomputing, paging."""
         tensor = self.graph.tensor
         return [
@@ -118,7 +118,7 @@ class _Available:
             *(PageIn(tensor=name) for name in sorted(self.storage) if tensor[name].page_in),
         ]
 
-    def act(self, action: Step) -> Step:
+    def act(self, action: Action) -> Action:
         match action:
             case Compute():
                 op = next(op for op in self.graph.ops if op.name == action.op)
@@ -133,14 +133,14 @@ class _Available:
 
 
 @st.composite
-def action_lists(draw: st.DrawFn, graph: CostedGraph) -> list[Step]:
-    """Valid computing and paging, sensible or not, without any free step: every op in the graph's
+def action_lists(draw: st.DrawFn, graph: CostedGraph) -> list[Action]:
+    """Valid computing and paging, sensible or not, without any free action: every op in the graph's
     order, with recomputation and paging strewn in."""
     sources = [t for t in graph.tensors if t.name not in graph.producer]
     state = _Available(graph)
     state.ram = {t.name for t in sources if t.home != "storage"}
     state.storage = {t.name for t in sources if t.home == "storage"}
-    actions: list[Step] = []
+    actions: list[Action] = []
     for op in graph.ops:
         for _ in range(draw(st.integers(0, 2))):
             extras = state.extras()

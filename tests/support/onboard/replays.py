@@ -28,6 +28,7 @@ from replay.expectation import expected_step
 from replay.reporting.report import Subject, replay_report
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
+from solver.problem.schedule import Action as ScheduleAction
 from solver.problem.schedule import (
     Budget,
     Compute,
@@ -35,7 +36,6 @@ from solver.problem.schedule import (
     PageOut,
     Schedule,
     SolverRecord,
-    Step,
 )
 from solver.referee.referee import replay
 from tests.support.graphs.graph_examples import training_chain
@@ -70,7 +70,7 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
             does = executed.PageIn(action.label, block, slot, asynchronous=action.asynchronous)
         else:
             does = executed.Compute(action.label, spec, (0,), (0,), None, {})
-        actions.append(Action(does, step=action.step))
+        actions.append(Action(does, schedule_index=action.schedule_index))
     transfers = sum(action.kind is None for action in expected.actions)
     actions.append(Action(Probe("loss", "loss", Block(0, 4)), waits_for=transfers))
     return ExecutionPlan(
@@ -133,10 +133,10 @@ def measured_replay(
     )
 
 
-def scheduled(graph: CostedGraph, actions: Sequence[Step]) -> Schedule:
+def scheduled(graph: CostedGraph, actions: Sequence[ScheduleAction]) -> Schedule:
     """Computing and paging, in order, as a schedule whose budget is what it needs."""
-    steps = with_frees(graph, actions)
-    played = replay(graph, steps)
+    complete = with_frees(graph, actions)
+    played = replay(graph, complete)
     return Schedule(
         graph=graph.name,
         energy_source=graph.energy_source,
@@ -156,7 +156,7 @@ def scheduled(graph: CostedGraph, actions: Sequence[Step]) -> Schedule:
         ),
         budget=Budget(ram_bytes=played.peak_bytes),
         bound_covers="",
-        steps=steps,
+        actions=complete,
     )
 
 
@@ -179,7 +179,7 @@ def paged_chain(*, energy_source: EnergySource = "estimated") -> tuple[CostedGra
         name="a chain", energy_source=energy_source, ops=tuple(ops), tensors=chain.tensors
     )
     names = [op.name for op in graph.ops]
-    actions: list[Step] = []
+    actions: list[ScheduleAction] = []
     for name in names[:6]:
         actions.append(Compute(op=name))
         if name not in ("f2", "f6"):
