@@ -748,7 +748,7 @@ def interrupted_sweep(directory: Path) -> Iterator[tuple[subprocess.Popen[str], 
     ) as process:
         try:
             wait_until((directory / "out" / "sweep.parquet").exists)
-            wait_until(lambda: any(b"engine_worker" in command(p) for p in marked(mark)))
+            wait_until(lambda: any(b"engines.worker" in command(p) for p in marked(mark)))
             yield process, mark
         finally:
             process.kill()
