@@ -65,7 +65,7 @@ Flasher: TypeAlias = Annotated[
 
 
 class Firmware(StrictModel):
-    """``board`` names the board support, a file of ``onboard/firmware/boards``. The addresses are
+    """``board`` names the board support, a page below ``onboard/firmware/boards``. The addresses are
     where flash begins for the program (``flash_bytes`` count from there) and where RAM begins. What
     the firmware needs for itself lies in that RAM too, ``stack_bytes`` at its end; or at
     ``data_address``, where the memory's ``reserved_bytes`` lie apart from the rest."""
