@@ -2,6 +2,7 @@
 #ifndef JW_LINUX_SUPPORT_H
 #define JW_LINUX_SUPPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,10 @@ void jw_read_sysfs(char *line, size_t size, const char *format, ...)
 /* Binds this thread to the last processor that it may use (the first ones serve interrupts) and
  * returns its number. */
 int jw_pin_processor(void);
+
+/* Binds this thread to one processor. Returns false if that is refused: the scheduler then
+ * chooses. */
+bool jw_run_on(int processor);
 
 /* Another one that this process may use, or the same where there is only one. Call it before
  * jw_pin_processor. */
