@@ -179,8 +179,8 @@ static void encode16(uint32_t value) {
     encode_all(bytes, 2);
 }
 
-void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes,
-                  const void *second, size_t second_bytes) {
+void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes, const void *second,
+                  size_t second_bytes) {
     board_uart_send(0);
     encoder.count = 0;
     encoder.crc = 0xFFFFFFFF;

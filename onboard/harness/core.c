@@ -130,8 +130,8 @@ const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
     memset(workspace, 0, workspace_bytes);
     memset(run->operands, 0, run->copy_bytes);
     for (size_t i = 0; i < op->read_count; i++) {
-        jw_fill_memory(run->operands + run->read_offset[i], op->reads[i].bytes,
-                       &op->reads[i].fill, (uint32_t)i + 1);
+        jw_fill_memory(run->operands + run->read_offset[i], op->reads[i].bytes, &op->reads[i].fill,
+                       (uint32_t)i + 1);
     }
     for (uint32_t copy = 1; copy < op->copies; copy++) {
         memcpy(run->operands + copy * run->copy_bytes, run->operands, run->copy_bytes);

@@ -189,8 +189,8 @@ static void open_sync_line(harness *h, jw_text *text) {
 
 static void start_sampler(harness *h) {
     if (h->source_count && !h->sampler) {
-        h->sampler = jw_sampler_start(h->sources, h->source_count, h->sample_period_ns,
-                                      h->spare_processor);
+        h->sampler =
+            jw_sampler_start(h->sources, h->source_count, h->sample_period_ns, h->spare_processor);
     }
 }
 

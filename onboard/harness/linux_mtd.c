@@ -28,7 +28,7 @@ typedef struct {
     const char *device, *name;
     int descriptor;
     uint32_t block_bytes, page_bytes;
-    uint32_t half;         /* so many blocks hold data, and so many are written */
+    uint32_t half; /* so many blocks hold data, and so many are written */
     uint32_t good_count;
     uint32_t *good_blocks; /* numbers within the partition, of those within the stretch */
 } flash;
@@ -159,8 +159,8 @@ static void check_geometry(const jw_mtd_stretch *stretch, int descriptor, uint64
         jw_fail(JW_EXIT_STORAGE,
                 "storage: %s (%s) has pages of %" PRIu32 " bytes and erase blocks of %" PRIu32
                 "; the plan says %" PRIu32 " and %" PRIu32,
-                stretch->device, stretch->name, info.writesize, info.erasesize,
-                stretch->page_bytes, stretch->erase_block_bytes);
+                stretch->device, stretch->name, info.writesize, info.erasesize, stretch->page_bytes,
+                stretch->erase_block_bytes);
     }
     if (stretch->offset % info.erasesize || stretch->bytes % info.erasesize || !stretch->bytes ||
         stretch->bytes > bytes || stretch->offset > bytes - stretch->bytes ||
@@ -235,12 +235,11 @@ jw_medium *jw_mtd_open(const jw_mtd_stretch *stretch) {
     check_geometry(stretch, f->descriptor, bytes);
     find_good_blocks(f, stretch);
     fill_data(f);
-    f->medium = (jw_medium){.transfer = {[JW_READ] = read_pages,
-                                         [JW_WRITE] = write_pages,
-                                         [JW_ERASE] = erase_blocks},
-                            .page_bytes = f->page_bytes,
-                            .erase_block_bytes = f->block_bytes,
-                            .scratch_bytes = (uint64_t)f->half * f->block_bytes,
-                            .random = 1};
+    f->medium = (jw_medium){
+        .transfer = {[JW_READ] = read_pages, [JW_WRITE] = write_pages, [JW_ERASE] = erase_blocks},
+        .page_bytes = f->page_bytes,
+        .erase_block_bytes = f->block_bytes,
+        .scratch_bytes = (uint64_t)f->half * f->block_bytes,
+        .random = 1};
     return &f->medium;
 }

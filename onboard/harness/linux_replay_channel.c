@@ -14,9 +14,9 @@ typedef struct {
     int processor;
     pthread_t thread;
     pthread_cond_t submitted, over;
-    pthread_mutex_t lock;      /* guards what follows */
-    uint32_t head, tail;       /* of the queue: head - tail transfers are under way */
-    const char *error;         /* of `failed`; what is submitted is then left undone */
+    pthread_mutex_t lock; /* guards what follows */
+    uint32_t head, tail;  /* of the queue: head - tail transfers are under way */
+    const char *error;    /* of `failed`; what is submitted is then left undone */
     const jw_action *failed;
     bool stop;
     const jw_action *queue[]; /* holds all of a step; begins anew when nothing is under way */

@@ -196,8 +196,9 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
     static const char raw_flash[] = "offset=";
     const uint64_t bytes = jw_text_number(text, "bytes", LEAST_BYTES, UINT64_C(1) << 40);
     if (strncmp(text->rest, raw_flash, sizeof raw_flash - 1) == 0) {
-        jw_text_fail(text, "store", "is a file: replays do not page to raw flash partitions of"
-                                    " Linux; give storage.path");
+        jw_text_fail(text, "store",
+                     "is a file: replays do not page to raw flash partitions of"
+                     " Linux; give storage.path");
         return NULL;
     }
     const bool anew = jw_text_number(text, "anew", 0, 1) == 1;

@@ -33,19 +33,18 @@ typedef struct {
 } stm32f4_peripheral;
 
 #define STM32F4_USART1                                                                             \
-    {                                                                                              \
-        .registers = 0x40011000, .bus_hz = STM32F4_APB2_HZ, .apb2 = 1u << 4, .function = 7,        \
-        .interrupt = STM32F4_USART1_INTERRUPT                                                                            \
-    }
+    {.registers = 0x40011000,                                                                      \
+     .bus_hz = STM32F4_APB2_HZ,                                                                    \
+     .apb2 = 1u << 4,                                                                              \
+     .function = 7,                                                                                \
+     .interrupt = STM32F4_USART1_INTERRUPT}
 #define STM32F4_USART2                                                                             \
-    {                                                                                              \
-        .registers = 0x40004400, .bus_hz = STM32F4_APB1_HZ, .apb1 = 1u << 17, .function = 7,       \
-        .interrupt = STM32F4_USART2_INTERRUPT                                                                            \
-    }
-#define STM32F4_SPI2                                                                               \
-    {                                                                                              \
-        .registers = 0x40003800, .apb1 = 1u << 14, .function = 5                                   \
-    }
+    {.registers = 0x40004400,                                                                      \
+     .bus_hz = STM32F4_APB1_HZ,                                                                    \
+     .apb1 = 1u << 17,                                                                             \
+     .function = 7,                                                                                \
+     .interrupt = STM32F4_USART2_INTERRUPT}
+#define STM32F4_SPI2 {.registers = 0x40003800, .apb1 = 1u << 14, .function = 5}
 
 typedef struct {
     uint32_t crystal_hz; /* whole megahertz */

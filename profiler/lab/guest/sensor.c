@@ -156,8 +156,7 @@ static void note(sensor *self, long power) {
 static void tell(sensor *self, int bus, double share) {
     const double power_w = self->idle_w + (self->busy_w - self->idle_w) * share;
     const long bus_voltage = lround(BUS_V / BUS_LSB_V);
-    const long shunt_voltage =
-        lround(fmin(power_w / BUS_V * SHUNT_OHM / SHUNT_LSB_V, INT16_MAX));
+    const long shunt_voltage = lround(fmin(power_w / BUS_V * SHUNT_OHM / SHUNT_LSB_V, INT16_MAX));
     const long current = shunt_voltage * CALIBRATION / 2048;
     const long power = current * bus_voltage / 20000;
     if (power == self->told) {
@@ -195,7 +194,8 @@ int main(int argc, char **argv) {
         fputs("usage: board-sensor /dev/i2c-N IDLE_W BUSY_W LOG\n", stderr);
         return 2;
     }
-    sensor self = {.idle_w = atof(argv[2]), .busy_w = atof(argv[3]), .log_path = argv[4], .told = -1};
+    sensor self = {
+        .idle_w = atof(argv[2]), .busy_w = atof(argv[3]), .log_path = argv[4], .told = -1};
     const int bus = open(argv[1], O_RDWR | O_CLOEXEC);
     if (bus < 0 || ioctl(bus, I2C_SLAVE_FORCE, CHIP_ADDRESS) != 0) {
         fail(argv[1]); /* forced, since the kernel's driver has it as well */
