@@ -49,8 +49,8 @@ void jw_uart_interrupt(void);
 
 /* --- may be left out -------------------------------------------------------------------------- */
 
-/* The counter that the clock is made of. By default SysTick at board_counter_hz, which is by default
- * board_clock_hz; systick.h says which chips need another. */
+/* The counter that the clock is made of. By default SysTick at board_counter_hz, which is by
+ * default board_clock_hz; systick.h says which chips need another. */
 const char *board_counter_name(void);
 
 void board_counter_init(void);

@@ -150,7 +150,8 @@ static bool has_room(const store_file *file) {
            (uint64_t)system.f_bavail * system.f_frsize >= file->medium.scratch_bytes;
 }
 
-/* The file has its size from now on: check_size then knows it, even if the program ends meanwhile. */
+/* The file has its size from now on: check_size then knows it, even if the program ends
+ * meanwhile. */
 static bool preallocate(const store_file *file) {
     const off_t bytes = (off_t)file->medium.scratch_bytes;
     return fallocate(file->buffered, 0, 0, bytes) == 0 ||

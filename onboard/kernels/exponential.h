@@ -46,7 +46,8 @@ static inline float jw_tanh(float x) {
 }
 
 /* The standard normal distribution: its density and, from erfc(z) = exp(-z²) t p(t) with
- * t = 1 / (1 + 0.3 z), its cumulative function, which keeps its relative accuracy in the left tail. */
+ * t = 1 / (1 + 0.3 z), its cumulative function, which keeps its relative accuracy in the left
+ * tail. */
 typedef struct {
     float density, cumulative;
 } jw_normal;

@@ -1,5 +1,6 @@
 /* The natural logarithm from additions, multiplications and one division, so that a loss has the
- * same bits wherever products and sums are fused alike (JW_FMA); no C library's logf promises that. */
+ * same bits wherever products and sums are fused alike (JW_FMA); no C library's logf promises
+ * that. */
 #ifndef JW_LOGARITHM_H
 #define JW_LOGARITHM_H
 

@@ -8,8 +8,8 @@ const char *const jw_matmul_name = "in-tree";
 
 /* The register tile: TILE_ROWS * TILE_COLUMNS sums, as many as leave room in the vector registers
  * for a row of the panel. GCC keeps the sums in registers if a row has more than 16 columns (it
- * unrolls shorter loops too early to vectorise them). Where memory is small the tile is, and with it
- * the workspace, whoever compiles this: a computer can then stand in for a microcontroller. */
+ * unrolls shorter loops too early to vectorise them). Where memory is small the tile is, and with
+ * it the workspace, whoever compiles this: a computer can then stand in for a microcontroller. */
 #if JW_SMALL_MEMORY
 #define TILE_ROWS 4
 #define TILE_COLUMNS 4

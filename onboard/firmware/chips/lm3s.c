@@ -1,6 +1,6 @@
-/* The PLL makes 200 MHz of the crystal. UART0 is a PL011 on pins A0 and A1, SSI0 a PL022 on pins A2,
- * A4 and A5. Sources: LM3S6965 data sheet; Arm PrimeCell PL011 and PL022 TRM.
- */
+/* The PLL makes 200 MHz of the crystal. UART0 is a PL011 on pins A0 and A1, SSI0 a PL022 on pins
+ * A2, A4 and A5. Sources: LM3S6965 data sheet; Arm PrimeCell PL011 and PL022
+ * TRM. */
 #include "lm3s.h"
 
 #include JW_BOARD_DATA

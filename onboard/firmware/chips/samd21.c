@@ -1,5 +1,5 @@
-/* 48 MHz from a crystal of 32,768 Hz. The chip's thermometer is not read: without calibration by the
- * user it is good for ten degrees.
+/* 48 MHz from a crystal of 32,768 Hz. The chip's thermometer is not read: without calibration by
+ * the user it is good for ten degrees.
  *
  * Sources: SAM D21 data sheet DS40001882 (PM, SYSCTRL, GCLK, NVMCTRL, PORT, SERCOM; 10.3.3 serial
  * number) and errata DS80000760 (DFLL must not be on demand when it is written; sleep with the

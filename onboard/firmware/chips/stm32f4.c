@@ -1,10 +1,10 @@
-/* The counter is a timer of 32 bits, since SysTick would wrap many times in the seconds for which the
- * processor stands still while flash is erased. SysTick ends sleep.
+/* The counter is a timer of 32 bits, since SysTick would wrap many times in the seconds for which
+ * the processor stands still while flash is erased. SysTick ends sleep.
  *
- * Sources: reference manual RM0090, "RCC", "General-purpose timers (TIM2 to TIM5)", "USART", "GPIO",
- * "SPI", "ADC", "Flash interface", "Device electronic signature"; data sheet DS8626 (calibration of
- * the thermometer, 5.3.22 and 5.3.24).
- */
+ * Sources: reference manual RM0090, "RCC", "General-purpose timers (TIM2 to TIM5)", "USART",
+ * "GPIO", "SPI", "ADC", "Flash interface", "Device electronic signature"; data sheet DS8626
+ * (calibration of the thermometer, 5.3.22 and
+ * 5.3.24). */
 #include "stm32f4.h"
 
 #include JW_BOARD_DATA

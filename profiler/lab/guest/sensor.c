@@ -1,14 +1,14 @@
 /*
- * Stands in for the analogue side of an INA226 on an emulated I2C bus: keeps the chip's registers at
- * the power that a board would draw under the processor's present load.
+ * Stands in for the analogue side of an INA226 on an emulated I2C bus: keeps the chip's registers
+ * at the power that a board would draw under the processor's present load.
  *
  *     board-sensor /dev/i2c-N IDLE_W BUSY_W LOG
  *
  * The power lies between that of an idle and that of a fully busy processor, in proportion to the
  * share of the processor's time that was used since the last value. As on the chip, every value is
- * an average over one interval, set in the configuration register by the kernel's driver, and stands
- * until the next one. Registers and formulas: INA226 data sheet, Texas Instruments SBOS547A, sections
- * 7.5 and 7.6.
+ * an average over one interval, set in the configuration register by the kernel's driver, and
+ * stands until the next one. Registers and formulas: INA226 data sheet, Texas Instruments SBOS547A,
+ * sections 7.5 and 7.6.
  *
  * Each time the power register changes, a line goes to LOG: CLOCK_MONOTONIC in nanoseconds, and the
  * power that it now tells, in microwatts. A log of more than 8 MiB is put aside as LOG.old.
@@ -100,7 +100,8 @@ static int64_t interval_ns(uint16_t configuration) {
 
 /*
  * Processor time that tasks have used since boot, all processors together. The kernel adds a task's
- * time when it leaves its processor; being scheduled on each in turn, above all others, sees to that.
+ * time when it leaves its processor; being scheduled on each in turn, above all others, sees to
+ * that.
  */
 static int64_t busy_ns(int schedstat, int processors) {
     static char text[65536];

@@ -1,5 +1,5 @@
-/* Texas Instruments Stellaris LM3S6965 Evaluation Board: Cortex-M3 without floating-point unit, here
- * at 12.5 MHz from its PLL and an 8 MHz crystal. Ran in QEMU (lm3s6965evb); has never run on
+/* Texas Instruments Stellaris LM3S6965 Evaluation Board: Cortex-M3 without floating-point unit,
+ * here at 12.5 MHz from its PLL and an 8 MHz crystal. Ran in QEMU (lm3s6965evb); has never run on
  * hardware here.
  *
  * UART0 goes to the debugger on the board, and from there over USB. The card slot shares its SPI

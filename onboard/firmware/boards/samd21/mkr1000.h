@@ -3,8 +3,8 @@
  *
  * The UART is Serial1 of the header: D14 sends, D13 receives, at 3.3 V; the USB socket belongs to
  * the boot loader, which a double press of the reset button enters. An SD card is wired as on the
- * MKR SD Proto and MKR MEM shields: D9 clock, D10 from the card, D8 to the card, D4 select. D7 tells
- * instruments when a window is open. The radio is held in reset.
+ * MKR SD Proto and MKR MEM shields: D9 clock, D10 from the card, D8 to the card, D4 select. D7
+ * tells instruments when a window is open. The radio is held in reset.
  *
  * Sources: SAM D21 data sheet DS40001882 (multiplexing); pin table of the Arduino variant mkr1000.
  */
