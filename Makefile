@@ -19,6 +19,7 @@ test: test-setup system-packages
 check: test-setup
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	git ls-files '*.c' '*.h' | xargs $(VENV)/bin/clang-format --dry-run --Werror
 	$(RUN) -m mypy
 
 setup: $(VENV)/.locked

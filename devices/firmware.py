@@ -63,9 +63,9 @@ Flasher: TypeAlias = Annotated[
 
 
 class Firmware(StrictModel):
-    """``board`` names the board support, a file of ``onboard/firmware/boards``. The addresses are
-    where flash begins for the program (``flash_bytes`` count from there) and where RAM begins. What
-    the firmware needs for itself lies in that RAM too, ``stack_bytes`` at its end; or at
+    """``board`` names the board support, a page of ``onboard/firmware/boards/CHIP``. The addresses
+    are where flash begins for the program (``flash_bytes`` count from there) and where RAM begins.
+    What the firmware needs for itself lies in that RAM too, ``stack_bytes`` at its end; or at
     ``data_address``, where the memory's ``reserved_bytes`` lie apart from the rest."""
 
     board: Name

@@ -20,13 +20,13 @@ struct jw_channel {
 typedef struct {
     /* To be set before jw_executor_begin. */
     const jw_plan *plan;
-    unsigned char *arena;                   /* plan->arena_bytes, aligned to 64 bytes */
-    uint32_t room_before, room_behind;      /* beside the arena, for canaries; multiples of four */
-    jw_store *store;                        /* open; NULL where the plan has no slots */
-    jw_channel *channel;                    /* NULL: transfers are done at once */
-    uint64_t (*clock_ns)(void);             /* NULL: no spans, and no blocked_ns */
-    uint64_t (*running_ns)(void);           /* for which this thread had a processor */
-    uint32_t steps;                         /* begun so far: every step moves the seeds on */
+    unsigned char *arena;              /* plan->arena_bytes, aligned to 64 bytes */
+    uint32_t room_before, room_behind; /* beside the arena, for canaries; multiples of four */
+    jw_store *store;                   /* open; NULL where the plan has no slots */
+    jw_channel *channel;               /* NULL: transfers are done at once */
+    uint64_t (*clock_ns)(void);        /* NULL: no spans, and no blocked_ns */
+    uint64_t (*running_ns)(void);      /* for which this thread had a processor */
+    uint32_t steps;                    /* begun so far: every step moves the seeds on */
 
     /* To be read behind a step. */
     uint64_t blocked_ns;     /* waited for transfers without a processor, `afterwards` left out */

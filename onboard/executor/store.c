@@ -185,9 +185,8 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
     if (plan->page_bytes % medium->page_bytes || plan->page_bytes % 4 || !plan->step_bytes) {
         return "the plan's pages are not whole pages of the storage";
     }
-    if (medium->erase_block_bytes &&
-        (!block_bytes || block_bytes % medium->erase_block_bytes ||
-         plan->step_bytes % block_bytes)) {
+    if (medium->erase_block_bytes && (!block_bytes || block_bytes % medium->erase_block_bytes ||
+                                      plan->step_bytes % block_bytes)) {
         return "the plan's erase blocks are not whole erase blocks of the storage";
     }
     store->plan = plan;

@@ -47,8 +47,8 @@ const char *jw_store_write_record(jw_store *store) {
                 jw_checksum_add(&sum, &page[i], sizeof page[i]);
             }
         }
-        why = medium->transfer[JW_WRITE](medium, begin + 4 * (uint64_t)first, page,
-                                         plan->page_bytes);
+        why =
+            medium->transfer[JW_WRITE](medium, begin + 4 * (uint64_t)first, page, plan->page_bytes);
         store->bytes_out += plan->page_bytes;
     }
     return jw_store_explain(store, "the record of step ", store->step, begin, "cannot be written",
@@ -71,8 +71,8 @@ const char *jw_store_read_record(jw_store *store, uint32_t part, bool take,
             const char *why = medium->transfer[JW_READ](medium, begin + 4 * (uint64_t)index,
                                                         plan->memory->page, plan->page_bytes);
             if (why) {
-                return jw_store_explain(store, "the record of part ", part, begin,
-                                        "cannot be read", why);
+                return jw_store_explain(store, "the record of part ", part, begin, "cannot be read",
+                                        why);
             }
             store->bytes_in += plan->page_bytes;
         }

@@ -15,8 +15,7 @@ typedef struct {
 const char *jw_store_write_record(jw_store *store);
 
 /* With `take`, the checksums of what is kept go to the plan's memory. */
-const char *jw_store_read_record(jw_store *store, uint32_t part, bool take,
-                                 jw_record_found *found);
+const char *jw_store_read_record(jw_store *store, uint32_t part, bool take, jw_record_found *found);
 
 typedef struct {
     jw_record_found record;

@@ -1,5 +1,7 @@
-/* What one page of code brings for each board: boards/NAME.c, chosen by the description's
- * `firmware.board`. docs/porting-a-board.md takes you through it.
+/* What the firmware asks of every board. The description's `firmware.board` names a page of data,
+ * boards/CHIP/NAME.h: pins, clock, UART. The file of its chip, chips/CHIP.c, is compiled with that
+ * page (JW_BOARD_DATA), so that the data folds into its code, and implements these functions.
+ * docs/porting-a-board.md takes you through it.
  *
  * Functions marked "may be left out" have defaults in board_defaults.c.
  */
@@ -12,7 +14,7 @@
 
 /* --- start ------------------------------------------------------------------------------------ */
 
-/* The chip's interrupt vectors, behind the core's sixteen:
+/* The chip's interrupt vectors, after the core's sixteen:
  *     BOARD_VECTORS = {[UART_INTERRUPT] = jw_uart_interrupt}; */
 typedef void board_vector(void);
 #define BOARD_VECTORS                                                                              \
@@ -26,7 +28,8 @@ uint32_t board_clock_hz(void);
 
 /* --- the UART, 8N1 ---------------------------------------------------------------------------- */
 
-extern const uint8_t board_uart_interrupt_number; /* in the interrupt controller */
+/* In the interrupt controller. */
+unsigned board_uart_interrupt_number(void);
 
 /* Interrupts on received bytes are on at the UART afterwards, and left to the caller at the
  * interrupt controller. */
@@ -44,9 +47,11 @@ void board_uart_flush(void);
 /* For BOARD_VECTORS: takes all that board_uart_receive has. */
 void jw_uart_interrupt(void);
 
-/* --- the counter behind the clock: systick.h, or one of the chip's ---------------------------- */
+/* --- may be left out -------------------------------------------------------------------------- */
 
-extern const char board_counter_name[];
+/* The counter that the clock is made of. By default SysTick at board_counter_hz, which is by
+ * default board_clock_hz; systick.h says which chips need another. */
+const char *board_counter_name(void);
 
 void board_counter_init(void);
 
@@ -58,18 +63,16 @@ uint64_t board_counter(void);
 /* Sleeps (WFI) until the counter has come so far, exactly. */
 void board_counter_sleep(uint64_t until);
 
-/* --- may be left out -------------------------------------------------------------------------- */
+/* By default that of systick.h, and nothing more. */
+void board_systick_interrupt(void);
 
-/* The pin that tells instruments when a window is open; "none". */
-extern const char board_sync_pin[];
+/* The pin that tells instruments when a window is open; NULL: there is none. */
+const char *board_sync_pin(void);
 void board_sync_line(bool high);
 
 /* The chip's unique identity in hexadecimal, with the final zero; "" where it has none. */
 #define BOARD_SERIAL_BYTES 33
 void board_serial(char serial[BOARD_SERIAL_BYTES]);
-
-/* By default that of systick.h, and nothing more. */
-void board_systick_interrupt(void);
 
 /* In millidegrees Celsius; 0 where the chip has no sensor that is worth reading. */
 long board_temperature_mc(void);

@@ -3,6 +3,7 @@
 #include <stdint.h>
 
 #include "board.h"
+#include "core.h"
 #include "platform.h"
 
 #define NS_PER_S 1000000000u
@@ -17,19 +18,10 @@ static uint32_t shift;
 
 static bool moves;
 
-static uint32_t greatest_common_divisor(uint32_t a, uint32_t b) {
-    while (b) {
-        const uint32_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 void jw_clock_init(void) {
     board_counter_init();
     const uint32_t hz = board_counter_hz();
-    const uint32_t common = greatest_common_divisor(NS_PER_S, hz);
+    const uint32_t common = jw_greatest_common_divisor(NS_PER_S, hz);
     numerator = NS_PER_S / common;
     denominator = hz / common;
     shift = (uint32_t)__builtin_ctz(denominator);

@@ -40,7 +40,7 @@ void jw_hello(jw_message *answer) {
         jw_write_pair(answer, '\n', "serial", serial);
     }
     jw_write_count(answer, '\n', "clock_hz", board_clock_hz());
-    jw_write_pair(answer, '\n', "counter", jw_clock_moves() ? board_counter_name : "none");
+    jw_write_pair(answer, '\n', "counter", jw_clock_moves() ? board_counter_name() : "none");
     jw_write_count(answer, '\n', "ram_bytes", JW_RAM_BYTES);
     jw_write_count(answer, '\n', "flash_bytes", JW_FLASH_BYTES);
     jw_write_count(answer, '\n', "program_bytes", (uint64_t)(jw_program_end - jw_flash_begin));
@@ -49,7 +49,7 @@ void jw_hello(jw_message *answer) {
     jw_write_count(answer, '\n', "frame_bytes", JW_FRAME_BYTES);
     jw_write_count(answer, '\n', "window", JW_WINDOW);
     jw_write_count(answer, '\n', "line_bytes", JW_LINE_BYTES);
-    jw_write_pair(answer, '\n', "sync", board_sync_pin);
+    jw_write_pair(answer, '\n', "sync", board_sync_pin() ? board_sync_pin() : "none");
     jw_write_pair(answer, '\n', "matmul", jw_matmul_name);
     jw_write_count(answer, '\n', "kernel_count", jw_kernel_count);
     jw_write_pair(answer, '\n', "storage", jw_storage_driver);

@@ -179,8 +179,8 @@ static void encode16(uint32_t value) {
     encode_all(bytes, 2);
 }
 
-void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes,
-                  const void *second, size_t second_bytes) {
+void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes, const void *second,
+                  size_t second_bytes) {
     board_uart_send(0);
     encoder.count = 0;
     encoder.crc = 0xFFFFFFFF;
@@ -202,12 +202,12 @@ void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes,
 
 void jw_link_init(void) {
     board_uart_init(JW_BAUD);
-    cpu_interrupt_enable(board_uart_interrupt_number);
+    cpu_interrupt_enable(board_uart_interrupt_number());
 }
 
 void jw_link_silence(void) {
     board_uart_flush();
-    cpu_interrupt_disable(board_uart_interrupt_number);
+    cpu_interrupt_disable(board_uart_interrupt_number());
 }
 
 void jw_link_listen(void) {
@@ -215,5 +215,5 @@ void jw_link_listen(void) {
     while (board_uart_receive(&byte)) {
     }
     ring_tail = ring_head;
-    cpu_interrupt_enable(board_uart_interrupt_number);
+    cpu_interrupt_enable(board_uart_interrupt_number());
 }

@@ -19,8 +19,8 @@ void jw_link_init(void);
 void jw_link_receive(jw_frame *frame);
 
 /* `most` is 0. The payload comes in two parts. */
-void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes,
-                  const void *second, size_t second_bytes);
+void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes, const void *second,
+                  size_t second_bytes);
 
 /* Waits until everything sent has left, and hears nothing from then on. */
 void jw_link_silence(void);

@@ -74,8 +74,7 @@ uint64_t systick_counter(void) {
 
 /* To be called masked. */
 static void set_following(uint32_t length) {
-    if (length != following && remaining() > MARGIN &&
-        !(SCB_ICSR & SCB_ICSR_SYSTICK_PENDING)) {
+    if (length != following && remaining() > MARGIN && !(SCB_ICSR & SCB_ICSR_SYSTICK_PENDING)) {
         RELOAD = length - 1;
         following = length;
     }

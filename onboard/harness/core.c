@@ -77,7 +77,7 @@ size_t jw_op_copy_bytes(const jw_op *op) {
     return bytes;
 }
 
-static uint32_t greatest_common_divisor(uint32_t a, uint32_t b) {
+uint32_t jw_greatest_common_divisor(uint32_t a, uint32_t b) {
     while (b) {
         const uint32_t rest = a % b;
         a = b;
@@ -90,7 +90,7 @@ static uint32_t greatest_common_divisor(uint32_t a, uint32_t b) {
 static uint32_t stride_through(uint32_t copies) {
     uint32_t stride = (uint32_t)((uint64_t)copies * 618 / 1000);
     stride = stride ? stride : 1;
-    while (greatest_common_divisor(copies, stride) != 1) {
+    while (jw_greatest_common_divisor(copies, stride) != 1) {
         stride++;
     }
     return stride;
@@ -130,8 +130,8 @@ const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena) {
     memset(workspace, 0, workspace_bytes);
     memset(run->operands, 0, run->copy_bytes);
     for (size_t i = 0; i < op->read_count; i++) {
-        jw_fill_memory(run->operands + run->read_offset[i], op->reads[i].bytes,
-                       &op->reads[i].fill, (uint32_t)i + 1);
+        jw_fill_memory(run->operands + run->read_offset[i], op->reads[i].bytes, &op->reads[i].fill,
+                       (uint32_t)i + 1);
     }
     for (uint32_t copy = 1; copy < op->copies; copy++) {
         memcpy(run->operands + copy * run->copy_bytes, run->operands, run->copy_bytes);

@@ -39,6 +39,10 @@ typedef struct {
  * of 4. Positive values lie in [0.5, 1.5). */
 void jw_fill_memory(void *memory, size_t bytes, const jw_fill *fill, uint32_t seed);
 
+/* --- arithmetic --------------------------------------------------------------------------- */
+
+uint32_t jw_greatest_common_divisor(uint32_t a, uint32_t b);
+
 /* --- one operation ------------------------------------------------------------------------ */
 
 typedef struct {

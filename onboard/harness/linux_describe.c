@@ -125,8 +125,8 @@ static void say_storage(const char *directory) {
 }
 
 void jw_describe(int processor, const char *storage) {
-    static const char *const model[] = {"/proc/device-tree/model",
-                                        "/sys/class/dmi/id/product_name", NULL};
+    static const char *const model[] = {"/proc/device-tree/model", "/sys/class/dmi/id/product_name",
+                                        NULL};
     static const char *const serial[] = {"/proc/device-tree/serial-number",
                                          "/sys/class/dmi/id/product_serial", NULL};
     static const char *const boot[] = {"/proc/sys/kernel/random/boot_id", NULL};

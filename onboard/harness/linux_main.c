@@ -7,12 +7,12 @@
  *
  * `clock` prints the nanoseconds that records count in, `temperature` millidegrees Celsius, 0 where
  * the board tells none. `workspace` prints the bytes that the kernels on the lines
- * `kernel kind=... attributes=...` of a file need for themselves, one number a line. The file begins
- * and ends like a plan. Besides the lines of runner.h a plan has
+ * `kernel kind=... attributes=...` of a file need for themselves, one number a line. The file
+ * begins and ends like a plan. Besides the lines of runner.h a plan has
  *
  *   joulewright-plan 1                                 first, then `arena`
  *   register i2c=/dev/i2c-1 address=64 register=0 value=16679      sets a sensor up
- *   sampler period_ns=10000000                         then a `sample` (linux_source.h) for each number
+ *   sampler period_ns=10000000                         then a `sample` (linux_source.h) a number
  *   sync chip=/dev/gpiochip0 line=17                   the line that is high in a window
  *   scratch bytes=8388608 directory=/var/tmp           before any transfer; see linux_storage.h
  *   store ... , replay ... , train ... , forget         see linux_replay.h and replay.h
@@ -189,8 +189,8 @@ static void open_sync_line(harness *h, jw_text *text) {
 
 static void start_sampler(harness *h) {
     if (h->source_count && !h->sampler) {
-        h->sampler = jw_sampler_start(h->sources, h->source_count, h->sample_period_ns,
-                                      h->spare_processor);
+        h->sampler =
+            jw_sampler_start(h->sources, h->source_count, h->sample_period_ns, h->spare_processor);
     }
 }
 

@@ -28,7 +28,7 @@ typedef struct {
     const char *device, *name;
     int descriptor;
     uint32_t block_bytes, page_bytes;
-    uint32_t half;         /* so many blocks hold data, and so many are written */
+    uint32_t half; /* so many blocks hold data, and so many are written */
     uint32_t good_count;
     uint32_t *good_blocks; /* numbers within the partition, of those within the stretch */
 } flash;
@@ -61,8 +61,7 @@ static void erase_block(const flash *f, uint32_t block) {
     }
 }
 
-static void program(const flash *f, uint32_t block, uint32_t begin, const void *memory,
-                    size_t bytes) {
+static void program(const flash *f, uint32_t block, uint32_t begin, void *memory, size_t bytes) {
     const off_t offset = (off_t)block * f->block_bytes + begin;
     const ssize_t written = pwrite(f->descriptor, memory, bytes, offset);
     if (written != (ssize_t)bytes) {
@@ -80,35 +79,32 @@ static void read_block(const flash *f, uint32_t block, uint32_t begin, void *mem
 
 /* --- transfers -------------------------------------------------------------------------------- */
 
-/* The part of a transfer that lies in one block; a failure is then known to be that block's. */
-static size_t part_of(const flash *f, uint64_t offset, size_t bytes) {
-    const size_t left = f->block_bytes - (size_t)(offset % f->block_bytes);
-    return bytes < left ? bytes : left;
-}
+typedef void block_transfer(const flash *f, uint32_t block, uint32_t begin, void *memory,
+                            size_t bytes);
 
-static const char *read_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
-    const flash *f = (flash *)medium;
+/* Cuts a transfer where blocks end: a failure is then known to be one block's. `blocks` are the
+ * numbers of the blocks that it runs over. */
+static void transfer(const flash *f, const uint32_t *blocks, uint64_t offset, void *memory,
+                     size_t bytes, block_transfer *transfer_in_block) {
     for (unsigned char *at = memory; bytes;) {
-        const size_t part = part_of(f, offset, bytes);
-        read_block(f, f->good_blocks[offset / f->block_bytes],
-                   (uint32_t)(offset % f->block_bytes), at, part);
+        const uint32_t begin = (uint32_t)(offset % f->block_bytes);
+        const size_t left = f->block_bytes - begin, part = bytes < left ? bytes : left;
+        transfer_in_block(f, blocks[offset / f->block_bytes], begin, at, part);
         at += part;
         offset += part;
         bytes -= part;
     }
+}
+
+static const char *read_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
+    const flash *f = (flash *)medium;
+    transfer(f, f->good_blocks, offset, memory, bytes, read_block);
     return NULL;
 }
 
 static const char *write_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
     const flash *f = (flash *)medium;
-    for (const unsigned char *at = memory; bytes;) {
-        const size_t part = part_of(f, offset, bytes);
-        program(f, f->good_blocks[f->half + offset / f->block_bytes],
-                (uint32_t)(offset % f->block_bytes), at, part);
-        at += part;
-        offset += part;
-        bytes -= part;
-    }
+    transfer(f, f->good_blocks + f->half, offset, memory, bytes, program);
     return NULL;
 }
 
@@ -163,8 +159,8 @@ static void check_geometry(const jw_mtd_stretch *stretch, int descriptor, uint64
         jw_fail(JW_EXIT_STORAGE,
                 "storage: %s (%s) has pages of %" PRIu32 " bytes and erase blocks of %" PRIu32
                 "; the plan says %" PRIu32 " and %" PRIu32,
-                stretch->device, stretch->name, info.writesize, info.erasesize,
-                stretch->page_bytes, stretch->erase_block_bytes);
+                stretch->device, stretch->name, info.writesize, info.erasesize, stretch->page_bytes,
+                stretch->erase_block_bytes);
     }
     if (stretch->offset % info.erasesize || stretch->bytes % info.erasesize || !stretch->bytes ||
         stretch->bytes > bytes || stretch->offset > bytes - stretch->bytes ||
@@ -239,12 +235,11 @@ jw_medium *jw_mtd_open(const jw_mtd_stretch *stretch) {
     check_geometry(stretch, f->descriptor, bytes);
     find_good_blocks(f, stretch);
     fill_data(f);
-    f->medium = (jw_medium){.transfer = {[JW_READ] = read_pages,
-                                         [JW_WRITE] = write_pages,
-                                         [JW_ERASE] = erase_blocks},
-                            .page_bytes = f->page_bytes,
-                            .erase_block_bytes = f->block_bytes,
-                            .scratch_bytes = (uint64_t)f->half * f->block_bytes,
-                            .random = 1};
+    f->medium = (jw_medium){
+        .transfer = {[JW_READ] = read_pages, [JW_WRITE] = write_pages, [JW_ERASE] = erase_blocks},
+        .page_bytes = f->page_bytes,
+        .erase_block_bytes = f->block_bytes,
+        .scratch_bytes = (uint64_t)f->half * f->block_bytes,
+        .random = 1};
     return &f->medium;
 }

@@ -47,7 +47,7 @@ static jw_line_result load(const jw_linux_replay *r, jw_text *text) {
     while (memory && bytes) {
         const ssize_t length = pread(r->data, memory, bytes, (off_t)at);
         if (length <= 0) {
-            return done(text, r->data < 0    ? "no data came with the plan"
+            return done(text, r->data < 0   ? "no data came with the plan"
                               : length == 0 ? "the data that came with the plan end before that"
                                             : strerror(errno));
         }
@@ -157,10 +157,8 @@ static jw_line_result run_line(jw_linux_replay *r, const jw_runner *runner, cons
 
 void jw_linux_replay_begin(jw_linux_replay *r, FILE *results, const char *data, const char *dump,
                            int processor) {
-    *r = (jw_linux_replay){.replay = {.room = JW_REPLAY_ROOM},
-                           .results = results,
-                           .data = -1,
-                           .processor = processor};
+    *r = (jw_linux_replay){
+        .replay = {.room = JW_REPLAY_ROOM}, .results = results, .data = -1, .processor = processor};
     make_answer(r, LEAST_ANSWER_BYTES);
     if (data && (r->data = open(data, O_RDONLY | O_CLOEXEC)) < 0) {
         jw_fail(JW_EXIT_PLAN, "%s: %s", data, strerror(errno));

@@ -25,8 +25,8 @@
 typedef struct {
     jw_replay replay;
     FILE *results, *dump;
-    int data; /* -1: none came with the plan */
-    int processor; /* for transfers */
+    int data;             /* -1: none came with the plan */
+    int processor;        /* for transfers */
     uint64_t limit_bytes; /* of memory, since `replay` */
     char *answer;
     size_t answer_bytes;

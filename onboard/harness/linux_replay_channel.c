@@ -1,8 +1,6 @@
-#define _GNU_SOURCE
 #include "linux_replay_channel.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,9 +14,9 @@ typedef struct {
     int processor;
     pthread_t thread;
     pthread_cond_t submitted, over;
-    pthread_mutex_t lock;      /* guards what follows */
-    uint32_t head, tail;       /* of the queue: head - tail transfers are under way */
-    const char *error;         /* of `failed`; what is submitted is then left undone */
+    pthread_mutex_t lock; /* guards what follows */
+    uint32_t head, tail;  /* of the queue: head - tail transfers are under way */
+    const char *error;    /* of `failed`; what is submitted is then left undone */
     const jw_action *failed;
     bool stop;
     const jw_action *queue[]; /* holds all of a step; begins anew when nothing is under way */
@@ -26,10 +24,7 @@ typedef struct {
 
 static void *carry_out(void *context) {
     thread_channel *c = context;
-    cpu_set_t chosen;
-    CPU_ZERO(&chosen);
-    CPU_SET(c->processor, &chosen);
-    sched_setaffinity(0, sizeof chosen, &chosen); /* if refused, the scheduler chooses */
+    jw_run_on(c->processor);
     pthread_mutex_lock(&c->lock);
     for (;;) {
         while (c->head == c->tail && !c->stop) {

@@ -36,8 +36,8 @@ static void touch_blas(void) {
     if (strcmp(jw_matmul_name, "cblas") != 0 || !kernel) {
         return;
     }
-    unsigned char *memory = mmap(NULL, 3 * matrix_bytes, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    unsigned char *memory =
+        mmap(NULL, 3 * matrix_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED) {
         jw_fail(JW_EXIT_MEMORY, "no memory to call the BLAS once: %s", strerror(errno));
     }

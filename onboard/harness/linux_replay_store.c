@@ -150,7 +150,8 @@ static bool has_room(const store_file *file) {
            (uint64_t)system.f_bavail * system.f_frsize >= file->medium.scratch_bytes;
 }
 
-/* The file has its size from now on: check_size then knows it, even if the program ends meanwhile. */
+/* The file has its size from now on: check_size then knows it, even if the program ends
+ * meanwhile. */
 static bool preallocate(const store_file *file) {
     const off_t bytes = (off_t)file->medium.scratch_bytes;
     return fallocate(file->buffered, 0, 0, bytes) == 0 ||
@@ -196,8 +197,9 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
     static const char raw_flash[] = "offset=";
     const uint64_t bytes = jw_text_number(text, "bytes", LEAST_BYTES, UINT64_C(1) << 40);
     if (strncmp(text->rest, raw_flash, sizeof raw_flash - 1) == 0) {
-        jw_text_fail(text, "store", "is a file: replays do not page to raw flash partitions of"
-                                    " Linux; give storage.path");
+        jw_text_fail(text, "store",
+                     "is a file: replays do not page to raw flash partitions of"
+                     " Linux; give storage.path");
         return NULL;
     }
     const bool anew = jw_text_number(text, "anew", 0, 1) == 1;

@@ -12,9 +12,9 @@
  *
  *   bytes=8388608 anew=1 directory=/var/tmp
  *
- * Makes the file .joulewright-store in the directory (anew=1; one that is there is written over), or
- * opens the one that is there and has this size (anew=0). It is filled, so that a disk that is too
- * small is told now, and locked: one replay at a time. *is_direct as in linux_storage.h.
+ * Makes the file .joulewright-store in the directory (anew=1; one that is there is written over),
+ * or opens the one that is there and has this size (anew=0). It is filled, so that a disk that is
+ * too small is told now, and locked: one replay at a time. *is_direct as in linux_storage.h.
  *
  * Transfers are of any multiple of four bytes, from and to any address that is one; what is
  * written is filled up with zeros to whole pages, see jw_store_file_pages.

@@ -1,9 +1,7 @@
-#define _GNU_SOURCE
 #include "linux_sampler.h"
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,10 +44,7 @@ static bool take_sample(const jw_sampler *sampler, sample *taken) {
 
 static void *run(void *context) {
     jw_sampler *sampler = context;
-    cpu_set_t chosen;
-    CPU_ZERO(&chosen);
-    CPU_SET(sampler->processor, &chosen);
-    sched_setaffinity(0, sizeof chosen, &chosen); /* if refused, the scheduler chooses */
+    jw_run_on(sampler->processor);
     uint64_t next_ns = jw_clock_ns();
     for (bool stop = false; !stop;) {
         sample taken;

@@ -200,8 +200,9 @@ bool jw_write_register(jw_text *text) {
     }
     const int descriptor = jw_i2c_open(bus, address);
     if (!jw_i2c_write(descriptor, chip_register, value)) {
-        jw_fail(JW_EXIT_METER, "meter: %s: the sensor at 0x%02x does not take its configuration: %s",
-                bus, address, strerror(errno));
+        jw_fail(JW_EXIT_METER,
+                "meter: %s: the sensor at 0x%02x does not take its configuration: %s", bus, address,
+                strerror(errno));
     }
     close(descriptor);
     return true;

@@ -88,15 +88,17 @@ int jw_spare_processor(void) {
     return spare >= 0 ? spare : measuring;
 }
 
-int jw_pin_processor(void) {
+bool jw_run_on(int processor) {
     cpu_set_t chosen;
+    CPU_ZERO(&chosen);
+    CPU_SET(processor, &chosen);
+    return sched_setaffinity(0, sizeof chosen, &chosen) == 0;
+}
+
+int jw_pin_processor(void) {
     const int processor = last_allowed(-1);
-    if (processor >= 0) {
-        CPU_ZERO(&chosen);
-        CPU_SET(processor, &chosen);
-        if (sched_setaffinity(0, sizeof chosen, &chosen) == 0) {
-            pinned_processor = processor;
-        }
+    if (processor >= 0 && jw_run_on(processor)) {
+        pinned_processor = processor;
     }
     return pinned_processor;
 }

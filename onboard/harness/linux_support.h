@@ -2,6 +2,7 @@
 #ifndef JW_LINUX_SUPPORT_H
 #define JW_LINUX_SUPPORT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,8 +21,8 @@ _Noreturn void jw_fail(int code, const char *format, ...) __attribute__((format(
 /* Where sysfs is mounted: "/sys", or the tree that stands in for it. */
 void jw_set_sysfs(const char *root);
 
-/* What one read brings of a file of procfs or sysfs, "" if it cannot be read; its length is returned.
- * This and what follows allocates nothing: it works where memory is limited. */
+/* What one read brings of a file of procfs or sysfs, "" if it cannot be read; its length is
+ * returned. This and what follows allocates nothing: it works where memory is limited. */
 size_t jw_read_text(char *text, size_t size, const char *path);
 
 /* The first line of a file, without what is not printable; "" if it cannot be read. */
@@ -36,13 +37,17 @@ void jw_read_sysfs(char *line, size_t size, const char *format, ...)
  * returns its number. */
 int jw_pin_processor(void);
 
+/* Binds this thread to one processor. Returns false if that is refused: the scheduler then
+ * chooses. */
+bool jw_run_on(int processor);
+
 /* Another one that this process may use, or the same where there is only one. Call it before
  * jw_pin_processor. */
 int jw_spare_processor(void);
 
-/* What holds the processor back. `bits` are Raspberry Pi's (documentation of `vcgencmd get_throttled`:
- * 0 to 3 now, 16 to 19 since boot); `cooling` is the sum of the states of all cooling devices that
- * slow processors down. Each is -1 where the board tells nothing. */
+/* What holds the processor back. `bits` are Raspberry Pi's (documentation of `vcgencmd
+ * get_throttled`: 0 to 3 now, 16 to 19 since boot); `cooling` is the sum of the states of all
+ * cooling devices that slow processors down. Each is -1 where the board tells nothing. */
 typedef struct {
     long bits;
     long cooling;

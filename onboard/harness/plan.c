@@ -116,8 +116,7 @@ static uint8_t written_operands(jw_text *text, jw_operand *operands, const jw_op
         operands[count] = (jw_operand){0, {JW_FILL_ZERO, 0.0f, 0}, -1};
         if (*item != '@') {
             operands[count].bytes = parse_bytes(text, "writes", item);
-        } else if (jw_parse_number(item + 1, JW_MAX_OPERANDS, &shared) &&
-                   shared < op->read_count) {
+        } else if (jw_parse_number(item + 1, JW_MAX_OPERANDS, &shared) && shared < op->read_count) {
             operands[count].bytes = op->reads[shared].bytes;
             operands[count].in_place = (int)shared;
         } else {
@@ -182,6 +181,7 @@ bool jw_plan_workspace(jw_text *text, size_t *bytes) {
     const jw_kernel *kernel = read_kernel(text);
     read_attributes(text, kernel, attributes);
     const bool read_well = jw_text_end(text);
-    *bytes = read_well && kernel && kernel->workspace_bytes ? kernel->workspace_bytes(attributes) : 0;
+    *bytes =
+        read_well && kernel && kernel->workspace_bytes ? kernel->workspace_bytes(attributes) : 0;
     return read_well;
 }

@@ -22,7 +22,8 @@ long jw_temperature_mc(void);
 void jw_sleep_until(uint64_t clock_ns);
 
 /* The line that tells an instrument when a window is open. Nothing where none is wired. It also
- * pulses for windows that are not recorded (calibration, disturbed tries), each of its own length. */
+ * pulses for windows that are not recorded (calibration, disturbed tries), each of its own
+ * length. */
 void jw_sync_line(bool high);
 
 #endif

@@ -51,14 +51,14 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
         }
     }
     const size_t behind = runner->memory.size - plan->arena_bytes + replay->room;
-    *executor = (jw_executor){.plan = plan,
-                              .arena = arena->base,
-                              .room_before = replay->room,
-                              .room_behind = behind < MOST_ROOM ? (uint32_t)behind / 4 * 4
-                                                                : MOST_ROOM,
-                              .store = plan->slot_count ? &replay->store : NULL,
-                              .clock_ns = jw_clock_ns,
-                              .running_ns = jw_running_ns};
+    *executor =
+        (jw_executor){.plan = plan,
+                      .arena = arena->base,
+                      .room_before = replay->room,
+                      .room_behind = behind < MOST_ROOM ? (uint32_t)behind / 4 * 4 : MOST_ROOM,
+                      .store = plan->slot_count ? &replay->store : NULL,
+                      .clock_ns = jw_clock_ns,
+                      .running_ns = jw_running_ns};
     replay->steps = 0;
     return done(text, jw_executor_begin(executor));
 }

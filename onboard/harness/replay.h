@@ -1,9 +1,9 @@
 /* The lines of a plan that run schedules, on any platform:
  *
- *   replay plan=0                  takes the arena (of the line `arena`) for a plan of this program,
- *                                  and the scratch, if it pages; forgets every step so far
- *   keep kept=3 address=0          what the arena holds there is the initial value of something that
- *                                  is kept in storage
+ *   replay plan=0                  takes the arena (of the line `arena`) for a plan of this
+ *                                  program, and the scratch, if it pages; forgets every step so far
+ *   keep kept=3 address=0          what the arena holds there is the initial value of something
+ *                                  that is kept in storage
  *   commit                         behind the last `keep`: step number 0 is complete
  *   train id=5 watched=1           one step, recorded as a window; inputs are in their places
  *   probes first=0                 checksums of the last watched step, from this one on, as many as

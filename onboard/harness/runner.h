@@ -47,7 +47,8 @@ bool jw_runner_measures(const jw_runner *runner, const char *word);
 jw_line_result jw_runner_line(jw_runner *runner, const char *word, jw_text *text,
                               jw_record *record);
 
-/* `window id=... tries=...`, without an end of line, at most JW_RECORD_BYTES with the final zero. */
+/* `window id=... tries=...`, without an end of line, at most JW_RECORD_BYTES with the final
+ * zero. */
 #define JW_RECORD_BYTES 320
 void jw_record_text(char *text, const jw_record *record);
 

@@ -7,14 +7,12 @@ typedef struct {
     float count; /* elements of a channel */
 } shape;
 
-static shape shape_of(const int32_t *a)
-{
+static shape shape_of(const int32_t *a) {
     const shape s = {a[0], a[1], a[2], (float)a[0] * (float)a[2]};
     return s;
 }
 
-void jw_batch_norm_forward(const jw_call *call)
-{
+void jw_batch_norm_forward(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const float epsilon = call->scalars[0];
     const float *restrict input = call->reads[0], *scale = call->reads[1], *shift = call->reads[2];
@@ -24,8 +22,9 @@ void jw_batch_norm_forward(const jw_call *call)
     for (jw_index c = 0; c < s.channels; c++) {
         float lanes[JW_LANES];
         jw_clear_lanes(lanes);
-        for (jw_index n = 0; n < s.batch; n++)
+        for (jw_index n = 0; n < s.batch; n++) {
             jw_add_sum(lanes, input + (n * s.channels + c) * s.plane, s.plane);
+        }
         const float mean = jw_fold_lanes(lanes) / s.count;
         jw_clear_lanes(lanes);
         for (jw_index n = 0; n < s.batch; n++) {
@@ -37,16 +36,16 @@ void jw_batch_norm_forward(const jw_call *call)
         for (jw_index n = 0; n < s.batch; n++) {
             const float *x = input + (n * s.channels + c) * s.plane;
             float *y = output + (n * s.channels + c) * s.plane;
-            for (jw_index i = 0; i < s.plane; i++)
+            for (jw_index i = 0; i < s.plane; i++) {
                 y[i] = JW_FMA(x[i] - mean, factor, offset);
+            }
         }
         means[c] = mean;
         variances[c] = variance;
     }
 }
 
-void jw_batch_norm_parameter_gradient(const jw_call *call)
-{
+void jw_batch_norm_parameter_gradient(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const float epsilon = call->scalars[0];
     const float *input = call->reads[0], *output_gradient = call->reads[1];
@@ -71,8 +70,7 @@ void jw_batch_norm_parameter_gradient(const jw_call *call)
 
 /* With x^ = (x - mean) / deviation over n elements:
  * dx = scale / deviation * (dy - sum(dy) / n - x^ * sum(dy * x^) / n), Ioffe and Szegedy 2015. */
-void jw_batch_norm_input_gradient(const jw_call *call)
-{
+void jw_batch_norm_input_gradient(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const float epsilon = call->scalars[0];
     const float *input = call->reads[0], *output_gradient = call->reads[1];
@@ -91,14 +89,14 @@ void jw_batch_norm_input_gradient(const jw_call *call)
             const float *dy = output_gradient + (n * s.channels + c) * s.plane;
             float *dx = input_gradient + (n * s.channels + c) * s.plane;
             JW_INDEPENDENT
-            for (jw_index i = 0; i < s.plane; i++)
+            for (jw_index i = 0; i < s.plane; i++) {
                 dx[i] = JW_FMA(factor, dy[i], JW_FMA(slope, x[i] - mean, offset));
+            }
         }
     }
 }
 
-void jw_batch_norm_statistics_update(const jw_call *call)
-{
+void jw_batch_norm_statistics_update(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const float momentum = call->scalars[0], keep = 1.0f - momentum;
     const float unbiased = s.count > 1.0f ? s.count / (s.count - 1.0f) : 1.0f;
@@ -107,9 +105,11 @@ void jw_batch_norm_statistics_update(const jw_call *call)
     float *next_mean = call->writes[0], *next_variance = call->writes[1];
 
     JW_INDEPENDENT
-    for (jw_index c = 0; c < s.channels; c++)
+    for (jw_index c = 0; c < s.channels; c++) {
         next_mean[c] = JW_FMA(keep, running_mean[c], momentum * mean[c]);
+    }
     JW_INDEPENDENT
-    for (jw_index c = 0; c < s.channels; c++)
+    for (jw_index c = 0; c < s.channels; c++) {
         next_variance[c] = JW_FMA(keep, running_variance[c], momentum * unbiased * variance[c]);
+    }
 }

@@ -31,13 +31,11 @@ typedef struct {
 } plan;
 
 /* `whole` cut into the fewest parts of at most `part`: the size of all but the last. */
-static jw_index evenly(jw_index whole, jw_index part)
-{
+static jw_index evenly(jw_index whole, jw_index part) {
     return jw_ceil_div(whole, jw_ceil_div(whole, jw_max(jw_min(part, whole), 1)));
 }
 
-static plan plan_of(const jw_conv *conv, role what)
-{
+static plan plan_of(const jw_conv *conv, role what) {
     plan p;
     const int pointwise = conv->taps == 1 && conv->y.stride == 1 && conv->x.stride == 1 &&
                           conv->in_plane == conv->out_plane;
@@ -50,10 +48,10 @@ static plan plan_of(const jw_conv *conv, role what)
     const jw_index columns = p.images * p.rows * conv->x.out;
     p.channels =
         p.direct ? conv->group_in : evenly(conv->group_in, TILE_FLOATS / (conv->taps * columns));
-    p.block = p.staged ? jw_min(jw_max(TILE_FLOATS / columns, 1), conv->group_out)
-                       : conv->group_out;
-    p.tiles = conv->groups * jw_ceil_div(conv->batch, p.images) *
-              jw_ceil_div(conv->y.out, p.rows) * jw_ceil_div(conv->group_in, p.channels);
+    p.block =
+        p.staged ? jw_min(jw_max(TILE_FLOATS / columns, 1), conv->group_out) : conv->group_out;
+    p.tiles = conv->groups * jw_ceil_div(conv->batch, p.images) * jw_ceil_div(conv->y.out, p.rows) *
+              jw_ceil_div(conv->group_in, p.channels);
 
     const jw_index depth = p.channels * conv->taps;
     p.tile_floats = p.direct ? 0 : jw_padded(depth * columns);
@@ -65,8 +63,7 @@ static plan plan_of(const jw_conv *conv, role what)
 }
 
 /* Tiles in the order: channels first, then rows, images, groups. */
-static jw_tile tile_at(const plan *p, jw_index index)
-{
+static jw_tile tile_at(const plan *p, jw_index index) {
     const jw_index channel_tiles = jw_ceil_div(p->conv.group_in, p->channels);
     const jw_index row_tiles = jw_ceil_div(p->conv.y.out, p->rows);
     const jw_index image_tiles = jw_ceil_div(p->conv.batch, p->images);
@@ -87,14 +84,12 @@ static jw_tile tile_at(const plan *p, jw_index index)
 }
 
 /* Where the tile's first input plane starts. */
-static jw_index input_at(const plan *p, const jw_tile *t)
-{
+static jw_index input_at(const plan *p, const jw_tile *t) {
     return (t->image * p->conv.in_channels + t->channel) * p->conv.in_plane;
 }
 
 /* Where the tile's first output row starts, of output channel `channel` of its group. */
-static jw_index output_at(const plan *p, const jw_tile *t, jw_index channel)
-{
+static jw_index output_at(const plan *p, const jw_tile *t, jw_index channel) {
     return (t->image * p->conv.out_channels + t->group * p->conv.group_out + channel) *
                p->conv.out_plane +
            t->row * p->conv.x.out;
@@ -102,37 +97,34 @@ static jw_index output_at(const plan *p, const jw_tile *t, jw_index channel)
 
 /* Where the weights start that lead from the tile to output channel `channel` of its group. Those
  * of the next channel follow after `depth` floats. */
-static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel)
-{
+static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel) {
     return (t->group * p->conv.group_out + channel) * p->depth +
            (t->channel - t->group * p->conv.group_in) * p->conv.taps;
 }
 
-static jw_matrix unfolded(const plan *p, const jw_tile *t, const float *input, float *workspace)
-{
-    if (p->direct)
+static jw_matrix unfolded(const plan *p, const jw_tile *t, const float *input, float *workspace) {
+    if (p->direct) {
         return jw_plain(input + input_at(p, t), p->conv.in_plane);
+    }
     jw_unfold(&p->conv, t, input, workspace);
     return jw_plain(workspace, t->columns);
 }
 
 static jw_matrix staged(const plan *p, const jw_tile *t, jw_index channel, jw_index channels,
-                        const float *output, float *workspace)
-{
+                        const float *output, float *workspace) {
     float *stage = workspace + p->tile_floats;
-    if (!p->staged)
+    if (!p->staged) {
         return jw_plain(output + output_at(p, t, channel), p->conv.out_plane);
+    }
     jw_gather(&p->conv, t, channel, channels, output, stage);
     return jw_plain(stage, t->columns);
 }
 
-static float *scratch(const plan *p, float *workspace)
-{
+static float *scratch(const plan *p, float *workspace) {
     return workspace + p->tile_floats + p->stage_floats;
 }
 
-void jw_conv2d_forward(const jw_call *call)
-{
+void jw_conv2d_forward(const jw_call *call) {
     const jw_conv conv = jw_conv_of(call->attributes);
     const float *input = call->reads[0], *weight = call->reads[1];
     const float *bias = conv.has_bias ? call->reads[2] : NULL;
@@ -144,11 +136,14 @@ void jw_conv2d_forward(const jw_call *call)
     }
     const plan p = plan_of(&conv, FORWARD);
     const int prefilled = p.staged || conv.has_bias;
-    if (prefilled)
-        for (jw_index n = 0; n < conv.batch; n++)
-            for (jw_index c = 0; c < conv.out_channels; c++)
+    if (prefilled) {
+        for (jw_index n = 0; n < conv.batch; n++) {
+            for (jw_index c = 0; c < conv.out_channels; c++) {
                 jw_fill(output + (n * conv.out_channels + c) * conv.out_plane,
                         bias ? bias[c] : 0.0f, conv.out_plane);
+            }
+        }
+    }
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         const jw_matrix columns = unfolded(&p, &t, input, workspace);
@@ -158,8 +153,8 @@ void jw_conv2d_forward(const jw_call *call)
             const jw_matrix filters = jw_plain(weight + weight_at(&p, &t, c), p.depth);
             float *stage = workspace + p.tile_floats;
             if (p.staged) {
-                jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns, 0.0f, stage,
-                          t.columns, scratch(&p, workspace));
+                jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns, 0.0f, stage, t.columns,
+                          scratch(&p, workspace));
                 jw_scatter(&conv, &t, c, block, stage, output);
             } else {
                 jw_matmul(block, t.columns, t.depth, 1.0f, filters, columns,
@@ -170,8 +165,7 @@ void jw_conv2d_forward(const jw_call *call)
     }
 }
 
-void jw_conv2d_input_gradient(const jw_call *call)
-{
+void jw_conv2d_input_gradient(const jw_call *call) {
     const jw_conv conv = jw_conv_of(call->attributes);
     const float *output_gradient = call->reads[0], *weight = call->reads[1];
     float *input_gradient = call->writes[0], *workspace = call->workspace;
@@ -181,8 +175,9 @@ void jw_conv2d_input_gradient(const jw_call *call)
         return;
     }
     const plan p = plan_of(&conv, INPUT_GRADIENT);
-    if (!p.direct)
+    if (!p.direct) {
         jw_fill(input_gradient, 0.0f, conv.batch * conv.in_channels * conv.in_plane);
+    }
     for (jw_index i = 0; i < p.tiles; i++) {
         const jw_tile t = tile_at(&p, i);
         float *columns = p.direct ? input_gradient + input_at(&p, &t) : workspace;
@@ -193,32 +188,33 @@ void jw_conv2d_input_gradient(const jw_call *call)
                       staged(&p, &t, c, block, output_gradient, workspace), c == 0 ? 0.0f : 1.0f,
                       columns, t.columns, scratch(&p, workspace));
         }
-        if (!p.direct)
+        if (!p.direct) {
             jw_fold(&conv, &t, columns, input_gradient);
+        }
     }
 }
 
 static void sum_over_positions(const jw_conv *conv, const float *output_gradient,
-                               float *bias_gradient)
-{
+                               float *bias_gradient) {
     for (jw_index c = 0; c < conv->out_channels; c++) {
         float lanes[JW_LANES];
         jw_clear_lanes(lanes);
-        for (jw_index n = 0; n < conv->batch; n++)
+        for (jw_index n = 0; n < conv->batch; n++) {
             jw_add_sum(lanes, output_gradient + (n * conv->out_channels + c) * conv->out_plane,
                        conv->out_plane);
+        }
         bias_gradient[c] = jw_fold_lanes(lanes);
     }
 }
 
-void jw_conv2d_parameter_gradient(const jw_call *call)
-{
+void jw_conv2d_parameter_gradient(const jw_call *call) {
     const jw_conv conv = jw_conv_of(call->attributes);
     const float *input = call->reads[0], *output_gradient = call->reads[1];
     float *weight_gradient = call->writes[0], *workspace = call->workspace;
 
-    if (conv.has_bias)
+    if (conv.has_bias) {
         sum_over_positions(&conv, output_gradient, call->writes[1]);
+    }
     if (jw_is_depthwise(&conv)) {
         jw_depthwise_weight_gradient(&conv, input, output_gradient, weight_gradient, workspace);
         return;
@@ -239,8 +235,7 @@ void jw_conv2d_parameter_gradient(const jw_call *call)
     }
 }
 
-static size_t workspace_of(const int32_t *attributes, role what)
-{
+static size_t workspace_of(const int32_t *attributes, role what) {
     const jw_conv conv = jw_conv_of(attributes);
     jw_index floats;
     if (jw_is_depthwise(&conv)) {
@@ -254,17 +249,14 @@ static size_t workspace_of(const int32_t *attributes, role what)
     return (size_t)floats * sizeof(float);
 }
 
-size_t jw_conv2d_forward_workspace(const int32_t *attributes)
-{
+size_t jw_conv2d_forward_workspace(const int32_t *attributes) {
     return workspace_of(attributes, FORWARD);
 }
 
-size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes)
-{
+size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes) {
     return workspace_of(attributes, INPUT_GRADIENT);
 }
 
-size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes)
-{
+size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes) {
     return workspace_of(attributes, WEIGHT_GRADIENT);
 }

@@ -13,8 +13,7 @@ typedef struct {
     jw_index in_plane, out_plane;
 } jw_conv;
 
-static inline jw_conv jw_conv_of(const int32_t *a)
-{
+static inline jw_conv jw_conv_of(const int32_t *a) {
     jw_conv conv;
     conv.batch = a[0];
     conv.in_channels = a[1];
@@ -32,8 +31,7 @@ static inline jw_conv jw_conv_of(const int32_t *a)
 }
 
 /* One input channel per group, and so no sum over channels: nothing for a matrix product to do. */
-static inline int jw_is_depthwise(const jw_conv *conv)
-{
+static inline int jw_is_depthwise(const jw_conv *conv) {
     return conv->groups > 1 && conv->group_in == 1;
 }
 

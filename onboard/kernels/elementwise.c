@@ -2,35 +2,32 @@
 #include "exponential.h"
 #include "kernels.h"
 
-static void add(const jw_call *call)
-{
+static void add(const jw_call *call) {
     const jw_index elements = call->attributes[0];
     const float *left = call->reads[0], *right = call->reads[1];
     float *sum = call->writes[0];
     JW_INDEPENDENT
-    for (jw_index i = 0; i < elements; i++)
+    for (jw_index i = 0; i < elements; i++) {
         sum[i] = left[i] + right[i];
+    }
 }
 
-void jw_add_forward(const jw_call *call)
-{
+void jw_add_forward(const jw_call *call) {
     add(call);
 }
 
-void jw_gradient_accumulate(const jw_call *call)
-{
+void jw_gradient_accumulate(const jw_call *call) {
     add(call);
 }
 
 /* Another shape for the same elements: nothing to do in place. */
-void jw_flatten(const jw_call *call)
-{
-    if (call->writes[0] != call->reads[0])
+void jw_flatten(const jw_call *call) {
+    if (call->writes[0] != call->reads[0]) {
         memcpy(call->writes[0], call->reads[0], (size_t)call->attributes[0] * sizeof(float));
+    }
 }
 
-void jw_concat_forward(const jw_call *call)
-{
+void jw_concat_forward(const jw_call *call) {
     const jw_index outer = call->attributes[0];
     const jw_index left = call->attributes[1], right = call->attributes[2];
     const float *left_source = call->reads[0], *right_source = call->reads[1];
@@ -43,8 +40,7 @@ void jw_concat_forward(const jw_call *call)
     }
 }
 
-void jw_concat_input_gradient(const jw_call *call)
-{
+void jw_concat_input_gradient(const jw_call *call) {
     const jw_index outer = call->attributes[0];
     const jw_index left = call->attributes[1], right = call->attributes[2];
     const float *source = call->reads[0];
@@ -59,8 +55,7 @@ void jw_concat_input_gradient(const jw_call *call)
 
 /* A bijection of 32-bit integers in which every input bit moves every output bit about half of the
  * time (multiply and xor-shift, after the finaliser of MurmurHash3). */
-static inline uint32_t mix(uint32_t x)
-{
+static inline uint32_t mix(uint32_t x) {
     x ^= x >> 16;
     x *= 0x85ebca6bu;
     x ^= x >> 13;
@@ -71,8 +66,7 @@ static inline uint32_t mix(uint32_t x)
 
 /* Keeps element i with probability 1 - p: a 24-bit number made from seed and i by two keyed rounds
  * of mixing, against p. The backward pass is the same map, so that it replays the mask. */
-void jw_dropout(const jw_call *call)
-{
+void jw_dropout(const jw_call *call) {
     const jw_index elements = call->attributes[0];
     const float probability = call->scalars[0];
     const uint32_t seed = jw_bits_of_float(call->scalars[1]);

@@ -7,12 +7,12 @@
 
 /* Within 2 ulp; 0 below -86.6 (where the result would leave the normal numbers), infinity above
  * 88.72. exp(x) = 2^n exp(r) with |r| <= ln(2)/2. */
-static inline float jw_exp(float x)
-{
+static inline float jw_exp(float x) {
     const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     const float shifted = JW_FMA(x, 1.44269504f, shifter);
     const float n = shifted - shifter;
-    const float r = JW_FMA(n, -1.42860677e-6f, JW_FMA(n, -0.693145752f, x)); /* ln 2, in two parts */
+    const float r =
+        JW_FMA(n, -1.42860677e-6f, JW_FMA(n, -0.693145752f, x)); /* ln 2, in two parts */
     float q = 0.0013950726f;
     q = JW_FMA(q, r, 0.008369025f);
     q = JW_FMA(q, r, 0.041666202f);
@@ -26,14 +26,12 @@ static inline float jw_exp(float x)
     return x < -86.6f ? 0.0f : bounded;
 }
 
-static inline float jw_sigmoid(float x)
-{
+static inline float jw_sigmoid(float x) {
     return 1.0f / (1.0f + jw_exp(-x));
 }
 
 /* Within 4 ulp. */
-static inline float jw_tanh(float x)
-{
+static inline float jw_tanh(float x) {
     const float size = fabsf(x);
     const float square = x * x;
     float q = -0.0057170447f;
@@ -48,13 +46,13 @@ static inline float jw_tanh(float x)
 }
 
 /* The standard normal distribution: its density and, from erfc(z) = exp(-z²) t p(t) with
- * t = 1 / (1 + 0.3 z), its cumulative function, which keeps its relative accuracy in the left tail. */
+ * t = 1 / (1 + 0.3 z), its cumulative function, which keeps its relative accuracy in the left
+ * tail. */
 typedef struct {
     float density, cumulative;
 } jw_normal;
 
-static inline jw_normal jw_normal_of(float x)
-{
+static inline jw_normal jw_normal_of(float x) {
     const float z = fabsf(x) * 0.707106781f;
     const float t = 1.0f / JW_FMA(0.3f, z, 1.0f);
     const float decay = jw_exp(-0.5f * x * x);

@@ -38,38 +38,32 @@ typedef ptrdiff_t jw_index;
 #endif
 #endif
 
-static inline float jw_float_of_bits(uint32_t bits)
-{
+static inline float jw_float_of_bits(uint32_t bits) {
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-static inline uint32_t jw_bits_of_float(float value)
-{
+static inline uint32_t jw_bits_of_float(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-static inline jw_index jw_min(jw_index a, jw_index b)
-{
+static inline jw_index jw_min(jw_index a, jw_index b) {
     return a < b ? a : b;
 }
 
-static inline jw_index jw_max(jw_index a, jw_index b)
-{
+static inline jw_index jw_max(jw_index a, jw_index b) {
     return a > b ? a : b;
 }
 
-static inline jw_index jw_ceil_div(jw_index a, jw_index b)
-{
+static inline jw_index jw_ceil_div(jw_index a, jw_index b) {
     return (a + b - 1) / b;
 }
 
 /* Workspaces are cut into parts of whole 64-byte lines. Counted in floats. */
-static inline jw_index jw_padded(jw_index floats)
-{
+static inline jw_index jw_padded(jw_index floats) {
     return jw_ceil_div(floats, 16) * 16;
 }
 
@@ -82,14 +76,12 @@ typedef struct {
     int transposed;
 } jw_matrix;
 
-static inline jw_matrix jw_plain(const float *data, jw_index leading)
-{
+static inline jw_matrix jw_plain(const float *data, jw_index leading) {
     const jw_matrix matrix = {data, leading, 0};
     return matrix;
 }
 
-static inline jw_matrix jw_transposed(const float *data, jw_index leading)
-{
+static inline jw_matrix jw_transposed(const float *data, jw_index leading) {
     const jw_matrix matrix = {data, leading, 1};
     return matrix;
 }
@@ -109,31 +101,28 @@ typedef struct {
 } jw_axis;
 
 static inline jw_axis jw_axis_of(jw_index in, jw_index kernel, jw_index stride, jw_index pad_before,
-                                 jw_index pad_after)
-{
+                                 jw_index pad_after) {
     const jw_axis axis = {in, (in + pad_before + pad_after - kernel) / stride + 1, kernel, stride,
                           pad_before};
     return axis;
 }
 
 /* Where tap `tap` of the window at output position `position` reads; may be outside [0, in). */
-static inline jw_index jw_source(const jw_axis *axis, jw_index position, jw_index tap)
-{
+static inline jw_index jw_source(const jw_axis *axis, jw_index position, jw_index tap) {
     return position * axis->stride + tap - axis->pad;
 }
 
 /* The output positions whose tap `tap` reads inside the input are [jw_first, jw_last). */
-static inline jw_index jw_first(const jw_axis *axis, jw_index tap)
-{
+static inline jw_index jw_first(const jw_axis *axis, jw_index tap) {
     const jw_index before = axis->pad - tap;
     return before <= 0 ? 0 : jw_min(jw_ceil_div(before, axis->stride), axis->out);
 }
 
-static inline jw_index jw_last(const jw_axis *axis, jw_index tap)
-{
+static inline jw_index jw_last(const jw_axis *axis, jw_index tap) {
     const jw_index room = axis->in + axis->pad - tap;
-    return room <= 0 ? 0 : jw_max(jw_min(jw_ceil_div(room, axis->stride), axis->out),
-                                  jw_first(axis, tap));
+    return room <= 0
+               ? 0
+               : jw_max(jw_min(jw_ceil_div(room, axis->stride), axis->out), jw_first(axis, tap));
 }
 
 /* --- sums ------------------------------------------------------------------------------------- */
@@ -143,18 +132,19 @@ static inline jw_index jw_last(const jw_axis *axis, jw_index tap)
  * and for every address. */
 #define JW_LANES 32
 
-static inline void jw_clear_lanes(float lanes[JW_LANES])
-{
-    for (int l = 0; l < JW_LANES; l++)
+static inline void jw_clear_lanes(float lanes[JW_LANES]) {
+    for (int l = 0; l < JW_LANES; l++) {
         lanes[l] = 0.0f;
+    }
 }
 
 /* The sum of all lanes, which it overwrites. */
-static inline float jw_fold_lanes(float lanes[JW_LANES])
-{
-    for (int width = JW_LANES / 2; width > 0; width /= 2)
-        for (int l = 0; l < width; l++)
+static inline float jw_fold_lanes(float lanes[JW_LANES]) {
+    for (int width = JW_LANES / 2; width > 0; width /= 2) {
+        for (int l = 0; l < width; l++) {
             lanes[l] += lanes[l + width];
+        }
+    }
     return lanes[0];
 }
 
@@ -174,13 +164,11 @@ static inline float jw_fold_lanes(float lanes[JW_LANES])
         memcpy((lanes), jw_lanes, sizeof jw_lanes);                                                \
     } while (0)
 
-static inline void jw_add_sum(float lanes[JW_LANES], const float *x, jw_index count)
-{
+static inline void jw_add_sum(float lanes[JW_LANES], const float *x, jw_index count) {
     JW_ADD_PRODUCTS(lanes, count, x[i], 1.0f);
 }
 
-static inline float jw_sum(const float *x, jw_index count)
-{
+static inline float jw_sum(const float *x, jw_index count) {
     float lanes[JW_LANES];
     jw_clear_lanes(lanes);
     jw_add_sum(lanes, x, count);
@@ -188,27 +176,32 @@ static inline float jw_sum(const float *x, jw_index count)
 }
 
 /* The largest of x; a NaN counts only in the first place. */
-static inline float jw_maximum(const float *x, jw_index count)
-{
+static inline float jw_maximum(const float *x, jw_index count) {
     float lanes[JW_LANES];
     jw_index base = 0;
-    for (int l = 0; l < JW_LANES; l++)
+    for (int l = 0; l < JW_LANES; l++) {
         lanes[l] = x[0];
-    for (; base + JW_LANES <= count; base += JW_LANES)
-        for (int l = 0; l < JW_LANES; l++)
+    }
+    for (; base + JW_LANES <= count; base += JW_LANES) {
+        for (int l = 0; l < JW_LANES; l++) {
             lanes[l] = x[base + l] > lanes[l] ? x[base + l] : lanes[l];
-    for (jw_index i = base; i < count; i++)
+        }
+    }
+    for (jw_index i = base; i < count; i++) {
         lanes[i - base] = x[i] > lanes[i - base] ? x[i] : lanes[i - base];
-    for (int width = JW_LANES / 2; width > 0; width /= 2)
-        for (int l = 0; l < width; l++)
+    }
+    for (int width = JW_LANES / 2; width > 0; width /= 2) {
+        for (int l = 0; l < width; l++) {
             lanes[l] = lanes[l + width] > lanes[l] ? lanes[l + width] : lanes[l];
+        }
+    }
     return lanes[0];
 }
 
-static inline void jw_fill(float *restrict out, float value, jw_index count)
-{
-    for (jw_index i = 0; i < count; i++)
+static inline void jw_fill(float *restrict out, float value, jw_index count) {
+    for (jw_index i = 0; i < count; i++) {
         out[i] = value;
+    }
 }
 
 #endif

@@ -1,8 +1,7 @@
 /* Layer normalisation over the features of each row. Variances are biased. */
 #include "kernels.h"
 
-void jw_layer_norm_forward(const jw_call *call)
-{
+void jw_layer_norm_forward(const jw_call *call) {
     const jw_index rows = call->attributes[0], features = call->attributes[1];
     const float epsilon = call->scalars[0], count = (float)features;
     const float *restrict scale = call->reads[1], *restrict shift = call->reads[2];
@@ -17,8 +16,9 @@ void jw_layer_norm_forward(const jw_call *call)
         JW_ADD_PRODUCTS(lanes, features, x[i] - mean, x[i] - mean);
         const float variance = jw_fold_lanes(lanes) / count;
         const float factor = 1.0f / sqrtf(variance + epsilon);
-        for (jw_index f = 0; f < features; f++)
+        for (jw_index f = 0; f < features; f++) {
             y[f] = JW_FMA((x[f] - mean) * factor, scale[f], shift[f]);
+        }
         means[r] = mean;
         variances[r] = variance;
     }
@@ -26,8 +26,7 @@ void jw_layer_norm_forward(const jw_call *call)
 
 /* With g = dy * scale and x^ = (x - mean) / deviation:
  * dx = (g - mean(g) - x^ * mean(g * x^)) / deviation, Ba, Kiros and Hinton 2016. */
-void jw_layer_norm_input_gradient(const jw_call *call)
-{
+void jw_layer_norm_input_gradient(const jw_call *call) {
     const jw_index rows = call->attributes[0], features = call->attributes[1];
     const float epsilon = call->scalars[0], count = (float)features;
     const float *scale = call->reads[2], *means = call->reads[3], *variances = call->reads[4];
@@ -45,13 +44,13 @@ void jw_layer_norm_input_gradient(const jw_call *call)
         const float offset = -jw_fold_lanes(sums) / count;
         const float slope = -jw_fold_lanes(products) * factor * factor / count;
         JW_INDEPENDENT
-        for (jw_index f = 0; f < features; f++)
+        for (jw_index f = 0; f < features; f++) {
             dx[f] = factor * JW_FMA(dy[f], scale[f], JW_FMA(slope, x[f] - mean, offset));
+        }
     }
 }
 
-void jw_layer_norm_parameter_gradient(const jw_call *call)
-{
+void jw_layer_norm_parameter_gradient(const jw_call *call) {
     const jw_index rows = call->attributes[0], features = call->attributes[1];
     const float epsilon = call->scalars[0];
     const float *means = call->reads[2], *variances = call->reads[3];

@@ -16,16 +16,14 @@ void JW_CBLAS_SGEMM(int order, int transpose_a, int transpose_b, int rows, int c
 
 const char *const jw_matmul_name = "cblas";
 
-jw_index jw_matmul_workspace(jw_index columns, jw_index depth)
-{
+jw_index jw_matmul_workspace(jw_index columns, jw_index depth) {
     (void)columns;
     (void)depth;
     return 0;
 }
 
 void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
-               jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace)
-{
+               jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace) {
     (void)workspace;
     JW_CBLAS_SGEMM(ROW_MAJOR, a.transposed ? TRANSPOSED : PLAIN, b.transposed ? TRANSPOSED : PLAIN,
                    (int)rows, (int)columns, (int)depth, alpha, a.data, (int)a.leading, b.data,

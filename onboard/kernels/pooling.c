@@ -6,8 +6,7 @@ typedef struct {
     jw_axis y, x;
 } shape;
 
-static shape shape_of(const int32_t *a)
-{
+static shape shape_of(const int32_t *a) {
     shape s;
     s.planes = (jw_index)a[0] * a[1];
     s.y = jw_axis_of(a[2], a[4], a[6], a[8], a[9]);
@@ -15,30 +14,28 @@ static shape shape_of(const int32_t *a)
     return s;
 }
 
-static int is_inside(const jw_axis *axis, jw_index source)
-{
+static int is_inside(const jw_axis *axis, jw_index source) {
     return source >= 0 && source < axis->in;
 }
 
 /* Padding never is the maximum; a NaN is. */
-static inline int is_greater(float x, float best)
-{
+static inline int is_greater(float x, float best) {
     return x > best || x != x;
 }
 
-void jw_max_pool2d_forward(const jw_call *call)
-{
+void jw_max_pool2d_forward(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const float *input = call->reads[0];
     float *restrict best = call->writes[0];
 
-    for (jw_index p = 0; p < s.planes; p++, input += s.y.in * s.x.in)
+    for (jw_index p = 0; p < s.planes; p++, input += s.y.in * s.x.in) {
         for (jw_index y = 0; y < s.y.out; y++, best += s.x.out) {
             jw_fill(best, -HUGE_VALF, s.x.out);
             for (jw_index ky = 0; ky < s.y.kernel; ky++) {
                 const jw_index row = jw_source(&s.y, y, ky);
-                if (!is_inside(&s.y, row))
+                if (!is_inside(&s.y, row)) {
                     continue;
+                }
                 for (jw_index kx = 0; kx < s.x.kernel; kx++) {
                     const float *source = input + row * s.x.in;
                     const jw_index shift = jw_source(&s.x, 0, kx), last = jw_last(&s.x, kx);
@@ -49,17 +46,16 @@ void jw_max_pool2d_forward(const jw_call *call)
                 }
             }
         }
+    }
 }
 
-size_t jw_max_pool2d_input_gradient_workspace(const int32_t *attributes)
-{
+size_t jw_max_pool2d_input_gradient_workspace(const int32_t *attributes) {
     const shape s = shape_of(attributes);
     return (size_t)s.x.out * (sizeof(float) + sizeof(int32_t));
 }
 
 /* Finds the maxima of a row of windows again, and where they are, then hands each its gradient. */
-void jw_max_pool2d_input_gradient(const jw_call *call)
-{
+void jw_max_pool2d_input_gradient(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const jw_index in_plane = s.y.in * s.x.in;
     const float *input = call->reads[0], *output_gradient = call->reads[1];
@@ -68,15 +64,17 @@ void jw_max_pool2d_input_gradient(const jw_call *call)
     float *restrict best = (float *)(where + s.x.out);
 
     jw_fill(input_gradient, 0.0f, s.planes * in_plane);
-    for (jw_index p = 0; p < s.planes; p++, input += in_plane, input_gradient += in_plane)
+    for (jw_index p = 0; p < s.planes; p++, input += in_plane, input_gradient += in_plane) {
         for (jw_index y = 0; y < s.y.out; y++, output_gradient += s.x.out) {
             jw_fill(best, -HUGE_VALF, s.x.out);
-            for (jw_index x = 0; x < s.x.out; x++)
+            for (jw_index x = 0; x < s.x.out; x++) {
                 where[x] = -1;
+            }
             for (jw_index ky = 0; ky < s.y.kernel; ky++) {
                 const jw_index row = jw_source(&s.y, y, ky);
-                if (!is_inside(&s.y, row))
+                if (!is_inside(&s.y, row)) {
                     continue;
+                }
                 for (jw_index kx = 0; kx < s.x.kernel; kx++) {
                     const float *source = input + row * s.x.in;
                     const jw_index shift = jw_source(&s.x, 0, kx), last = jw_last(&s.x, kx);
@@ -89,41 +87,46 @@ void jw_max_pool2d_input_gradient(const jw_call *call)
                     }
                 }
             }
-            for (jw_index x = 0; x < s.x.out; x++)
-                if (where[x] >= 0)
+            for (jw_index x = 0; x < s.x.out; x++) {
+                if (where[x] >= 0) {
                     input_gradient[where[x]] += output_gradient[x];
+                }
+            }
         }
+    }
 }
 
 /* Padding counts as zeros: the divisor is the whole window. */
-void jw_average_pool2d_forward(const jw_call *call)
-{
+void jw_average_pool2d_forward(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const float share = 1.0f / (float)(s.y.kernel * s.x.kernel);
     const float *input = call->reads[0];
     float *restrict sum = call->writes[0];
 
-    for (jw_index p = 0; p < s.planes; p++, input += s.y.in * s.x.in)
+    for (jw_index p = 0; p < s.planes; p++, input += s.y.in * s.x.in) {
         for (jw_index y = 0; y < s.y.out; y++, sum += s.x.out) {
             jw_fill(sum, 0.0f, s.x.out);
             for (jw_index ky = 0; ky < s.y.kernel; ky++) {
                 const jw_index row = jw_source(&s.y, y, ky);
-                if (!is_inside(&s.y, row))
+                if (!is_inside(&s.y, row)) {
                     continue;
+                }
                 for (jw_index kx = 0; kx < s.x.kernel; kx++) {
                     const float *source = input + row * s.x.in;
                     const jw_index shift = jw_source(&s.x, 0, kx), last = jw_last(&s.x, kx);
-                    for (jw_index x = jw_first(&s.x, kx); x < last; x++)
+                    for (jw_index x = jw_first(&s.x, kx); x < last; x++) {
                         sum[x] += source[x * s.x.stride + shift];
+                    }
                 }
             }
-            for (jw_index x = 0; x < s.x.out; x++)
+            for (jw_index x = 0; x < s.x.out; x++) {
                 sum[x] *= share;
+            }
         }
+    }
 }
 
-void jw_average_pool2d_input_gradient(const jw_call *call)
-{
+void jw_average_pool2d_input_gradient(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const jw_index in_plane = s.y.in * s.x.in;
     const float share = 1.0f / (float)(s.y.kernel * s.x.kernel);
@@ -131,38 +134,42 @@ void jw_average_pool2d_input_gradient(const jw_call *call)
     float *restrict input_gradient = call->writes[0];
 
     jw_fill(input_gradient, 0.0f, s.planes * in_plane);
-    for (jw_index p = 0; p < s.planes; p++, input_gradient += in_plane)
-        for (jw_index y = 0; y < s.y.out; y++, output_gradient += s.x.out)
+    for (jw_index p = 0; p < s.planes; p++, input_gradient += in_plane) {
+        for (jw_index y = 0; y < s.y.out; y++, output_gradient += s.x.out) {
             for (jw_index ky = 0; ky < s.y.kernel; ky++) {
                 const jw_index row = jw_source(&s.y, y, ky);
-                if (!is_inside(&s.y, row))
+                if (!is_inside(&s.y, row)) {
                     continue;
+                }
                 for (jw_index kx = 0; kx < s.x.kernel; kx++) {
                     float *target = input_gradient + row * s.x.in;
                     const jw_index shift = jw_source(&s.x, 0, kx), last = jw_last(&s.x, kx);
                     JW_INDEPENDENT
-                    for (jw_index x = jw_first(&s.x, kx); x < last; x++)
+                    for (jw_index x = jw_first(&s.x, kx); x < last; x++) {
                         target[x * s.x.stride + shift] += share * output_gradient[x];
+                    }
                 }
             }
+        }
+    }
 }
 
-void jw_global_average_pool_forward(const jw_call *call)
-{
+void jw_global_average_pool_forward(const jw_call *call) {
     const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
     const jw_index plane = call->attributes[2];
     const float *input = call->reads[0];
     float *output = call->writes[0];
-    for (jw_index p = 0; p < planes; p++)
+    for (jw_index p = 0; p < planes; p++) {
         output[p] = jw_sum(input + p * plane, plane) / (float)plane;
+    }
 }
 
-void jw_global_average_pool_input_gradient(const jw_call *call)
-{
+void jw_global_average_pool_input_gradient(const jw_call *call) {
     const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
     const jw_index plane = call->attributes[2];
     const float *output_gradient = call->reads[0];
     float *input_gradient = call->writes[0];
-    for (jw_index p = 0; p < planes; p++)
+    for (jw_index p = 0; p < planes; p++) {
         jw_fill(input_gradient + p * plane, output_gradient[p] / (float)plane, plane);
+    }
 }

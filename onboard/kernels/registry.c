@@ -67,18 +67,19 @@ const jw_kernel jw_kernels[] = {
 
 const size_t jw_kernel_count = sizeof jw_kernels / sizeof jw_kernels[0];
 
-const jw_kernel *jw_find_kernel(const char *kind)
-{
+const jw_kernel *jw_find_kernel(const char *kind) {
     size_t first = 0, last = jw_kernel_count;
     while (first < last) {
         const size_t middle = first + (last - first) / 2;
         const int order = strcmp(kind, jw_kernels[middle].kind);
-        if (order == 0)
+        if (order == 0) {
             return &jw_kernels[middle];
-        if (order < 0)
+        }
+        if (order < 0) {
             last = middle;
-        else
+        } else {
             first = middle + 1;
+        }
     }
     return NULL;
 }

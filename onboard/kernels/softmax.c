@@ -4,29 +4,29 @@
 #include "logarithm.h"
 
 /* y = factor * softmax(x); the two may be one. */
-static void scaled_softmax(const float *x, float *y, jw_index columns, float factor)
-{
+static void scaled_softmax(const float *x, float *y, jw_index columns, float factor) {
     const float maximum = jw_maximum(x, columns);
     JW_INDEPENDENT
-    for (jw_index i = 0; i < columns; i++)
+    for (jw_index i = 0; i < columns; i++) {
         y[i] = jw_exp(x[i] - maximum);
+    }
     const float scale = factor / jw_sum(y, columns);
-    for (jw_index i = 0; i < columns; i++)
+    for (jw_index i = 0; i < columns; i++) {
         y[i] *= scale;
+    }
 }
 
-void jw_softmax_forward(const jw_call *call)
-{
+void jw_softmax_forward(const jw_call *call) {
     const jw_index rows = call->attributes[0], columns = call->attributes[1];
     const float *input = call->reads[0];
     float *output = call->writes[0];
-    for (jw_index r = 0; r < rows; r++)
+    for (jw_index r = 0; r < rows; r++) {
         scaled_softmax(input + r * columns, output + r * columns, columns, 1.0f);
+    }
 }
 
 /* dx = y * (dy - sum(y * dy)) */
-void jw_softmax_input_gradient(const jw_call *call)
-{
+void jw_softmax_input_gradient(const jw_call *call) {
     const jw_index rows = call->attributes[0], columns = call->attributes[1];
     for (jw_index r = 0; r < rows; r++) {
         const float *y = (const float *)call->reads[0] + r * columns;
@@ -37,14 +37,14 @@ void jw_softmax_input_gradient(const jw_call *call)
         JW_ADD_PRODUCTS(lanes, columns, y[i], dy[i]);
         const float projection = jw_fold_lanes(lanes);
         JW_INDEPENDENT
-        for (jw_index i = 0; i < columns; i++)
+        for (jw_index i = 0; i < columns; i++) {
             dx[i] = y[i] * (dy[i] - projection);
+        }
     }
 }
 
 /* The mean over rows of log(sum(exp(x))) - x[label]. */
-void jw_softmax_cross_entropy_forward(const jw_call *call)
-{
+void jw_softmax_cross_entropy_forward(const jw_call *call) {
     const jw_index rows = call->attributes[0], classes = call->attributes[1];
     const int32_t *labels = call->reads[1];
     float total = 0.0f;
@@ -60,8 +60,7 @@ void jw_softmax_cross_entropy_forward(const jw_call *call)
 }
 
 /* (softmax(x) - one(label)) / rows */
-void jw_softmax_cross_entropy_input_gradient(const jw_call *call)
-{
+void jw_softmax_cross_entropy_input_gradient(const jw_call *call) {
     const jw_index rows = call->attributes[0], classes = call->attributes[1];
     const float share = 1.0f / (float)rows;
     const float *logits = call->reads[0];

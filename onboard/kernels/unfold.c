@@ -7,8 +7,7 @@ typedef struct {
     jw_index shift_y, shift_x; /* from output position, times stride, to input position */
 } span;
 
-static span span_of(const jw_conv *conv, const jw_tile *tile, jw_index ky, jw_index kx)
-{
+static span span_of(const jw_conv *conv, const jw_tile *tile, jw_index ky, jw_index kx) {
     span s;
     s.top = jw_min(jw_max(jw_first(&conv->y, ky) - tile->row, 0), tile->rows);
     s.bottom = jw_max(jw_min(jw_last(&conv->y, ky) - tile->row, tile->rows), s.top);
@@ -19,32 +18,32 @@ static span span_of(const jw_conv *conv, const jw_tile *tile, jw_index ky, jw_in
     return s;
 }
 
-static int is_empty(const span *s)
-{
+static int is_empty(const span *s) {
     return s->top >= s->bottom || s->left >= s->right;
 }
 
 /* Where windows move by one and output rows are as long as input rows, what a tap reads of a plane
  * is one piece of it, shifted; only what wraps around at the sides is wrong. Moving it as one piece
  * is much faster where rows are short. */
-static int is_shifted_plane(const jw_conv *conv)
-{
+static int is_shifted_plane(const jw_conv *conv) {
     return conv->x.stride == 1 && conv->y.stride == 1 && conv->x.out == conv->x.in;
 }
 
-static void clear_sides(float *columns, const span *s, jw_index width)
-{
-    for (jw_index x = 0; x < s->left; x++)
-        for (jw_index r = s->top; r < s->bottom; r++)
+static void clear_sides(float *columns, const span *s, jw_index width) {
+    for (jw_index x = 0; x < s->left; x++) {
+        for (jw_index r = s->top; r < s->bottom; r++) {
             columns[r * width + x] = 0.0f;
-    for (jw_index x = s->right; x < width; x++)
-        for (jw_index r = s->top; r < s->bottom; r++)
+        }
+    }
+    for (jw_index x = s->right; x < width; x++) {
+        for (jw_index r = s->top; r < s->bottom; r++) {
             columns[r * width + x] = 0.0f;
+        }
+    }
 }
 
 static void unfold_shifted(const span *s, jw_index width, const float *restrict plane,
-                           float *restrict columns)
-{
+                           float *restrict columns) {
     const jw_index first = s->top * width + s->left, last = (s->bottom - 1) * width + s->right;
     memcpy(columns + first, plane + (s->shift_y * width + s->shift_x + first),
            (size_t)(last - first) * sizeof(float));
@@ -52,29 +51,30 @@ static void unfold_shifted(const span *s, jw_index width, const float *restrict 
 }
 
 static void unfold_rows(const jw_conv *conv, const span *s, const float *restrict plane,
-                        float *restrict columns)
-{
+                        float *restrict columns) {
     const jw_index width = conv->x.out;
     for (jw_index r = s->top; r < s->bottom; r++) {
         const float *source = plane + (s->shift_y + r * conv->y.stride) * conv->x.in;
         float *target = columns + r * width;
-        if (conv->x.stride == 1)
-            for (jw_index x = s->left; x < s->right; x++)
+        if (conv->x.stride == 1) {
+            for (jw_index x = s->left; x < s->right; x++) {
                 target[x] = source[x + s->shift_x];
-        else
-            for (jw_index x = s->left; x < s->right; x++)
+            }
+        } else {
+            for (jw_index x = s->left; x < s->right; x++) {
                 target[x] = source[x * conv->x.stride + s->shift_x];
+            }
+        }
     }
     clear_sides(columns, s, width);
 }
 
-void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns)
-{
+void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns) {
     const jw_index width = conv->x.out, rows = tile->rows;
     const int shifted_plane = is_shifted_plane(conv);
 
-    for (jw_index c = 0; c < tile->channels; c++)
-        for (jw_index ky = 0; ky < conv->y.kernel; ky++)
+    for (jw_index c = 0; c < tile->channels; c++) {
+        for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
             for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
                 const span s = span_of(conv, tile, ky, kx);
                 for (jw_index n = 0; n < tile->images; n++, columns += rows * width) {
@@ -86,87 +86,95 @@ void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, flo
                         continue;
                     }
                     jw_fill(columns, 0.0f, s.top * width);
-                    if (shifted_plane)
+                    if (shifted_plane) {
                         unfold_shifted(&s, width, plane, columns);
-                    else
+                    } else {
                         unfold_rows(conv, &s, plane, columns);
+                    }
                     jw_fill(columns + s.bottom * width, 0.0f, (rows - s.bottom) * width);
                 }
             }
-}
-
-static void fold_shifted(const span *s, jw_index width, float *restrict columns,
-                         float *restrict plane)
-{
-    const jw_index first = s->top * width + s->left, last = (s->bottom - 1) * width + s->right;
-    const jw_index shift = s->shift_y * width + s->shift_x;
-    clear_sides(columns, s, width);
-    for (jw_index i = first; i < last; i++)
-        plane[i + shift] += columns[i];
-}
-
-static void fold_rows(const jw_conv *conv, const span *s, const float *restrict columns,
-                      float *restrict plane)
-{
-    for (jw_index r = s->top; r < s->bottom; r++) {
-        const float *source = columns + r * conv->x.out;
-        float *target = plane + (s->shift_y + r * conv->y.stride) * conv->x.in;
-        if (conv->x.stride == 1)
-            for (jw_index x = s->left; x < s->right; x++)
-                target[x + s->shift_x] += source[x];
-        else
-            for (jw_index x = s->left; x < s->right; x++)
-                target[x * conv->x.stride + s->shift_x] += source[x];
+        }
     }
 }
 
-void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient)
-{
+static void fold_shifted(const span *s, jw_index width, float *restrict columns,
+                         float *restrict plane) {
+    const jw_index first = s->top * width + s->left, last = (s->bottom - 1) * width + s->right;
+    const jw_index shift = s->shift_y * width + s->shift_x;
+    clear_sides(columns, s, width);
+    for (jw_index i = first; i < last; i++) {
+        plane[i + shift] += columns[i];
+    }
+}
+
+static void fold_rows(const jw_conv *conv, const span *s, const float *restrict columns,
+                      float *restrict plane) {
+    for (jw_index r = s->top; r < s->bottom; r++) {
+        const float *source = columns + r * conv->x.out;
+        float *target = plane + (s->shift_y + r * conv->y.stride) * conv->x.in;
+        if (conv->x.stride == 1) {
+            for (jw_index x = s->left; x < s->right; x++) {
+                target[x + s->shift_x] += source[x];
+            }
+        } else {
+            for (jw_index x = s->left; x < s->right; x++) {
+                target[x * conv->x.stride + s->shift_x] += source[x];
+            }
+        }
+    }
+}
+
+void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient) {
     const jw_index width = conv->x.out;
     const int shifted_plane = is_shifted_plane(conv);
 
-    for (jw_index c = 0; c < tile->channels; c++)
-        for (jw_index ky = 0; ky < conv->y.kernel; ky++)
+    for (jw_index c = 0; c < tile->channels; c++) {
+        for (jw_index ky = 0; ky < conv->y.kernel; ky++) {
             for (jw_index kx = 0; kx < conv->x.kernel; kx++) {
                 const span s = span_of(conv, tile, ky, kx);
                 for (jw_index n = 0; n < tile->images; n++, columns += tile->rows * width) {
-                    float *plane =
-                        input_gradient +
-                        ((tile->image + n) * conv->in_channels + tile->channel + c) *
-                            conv->in_plane;
-                    if (is_empty(&s))
+                    float *plane = input_gradient +
+                                   ((tile->image + n) * conv->in_channels + tile->channel + c) *
+                                       conv->in_plane;
+                    if (is_empty(&s)) {
                         continue;
-                    if (shifted_plane)
+                    }
+                    if (shifted_plane) {
                         fold_shifted(&s, width, columns, plane);
-                    else
+                    } else {
                         fold_rows(conv, &s, columns, plane);
+                    }
                 }
             }
+        }
+    }
 }
 
 static jw_index output_plane(const jw_conv *conv, const jw_tile *tile, jw_index image,
-                             jw_index channel)
-{
+                             jw_index channel) {
     return ((tile->image + image) * conv->out_channels + tile->group * conv->group_out + channel) *
            conv->out_plane;
 }
 
 void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
-               const float *output, float *stage)
-{
-    for (jw_index c = 0; c < channels; c++)
-        for (jw_index n = 0; n < tile->images; n++, stage += conv->out_plane)
+               const float *output, float *stage) {
+    for (jw_index c = 0; c < channels; c++) {
+        for (jw_index n = 0; n < tile->images; n++, stage += conv->out_plane) {
             memcpy(stage, output + output_plane(conv, tile, n, channel + c),
                    (size_t)conv->out_plane * sizeof(float));
+        }
+    }
 }
 
 void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
-                const float *restrict stage, float *restrict output)
-{
-    for (jw_index c = 0; c < channels; c++)
+                const float *restrict stage, float *restrict output) {
+    for (jw_index c = 0; c < channels; c++) {
         for (jw_index n = 0; n < tile->images; n++, stage += conv->out_plane) {
             float *plane = output + output_plane(conv, tile, n, channel + c);
-            for (jw_index i = 0; i < conv->out_plane; i++)
+            for (jw_index i = 0; i < conv->out_plane; i++) {
                 plane[i] += stage[i];
+            }
         }
+    }
 }

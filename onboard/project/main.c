@@ -66,8 +66,7 @@ static training_data open_training(const char *path, const jw_plan *plan) {
     require(path, data.file ? NULL : strerror(errno));
     uint32_t header[HEADER_WORDS];
     load(&data, 0, header, sizeof header);
-    const bool is_ours =
-        header[0] == DATA_MAGIC && header[1] == plan_fingerprint && header[2] > 0;
+    const bool is_ours = header[0] == DATA_MAGIC && header[1] == plan_fingerprint && header[2] > 0;
     require(path, is_ours ? NULL : "holds nothing for this plan");
     data.batch_count = header[2];
     data.batches = sizeof header;
@@ -176,9 +175,8 @@ int main(int argc, char **argv) {
     static jw_store store;
     jw_executor executor = {.plan = plan, .arena = arena, .clock_ns = clock_ns};
     if (plan->slot_count) {
-        require(storage_path,
-                storage_file_open(&storage, storage_path, plan->page_bytes,
-                                  (uint64_t)STORED_STEPS * plan->step_bytes));
+        require(storage_path, storage_file_open(&storage, storage_path, plan->page_bytes,
+                                                (uint64_t)STORED_STEPS * plan->step_bytes));
         require(storage_path, jw_store_open(&store, plan, &storage.medium));
         executor.store = &store;
     }

@@ -4,8 +4,8 @@
  * - A transfer's offset counts from the begin of the stretch that you give away; offset and bytes
  *   are multiples of page_bytes. Memory is aligned to four bytes.
  * - JW_READ brings what was last written there, all of it.
- * - JW_WRITE has reached the medium when it returns, or at least cannot be overtaken by a later one:
- *   a step becomes valid by its record, which is written last.
+ * - JW_WRITE has reached the medium when it returns, or at least cannot be overtaken by a later
+ *   one: a step becomes valid by its record, which is written last.
  * - JW_ERASE is NULL, and erase_block_bytes 0, where anything can be written over. Otherwise it
  *   erases whole blocks; a page is then written only once between two erasures.
  * - scratch_bytes is the stretch's size: twice jw_plan.step_bytes at least. Parts of that size are

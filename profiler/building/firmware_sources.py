@@ -54,8 +54,14 @@ class FirmwareIdentity:
 
 
 def firmware_boards() -> list[str]:
-    """The boards that there is support for."""
-    return sorted(path.stem for path in (FIRMWARE / "boards").glob("*.c"))
+    """Names of the boards that there is support for, in order."""
+    return sorted(_board_pages())
+
+
+def _board_pages() -> dict[str, Path]:
+    """Paths below the firmware's directory, by board: a page of data in the folder of its chip."""
+    pages = (FIRMWARE / "boards").glob("*/*.h")
+    return {page.stem: page.relative_to(FIRMWARE) for page in pages}
 
 
 class FirmwareSources:
@@ -83,6 +89,7 @@ class FirmwareSources:
         self.link_flags = (*flags, *LINK_FLAGS)
         defines = {
             "JW_BOARD": f'"{firmware.board}"',
+            "JW_BOARD_DATA": f'"{_board_pages()[firmware.board].as_posix()}"',
             "JW_RAM_BYTES": str(memory.ram_bytes),
             "JW_FLASH_BYTES": str(memory.flash_bytes),
             "JW_BAUD": str(transport.baud),
@@ -130,18 +137,19 @@ def _executor_files(description: DeviceDescription, plans: Sequence[ExecutionPla
 
 
 def _firmware_files(description: DeviceDescription) -> Files:
-    """By path below the firmware's directory: what all boards share, the board, and the driver of
-    its storage."""
+    """By path below the firmware's directory: what all boards share, the board's chip, the board's
+    page of data, and the driver of its storage."""
     firmware, _, _ = _microcontroller(description)
-    if firmware.board not in firmware_boards():
+    page = _board_pages().get(firmware.board)
+    if page is None:
         raise BuildFailed(
             f"{description.name}: there is no support for the board {firmware.board!r}; there is"
             f" for: {', '.join(firmware_boards())} (docs/porting-a-board.md says how to add one)"
         )
     files = dict(read_sources(FIRMWARE))
-    for name, content in read_sources(FIRMWARE / "chips").items():
-        files[f"chips/{name}"] = content
-    files[f"boards/{firmware.board}.c"] = (FIRMWARE / "boards" / f"{firmware.board}.c").read_bytes()
+    chip = page.parent.name
+    for path in (f"chips/{chip}.c", f"chips/{chip}.h", page.as_posix()):
+        files[path] = (FIRMWARE / path).read_bytes()
     if description.storage is None:
         return files
     assert description.storage.driver is not None  # the description has seen to it

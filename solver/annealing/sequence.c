@@ -14,14 +14,14 @@
 
 typedef struct {
     int32_t event_count, tensor_count, op_count;
-    const int32_t *read_start, *reads;   /* of each event: reads[read_start[e] .. read_start[e+1]] */
+    const int32_t *read_start, *reads; /* of each event: reads[read_start[e] .. read_start[e+1]] */
     const int32_t *write_start, *writes;
     const int32_t *consume_start, *consumes;
     const double *cost, *seconds, *extra_bytes; /* of each event */
     const uint8_t *repeatable;                  /* may occur more than once */
     const uint8_t *in_storage; /* of each tensor: there is a copy from the beginning */
     const double *bytes, *save_cost, *save_seconds; /* of each tensor */
-    const int32_t *compute_of, *page_in_of; /* event that makes each tensor, -1: none */
+    const int32_t *compute_of, *page_in_of;         /* event that makes each tensor, -1: none */
     double ram_bytes, deadline_s;
     double base_cost, base_seconds; /* of page-outs that there must be */
 } Problem;
@@ -56,8 +56,7 @@ typedef struct {
 
 /* --- chance ------------------------------------------------------------------------------- */
 
-static uint64_t draw(Search *s)
-{
+static uint64_t draw(Search *s) {
     uint64_t x = s->random;
     x ^= x << 13;
     x ^= x >> 7;
@@ -65,14 +64,17 @@ static uint64_t draw(Search *s)
     return s->random = x;
 }
 
-static double uniform(Search *s) { return (double)(draw(s) >> 11) * 0x1p-53; }
+static double uniform(Search *s) {
+    return (double)(draw(s) >> 11) * 0x1p-53;
+}
 
-static int32_t below(Search *s, int32_t n) { return (int32_t)(((draw(s) >> 32) * (uint64_t)n) >> 32); }
+static int32_t below(Search *s, int32_t n) {
+    return (int32_t)(((draw(s) >> 32) * (uint64_t)n) >> 32);
+}
 
 /* --- live ranges -------------------------------------------------------------------------- */
 
-static void add_range(Search *s, int32_t from, int32_t to, double bytes)
-{
+static void add_range(Search *s, int32_t from, int32_t to, double bytes) {
     double *slots = s->slots, limit = s->problem.ram_bytes, change = 0;
     for (int32_t i = 2 * from; i <= 2 * to; i++) {
         double before = slots[i] - limit, after = before + bytes;
@@ -82,124 +84,128 @@ static void add_range(Search *s, int32_t from, int32_t to, double bytes)
     s->excess += change;
 }
 
-static int contains(const int32_t *items, int32_t from, int32_t to, int32_t item)
-{
-    for (int32_t i = from; i < to; i++)
-        if (items[i] == item)
+static int contains(const int32_t *items, int32_t from, int32_t to, int32_t item) {
+    for (int32_t i = from; i < to; i++) {
+        if (items[i] == item) {
             return 1;
+        }
+    }
     return 0;
 }
 
-static int makes(const Problem *p, int32_t event, int32_t tensor)
-{
+static int makes(const Problem *p, int32_t event, int32_t tensor) {
     return contains(p->writes, p->write_start[event], p->write_start[event + 1], tensor);
 }
 
-static int consumes(const Problem *p, int32_t event, int32_t tensor)
-{
+static int consumes(const Problem *p, int32_t event, int32_t tensor) {
     return contains(p->consumes, p->consume_start[event], p->consume_start[event + 1], tensor);
 }
 
-static int is_page_in(const Search *s, int32_t event)
-{
+static int is_page_in(const Search *s, int32_t event) {
     return event >= s->problem.op_count && event < s->problem.event_count - 2;
 }
 
 /* Add (sign 1) or subtract (-1) what a tensor takes, and count the uses of it that find nothing: in
  * RAM, or in storage. */
-static void count_tensor(Search *s, int32_t tensor, int sign)
-{
+static void count_tensor(Search *s, int32_t tensor, int sign) {
     const List *list = &s->of_tensor[tensor];
     double bytes = sign * s->problem.bytes[tensor];
     int32_t from = -1, to = -1;
-    if (list->count && !s->problem.in_storage[tensor] && is_page_in(s, s->event[list->nodes[0]]))
+    if (list->count && !s->problem.in_storage[tensor] && is_page_in(s, s->event[list->nodes[0]])) {
         s->broken += sign;
+    }
     for (int32_t i = 0; i < list->count; i++) {
         int32_t node = list->nodes[i], at = s->position[node];
         if (makes(&s->problem, s->event[node], tensor)) {
-            if (from >= 0 && bytes != 0)
+            if (from >= 0 && bytes != 0) {
                 add_range(s, from, to, bytes);
+            }
             from = to = at;
         } else if (from < 0) {
             s->broken += sign;
         } else {
             to = at;
             if (consumes(&s->problem, s->event[node], tensor)) {
-                if (bytes != 0)
+                if (bytes != 0) {
                     add_range(s, from, to, bytes);
+                }
                 from = -1;
             }
         }
     }
-    if (from >= 0 && bytes != 0)
+    if (from >= 0 && bytes != 0) {
         add_range(s, from, to, bytes);
+    }
 }
 
-static void count_tensors_of(Search *s, int32_t event, int sign)
-{
+static void count_tensors_of(Search *s, int32_t event, int sign) {
     const Problem *p = &s->problem;
-    for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++)
+    for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
         count_tensor(s, p->reads[i], sign);
-    for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++)
+    }
+    for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++) {
         count_tensor(s, p->writes[i], sign);
+    }
 }
 
 /* --- changes of the sequence -------------------------------------------------------------- */
 
 /* The number of nodes of a list that stand before a position. */
-static int32_t rank(const Search *s, const List *list, int32_t position)
-{
+static int32_t rank(const Search *s, const List *list, int32_t position) {
     int32_t low = 0, high = list->count;
     while (low < high) {
         int32_t middle = (low + high) / 2;
-        if (s->position[list->nodes[middle]] < position)
+        if (s->position[list->nodes[middle]] < position) {
             low = middle + 1;
-        else
+        } else {
             high = middle;
+        }
     }
     return low;
 }
 
-static void list_insert(List *list, int32_t at, int32_t node)
-{
+static void list_insert(List *list, int32_t at, int32_t node) {
     if (list->count == list->capacity) {
         int32_t capacity = list->capacity ? 2 * list->capacity : 4;
         int32_t *nodes = realloc(list->nodes, sizeof *nodes * (size_t)capacity);
-        if (!nodes)
+        if (!nodes) {
             abort();
+        }
         list->nodes = nodes;
         list->capacity = capacity;
     }
-    memmove(list->nodes + at + 1, list->nodes + at, sizeof *list->nodes * (size_t)(list->count - at));
+    memmove(list->nodes + at + 1, list->nodes + at,
+            sizeof *list->nodes * (size_t)(list->count - at));
     list->nodes[at] = node;
     list->count++;
 }
 
-static void list_remove(List *list, int32_t node)
-{
+static void list_remove(List *list, int32_t node) {
     int32_t at = 0;
-    while (list->nodes[at] != node)
+    while (list->nodes[at] != node) {
         at++;
+    }
     list->count--;
-    memmove(list->nodes + at, list->nodes + at + 1, sizeof *list->nodes * (size_t)(list->count - at));
+    memmove(list->nodes + at, list->nodes + at + 1,
+            sizeof *list->nodes * (size_t)(list->count - at));
 }
 
-static void each_tensor(Search *s, int32_t event, int32_t node, int32_t position, int insert)
-{
+static void each_tensor(Search *s, int32_t event, int32_t node, int32_t position, int insert) {
     const Problem *p = &s->problem;
     const int32_t *starts[2] = {p->read_start, p->write_start}, *items[2] = {p->reads, p->writes};
-    for (int side = 0; side < 2; side++)
+    for (int side = 0; side < 2; side++) {
         for (int32_t i = starts[side][event]; i < starts[side][event + 1]; i++) {
             List *list = &s->of_tensor[items[side][i]];
-            if (insert)
+            if (insert) {
                 list_insert(list, rank(s, list, position), node);
-            else
+            } else {
                 list_remove(list, node);
+            }
         }
+    }
 }
 
-static void count_cost(Search *s, int32_t event, int sign)
-{
+static void count_cost(Search *s, int32_t event, int sign) {
     const Problem *p = &s->problem;
     s->cost += sign * p->cost[event];
     s->seconds += sign * p->seconds[event];
@@ -211,31 +217,32 @@ static void count_cost(Search *s, int32_t event, int sign)
     }
 }
 
-static void put_in(Search *s, int32_t node, int32_t event, int32_t position)
-{
+static void put_in(Search *s, int32_t node, int32_t event, int32_t position) {
     const Problem *p = &s->problem;
     count_tensors_of(s, event, -1);
     int32_t tail = s->length - position;
     memmove(s->sequence + position + 1, s->sequence + position, sizeof *s->sequence * (size_t)tail);
-    memmove(s->slots + 2 * position + 2, s->slots + 2 * position, sizeof *s->slots * 2 * (size_t)tail);
+    memmove(s->slots + 2 * position + 2, s->slots + 2 * position,
+            sizeof *s->slots * 2 * (size_t)tail);
     /* What is live across this place is live during and after the new event. */
     double across = s->slots[2 * position - 1], over = across - p->ram_bytes;
     s->slots[2 * position] = s->slots[2 * position + 1] = across;
-    if (over > 0)
+    if (over > 0) {
         s->excess += 2 * over;
+    }
     s->length++;
     s->sequence[position] = node;
     s->event[node] = event;
-    for (int32_t i = position; i < s->length; i++)
+    for (int32_t i = position; i < s->length; i++) {
         s->position[s->sequence[i]] = i;
+    }
     each_tensor(s, event, node, position, 1);
     add_range(s, position, position, p->extra_bytes[event]);
     count_cost(s, event, 1);
     count_tensors_of(s, event, 1);
 }
 
-static void take_out(Search *s, int32_t node)
-{
+static void take_out(Search *s, int32_t node) {
     const Problem *p = &s->problem;
     int32_t event = s->event[node], position = s->position[node];
     count_tensors_of(s, event, -1);
@@ -243,15 +250,18 @@ static void take_out(Search *s, int32_t node)
     add_range(s, position, position, -p->extra_bytes[event]);
     for (int slot = 0; slot < 2; slot++) {
         double over = s->slots[2 * position + slot] - p->ram_bytes;
-        if (over > 0)
+        if (over > 0) {
             s->excess -= over;
+        }
     }
     s->length--;
     int32_t tail = s->length - position;
     memmove(s->sequence + position, s->sequence + position + 1, sizeof *s->sequence * (size_t)tail);
-    memmove(s->slots + 2 * position, s->slots + 2 * position + 2, sizeof *s->slots * 2 * (size_t)tail);
-    for (int32_t i = position; i < s->length; i++)
+    memmove(s->slots + 2 * position, s->slots + 2 * position + 2,
+            sizeof *s->slots * 2 * (size_t)tail);
+    for (int32_t i = position; i < s->length; i++) {
         s->position[s->sequence[i]] = i;
+    }
     count_cost(s, event, -1);
     count_tensors_of(s, event, 1);
 }
@@ -260,13 +270,13 @@ static void take_out(Search *s, int32_t node)
 
 enum { INSERTED, REMOVED };
 
-static void note_change(Search *s, int32_t kind, int32_t node, int32_t event, int32_t position)
-{
+static void note_change(Search *s, int32_t kind, int32_t node, int32_t event, int32_t position) {
     if (s->change_count == s->change_capacity) {
         int32_t capacity = 2 * s->change_capacity + 16;
         Change *changes = realloc(s->changes, sizeof *changes * (size_t)capacity);
-        if (!changes)
+        if (!changes) {
             abort();
+        }
         s->changes = changes;
         s->change_capacity = capacity;
     }
@@ -274,26 +284,24 @@ static void note_change(Search *s, int32_t kind, int32_t node, int32_t event, in
 }
 
 /* The new node, -1 if there is no room for one. */
-static int32_t insert(Search *s, int32_t event, int32_t position)
-{
-    if (s->spare_count == 0)
+static int32_t insert(Search *s, int32_t event, int32_t position) {
+    if (s->spare_count == 0) {
         return -1;
+    }
     int32_t node = s->spare[--s->spare_count];
     put_in(s, node, event, position);
     note_change(s, INSERTED, node, event, position);
     return node;
 }
 
-static void erase(Search *s, int32_t node)
-{
+static void erase(Search *s, int32_t node) {
     int32_t event = s->event[node], position = s->position[node];
     take_out(s, node);
     s->spare[s->spare_count++] = node;
     note_change(s, REMOVED, node, event, position);
 }
 
-static void undo(Search *s)
-{
+static void undo(Search *s) {
     while (s->change_count > 0) {
         Change *change = &s->changes[--s->change_count];
         if (change->kind == INSERTED) {
@@ -308,109 +316,114 @@ static void undo(Search *s)
 
 /* --- moves -------------------------------------------------------------------------------- */
 
-static int is_fixed(const Search *s, int32_t node)
-{
+static int is_fixed(const Search *s, int32_t node) {
     int32_t event = s->event[node];
-    return event >= s->problem.event_count - 2
-           || (!s->free_order && event < s->problem.op_count && s->first[event] == node);
+    return event >= s->problem.event_count - 2 ||
+           (!s->free_order && event < s->problem.op_count && s->first[event] == node);
 }
 
 /* A node that may go: made again, or paged in. */
-static int is_extra(const Search *s, int32_t node)
-{
+static int is_extra(const Search *s, int32_t node) {
     int32_t event = s->event[node];
     return is_page_in(s, event) || (s->occurrences[event] > 1 && !is_fixed(s, node));
 }
 
 /* The position of the node before this one among those of a tensor, -1 if it is the first. */
-static int32_t previous_touch(const Search *s, int32_t tensor, int32_t position)
-{
+static int32_t previous_touch(const Search *s, int32_t tensor, int32_t position) {
     const List *list = &s->of_tensor[tensor];
     int32_t at = rank(s, list, position);
     return at > 0 ? s->position[list->nodes[at - 1]] : -1;
 }
 
 /* An event that makes a tensor, at random; -1 if none may be repeated. */
-static int32_t some_maker(Search *s, int32_t tensor)
-{
+static int32_t some_maker(Search *s, int32_t tensor) {
     int32_t compute = s->problem.compute_of[tensor], page_in = s->problem.page_in_of[tensor];
-    if (compute >= 0 && !s->problem.repeatable[compute])
+    if (compute >= 0 && !s->problem.repeatable[compute]) {
         compute = -1;
-    if (compute < 0 || page_in < 0)
+    }
+    if (compute < 0 || page_in < 0) {
         return compute < 0 ? page_in : compute;
+    }
     return draw(s) & (1u << 20) ? compute : page_in;
 }
 
 /* Make a tensor again before a position, and perhaps what that reads. */
-static void make_again(Search *s, int32_t tensor, int32_t position, int depth)
-{
+static void make_again(Search *s, int32_t tensor, int32_t position, int depth) {
     int32_t event = some_maker(s, tensor);
-    if (event < 0)
+    if (event < 0) {
         return;
+    }
     int32_t node = insert(s, event, position);
-    if (node < 0 || depth == 0)
+    if (node < 0 || depth == 0) {
         return;
+    }
     const Problem *p = &s->problem;
     /* Fewer than one more on average, so that chains end. */
     double chance = 0.7 / (p->read_start[event + 1] - p->read_start[event] + 0.5);
     for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
         int32_t read = p->reads[i], at = s->position[node];
         int32_t before = previous_touch(s, read, at);
-        if (before >= 0 && at - before > 2 && p->bytes[read] > 0 && uniform(s) < chance)
+        if (before >= 0 && at - before > 2 && p->bytes[read] > 0 && uniform(s) < chance) {
             make_again(s, read, at, depth - 1);
+        }
     }
 }
 
-static int split(Search *s)
-{
+static int split(Search *s) {
     const Problem *p = &s->problem;
     int32_t crossing = -1;
-    if (s->excess > 0 && draw(s) & (3u << 20))
+    if (s->excess > 0 && draw(s) & (3u << 20)) {
         for (int attempt = 0; attempt < 16 && crossing < 0; attempt++) {
             int32_t position = below(s, s->length);
-            if (s->slots[2 * position] > p->ram_bytes)
+            if (s->slots[2 * position] > p->ram_bytes) {
                 crossing = position;
+            }
         }
+    }
     for (int attempt = 0; attempt < 8; attempt++) {
         int32_t low = crossing < 0 ? 1 : crossing + 1;
-        if (low >= s->length)
+        if (low >= s->length) {
             return 0;
+        }
         int32_t position = low + below(s, s->length - low), event = s->event[s->sequence[position]];
         int32_t reads = p->read_start[event + 1] - p->read_start[event];
-        if (reads == 0)
+        if (reads == 0) {
             continue;
+        }
         int32_t tensor = p->reads[p->read_start[event] + below(s, reads)];
         int32_t before = previous_touch(s, tensor, position);
-        if (before < 0 || position - before < 2 || (crossing >= 0 && before >= crossing)
-            || p->bytes[tensor] == 0)
+        if (before < 0 || position - before < 2 || (crossing >= 0 && before >= crossing) ||
+            p->bytes[tensor] == 0) {
             continue;
+        }
         int32_t at = position;
-        if ((draw(s) & (7u << 20)) == 0)
+        if ((draw(s) & (7u << 20)) == 0) {
             at = before + 1 + below(s, position - before);
+        }
         make_again(s, tensor, at, 12);
         return s->change_count > 0;
     }
     return 0;
 }
 
-static int is_useless(const Search *s, int32_t node)
-{
+static int is_useless(const Search *s, int32_t node) {
     const Problem *p = &s->problem;
     int32_t event = s->event[node];
-    if (!is_extra(s, node))
+    if (!is_extra(s, node)) {
         return 0;
+    }
     for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++) {
         int32_t tensor = p->writes[i];
         const List *list = &s->of_tensor[tensor];
         int32_t next = rank(s, list, s->position[node]) + 1;
-        if (next < list->count && !makes(p, s->event[list->nodes[next]], tensor))
+        if (next < list->count && !makes(p, s->event[list->nodes[next]], tensor)) {
             return 0;
+        }
     }
     return 1;
 }
 
-static void drop(Search *s, int32_t node)
-{
+static void drop(Search *s, int32_t node) {
     const Problem *p = &s->problem;
     int32_t event = s->event[node], position = s->position[node];
     erase(s, node);
@@ -425,37 +438,38 @@ static void drop(Search *s, int32_t node)
     }
 }
 
-static int32_t some_extra(Search *s)
-{
+static int32_t some_extra(Search *s) {
     for (int attempt = 0; attempt < 32; attempt++) {
         int32_t node = s->sequence[1 + below(s, s->length - 2)];
-        if (is_extra(s, node))
+        if (is_extra(s, node)) {
             return node;
+        }
     }
     return -1;
 }
 
-static int merge(Search *s)
-{
+static int merge(Search *s) {
     int32_t node = some_extra(s);
-    if (node < 0)
+    if (node < 0) {
         return 0;
+    }
     drop(s, node);
     return 1;
 }
 
 /* Page in instead of computing again, or the other way round. */
-static int exchange(Search *s)
-{
+static int exchange(Search *s) {
     const Problem *p = &s->problem;
     int32_t node = some_extra(s);
-    if (node < 0)
+    if (node < 0) {
         return 0;
+    }
     int32_t event = s->event[node], writes = p->write_start[event + 1] - p->write_start[event];
     int32_t tensor = p->writes[p->write_start[event] + below(s, writes)];
     int32_t other = is_page_in(s, event) ? p->compute_of[tensor] : p->page_in_of[tensor];
-    if (other < 0 || !p->repeatable[other])
+    if (other < 0 || !p->repeatable[other]) {
         return 0;
+    }
     int32_t position = s->position[node], length = s->length;
     drop(s, node);
     insert(s, other, position - (length - 1 - s->length));
@@ -463,36 +477,41 @@ static int exchange(Search *s)
 }
 
 /* Elsewhere, between what makes its reads and what uses its writes. */
-static int shift(Search *s)
-{
+static int shift(Search *s) {
     const Problem *p = &s->problem;
     int32_t node = s->sequence[1 + below(s, s->length - 2)];
     if (!s->free_order && is_fixed(s, node)) {
         node = some_extra(s);
-        if (node < 0)
+        if (node < 0) {
             return 0;
+        }
     }
     int32_t event = s->event[node], position = s->position[node];
     int32_t low = 1, high = s->length - 2; /* where it may be put, once it is taken out */
-    if (!s->free_order && event < p->op_count)
+    if (!s->free_order && event < p->op_count) {
         low = s->position[s->first[event]] + 1;
+    }
     for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
         const List *list = &s->of_tensor[p->reads[i]];
         int32_t at = rank(s, list, position) - 1;
-        while (at >= 0 && !makes(p, s->event[list->nodes[at]], p->reads[i]))
+        while (at >= 0 && !makes(p, s->event[list->nodes[at]], p->reads[i])) {
             at--;
-        if (at >= 0 && s->position[list->nodes[at]] + 1 > low)
+        }
+        if (at >= 0 && s->position[list->nodes[at]] + 1 > low) {
             low = s->position[list->nodes[at]] + 1;
+        }
     }
     for (int32_t i = p->write_start[event]; i < p->write_start[event + 1]; i++) {
         const List *list = &s->of_tensor[p->writes[i]];
         int32_t at = rank(s, list, position) + 1;
-        if (at < list->count && !makes(p, s->event[list->nodes[at]], p->writes[i])
-            && s->position[list->nodes[at]] - 1 < high)
+        if (at < list->count && !makes(p, s->event[list->nodes[at]], p->writes[i]) &&
+            s->position[list->nodes[at]] - 1 < high) {
             high = s->position[list->nodes[at]] - 1;
+        }
     }
-    if (high <= low)
+    if (high <= low) {
         return 0;
+    }
     int32_t to;
     switch (draw(s) >> 20 & 3) {
     case 0:
@@ -504,8 +523,9 @@ static int shift(Search *s)
     default:
         to = low + below(s, high - low + 1);
     }
-    if (to == position)
+    if (to == position) {
         return 0;
+    }
     erase(s, node);
     insert(s, event, to);
     return 1;
@@ -517,37 +537,32 @@ static int shift(Search *s)
  * with: a tenth of computing everything once. */
 #define FIRST_WEIGHT 100.0
 
-static double memory_penalty(const Search *s)
-{
+static double memory_penalty(const Search *s) {
     return s->memory_weight * s->excess / s->problem.ram_bytes;
 }
 
-static double late_penalty(const Search *s)
-{
+static double late_penalty(const Search *s) {
     double late = s->seconds - s->problem.deadline_s;
     return late > 0 ? s->late_weight * late / s->problem.deadline_s : 0;
 }
 
-static double penalised(const Search *s)
-{
+static double penalised(const Search *s) {
     return s->cost + memory_penalty(s) + late_penalty(s);
 }
 
-static int holds(const Search *s)
-{
+static int holds(const Search *s) {
     return s->excess <= 0 && s->seconds <= s->problem.deadline_s;
 }
 
-static void keep(Search *s)
-{
+static void keep(Search *s) {
     s->best_cost = s->cost;
     s->best_length = s->length;
-    for (int32_t i = 0; i < s->length; i++)
+    for (int32_t i = 0; i < s->length; i++) {
         s->best[i] = s->event[s->sequence[i]];
+    }
 }
 
-static double now_s(void)
-{
+static double now_s(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
@@ -556,14 +571,14 @@ static double now_s(void)
 /* Anneal from one temperature to another in a given time. The weights
  * follow so that being over the budget, or late, costs about `leeway` temperatures: less, and the
  * search is held up at the border of what fits; more, and it loses touch with it. */
-void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s)
-{
+void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s) {
     double began = now_s(), temperature = from, value = penalised(s);
     for (int64_t moves = 0;; moves++) {
         if ((moves & 255) == 0) {
             double elapsed = (now_s() - began) / duration_s;
-            if (elapsed >= 1)
+            if (elapsed >= 1) {
                 break;
+            }
             temperature = from * pow(to / from, elapsed);
             double most = leeway * temperature;
             s->memory_weight *= memory_penalty(s) > most ? 1.02 : 0.98;
@@ -572,36 +587,43 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
         }
         s->change_count = 0;
         int32_t kind = below(s, 16);
-        int changed = kind < 5 ? split(s) : kind < 9 ? merge(s) : kind < 10 ? exchange(s) : shift(s);
-        if (!changed)
+        int changed = kind < 5    ? split(s)
+                      : kind < 9  ? merge(s)
+                      : kind < 10 ? exchange(s)
+                                  : shift(s);
+        if (!changed) {
             continue;
+        }
         double after = penalised(s);
         if (s->broken || (after > value && uniform(s) >= exp((value - after) / temperature))) {
             undo(s);
             continue;
         }
         value = after;
-        if (s->cost < s->best_cost - 1e-9 && holds(s))
+        if (s->cost < s->best_cost - 1e-9 && holds(s)) {
             keep(s);
+        }
     }
 }
 
 /* Begin again from a sequence of events, which has the first and the last one. False if it does not
  * fit, or uses what is not there. */
-int32_t sequence_restart(Search *s, const int32_t *events, int32_t length)
-{
-    while (s->length > 0)
+int32_t sequence_restart(Search *s, const int32_t *events, int32_t length) {
+    while (s->length > 0) {
         take_out(s, s->sequence[s->length - 1]);
+    }
     s->spare_count = 0;
-    for (int32_t node = s->capacity - 1; node >= 0; node--)
+    for (int32_t node = s->capacity - 1; node >= 0; node--) {
         s->spare[s->spare_count++] = node;
+    }
     s->cost = s->problem.base_cost;
     s->seconds = s->problem.base_seconds;
     s->excess = 0;
     s->broken = 0;
     s->memory_weight = s->late_weight = FIRST_WEIGHT;
-    for (int32_t op = 0; op < s->problem.op_count; op++)
+    for (int32_t op = 0; op < s->problem.op_count; op++) {
         s->first[op] = -1;
+    }
     for (int32_t i = 0; i < length && s->spare_count > 0; i++) {
         int32_t node = s->spare[--s->spare_count], event = events[i];
         s->sequence[i] = node;
@@ -609,28 +631,34 @@ int32_t sequence_restart(Search *s, const int32_t *events, int32_t length)
         s->position[node] = i;
         s->slots[2 * i] = s->slots[2 * i + 1] = 0;
         s->length = i + 1;
-        if (event < s->problem.op_count && s->first[event] < 0)
+        if (event < s->problem.op_count && s->first[event] < 0) {
             s->first[event] = node;
+        }
         each_tensor(s, event, node, i, 1);
         count_cost(s, event, 1);
     }
-    for (int32_t i = 0; i < s->length; i++)
+    for (int32_t i = 0; i < s->length; i++) {
         add_range(s, i, i, s->problem.extra_bytes[s->event[s->sequence[i]]]);
-    for (int32_t tensor = 0; tensor < s->problem.tensor_count; tensor++)
+    }
+    for (int32_t tensor = 0; tensor < s->problem.tensor_count; tensor++) {
         count_tensor(s, tensor, 1);
-    if (s->broken || length > s->length)
+    }
+    if (s->broken || length > s->length) {
         return 0;
-    if (s->cost < s->best_cost && holds(s))
+    }
+    if (s->cost < s->best_cost && holds(s)) {
         keep(s);
+    }
     return 1;
 }
 
-void sequence_close(Search *s)
-{
-    if (!s)
+void sequence_close(Search *s) {
+    if (!s) {
         return;
-    for (int32_t i = 0; s->of_tensor && i < s->problem.tensor_count; i++)
+    }
+    for (int32_t i = 0; s->of_tensor && i < s->problem.tensor_count; i++) {
         free(s->of_tensor[i].nodes);
+    }
     free(s->sequence);
     free(s->event);
     free(s->position);
@@ -645,11 +673,11 @@ void sequence_close(Search *s)
 }
 
 /* NULL if there is not enough memory. What the problem points to must outlive the search. */
-Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_order, uint64_t seed)
-{
+Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_order, uint64_t seed) {
     Search *s = calloc(1, sizeof *s);
-    if (!s)
+    if (!s) {
         return NULL;
+    }
     size_t room = (size_t)capacity;
     s->problem = *problem;
     s->capacity = capacity;
@@ -665,8 +693,8 @@ Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_ord
     s->of_tensor = calloc((size_t)problem->tensor_count + 1, sizeof *s->of_tensor);
     s->first = calloc((size_t)problem->op_count + 1, sizeof *s->first);
     s->occurrences = calloc((size_t)problem->event_count, sizeof *s->occurrences);
-    if (!s->sequence || !s->event || !s->position || !s->spare || !s->best || !s->slots
-        || !s->of_tensor || !s->first || !s->occurrences) {
+    if (!s->sequence || !s->event || !s->position || !s->spare || !s->best || !s->slots ||
+        !s->of_tensor || !s->first || !s->occurrences) {
         sequence_close(s);
         return NULL;
     }
@@ -675,8 +703,7 @@ Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_ord
 
 /* The best sequence so far that keeps to the budget and the deadline: its length (0: none), its
  * events and its cost. */
-int32_t sequence_best(const Search *s, int32_t *events, double *cost)
-{
+int32_t sequence_best(const Search *s, int32_t *events, double *cost) {
     *cost = s->best_cost;
     memcpy(events, s->best, sizeof *events * (size_t)s->best_length);
     return s->best_length;

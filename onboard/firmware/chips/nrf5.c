@@ -1,16 +1,21 @@
 /* Sources: nRF51 Series Reference Manual 3.0; nRF52840 Product Specification 1.7 (UART, TIMER,
- * CLOCK and GPIO have the same registers there).
+ * CLOCK and GPIO have the same registers there; POWER, NVMC and TEMP are of the nRF52).
  *
  * The counter is TIMER0 with 32 bits at 16 MHz: SysTick is missing from the nRF51, and stops on the
  * nRF52 while the core sleeps.
  */
 #include "nrf5.h"
 
-#include "../cpu.h"
+#include JW_BOARD_DATA
+#include "board.h"
+#include "cpu.h"
 #include "message.h"
 
 #define CLOCK_HFCLKSTART REG32(0x40000000)
 #define CLOCK_HFCLKSTARTED REG32(0x40000100)
+
+#define POWER_DCDCEN REG32(0x40000578)
+#define NVMC_ICACHECNF REG32(0x4001E540)
 
 #define UART_STARTRX REG32(0x40002000)
 #define UART_STARTTX REG32(0x40002008)
@@ -35,6 +40,12 @@
 #define TIMER_32_BITS 3u
 #define TIMER_PRESCALER REG32(0x40008510)
 #define TIMER_CC(n) REG32(0x40008540 + 4 * (n))
+#define TIMER_HZ 16000000u
+
+#define TEMP_START REG32(0x4000C000)
+#define TEMP_STOP REG32(0x4000C004)
+#define TEMP_DATARDY REG32(0x4000C100)
+#define TEMP_TEMP REG32(0x4000C508)
 
 #define FICR_DEVICEID(n) REG32(0x10000060 + 4 * (n))
 
@@ -44,20 +55,22 @@
 #define GPIO_PIN_CNF(port, pin) REG32(0x50000700 + 0x300 * (port) + 4 * (pin))
 #define PIN_CNF_INPUT_PULLED_UP (3u << 2)
 
-void nrf5_start_crystal(void) {
-    CLOCK_HFCLKSTARTED = 0;
-    CLOCK_HFCLKSTART = 1;
-    while (!CLOCK_HFCLKSTARTED) {
-    }
-}
+enum { UART_INTERRUPT = 2, TIMER0_INTERRUPT = 8 };
+
+static void timer_interrupt(void);
+
+BOARD_VECTORS = {
+    [UART_INTERRUPT] = jw_uart_interrupt,
+    [TIMER0_INTERRUPT] = timer_interrupt,
+};
 
 /* --- GPIO ------------------------------------------------------------------------------------- */
 
-void nrf5_output(unsigned pin) {
+static void make_output(unsigned pin) {
     GPIO_DIRSET(pin / 32) = 1u << pin % 32;
 }
 
-void nrf5_set(unsigned pin, bool high) {
+static void set_pin(unsigned pin, bool high) {
     if (high) {
         GPIO_OUTSET(pin / 32) = 1u << pin % 32;
     } else {
@@ -65,15 +78,54 @@ void nrf5_set(unsigned pin, bool high) {
     }
 }
 
+const char *board_sync_pin(void) {
+    return board_data.sync_name;
+}
+
+void board_sync_line(bool high) {
+    if (board_data.sync_name) {
+        set_pin(board_data.sync, high);
+    }
+}
+
+/* --- start ------------------------------------------------------------------------------------ */
+
+/* Waits for the crystal: the oscillator that runs from reset is off by a percent or more. The nRF52
+ * runs as its data sheet states currents: with the DC/DC converter where the board has its coil,
+ * and with the cache before the flash. */
+void board_init(void) {
+    CLOCK_HFCLKSTARTED = 0;
+    CLOCK_HFCLKSTART = 1;
+    while (!CLOCK_HFCLKSTARTED) {
+    }
+    if (board_data.has_dcdc_coil) {
+        POWER_DCDCEN = 1;
+    }
+    if (board_data.series == NRF52) {
+        NVMC_ICACHECNF = 1;
+    }
+    if (board_data.sync_name) {
+        make_output(board_data.sync);
+    }
+}
+
+uint32_t board_clock_hz(void) {
+    return board_data.series == NRF52 ? 64000000 : 16000000;
+}
+
 /* --- UART ------------------------------------------------------------------------------------- */
 
-void nrf5_uart_init(unsigned send_pin, unsigned receive_pin, uint32_t baud) {
-    nrf5_set(send_pin, true);
-    nrf5_output(send_pin);
+unsigned board_uart_interrupt_number(void) {
+    return UART_INTERRUPT;
+}
+
+void board_uart_init(uint32_t baud) {
+    set_pin(board_data.send, true);
+    make_output(board_data.send);
     /* An open line reads as silence. */
-    GPIO_PIN_CNF(receive_pin / 32, receive_pin % 32) = PIN_CNF_INPUT_PULLED_UP;
-    UART_PSELTXD = send_pin;
-    UART_PSELRXD = receive_pin;
+    GPIO_PIN_CNF(board_data.receive / 32, board_data.receive % 32) = PIN_CNF_INPUT_PULLED_UP;
+    UART_PSELTXD = board_data.send;
+    UART_PSELRXD = board_data.receive;
     /* 2^32 for 16 Mbaud, of which the upper 20 bits count. */
     UART_BAUDRATE = (uint32_t)((((uint64_t)baud << 32) / 16000000u + 0x800) & 0xFFFFF000u);
     UART_ENABLE = UART_ENABLED;
@@ -85,7 +137,7 @@ void nrf5_uart_init(unsigned send_pin, unsigned receive_pin, uint32_t baud) {
 
 /* The event is cleared first: reading brings up the next byte of the FIFO, with an event of its
  * own. */
-bool nrf5_uart_receive(uint8_t *byte) {
+bool board_uart_receive(uint8_t *byte) {
     if (!UART_RXDRDY) {
         return false;
     }
@@ -96,11 +148,14 @@ bool nrf5_uart_receive(uint8_t *byte) {
 }
 
 /* Until it has left: there is no other sign that the transmitter is free. */
-void nrf5_uart_send(uint8_t byte) {
+void board_uart_send(uint8_t byte) {
     UART_TXDRDY = 0;
     UART_TXD = byte;
     while (!UART_TXDRDY) {
     }
+}
+
+void board_uart_flush(void) {
 }
 
 /* --- counter ---------------------------------------------------------------------------------- */
@@ -108,18 +163,26 @@ void nrf5_uart_send(uint8_t byte) {
 /* Compare registers: 0 is for reading, 1 has the timer looked at every second, 2 ends sleep. */
 static uint64_t counted;
 
-void nrf5_timer_init(void) {
+const char *board_counter_name(void) {
+    return "timer0";
+}
+
+uint32_t board_counter_hz(void) {
+    return TIMER_HZ;
+}
+
+void board_counter_init(void) {
     TIMER_MODE = 0;
     TIMER_BITMODE = TIMER_32_BITS;
     TIMER_PRESCALER = 0;
-    TIMER_CC(1) = NRF5_TIMER_HZ;
+    TIMER_CC(1) = TIMER_HZ;
     TIMER_INTENSET = 3u << 17; /* compare 1 and 2 */
     TIMER_START = 1;
-    cpu_interrupt_enable(NRF5_TIMER0_INTERRUPT);
+    cpu_interrupt_enable(TIMER0_INTERRUPT);
 }
 
 /* What passed since it was read last is less than the timer's range: the interrupt sees to it. */
-uint64_t nrf5_timer_counter(void) {
+uint64_t board_counter(void) {
     const uint32_t masked = cpu_mask();
     TIMER_CAPTURE0 = 1;
     counted += TIMER_CC(0) - (uint32_t)counted;
@@ -128,32 +191,46 @@ uint64_t nrf5_timer_counter(void) {
     return now;
 }
 
-void nrf5_timer_interrupt(void) {
+static void timer_interrupt(void) {
     TIMER_COMPARE(1) = 0;
     TIMER_COMPARE(2) = 0;
-    TIMER_CC(1) = (uint32_t)nrf5_timer_counter() + NRF5_TIMER_HZ;
+    TIMER_CC(1) = (uint32_t)board_counter() + TIMER_HZ;
 }
 
-void nrf5_timer_sleep(uint64_t until) {
+void board_counter_sleep(uint64_t until) {
     enum { AHEAD = 32 }; /* ticks that setting the comparison may take */
     TIMER_CC(2) = (uint32_t)until;
     for (bool waiting = true; waiting;) {
         const uint32_t masked = cpu_mask();
-        waiting = nrf5_timer_counter() + AHEAD < until;
+        waiting = board_counter() + AHEAD < until;
         if (waiting) {
             cpu_sleep();
         }
         cpu_restore(masked);
     }
-    while (nrf5_timer_counter() < until) {
+    while (board_counter() < until) {
     }
 }
 
-/* --- identity --------------------------------------------------------------------------------- */
+/* --- identity and thermometer ----------------------------------------------------------------- */
 
-void nrf5_serial(char serial[BOARD_SERIAL_BYTES]) {
+void board_serial(char serial[BOARD_SERIAL_BYTES]) {
     jw_message message;
     jw_message_begin(&message, serial, BOARD_SERIAL_BYTES);
     jw_message_bits(&message, FICR_DEVICEID(1));
     jw_message_bits(&message, FICR_DEVICEID(0));
+}
+
+/* Quarters of a degree, after some 36 us. That of the nRF51 is not read. */
+long board_temperature_mc(void) {
+    if (board_data.series != NRF52) {
+        return 0;
+    }
+    TEMP_DATARDY = 0;
+    TEMP_START = 1;
+    while (!TEMP_DATARDY) {
+    }
+    const long quarters = (long)(int32_t)TEMP_TEMP;
+    TEMP_STOP = 1;
+    return quarters * 250;
 }

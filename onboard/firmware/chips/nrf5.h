@@ -1,29 +1,22 @@
-/* What Nordic's nRF51 and nRF52 have in common: oscillator, UART, a 32-bit timer, identity. */
+/* Nordic's nRF51 and nRF52: what a board with one of them says in boards/nrf5/NAME.h. */
 #ifndef JW_NRF5_H
 #define JW_NRF5_H
 
-#include "../board.h"
+#include <stdbool.h>
+#include <stdint.h>
 
-enum { NRF5_UART_INTERRUPT = 2, NRF5_TIMER0_INTERRUPT = 8 };
+/* P1.10 is NRF5_PIN(1, 10). */
+#define NRF5_PIN(port, number) (32 * (port) + (number))
 
-#define NRF5_TIMER_HZ 16000000u
+typedef enum { NRF51, NRF52 } nrf5_series;
 
-/* Waits for the crystal: the oscillator that runs from reset is off by a percent or more. */
-void nrf5_start_crystal(void);
+typedef struct {
+    nrf5_series series;
+    bool has_dcdc_coil; /* the board has the coil that the DC/DC converter needs */
+    uint8_t send, receive, sync;
+    const char *sync_name; /* NULL: the board has no sync pin */
+} nrf5_board;
 
-/* Pins as the chips count them: 32 for P1.00. */
-void nrf5_uart_init(unsigned send_pin, unsigned receive_pin, uint32_t baud);
-bool nrf5_uart_receive(uint8_t *byte);
-void nrf5_uart_send(uint8_t byte);
-
-void nrf5_timer_init(void);
-uint64_t nrf5_timer_counter(void);
-void nrf5_timer_sleep(uint64_t until);
-void nrf5_timer_interrupt(void);
-
-void nrf5_output(unsigned pin);
-void nrf5_set(unsigned pin, bool high);
-
-void nrf5_serial(char serial[BOARD_SERIAL_BYTES]);
+extern const nrf5_board board_data;
 
 #endif

@@ -1,5 +1,4 @@
-/* What the boards with an STM32F405 or F407 have in common: clock tree, counter, USART, GPIO and
- * SPI. */
+/* ST's STM32F405 and F407: what a board with one of them says in boards/stm32f4/NAME.h. */
 #ifndef JW_STM32F4_H
 #define JW_STM32F4_H
 
@@ -10,45 +9,60 @@
 #define STM32F4_APB1_HZ (STM32F4_CLOCK_HZ / 4)
 #define STM32F4_APB2_HZ (STM32F4_CLOCK_HZ / 2)
 
+enum {
+    STM32F4_GPIO_A,
+    STM32F4_GPIO_B,
+    STM32F4_GPIO_C,
+    STM32F4_GPIO_D,
+    STM32F4_GPIO_E,
+};
+
 enum { STM32F4_USART1_INTERRUPT = 37, STM32F4_USART2_INTERRUPT = 38 };
 
-#define STM32F4_GPIO_A 0u /* ports by number */
-#define STM32F4_GPIO_B 1u
-#define STM32F4_GPIO_E 4u
+/* PE7 is {STM32F4_GPIO_E, 7}. */
+typedef struct {
+    uint8_t port, number;
+} stm32f4_pin;
 
-#define STM32F4_USART1 0x40011000u
-#define STM32F4_USART2 0x40004400u
-#define STM32F4_SPI2 0x40003800u
+typedef struct {
+    uint32_t registers;  /* their address */
+    uint32_t bus_hz;     /* of USARTs */
+    uint32_t apb1, apb2; /* its bit in the clock gates of its bus */
+    uint8_t function;    /* of a pin that is connected to it */
+    uint8_t interrupt;   /* of USARTs */
+} stm32f4_peripheral;
 
-#define STM32F4_APB1_USART2 (1u << 17)
-#define STM32F4_APB1_SPI2 (1u << 14)
-#define STM32F4_APB2_USART1 (1u << 4)
-#define STM32F4_APB2_ADC1 (1u << 8)
+#define STM32F4_USART1                                                                             \
+    {.registers = 0x40011000,                                                                      \
+     .bus_hz = STM32F4_APB2_HZ,                                                                    \
+     .apb2 = 1u << 4,                                                                              \
+     .function = 7,                                                                                \
+     .interrupt = STM32F4_USART1_INTERRUPT}
+#define STM32F4_USART2                                                                             \
+    {.registers = 0x40004400,                                                                      \
+     .bus_hz = STM32F4_APB1_HZ,                                                                    \
+     .apb1 = 1u << 17,                                                                             \
+     .function = 7,                                                                                \
+     .interrupt = STM32F4_USART2_INTERRUPT}
+#define STM32F4_SPI2 {.registers = 0x40003800, .apb1 = 1u << 14, .function = 5}
 
-/* 168 MHz from the crystal, which is of whole megahertz; the flash behind its caches. */
-void stm32f4_start_clock(uint32_t crystal_hz);
+typedef struct {
+    uint32_t crystal_hz; /* whole megahertz */
+    bool runs_in_qemu;   /* which has no identity and no thermometer: they are not read */
+    stm32f4_peripheral usart;
+    stm32f4_pin send, receive, sync;
+    const char *sync_name; /* NULL: the board has no sync pin */
+} stm32f4_board;
 
-/* Behind board.h's counter: a timer of 32 bits, since SysTick would wrap many times in the seconds
- * for which the processor stands still while flash is erased. SysTick ends sleep. */
-void stm32f4_counter_init(void);
-uint32_t stm32f4_counter_hz(void);
-uint64_t stm32f4_counter(void);
-void stm32f4_counter_sleep(uint64_t until);
+extern const stm32f4_board board_data;
 
-void stm32f4_enable(uint32_t apb1, uint32_t apb2);
+/* An SD card, for boards that have one. The dividers are of the bus clock: 2, 4, ... 256. */
+typedef struct {
+    stm32f4_peripheral spi;
+    uint16_t slow_divider, fast_divider;
+    stm32f4_pin select, clock, from_card, to_card;
+} stm32f4_card;
 
-/* The pin becomes an output, or one of the chip's functions. Its port is switched on. */
-void stm32f4_output(unsigned port, unsigned pin);
-void stm32f4_function(unsigned port, unsigned pin, unsigned function);
-void stm32f4_set(unsigned port, unsigned pin, bool high);
-
-void stm32f4_usart_init(uint32_t usart, uint32_t bus_hz, uint32_t baud);
-bool stm32f4_usart_receive(uint32_t usart, uint8_t *byte);
-void stm32f4_usart_send(uint32_t usart, uint8_t byte);
-void stm32f4_usart_flush(uint32_t usart);
-
-/* `divider` of the bus clock: 2, 4, ... 256. */
-void stm32f4_spi_init(uint32_t spi, uint32_t divider);
-uint8_t stm32f4_spi_exchange(uint32_t spi, uint8_t byte);
+extern const stm32f4_card board_spi_card;
 
 #endif

@@ -127,6 +127,16 @@ static const char *check_success(uint32_t address, uint32_t failure, const char 
                        what, security & 0xff);
 }
 
+/* A task that changes the block at `address`, until it is done. */
+static const char *carry_out(uint32_t task, uint32_t address, uint64_t limit_ns, uint32_t failure,
+                             const char *what) {
+    const char *error = start(task);
+    if (!error) {
+        error = wait_while_writing(address, limit_ns);
+    }
+    return error ? error : check_success(address, failure, what);
+}
+
 static const char *read_flash(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
     (void)medium;
     jw_set_register(READ_SRC, stretch_begin + (uint32_t)offset);
@@ -143,13 +153,7 @@ static const char *write_flash(jw_medium *medium, uint64_t offset, void *memory,
         jw_set_register(WRITE_DST, address);
         jw_set_register(WRITE_SRC, (uint32_t)(uintptr_t)memory + done);
         jw_set_register(WRITE_CNT, PAGE_BYTES);
-        error = start(TASKS_WRITESTART);
-        if (!error) {
-            error = wait_while_writing(address, PROGRAM_NS);
-        }
-        if (!error) {
-            error = check_success(address, SCUR_P_FAIL, "program");
-        }
+        error = carry_out(TASKS_WRITESTART, address, PROGRAM_NS, SCUR_P_FAIL, "program");
     }
     return error;
 }
@@ -162,13 +166,7 @@ static const char *erase_flash(jw_medium *medium, uint64_t offset, void *memory,
         const uint32_t address = stretch_begin + (uint32_t)offset + done;
         jw_set_register(ERASE_PTR, address);
         jw_set_register(ERASE_LEN, 0);
-        error = start(TASKS_ERASESTART);
-        if (!error) {
-            error = wait_while_writing(address, ERASE_NS);
-        }
-        if (!error) {
-            error = check_success(address, SCUR_E_FAIL, "erase");
-        }
+        error = carry_out(TASKS_ERASESTART, address, ERASE_NS, SCUR_E_FAIL, "erase");
     }
     return error;
 }

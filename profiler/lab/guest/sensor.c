@@ -1,14 +1,14 @@
 /*
- * Stands in for the analogue side of an INA226 on an emulated I2C bus: keeps the chip's registers at
- * the power that a board would draw under the processor's present load.
+ * Stands in for the analogue side of an INA226 on an emulated I2C bus: keeps the chip's registers
+ * at the power that a board would draw under the processor's present load.
  *
  *     board-sensor /dev/i2c-N IDLE_W BUSY_W LOG
  *
  * The power lies between that of an idle and that of a fully busy processor, in proportion to the
  * share of the processor's time that was used since the last value. As on the chip, every value is
- * an average over one interval, set in the configuration register by the kernel's driver, and stands
- * until the next one. Registers and formulas: INA226 data sheet, Texas Instruments SBOS547A, sections
- * 7.5 and 7.6.
+ * an average over one interval, set in the configuration register by the kernel's driver, and
+ * stands until the next one. Registers and formulas: INA226 data sheet, Texas Instruments SBOS547A,
+ * sections 7.5 and 7.6.
  *
  * Each time the power register changes, a line goes to LOG: CLOCK_MONOTONIC in nanoseconds, and the
  * power that it now tells, in microwatts. A log of more than 8 MiB is put aside as LOG.old.
@@ -100,7 +100,8 @@ static int64_t interval_ns(uint16_t configuration) {
 
 /*
  * Processor time that tasks have used since boot, all processors together. The kernel adds a task's
- * time when it leaves its processor; being scheduled on each in turn, above all others, sees to that.
+ * time when it leaves its processor; being scheduled on each in turn, above all others, sees to
+ * that.
  */
 static int64_t busy_ns(int schedstat, int processors) {
     static char text[65536];
@@ -156,8 +157,7 @@ static void note(sensor *self, long power) {
 static void tell(sensor *self, int bus, double share) {
     const double power_w = self->idle_w + (self->busy_w - self->idle_w) * share;
     const long bus_voltage = lround(BUS_V / BUS_LSB_V);
-    const long shunt_voltage =
-        lround(fmin(power_w / BUS_V * SHUNT_OHM / SHUNT_LSB_V, INT16_MAX));
+    const long shunt_voltage = lround(fmin(power_w / BUS_V * SHUNT_OHM / SHUNT_LSB_V, INT16_MAX));
     const long current = shunt_voltage * CALIBRATION / 2048;
     const long power = current * bus_voltage / 20000;
     if (power == self->told) {
@@ -195,7 +195,8 @@ int main(int argc, char **argv) {
         fputs("usage: board-sensor /dev/i2c-N IDLE_W BUSY_W LOG\n", stderr);
         return 2;
     }
-    sensor self = {.idle_w = atof(argv[2]), .busy_w = atof(argv[3]), .log_path = argv[4], .told = -1};
+    sensor self = {
+        .idle_w = atof(argv[2]), .busy_w = atof(argv[3]), .log_path = argv[4], .told = -1};
     const int bus = open(argv[1], O_RDWR | O_CLOEXEC);
     if (bus < 0 || ioctl(bus, I2C_SLAVE_FORCE, CHIP_ADDRESS) != 0) {
         fail(argv[1]); /* forced, since the kernel's driver has it as well */

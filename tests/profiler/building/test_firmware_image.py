@@ -16,7 +16,7 @@ from devices.errors import BuildFailed
 from devices.operation import OpSpec
 from devices.plan import Action, Block, Compute, ExecutionPlan
 from profiler.building.firmware_image import build_firmware, firmware_identity
-from profiler.building.firmware_sources import firmware_boards
+from profiler.building.firmware_sources import FIRMWARE, FirmwareSources, firmware_boards
 from profiler.building.toolchain import KERNEL_FLAGS
 
 QUICK = "-O1"  # where it is enough that everything compiles
@@ -67,6 +67,21 @@ def test_boards_without_an_emulator_compile_and_fit(name: str) -> None:
 def test_every_board_is_built_by_some_test() -> None:
     started = {"lm3s6965evb", "microbit", "mps2-an386", "netduinoplus2"}
     assert set(firmware_boards()) == {*WITHOUT_EMULATOR, *started}
+
+
+def test_a_board_is_a_page_of_data_in_the_folder_of_its_chip() -> None:
+    pages = list((FIRMWARE / "boards").glob("*/*"))
+    assert sorted(page.stem for page in pages) == firmware_boards()
+    for page in pages:
+        assert page.suffix == ".h"
+        assert f'#include "chips/{page.parent.name}.h"' in page.read_text()
+        assert (FIRMWARE / "chips" / f"{page.parent.name}.c").exists()
+
+
+def test_an_image_has_the_code_of_its_own_chip_only() -> None:
+    files = FirmwareSources(load_description("nrf52840-dk")).files
+    own = {path for path in files if path.startswith(("chips/", "boards/"))}
+    assert own == {"chips/nrf5.c", "chips/nrf5.h", "boards/nrf5/nrf52840-dk.h"}
 
 
 @pytest.mark.parametrize("core", OTHER_CORES)
@@ -185,8 +200,10 @@ def test_what_there_is_no_code_for_is_said_with_what_there_is(
     assert said in refusal(changed("emulated-m3-sd", **parts))
 
 
-def test_a_board_without_spi_cannot_have_a_card_on_it() -> None:
-    said = refusal(changed("emulated-m3-sd", firmware={"board": "mps2-an386"}))
+@pytest.mark.parametrize("board", ["mps2-an386", "netduinoplus2"])
+def test_a_board_without_spi_cannot_have_a_card_on_it(board: str) -> None:
+    """The chip's file has no SPI, or has it, and the board's page names no pins for a card."""
+    said = refusal(changed("emulated-m3-sd", firmware={"board": board}))
     assert "board_spi_" in said
     assert "docs/porting-a-board.md" in said
 

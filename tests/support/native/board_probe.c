@@ -1,8 +1,8 @@
 /*
  * Looks at an emulated Linux board from inside, for test_lab_linux.py:
  *
- *     board-probe flash /dev/mtdN          three lines: medians, in nanoseconds, of a block's erase, a
- *                                          page's write and a page's read
+ *     board-probe flash /dev/mtdN          three lines: medians, in nanoseconds, of a block's
+ *                                          erase, a page's write and a page's read
  *     board-probe power FILE PERIOD_NS S.. samples FILE during stretches of S seconds: idle, busy,
  *                                          idle ... A line is NANOSECONDS 0 or 1 for busy, VALUE.
  */

@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* --- the interface ------------------------------------------------------------------------------ */
+/* --- the interface ---------------------------------------------------------------------------- */
 
 typedef uint64_t qemu_plugin_id_t;
 struct qemu_info;
@@ -45,7 +45,7 @@ EXPORTED int qemu_plugin_version = 1;
 EXPORTED int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info, int count,
                                  char **arguments);
 
-/* --- the counter -------------------------------------------------------------------------------- */
+/* --- the counter ------------------------------------------------------------------------------ */
 
 #define MOST_PLACES 8
 

@@ -22,7 +22,14 @@ void shim_underrun(const jw_call *call) {
     ((uint32_t *)call->writes[0])[-1] = 7;
 }
 
-const size_t shim_sizes[] = {sizeof(jw_action),      sizeof(jw_compute), sizeof(jw_slot),
-                             sizeof(jw_kept),        sizeof(jw_span),    sizeof(jw_plan_memory),
-                             sizeof(jw_plan),        sizeof(jw_medium),  sizeof(jw_store),
-                             sizeof(jw_executor),    0};
+const size_t shim_sizes[] = {sizeof(jw_action),
+                             sizeof(jw_compute),
+                             sizeof(jw_slot),
+                             sizeof(jw_kept),
+                             sizeof(jw_span),
+                             sizeof(jw_plan_memory),
+                             sizeof(jw_plan),
+                             sizeof(jw_medium),
+                             sizeof(jw_store),
+                             sizeof(jw_executor),
+                             0};

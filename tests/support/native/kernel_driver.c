@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static long next(void)
-{
+static long next(void) {
     long value;
     if (scanf("%ld", &value) != 1) {
         fputs("malformed input\n", stderr);
@@ -23,16 +22,15 @@ static long next(void)
     return value;
 }
 
-static void *allocate(size_t bytes)
-{
+static void *allocate(size_t bytes) {
     void *buffer = NULL;
-    if (bytes > 0 && posix_memalign(&buffer, 64, bytes) != 0)
+    if (bytes > 0 && posix_memalign(&buffer, 64, bytes) != 0) {
         exit(2);
+    }
     return buffer;
 }
 
-int main(void)
-{
+int main(void) {
     char kind[64];
     while (scanf("%63s", kind) == 1) {
         const jw_kernel *kernel = jw_find_kernel(kind);
@@ -42,8 +40,9 @@ int main(void)
         int taken[JW_MAX_OPERANDS] = {0};
         const int in_place = (int)next();
         const long attribute_count = next();
-        for (long i = 0; i < attribute_count; i++)
+        for (long i = 0; i < attribute_count; i++) {
             attributes[i] = (int32_t)next();
+        }
         const long scalar_count = next();
         for (long i = 0; i < scalar_count; i++) {
             const uint32_t bits = (uint32_t)next();
@@ -54,11 +53,13 @@ int main(void)
             const long elements = next(), bound = next(), shared = next();
             float *values = reads[r] = allocate((size_t)elements * 4);
             int32_t *indices = reads[r];
-            for (long i = 0; i < elements; i++)
-                if (bound > 0)
+            for (long i = 0; i < elements; i++) {
+                if (bound > 0) {
                     indices[i] = (int32_t)(i * 7919 % bound);
-                else
+                } else {
                     values[i] = (float)(i % 101 + 1) / 64.0f;
+                }
+            }
             if (in_place && shared >= 0) {
                 writes[shared] = reads[r];
                 taken[r] = 1;
@@ -67,18 +68,22 @@ int main(void)
         const long write_count = next();
         for (long w = 0; w < write_count; w++) {
             const long elements = next();
-            if (!writes[w])
+            if (!writes[w]) {
                 writes[w] = allocate((size_t)elements * 4);
+            }
         }
         void *workspace =
             allocate(kernel->workspace_bytes ? kernel->workspace_bytes(attributes) : 0);
         const jw_call call = {attributes, scalars, (const void *const *)reads, writes, workspace};
         kernel->run(&call);
-        for (long r = 0; r < read_count; r++)
-            if (!taken[r])
+        for (long r = 0; r < read_count; r++) {
+            if (!taken[r]) {
                 free(reads[r]);
-        for (long w = 0; w < write_count; w++)
+            }
+        }
+        for (long w = 0; w < write_count; w++) {
             free(writes[w]);
+        }
         free(workspace);
     }
     return 0;

@@ -1,6 +1,6 @@
 /* To be preloaded: the call of FAULT_CALL (pread or pwrite) with number FAULT_AT (from 0) on a file
- * of the name .joulewright-store fails with ENOSPC, is half as long, or ends the process, as FAULT_KIND
- * says (full, short, kill). With FAULT_KIND=kill no file system preallocates.
+ * of the name .joulewright-store fails with ENOSPC, is half as long, or ends the process, as
+ * FAULT_KIND says (full, short, kill). With FAULT_KIND=kill no file system preallocates.
  *
  * Without FAULT_CALL: what a write without O_DSYNC has left must be synced before the next one with
  * it, and before the program ends, which else does so with exit code 43. */

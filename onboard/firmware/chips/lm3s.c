@@ -1,15 +1,13 @@
-/* Texas Instruments Stellaris LM3S6965 Evaluation Board: Cortex-M3 without floating-point unit, here
- * at 12.5 MHz from its PLL. Ran in QEMU (lm3s6965evb); has never run on hardware here.
- *
- * UART0 goes to the debugger on the board, and from there over USB. The card slot shares its SPI
- * port with the display. Sources: LM3S6965 data sheet; LM3S6965 Evaluation Board user's manual; Arm
- * PrimeCell PL011 and PL022 TRM.
- */
-#include "../board.h"
-#include "../cpu.h"
-#include "../systick.h"
+/* The PLL makes 200 MHz of the crystal. UART0 is a PL011 on pins A0 and A1, SSI0 a PL022 on pins
+ * A2, A4 and A5. Sources: LM3S6965 data sheet; Arm PrimeCell PL011 and PL022
+ * TRM. */
+#include "lm3s.h"
 
-#define CLOCK_HZ 12500000u
+#include JW_BOARD_DATA
+#include "board.h"
+#include "cpu.h"
+
+#define CLOCK_HZ (200000000u / board_data.pll_divisor)
 
 #define SYSCTL_RIS REG32(0x400FE050)
 #define SYSCTL_RCC REG32(0x400FE060)
@@ -17,24 +15,21 @@
 #define RCC_MAIN_OSCILLATOR_OFF (1u << 0)
 #define RCC_SOURCE_MASK (3u << 4)
 #define RCC_CRYSTAL_MASK (15u << 6)
-#define RCC_CRYSTAL_8_MHZ (14u << 6)
+#define RCC_CRYSTAL(crystal) ((crystal) << 6)
 #define RCC_BYPASS (1u << 11)
 #define RCC_PLL_OFF (1u << 13)
 #define RCC_DIVIDE (1u << 22)
 #define RCC_DIVISOR_MASK (15u << 23)
-#define RCC_DIVISOR_16 (15u << 23)
+#define RCC_DIVISOR(divisor) (((divisor) - 1) << 23)
 #define SYSCTL_RCGC1 REG32(0x400FE104)
 #define RCGC1_UART0_SSI0 (1u << 0 | 1u << 4)
 #define SYSCTL_RCGC2 REG32(0x400FE108)
-#define RCGC2_GPIO_A_C_D (1u << 0 | 1u << 2 | 1u << 3)
 
-#define GPIO_A 0x40004000u
-#define GPIO_C 0x40006000u
-#define GPIO_D 0x40007000u
-#define GPIO_DATA(port, pins) REG32((port) + ((pins) << 2))
-#define GPIO_DIR(port) REG32((port) + 0x400)
-#define GPIO_AFSEL(port) REG32((port) + 0x420)
-#define GPIO_DEN(port) REG32((port) + 0x51C)
+#define GPIO(port) (0x40004000u + 0x1000 * (port))
+#define GPIO_DATA(port, pins) REG32(GPIO(port) + ((pins) << 2))
+#define GPIO_DIR(port) REG32(GPIO(port) + 0x400)
+#define GPIO_AFSEL(port) REG32(GPIO(port) + 0x420)
+#define GPIO_DEN(port) REG32(GPIO(port) + 0x51C)
 
 #define UART0_DATA REG32(0x4000C000)
 #define UART0_FLAGS REG32(0x4000C018)
@@ -60,47 +55,42 @@
 #define SSI0_STATUS REG32(0x4000800C)
 #define STATUS_RECEIVED 4u
 #define SSI0_PRESCALE REG32(0x40008010)
-#define PRESCALE_391_KHZ 32u
-#define PRESCALE_6250_KHZ 2u
 
-/* The display shares the SPI port. QEMU selects it whenever the card is not selected: what it hears
- * then is data, no commands. */
-#define CARD_SELECT 1u               /* of port D */
-#define DISPLAY_DESELECT (1u << 3)   /* of port A */
-#define DISPLAY_HEARS_DATA (1u << 7) /* of port C */
-#define UART_PINS 3u                 /* of port A */
+/* All are pins of port A. */
+#define UART_PINS (1u << 0 | 1u << 1)
 #define SSI_PINS (1u << 2 | 1u << 4 | 1u << 5)
 
 enum { UART0_INTERRUPT = 5 };
 
 BOARD_VECTORS = {[UART0_INTERRUPT] = jw_uart_interrupt};
 
-/* 8 MHz crystal, PLL at 200 MHz, divided by 16. */
 void board_init(void) {
     uint32_t clock = (SYSCTL_RCC | RCC_BYPASS) & ~RCC_DIVIDE;
     SYSCTL_RCC = clock;
     clock &= ~(RCC_MAIN_OSCILLATOR_OFF | RCC_SOURCE_MASK | RCC_CRYSTAL_MASK | RCC_PLL_OFF);
-    clock |= RCC_CRYSTAL_8_MHZ;
+    clock |= RCC_CRYSTAL(board_data.crystal);
     SYSCTL_RCC = clock;
-    clock = (clock & ~RCC_DIVISOR_MASK) | RCC_DIVISOR_16 | RCC_DIVIDE;
+    clock = (clock & ~RCC_DIVISOR_MASK) | RCC_DIVISOR(board_data.pll_divisor) | RCC_DIVIDE;
     SYSCTL_RCC = clock;
     while (!(SYSCTL_RIS & RIS_PLL_LOCKED)) {
     }
     SYSCTL_RCC = clock & ~RCC_BYPASS;
     SYSCTL_RCGC1 |= RCGC1_UART0_SSI0;
-    SYSCTL_RCGC2 |= RCGC2_GPIO_A_C_D;
+    SYSCTL_RCGC2 |= board_data.ports;
     (void)SYSCTL_RCGC2; /* three cycles pass before the ports may be touched */
-    GPIO_AFSEL(GPIO_A) |= UART_PINS;
-    GPIO_DEN(GPIO_A) |= UART_PINS;
+    GPIO_AFSEL(LM3S_GPIO_A) |= UART_PINS;
+    GPIO_DEN(LM3S_GPIO_A) |= UART_PINS;
 }
 
 uint32_t board_clock_hz(void) {
     return CLOCK_HZ;
 }
 
-/* --- UART0: a PL011 --------------------------------------------------------------------------- */
+/* --- UART0 ------------------------------------------------------------------------------------ */
 
-const uint8_t board_uart_interrupt_number = UART0_INTERRUPT;
+unsigned board_uart_interrupt_number(void) {
+    return UART0_INTERRUPT;
+}
 
 void board_uart_init(uint32_t baud) {
     const uint32_t divisor = (4 * CLOCK_HZ + baud / 2) / baud; /* in 64ths of 16 cycles */
@@ -136,44 +126,25 @@ void board_uart_flush(void) {
     }
 }
 
-/* --- counter ---------------------------------------------------------------------------------- */
-
-const char board_counter_name[] = "systick";
-
-void board_counter_init(void) {
-    systick_init(CLOCK_HZ);
-}
-
-uint32_t board_counter_hz(void) {
-    return CLOCK_HZ;
-}
-
-uint64_t board_counter(void) {
-    return systick_counter();
-}
-
-void board_counter_sleep(uint64_t until) {
-    systick_sleep(until);
-}
-
-/* --- SSI0: a PL022 ---------------------------------------------------------------------------- */
+/* --- SSI0, of boards with a card -------------------------------------------------------------- */
 
 /* High from the begin: the pins select what is low. */
-static void set_up_output(uint32_t port, uint32_t pin) {
-    GPIO_DIR(port) |= pin;
-    GPIO_DATA(port, pin) = pin;
-    GPIO_DEN(port) |= pin;
+static void set_up_outputs(lm3s_pins outputs) {
+    GPIO_DIR(outputs.port) |= outputs.pins;
+    GPIO_DATA(outputs.port, outputs.pins) = outputs.pins;
+    GPIO_DEN(outputs.port) |= outputs.pins;
 }
 
 void board_spi_init(void) {
-    set_up_output(GPIO_A, DISPLAY_DESELECT);
-    set_up_output(GPIO_C, DISPLAY_HEARS_DATA);
-    set_up_output(GPIO_D, CARD_SELECT);
-    GPIO_AFSEL(GPIO_A) |= SSI_PINS;
-    GPIO_DEN(GPIO_A) |= SSI_PINS;
+    for (unsigned n = 0; n < sizeof board_spi_card.held_high / sizeof(lm3s_pins); n++) {
+        set_up_outputs(board_spi_card.held_high[n]);
+    }
+    set_up_outputs(board_spi_card.select);
+    GPIO_AFSEL(LM3S_GPIO_A) |= SSI_PINS;
+    GPIO_DEN(LM3S_GPIO_A) |= SSI_PINS;
     SSI0_CONTROL1 = 0;
     SSI0_CONTROL0 = CONTROL0_8_BITS;
-    SSI0_PRESCALE = PRESCALE_391_KHZ;
+    SSI0_PRESCALE = board_spi_card.slow_divider;
     SSI0_CONTROL1 = CONTROL1_ENABLE;
 }
 
@@ -185,11 +156,12 @@ uint8_t board_spi_exchange(uint8_t byte) {
 }
 
 void board_spi_select(bool selected) {
-    GPIO_DATA(GPIO_D, CARD_SELECT) = selected ? 0 : CARD_SELECT;
+    const lm3s_pins select = board_spi_card.select;
+    GPIO_DATA(select.port, select.pins) = selected ? 0 : select.pins;
 }
 
 void board_spi_fast(bool fast) {
     SSI0_CONTROL1 = 0;
-    SSI0_PRESCALE = fast ? PRESCALE_6250_KHZ : PRESCALE_391_KHZ;
+    SSI0_PRESCALE = fast ? board_spi_card.fast_divider : board_spi_card.slow_divider;
     SSI0_CONTROL1 = CONTROL1_ENABLE;
 }

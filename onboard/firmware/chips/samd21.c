@@ -1,20 +1,15 @@
-/* Arduino MKR1000 WiFi: Microchip SAMD21G18A, Cortex-M0+ at 48 MHz from the board's 32,768 Hz
- * crystal. There is no emulator of this chip: compiled, never run.
- *
- * The UART is Serial1 of the header: D14 sends, D13 receives, at 3.3 V; the USB socket belongs to
- * the boot loader, which a double press of the reset button enters. An SD card is wired as on the
- * MKR SD Proto and MKR MEM shields: D9 clock, D10 from the card, D8 to the card, D4 select. D7 tells
- * instruments when a window is open. The radio is held in reset.
- *
- * The chip's thermometer is not read: without calibration by the user it is good for ten degrees.
+/* 48 MHz from a crystal of 32,768 Hz. The chip's thermometer is not read: without calibration by
+ * the user it is good for ten degrees.
  *
  * Sources: SAM D21 data sheet DS40001882 (PM, SYSCTRL, GCLK, NVMCTRL, PORT, SERCOM; 10.3.3 serial
  * number) and errata DS80000760 (DFLL must not be on demand when it is written; sleep with the
- * flash's power saving); pin table of the Arduino variant mkr1000.
+ * flash's power saving).
  */
-#include "../board.h"
-#include "../cpu.h"
-#include "../systick.h"
+#include "samd21.h"
+
+#include JW_BOARD_DATA
+#include "board.h"
+#include "cpu.h"
 #include "message.h"
 
 #define CRYSTAL_HZ 32768u
@@ -47,7 +42,7 @@
 #define GCLK_GENERATOR(id, source) ((id) | (source) << 8 | 1u << 16)
 #define GCLK_GENDIV REG32(0x40000C08)
 enum { SOURCE_XOSC32K = 5, SOURCE_DFLL = 7 };
-enum { CLOCK_OF_DFLL = 0, CLOCK_OF_SERCOM1 = 0x15, CLOCK_OF_SERCOM5 = 0x19 };
+enum { CLOCK_OF_DFLL = 0, CLOCK_OF_SERCOM0 = 0x14 };
 
 #define NVMCTRL_CTRLB REG32(0x41004004)
 #define CTRLB_1_WAIT_STATE_NO_SLEEP (1u << 1 | 3u << 8)
@@ -58,8 +53,6 @@ enum { CLOCK_OF_DFLL = 0, CLOCK_OF_SERCOM1 = 0x15, CLOCK_OF_SERCOM5 = 0x19 };
 #define PORT_PMUX(group, pin) REG8(0x41004430 + 0x80 * (group) + (pin) / 2)
 #define PORT_PINCFG(group, pin) REG8(0x41004440 + 0x80 * (group) + (pin))
 #define PINCFG_FUNCTION 1u
-enum { GROUP_A, GROUP_B };
-enum { FUNCTION_C = 2, FUNCTION_D = 3 };
 
 #define SERCOM(n) (0x42000800u + 0x400 * (n))
 #define SERCOM_CTRLA(n) REG32(SERCOM(n))
@@ -67,8 +60,6 @@ enum { FUNCTION_C = 2, FUNCTION_D = 3 };
 #define CTRLA_ENABLE 2u
 #define CTRLA_USART (1u << 2)
 #define CTRLA_SPI_MASTER (3u << 2)
-#define CTRLA_SEND_ON_2_RECEIVE_ON_3 (1u << 16 | 3u << 20)
-#define CTRLA_OUT_ON_0_IN_ON_3 (3u << 20)
 #define CTRLA_LEAST_BIT_FIRST (1u << 30)
 #define SERCOM_CTRLB(n) REG32(SERCOM(n) + 0x04)
 #define CTRLB_SEND (1u << 16)
@@ -83,15 +74,17 @@ enum { FUNCTION_C = 2, FUNCTION_D = 3 };
 #define SERCOM_STATUS(n) REG16(SERCOM(n) + 0x1A)
 #define SERCOM_SYNCBUSY(n) REG32(SERCOM(n) + 0x1C)
 #define SERCOM_DATA(n) REG16(SERCOM(n) + 0x28)
-enum { UART = 5, SPI = 1, SERCOM5_INTERRUPT = 14 };
+enum { SERCOM0_INTERRUPT = 9 };
 
-enum { SYNC_PIN = 21 /* PA21 */, CARD_SELECT_PIN = 10 /* PB10 */ };
-enum { RADIO_RESET_PIN = 27, RADIO_ENABLE_PIN = 28 /* PA27, PA28 */ };
+#define UART board_data.uart.sercom
+#define SPI board_spi_card.spi.sercom
 
-/* Half of the clock over so much and one. */
-enum { SPI_393_KHZ = 60, SPI_12_MHZ = 1 };
-
-BOARD_VECTORS = {[SERCOM5_INTERRUPT] = jw_uart_interrupt};
+/* Only the UART's has interrupts on. */
+BOARD_VECTORS = {
+    [SERCOM0_INTERRUPT] = jw_uart_interrupt,     [SERCOM0_INTERRUPT + 1] = jw_uart_interrupt,
+    [SERCOM0_INTERRUPT + 2] = jw_uart_interrupt, [SERCOM0_INTERRUPT + 3] = jw_uart_interrupt,
+    [SERCOM0_INTERRUPT + 4] = jw_uart_interrupt, [SERCOM0_INTERRUPT + 5] = jw_uart_interrupt,
+};
 
 /* --- clocks and pins -------------------------------------------------------------------------- */
 
@@ -138,21 +131,42 @@ static void start_clocks(void) {
     start_generator(0, SOURCE_DFLL);
 }
 
-static void connect(unsigned group, unsigned pin, unsigned function) {
-    const unsigned shift = pin % 2 * 4;
-    PORT_PMUX(group, pin) =
-        (uint8_t)((PORT_PMUX(group, pin) & ~(15u << shift)) | function << shift);
-    PORT_PINCFG(group, pin) = PINCFG_FUNCTION;
+static void connect(samd21_pin pin) {
+    const unsigned shift = pin.number % 2 * 4;
+    PORT_PMUX(pin.group, pin.number) =
+        (uint8_t)((PORT_PMUX(pin.group, pin.number) & ~(15u << shift)) | pin.function << shift);
+    PORT_PINCFG(pin.group, pin.number) = PINCFG_FUNCTION;
+}
+
+static void make_output(samd21_pin pin) {
+    PORT_DIRSET(pin.group) = 1u << pin.number;
+}
+
+static void set_pin(samd21_pin pin, bool high) {
+    if (high) {
+        PORT_OUTSET(pin.group) = 1u << pin.number;
+    } else {
+        PORT_OUTCLR(pin.group) = 1u << pin.number;
+    }
+}
+
+static void start_sercom(unsigned n) {
+    PM_APBCMASK |= APBC_SERCOM(n);
+    clock_from(CLOCK_OF_SERCOM0 + n, 0);
 }
 
 void board_init(void) {
     start_clocks();
-    PORT_OUTCLR(GROUP_A) = 1u << RADIO_RESET_PIN | 1u << RADIO_ENABLE_PIN;
-    PORT_DIRSET(GROUP_A) = 1u << RADIO_RESET_PIN | 1u << RADIO_ENABLE_PIN | 1u << SYNC_PIN;
-    connect(GROUP_B, 22, FUNCTION_D);
-    connect(GROUP_B, 23, FUNCTION_D);
-    PM_APBCMASK |= APBC_SERCOM(UART);
-    clock_from(CLOCK_OF_SERCOM5, 0);
+    for (unsigned group = 0; group < SAMD21_GROUPS; group++) {
+        PORT_OUTCLR(group) = board_data.held_low[group];
+        PORT_DIRSET(group) = board_data.held_low[group];
+    }
+    if (board_data.sync_name) {
+        make_output(board_data.sync);
+    }
+    connect(board_data.send);
+    connect(board_data.receive);
+    start_sercom(UART);
 }
 
 /* As the data sheet names it; the counter is told what comes out of the crystal, a ten-thousandth
@@ -161,7 +175,7 @@ uint32_t board_clock_hz(void) {
     return 48000000;
 }
 
-/* --- SERCOM5 as UART -------------------------------------------------------------------------- */
+/* --- a SERCOM as UART ------------------------------------------------------------------------- */
 
 static void reset_sercom(unsigned n) {
     SERCOM_CTRLA(n) = CTRLA_RESET;
@@ -174,11 +188,13 @@ static void wait_for_sercom(unsigned n) {
     }
 }
 
-const uint8_t board_uart_interrupt_number = SERCOM5_INTERRUPT;
+unsigned board_uart_interrupt_number(void) {
+    return SERCOM0_INTERRUPT + UART;
+}
 
 void board_uart_init(uint32_t baud) {
     reset_sercom(UART);
-    SERCOM_CTRLA(UART) = CTRLA_USART | CTRLA_SEND_ON_2_RECEIVE_ON_3 | CTRLA_LEAST_BIT_FIRST;
+    SERCOM_CTRLA(UART) = CTRLA_USART | board_data.uart.pads | CTRLA_LEAST_BIT_FIRST;
     SERCOM_CTRLB(UART) = CTRLB_SEND | CTRLB_RECEIVE;
     wait_for_sercom(UART);
     USART_BAUD(UART) = (uint16_t)(65536u - ((uint64_t)baud << 20) / CLOCK_HZ);
@@ -209,33 +225,19 @@ void board_uart_flush(void) {
 
 /* --- counter ---------------------------------------------------------------------------------- */
 
-const char board_counter_name[] = "systick";
-
-void board_counter_init(void) {
-    systick_init(CLOCK_HZ);
-}
-
 uint32_t board_counter_hz(void) {
     return CLOCK_HZ;
 }
 
-uint64_t board_counter(void) {
-    return systick_counter();
-}
-
-void board_counter_sleep(uint64_t until) {
-    systick_sleep(until);
-}
-
 /* --- instruments and identity ----------------------------------------------------------------- */
 
-const char board_sync_pin[] = "D7";
+const char *board_sync_pin(void) {
+    return board_data.sync_name;
+}
 
 void board_sync_line(bool high) {
-    if (high) {
-        PORT_OUTSET(GROUP_A) = 1u << SYNC_PIN;
-    } else {
-        PORT_OUTCLR(GROUP_A) = 1u << SYNC_PIN;
+    if (board_data.sync_name) {
+        set_pin(board_data.sync, high);
     }
 }
 
@@ -248,16 +250,15 @@ void board_serial(char serial[BOARD_SERIAL_BYTES]) {
     }
 }
 
-/* --- SERCOM1 as SPI --------------------------------------------------------------------------- */
+/* --- a SERCOM as SPI, of boards with a card --------------------------------------------------- */
 
 void board_spi_init(void) {
-    PM_APBCMASK |= APBC_SERCOM(SPI);
-    clock_from(CLOCK_OF_SERCOM1, 0);
+    start_sercom(SPI);
     board_spi_select(false);
-    PORT_DIRSET(GROUP_B) = 1u << CARD_SELECT_PIN;
-    connect(GROUP_A, 16, FUNCTION_C);
-    connect(GROUP_A, 17, FUNCTION_C);
-    connect(GROUP_A, 19, FUNCTION_C);
+    make_output(board_spi_card.select);
+    connect(board_spi_card.to_card);
+    connect(board_spi_card.clock);
+    connect(board_spi_card.from_card);
     board_spi_fast(false);
 }
 
@@ -271,19 +272,15 @@ uint8_t board_spi_exchange(uint8_t byte) {
 }
 
 void board_spi_select(bool selected) {
-    if (selected) {
-        PORT_OUTCLR(GROUP_B) = 1u << CARD_SELECT_PIN;
-    } else {
-        PORT_OUTSET(GROUP_B) = 1u << CARD_SELECT_PIN;
-    }
+    set_pin(board_spi_card.select, !selected);
 }
 
 void board_spi_fast(bool fast) {
     reset_sercom(SPI);
-    SERCOM_CTRLA(SPI) = CTRLA_SPI_MASTER | CTRLA_OUT_ON_0_IN_ON_3;
+    SERCOM_CTRLA(SPI) = CTRLA_SPI_MASTER | board_spi_card.spi.pads;
     SERCOM_CTRLB(SPI) = CTRLB_RECEIVE;
     wait_for_sercom(SPI);
-    SPI_BAUD(SPI) = fast ? SPI_12_MHZ : SPI_393_KHZ;
+    SPI_BAUD(SPI) = fast ? board_spi_card.fast_baud : board_spi_card.slow_baud;
     SERCOM_CTRLA(SPI) |= CTRLA_ENABLE;
     wait_for_sercom(SPI);
 }

@@ -1,11 +1,11 @@
-/* Arm MPS2 board with FPGA image AN386: a Cortex-M4F at 25 MHz, as QEMU's machine mps2-an386
- * emulates it. Has never run on hardware here.
- *
- * Sources: Arm application note AN386; Cortex-M System Design Kit TRM DDI 0479 (APB UART).
- */
-#include "../board.h"
-#include "../cpu.h"
-#include "../systick.h"
+/* UART0 is all that is used: the clock comes with the image. Source: Cortex-M System Design Kit TRM
+ * DDI 0479 (APB UART). */
+#include "cmsdk.h"
+
+#include JW_BOARD_DATA
+#include "board.h"
+#include "cpu.h"
+#include "systick.h"
 
 #define UART0_DATA REG32(0x40004000)
 #define UART0_STATE REG32(0x40004004)
@@ -20,26 +20,27 @@
 
 enum { UART0_RECEIVE_INTERRUPT = 0 };
 
-#define CLOCK_HZ 25000000u
-
 BOARD_VECTORS = {[UART0_RECEIVE_INTERRUPT] = jw_uart_interrupt};
 
 void board_init(void) {
 }
 
 uint32_t board_clock_hz(void) {
-    return CLOCK_HZ;
+    return board_data.clock_hz;
 }
 
 /* --- UART0 ------------------------------------------------------------------------------------ */
 
-const uint8_t board_uart_interrupt_number = UART0_RECEIVE_INTERRUPT;
 static uint32_t byte_ticks;
 
+unsigned board_uart_interrupt_number(void) {
+    return UART0_RECEIVE_INTERRUPT;
+}
+
 void board_uart_init(uint32_t baud) {
-    UART0_DIVIDER = (CLOCK_HZ + baud / 2) / baud;
+    UART0_DIVIDER = (board_data.clock_hz + baud / 2) / baud;
     UART0_CONTROL = CONTROL_SEND_RECEIVE_INTERRUPT;
-    byte_ticks = CLOCK_HZ / baud * 10;
+    byte_ticks = board_data.clock_hz / baud * 10;
 }
 
 bool board_uart_receive(uint8_t *byte) {
@@ -63,24 +64,4 @@ void board_uart_flush(void) {
     while (UART0_STATE & STATE_SEND_FULL) {
     }
     systick_sleep(systick_counter() + byte_ticks);
-}
-
-/* --- counter ---------------------------------------------------------------------------------- */
-
-const char board_counter_name[] = "systick";
-
-void board_counter_init(void) {
-    systick_init(CLOCK_HZ);
-}
-
-uint32_t board_counter_hz(void) {
-    return CLOCK_HZ;
-}
-
-uint64_t board_counter(void) {
-    return systick_counter();
-}
-
-void board_counter_sleep(uint64_t until) {
-    systick_sleep(until);
 }

@@ -1,0 +1,14 @@
+/* FPGA images with the peripherals of Arm's Cortex-M System Design Kit: what a board with one of
+ * them says in boards/cmsdk/NAME.h. */
+#ifndef JW_CMSDK_H
+#define JW_CMSDK_H
+
+#include <stdint.h>
+
+typedef struct {
+    uint32_t clock_hz;
+} cmsdk_board;
+
+extern const cmsdk_board board_data;
+
+#endif
