@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from devices.results import Results
+
 _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file;
 3 board unreachable; 4 measurement invalid; 5 infeasible;
 6 limit reached without a solution; 130 interrupted"""
@@ -42,20 +44,28 @@ def _parser() -> argparse.ArgumentParser:
     common.add_argument(
         "--json", action="store_true", help="one JSON document on standard output, nothing else"
     )
-    _add_profile(commands.add_parser("profile", parents=[common], help="measure a board"))
-    _add_solve(commands.add_parser("solve", parents=[common], help="find the schedule"))
+    stored = argparse.ArgumentParser(add_help=False, parents=[common])
+    stored.add_argument(
+        "--results",
+        type=_results,
+        default=Results(),
+        metavar="DIR",
+        help="where results are read and written, profiles by name too (./results)",
+    )
+    _add_profile(commands.add_parser("profile", parents=[stored], help="measure a board"))
+    _add_solve(commands.add_parser("solve", parents=[stored], help="find the schedule"))
     _add_run(
-        commands.add_parser("run", parents=[common], help="run a schedule on its board, measured")
+        commands.add_parser("run", parents=[stored], help="run a schedule on its board, measured")
     )
     _add_sweep(
-        commands.add_parser("sweep", parents=[common], help="draw energy against RAM and time")
+        commands.add_parser("sweep", parents=[stored], help="draw energy against RAM and time")
     )
-    _add_plot(commands.add_parser("plot", parents=[common], help="draw profiles and schedules"))
+    _add_plot(commands.add_parser("plot", parents=[stored], help="draw profiles and schedules"))
     _add_export(
-        commands.add_parser("export", parents=[common], help="a schedule as C, or as a trace")
+        commands.add_parser("export", parents=[stored], help="a schedule as C, or as a trace")
     )
     difference = commands.add_parser(
-        "diff", parents=[common], help="which costs of two profiles differ, and by how much"
+        "diff", parents=[stored], help="which costs of two profiles differ, and by how much"
     )
     difference.add_argument("first", metavar="A", help="a profile, by name or path")
     difference.add_argument("second", metavar="B", help="the other one")
@@ -262,7 +272,6 @@ def _add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out",
         type=Path,
-        default=Path("results") / "sweep",
         metavar="DIRECTORY",
         help="(results/sweep); what it has is not solved again",
     )
@@ -287,7 +296,7 @@ def _add_plot(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", help="op costs and paging costs of a profile")
     parser.add_argument("--schedule", type=Path, help="memory and stages of a schedule")
     _add_graph_beside(parser)
-    parser.add_argument("--directory", type=Path, default=Path("results"), help="for the pictures")
+    parser.add_argument("--directory", type=Path, help="for the pictures (results)")
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
@@ -349,6 +358,10 @@ def _add_home(parser: argparse.ArgumentParser) -> None:
         help="where parameters and optimizer state are between steps; from storage they are paged"
         " in where they are read, and what a step changes is written back (ram)",
     )
+
+
+def _results(text: str) -> Results:
+    return Results(Path(text))
 
 
 def _count(text: str) -> int:

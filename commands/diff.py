@@ -21,7 +21,10 @@ def diff(arguments: Namespace, console: Console) -> int:
     from devices.comparison import compare
     from devices.library import resolve_profile
 
-    first, second = resolve_profile(arguments.first), resolve_profile(arguments.second)
+    measured = arguments.results.profiles
+    first, second = (
+        resolve_profile(name, measured) for name in (arguments.first, arguments.second)
+    )
     comparison = compare(first, second)
     console.document(
         {

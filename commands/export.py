@@ -6,7 +6,6 @@ import json
 import re
 from argparse import Namespace
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si, size
@@ -17,13 +16,12 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription, Storage
     from devices.plan import ExecutionPlan
     from devices.profile import DeviceProfile
+    from devices.results import Results
     from networks.training import TrainingStep
     from replay.export.export import Compilation, Provenance
     from replay.export.tables import TrainingData
     from solver.problem.graph import CostedGraph, Origin
     from solver.problem.schedule import Schedule
-
-EXPORTS = Path("results") / "export"
 
 _BATCHES = 8
 _PAGE_BYTES = 512  # the block of an SD card, where no board says otherwise
@@ -71,7 +69,7 @@ def _export_trace(
         raise InputError(
             f"{arguments.schedule}: is no schedule of {graph.name}: {error}"
         ) from error
-    path = (arguments.out or EXPORTS) / f"{arguments.schedule.stem}.trace.json"
+    path = (arguments.out or arguments.results.exports) / f"{arguments.schedule.stem}.trace.json"
     write_atomically(path, json.dumps(trace))
     console.document({"files": [str(path)]})
     console.result(f"trace     {path}")
@@ -99,7 +97,7 @@ def _export_project(
     workspace_bytes = planned_workspace(step, graph)
     plan = lower(step, graph, schedule, workspace_bytes)
     description = None if arguments.device is None else load_description(arguments.device)
-    profile = _profile(origin)
+    profile = _profile(origin, arguments.results)
     _require_profiled_kernels(origin, profile)
     if origin.kernels_sha256 is None:
         _require_no_workspace(graph, plan)
@@ -111,7 +109,7 @@ def _export_project(
         _compilation(origin, profile, description),
         _provenance(origin, graph.energy_source, schedule, arguments.schedule.name, step.title),
     )
-    directory = arguments.out or EXPORTS / arguments.schedule.stem
+    directory = arguments.out or arguments.results.exports / arguments.schedule.stem
     write_project(project.files, directory)
     footprint, layout = project.footprint, project.layout
     console.document(
@@ -140,13 +138,13 @@ def _export_project(
     return ExitCode.DONE
 
 
-def _profile(origin: Origin) -> DeviceProfile | None:
+def _profile(origin: Origin, results: Results) -> DeviceProfile | None:
     """None where it is not on this computer."""
     from devices.documents.document import DocumentError
     from devices.library import resolve_profile
 
     try:
-        return resolve_profile(origin.profile)
+        return resolve_profile(origin.profile, results.profiles)
     except DocumentError:
         return None
 

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 from argparse import Namespace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands.console import Console
 from devices.errors import ExitCode
 
+if TYPE_CHECKING:
+    from devices.profile import DeviceProfile
+
 
 def plot(arguments: Namespace, console: Console) -> int:
+    from devices.library import resolve_profile
+
+    directory = arguments.directory or arguments.results.root
     pictures: list[Path] = []
     if arguments.profile is not None:
-        pictures += plot_profile(arguments.profile, arguments.directory)
+        profile = resolve_profile(arguments.profile, arguments.results.profiles)
+        pictures += plot_profile(profile, directory)
     if arguments.schedule is not None:
-        pictures += plot_schedule(arguments.schedule, arguments.graph, arguments.directory)
+        pictures += plot_schedule(arguments.schedule, arguments.graph, directory)
     console.document({"pictures": [str(picture) for picture in pictures]})
     for picture in pictures:
         console.result(str(picture))
     return ExitCode.DONE
 
 
-def plot_profile(name_or_path: str, directory: Path) -> list[Path]:
-    from devices.library import resolve_profile
+def plot_profile(profile: DeviceProfile, directory: Path) -> list[Path]:
     from plots.operation_costs import operation_costs
     from plots.storage_costs import storage_costs
 
-    profile = resolve_profile(name_or_path)
     pictures = []
     if profile.operations:
         pictures.append(directory / f"{profile.name}-operations.png")

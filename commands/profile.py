@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from argparse import Namespace
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.console import Console, si, size, time_words
@@ -13,8 +12,6 @@ from devices.errors import ExitCode
 if TYPE_CHECKING:
     from devices.profile import DeviceProfile, StorageCosts
     from profiler.run.preview import ProfilePlan, StoragePlan
-
-CAMPAIGNS = Path("results") / "campaigns"
 
 
 def profile(arguments: Namespace, console: Console) -> int:
@@ -47,8 +44,8 @@ def profile(arguments: Namespace, console: Console) -> int:
     if arguments.dry_run:
         console.document({"device": description.name, "plan": asdict(preview)})
         return ExitCode.DONE
-    out = arguments.out or Path("results") / "profiles" / f"{description.name}.yaml"
-    trials = choose_run_directory(CAMPAIGNS, description, specs, plan, options)
+    out = arguments.out or arguments.results.profiles / f"{description.name}.yaml"
+    trials = choose_run_directory(arguments.results.campaigns, description, specs, plan, options)
     with _ProgressBar(console) as bar:
         result = profile_device(description, specs, plan, options, trials, bar)
     write_atomically(out, dump_yaml(result))

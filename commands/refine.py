@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from solver.problem.graph import CostedGraph, Origin
     from solver.problem.schedule import Schedule
 
-PROFILES = Path("results") / "profiles"
 _SEED = 0
 _TRANSFERS = {"storage.read", "storage.write"}
 
@@ -81,13 +80,14 @@ def refine(arguments: Namespace, console: Console) -> int:
     if not keys:
         _tell_that_nothing_is_refined(console, run)
         return ExitCode.DONE
-    profile = resolve_profile(_origin(run).profile)
+    measured = arguments.results.profiles
+    profile = resolve_profile(_origin(run).profile, measured)
     chosen, unmeasured = refinable(profile, run.costs_s, keys, str(run.directory / GRAPH))
     _tell_what_else(console, run, unmeasured)
     if not chosen:
         console.document(_document(None, (), unmeasured))
         return ExitCode.DONE
-    out = arguments.out or PROFILES / f"{profile.name}.yaml"
+    out = arguments.out or measured / f"{profile.name}.yaml"
     _announce(console, run, chosen)
     if arguments.dry_run:
         console.document(_plan_document(run, out, chosen, unmeasured))

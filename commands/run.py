@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from replay.running.failure import Recovered
     from replay.runs import Replayed, Subject, Training
 
-REPLAYS = Path("results") / "replays"
 REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
 """Files of a replay's directory."""
 
@@ -65,7 +64,8 @@ def run(arguments: Namespace, console: Console) -> int:
     if arguments.dry_run:
         _announce(console, subject, training, planned)
         return ExitCode.DONE
-    directory = arguments.out or REPLAYS / f"{description.name}-{arguments.schedule.stem}"
+    name = f"{description.name}-{arguments.schedule.stem}"
+    directory = arguments.out or arguments.results.replays / name
     directory.mkdir(parents=True, exist_ok=True)
     expected = expected_step(graph, schedule)
     try:

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from solver.referee.referee import Replay
     from solver.search.search import Progress
 
-SCHEDULES = Path("results") / "schedules"
-
 
 def solve(arguments: Namespace, console: Console) -> int:
     from commands.baselines import compare_with_baselines
@@ -69,7 +67,7 @@ def solve(arguments: Namespace, console: Console) -> int:
         schedule = solve_graph(graph, budget, options, status)
     if draws is not None and schedule.actions:
         schedule = held_against_draws(arguments, console, schedule, draws, options)
-    out = arguments.out or SCHEDULES / f"{_file_name(graph.name)}.json"
+    out = arguments.out or arguments.results.schedules / f"{_file_name(graph.name)}.json"
     written = schedule.actions or arguments.out is not None
     if written:
         write_atomically(graph_path(out), _json(graph))
@@ -101,10 +99,12 @@ def _file_name(name: str) -> str:
 
 def _pictures(arguments: Namespace, schedule: Path) -> list[Path]:
     from commands.plot import plot_profile, plot_schedule
+    from devices.library import resolve_profile
 
     pictures = plot_schedule(schedule, graph_path(schedule), arguments.pictures)
     if arguments.profile is not None:
-        pictures += plot_profile(arguments.profile, arguments.pictures)
+        profile = resolve_profile(arguments.profile, arguments.results.profiles)
+        pictures += plot_profile(profile, arguments.pictures)
     return pictures
 
 
@@ -128,7 +128,7 @@ def _graph(arguments: Namespace, console: Console) -> CostedGraph:
     step = build_model(
         arguments.model, arguments.batch, arguments.optimizer, arguments.parameters_in
     )
-    profile = resolve_profile(arguments.profile)
+    profile = resolve_profile(arguments.profile, arguments.results.profiles)
     result = cost_graph(step, profile, strict=arguments.strict)
     if result.predicted:
         _list_predicted(console, result.predicted)

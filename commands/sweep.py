@@ -35,7 +35,7 @@ def sweep(arguments: Namespace, console: Console) -> int:
         time_limit_s=arguments.time_limit,
         threads=(os.cpu_count() or 1) if alone else 1,
     )
-    out: Path = arguments.out
+    out: Path = arguments.out or arguments.results.sweep
     directory = SweepDirectory(out, options)
     grids = [
         (
@@ -89,7 +89,7 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
     covers = arguments.budget_covers
     subjects = [Subject(read_json(path, CostedGraph), covers) for path in arguments.graph or ()]
     for profile_name in arguments.profile or ():
-        profile = resolve_profile(profile_name)
+        profile = resolve_profile(profile_name, arguments.results.profiles)
         for model in arguments.model:
             step = build_model(model, arguments.batch, arguments.optimizer, arguments.parameters_in)
             costed = cost_graph(step, profile)

@@ -9,8 +9,9 @@ from devices.documents.document import DocumentError, read_yaml
 from devices.documents.explain import choices
 from devices.profile import DeviceProfile
 from devices.published import load_published, published_names
+from devices.results import Results
 
-MEASURED = Path("results") / "profiles"
+MEASURED = Results().profiles
 
 
 def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfile:
