@@ -146,26 +146,24 @@ def _firmware_files(description: DeviceDescription) -> Files:
             f"{description.name}: there is no support for the board {firmware.board!r}; there is"
             f" for: {', '.join(firmware_boards())} (docs/porting-a-board.md says how to add one)"
         )
-    files = dict(read_sources(FIRMWARE))
+    sources = read_sources(FIRMWARE)
     chip = page.parent.name
-    for path in (f"chips/{chip}.c", f"chips/{chip}.h", page.as_posix()):
-        files[path] = (FIRMWARE / path).read_bytes()
+    own = {f"chips/{chip}.c", f"chips/{chip}.h", page.as_posix()}
+    files = {path: text for path, text in sources.items() if "/" not in path or path in own}
     if description.storage is None:
         return files
     assert description.storage.driver is not None  # the description has seen to it
-    driver = f"{description.storage.driver.replace('-', '_')}.c"
-    drivers = read_sources(FIRMWARE / "storage")
-    if driver not in drivers:
-        known = ", ".join(Path(name).stem.replace("_", "-") for name in drivers)
+    driver = f"storage/{description.storage.driver.replace('-', '_')}.c"
+    drivers = [Path(path) for path in sources if Path(path).parent.name == "storage"]
+    if Path(driver) not in drivers:
+        known = ", ".join(path.stem.replace("_", "-") for path in drivers)
         raise BuildFailed(
             f"{description.name}: there is no storage driver {description.storage.driver!r};"
             f" there is: {known}"
         )
     del files["storage_none.c"]
-    files[f"storage/{driver}"] = drivers[driver]
-    for name, content in read_sources(FIRMWARE / "storage" / "support").items():
-        files[f"storage/support/{name}"] = content
-    return files
+    support = (path for path in sources if path.startswith("storage/support/"))
+    return files | {path: sources[path] for path in (driver, *support)}
 
 
 def _linker_script(firmware: Firmware, memory: Memory) -> str:

@@ -49,6 +49,9 @@ ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
 NO_PLANS = "plans_none.c"
 """Of the executor: stands in where there are no plans."""
 
+_LIBRARIES = ("kernels", "executor", "harness")
+"""Each includes headers of its own and of those before it."""
+
 _SOURCE = "source"  # the directory of the sources, in the private directory of the machine
 _SHOWN_ERRORS = 5
 _CANNOT_RUN = {126, 127}  # exit codes of a shell whose command is not there or not executable
@@ -174,10 +177,10 @@ def sources_hash(files: Files, flags: Sequence[str]) -> str:
 
 
 def read_sources(directory: Path) -> Files:
-    """The C sources and headers of a directory, by name."""
+    """C sources and headers of a directory and its folders, by path below it."""
     return {
-        path.name: path.read_bytes()
-        for path in sorted(directory.iterdir())
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
         if path.suffix in {".c", ".h"}
     }
 
@@ -339,8 +342,8 @@ class _Machine:
     def _compile(self, directory: str, name: str, flags: tuple[str, ...]) -> str:
         """The path of the object."""
         source = f"{_SOURCE}/{directory}/{name}"
-        include = (f"{_SOURCE}/{library}" for library in ("kernels", "executor"))
-        options = [word for path in include for word in ("-I", path)]
+        libraries = _LIBRARIES[: _LIBRARIES.index(directory) + 1]
+        options = [word for library in libraries for word in ("-I", f"{_SOURCE}/{library}")]
         result = self._compiler(*flags, *options, "-c", source, "-o", f"{source}.o")
         self._require(result, f"compile {directory}/{name}")
         return f"{source}.o"

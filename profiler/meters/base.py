@@ -30,7 +30,7 @@ MAX_GAP_PERIODS = 3.0
 @dataclass(frozen=True)
 class SamplerSpec:
     """Whole numbers to be read on the board ``rate_hz`` times a second. ``sources`` are written as
-    in ``harness/linux_source.h``; ``setup`` are the registers to be written before."""
+    in ``harness/linux/linux_source.h``; ``setup`` are the registers to be written before."""
 
     sources: tuple[str, ...]
     rate_hz: float

@@ -1,6 +1,6 @@
 """The plan that the harness reads: windows, the operands they need and where a step's tensors lie.
 
-The format is documented in ``harness/plan.h`` and ``harness/linux_main.c``.
+The format is documented in ``harness/plan.h`` and ``harness/linux/linux_main.c``.
 """
 
 from __future__ import annotations

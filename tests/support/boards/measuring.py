@@ -132,7 +132,7 @@ def compile_with_kernel(directory: Path, body: str) -> Path:
         'const char *const jw_matmul_name = "in-tree";\n'
     )
     program = directory / "watching-harness"
-    sources = [*sorted(EXECUTOR.glob("*.c")), *sorted(HARNESS.glob("*.c"))]
+    sources = [*sorted(EXECUTOR.glob("*.c")), *sorted(HARNESS.rglob("*.c"))]
     subprocess.run(
         [
             *("cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror"),

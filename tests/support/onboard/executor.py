@@ -202,7 +202,8 @@ _STRUCTURES = (
 def build_executor(directory: Path) -> ctypes.CDLL:
     """With the kernels that need no other ones, and those of the shim."""
     library = directory / "executor.so"
-    kernels = ("linear", "matmul", "activation", "update", "elementwise")
+    operations = ("linear", "activation", "update", "elementwise")
+    kernels = ("matmul", *(f"operations/{name}" for name in operations))
     subprocess.run(
         [
             *("cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),

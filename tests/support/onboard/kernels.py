@@ -32,7 +32,7 @@ GUARD = 0xA5
 
 
 def sources() -> list[Path]:
-    return sorted(KERNELS.glob("*.c"))
+    return sorted(KERNELS.rglob("*.c"))
 
 
 def compile_library(
@@ -41,6 +41,7 @@ def compile_library(
     """The whole library as a shared object; raises :class:`subprocess.CalledProcessError`."""
     target = directory / f"kernels-{matmul}.so"
     command = ["cc", *FLAGS, *WARNINGS, *optimisation, "-fPIC", "-shared", "-o", str(target)]
+    command += [f"-I{KERNELS}"]
     command += map(str, sources())
     if matmul == "cblas":
         command += ["-DJW_CBLAS", "-DJW_CBLAS_SGEMM=scipy_cblas_sgemm", str(openblas())]
