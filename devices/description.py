@@ -30,6 +30,7 @@ def _bare_host(host: str) -> str:
 
 
 HostName: TypeAlias = Annotated[Name, AfterValidator(_bare_host)]
+UserName: TypeAlias = Annotated[Name, Field(pattern=r"^[^\s\"]+$")]
 
 CATALOG = Path(__file__).parent / "catalog"
 
@@ -39,22 +40,27 @@ class LocalTransport(StrictModel):
 
 
 class JumpHost(StrictModel):
+    """What is not stated comes from the SSH config, as for the board."""
+
     host: HostName
-    user: Name
-    port: Port = 22
+    user: UserName | None = None
+    port: Port | None = None
 
 
 class SshTransport(StrictModel):
-    """``known_hosts`` and ``key`` are paths on this computer; without ``key`` the agent and the
-    default keys are tried. ``deadline_s`` ends the retries of a lost connection. Port and keys of
-    an emulated board are its emulator's."""
+    """``host`` is a name, an address or a ``Host`` of the SSH config (``~/.ssh/config``), from
+    which comes what is not stated here; what it does not state either is as for ``ssh``: this
+    computer's user name, port 22, the agent and the default keys, ``~/.ssh/known_hosts``.
+    ``known_hosts`` and ``key`` are paths on this computer, and also hold for ``jump``.
+    ``deadline_s`` ends the retries of a lost connection. Port and keys of an emulated board are its
+    emulator's."""
 
     kind: Literal["ssh"]
     host: HostName
-    user: Name
-    port: Port = 22
+    user: UserName | None = None
+    port: Port | None = None
     key: Path | None = None
-    known_hosts: Path = Path("~/.ssh/known_hosts")
+    known_hosts: Path | None = None
     jump: JumpHost | None = None
     connect_timeout_s: Positive = 10.0
     keep_alive_s: Positive = 5.0

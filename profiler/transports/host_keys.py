@@ -3,85 +3,82 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 
 import paramiko
 
-from devices.description import JumpHost, SshTransport
 from devices.errors import BoardUnreachable
-
-
-@dataclass(frozen=True)
-class Host:
-    """One end of an SSH connection; ``jump`` is the one that leads to it."""
-
-    user: str
-    host: str
-    port: int
-    known_hosts: Path
-    jump: JumpHost | None = None
-
-    @classmethod
-    def board(cls, description: SshTransport) -> Host:
-        return cls(
-            description.user,
-            description.host,
-            description.port,
-            description.known_hosts.expanduser(),
-            description.jump,
-        )
-
-    @classmethod
-    def jump_host(cls, description: SshTransport, jump: JumpHost) -> Host:
-        return cls(jump.user, jump.host, jump.port, description.known_hosts.expanduser())
-
-    def __str__(self) -> str:
-        return f"{self.user}@{self.host}:{self.port}"
-
-    @property
-    def known_as(self) -> str:
-        """Its name in known_hosts."""
-        return self.host if self.port == 22 else f"[{self.host}]:{self.port}"
+from profiler.transports.route import Host, address
 
 
 def unknown_key(host: Host, key: paramiko.PKey) -> BoardUnreachable:
     return BoardUnreachable(
-        f"{host}: its host key ({key.get_name()} {key.fingerprint}) is not in {host.known_hosts};"
-        " if that is the fingerprint which the board itself shows (ssh-keygen -lf"
-        f" /etc/ssh/ssh_host_{_short_name(key)}_key.pub), accept it with:"
+        f"{host}: its host key ({key.get_name()} {key.fingerprint}) is not in"
+        f" {host.known_hosts[0]}; if that is the fingerprint which the board itself shows"
+        f" (ssh-keygen -lf /etc/ssh/ssh_host_{_short_name(key)}_key.pub), accept it with:"
         f" {_command_that_accepts(host, key)}"
     )
 
 
 def changed_key(host: Host, presented: paramiko.PKey, known: paramiko.PKey) -> BoardUnreachable:
+    file = _file_that_has(host, known)
     return BoardUnreachable(
-        f"{host}: THE HOST KEY HAS CHANGED: {host.known_hosts} has {known.get_name()}"
+        f"{host}: THE HOST KEY HAS CHANGED: {file} has {known.get_name()}"
         f" {known.fingerprint}, but it presents {presented.get_name()} {presented.fingerprint};"
         " somebody may be listening in between; only if you know that the board was installed anew,"
         f" forget the old key with: ssh-keygen -R {shlex.quote(host.known_as)}"
-        f" -f {shlex.quote(str(host.known_hosts))}"
+        f" -f {shlex.quote(str(file))}"
     )
 
 
 def load_known_hosts(client: paramiko.SSHClient, host: Host) -> None:
-    """A missing file knows nobody. Raises :class:`~devices.errors.BoardUnreachable`."""
+    """Give ``client`` the keys that ``host`` may present. A missing file knows nobody. Raises
+    :class:`~devices.errors.BoardUnreachable`."""
+    known = client.get_host_keys()
+    for path in host.known_hosts:
+        keys = _read(host, path).lookup(host.known_as)
+        for kind, key in keys.items() if keys is not None else ():
+            # Under the name by which paramiko looks it up, which takes no HostKeyAlias.
+            known.add(address(host.host, host.port), kind, key)
+
+
+def is_known(client: paramiko.SSHClient, host: Host) -> bool:
+    """Whether :func:`load_known_hosts` found any key of the host."""
+    return client.get_host_keys().lookup(address(host.host, host.port)) is not None
+
+
+def _read(host: Host, path: Path) -> paramiko.HostKeys:
     try:
-        client.load_host_keys(str(host.known_hosts))
+        return paramiko.HostKeys(str(path))
     except FileNotFoundError:
-        return
+        return paramiko.HostKeys()
     except (OSError, UnicodeDecodeError) as error:
-        raise BoardUnreachable(
-            f"{host}: cannot check its host key: {host.known_hosts}: {error}"
-        ) from error
+        raise BoardUnreachable(f"{host}: cannot check its host key: {path}: {error}") from error
+
+
+def _file_that_has(host: Host, known: paramiko.PKey) -> Path:
+    """The file in which the host has the key ``known``."""
+    having = (path for path in host.known_hosts if _read(host, path).check(host.known_as, known))
+    return next(having, host.known_hosts[0])
 
 
 def _command_that_accepts(host: Host, key: paramiko.PKey) -> str:
-    file = shlex.quote(str(host.known_hosts))
-    if host.jump is None:
-        return f"ssh-keyscan -p {host.port} -t {_short_name(key)} {host.host} >> {file}"
-    jump = f"{host.jump.user}@{host.jump.host}:{host.jump.port}"
-    return f"ssh -o UserKnownHostsFile={file} -J {jump} -p {host.port} {host.user}@{host.host} true"
+    """``ssh-keyscan`` where it can reach the host and knows its name; else ``ssh``, which asks."""
+    file = host.known_hosts[0]
+    is_direct = host.jump is None and host.proxy_command is None
+    if is_direct and host.known_as == address(host.host, host.port):
+        scan = ["ssh-keyscan", "-p", str(host.port), "-t", _short_name(key), host.host]
+        return f"{shlex.join(scan)} >> {shlex.quote(str(file))}"
+    # The names as stated, so that ssh finds in its configuration what was found there.
+    command = ["ssh", "-o", "StrictHostKeyChecking=ask", "-o", f"UserKnownHostsFile={file}"]
+    if host.jump is not None:
+        command += ["-J", ",".join(_jump(hop) for hop in host.jump.hops)]
+    return shlex.join([*command, "-p", str(host.port), f"{host.user}@{host.name}", "true"])
+
+
+def _jump(host: Host) -> str:
+    name = f"[{host.name}]" if ":" in host.name else host.name
+    return f"{host.user}@{name}:{host.port}"
 
 
 def _short_name(key: paramiko.PKey) -> str:

@@ -1,9 +1,10 @@
 """Boards behind SSH.
 
-The description is the whole truth: ``~/.ssh/config`` and fabric's own configuration files are not
-read, so that a description means the same to everybody. Files go through ``cat`` on the board,
-since dropbear often comes without an SFTP server. A key's passphrase, or the password of a board
-that is described without a key, is taken from the environment variable
+What the description does not state comes from ``~/.ssh/config`` and ``/etc/ssh/ssh_config``, so
+that a board is reached as ``ssh`` reaches it (:mod:`profiler.transports.route`); fabric's own
+configuration files are not read. Host keys are always checked. Files go through ``cat`` on the
+board, since dropbear often comes without an SFTP server. A key's passphrase, or the password of a
+board that is described without a key, is taken from the environment variable
 ``JOULEWRIGHT_SSH_PASSWORD``; with an agent none is needed.
 """
 
@@ -16,17 +17,19 @@ import shlex
 import socket
 import threading
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import fabric
 import paramiko
 
 from devices import description
 from profiler.transports.deadline import Deadline
-from profiler.transports.host_keys import Host, load_known_hosts
+from profiler.transports.host_keys import load_known_hosts
 from profiler.transports.link import ConnectionLostError, NoAnswerError, Sink
 from profiler.transports.posix import PosixTransport
-from profiler.transports.ssh_login import Credentials, explain
+from profiler.transports.proxy_command import running_proxy
+from profiler.transports.route import Host, find_route
+from profiler.transports.ssh_login import Credentials, Login, explain
 
 _NETWORK_ERRORS = (paramiko.SSHException, EOFError, OSError)
 _CHUNK_BYTES = 32 * 1024
@@ -38,9 +41,11 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class SshTransport(PosixTransport):
-    """A board that is reached as its description says."""
+    """A board that is reached as its description and the SSH configuration say."""
 
     def __init__(self, reached: description.SshTransport) -> None:
+        """Raises :class:`~devices.documents.document.DocumentError` for a configuration that makes
+        no sense."""
         super().__init__(_SshLink(reached))
 
 
@@ -54,8 +59,9 @@ class _SshLink:
 
     def __init__(self, reached: description.SshTransport) -> None:
         self._reached = reached
-        self._board = Host.board(reached)
-        self._connections: list[fabric.Connection] = []  # the jump host's if any, the board's
+        self._board = find_route(reached)
+        self._connections: list[fabric.Connection] = []  # those of jump hosts, the board's
+        self._proxies = contextlib.ExitStack()
         self._was_connected = False
 
     @property
@@ -70,12 +76,9 @@ class _SshLink:
         if self._connections and self._connections[-1].is_connected:
             return
         self.close()
-        hosts = [self._board]
-        if self._reached.jump is not None:
-            hosts.insert(0, Host.jump_host(self._reached, self._reached.jump))
         deadline = Deadline(timeout_s)
         try:
-            for host in hosts:
+            for host in self._board.hops:
                 limit_s = min(self._reached.connect_timeout_s, deadline.remaining_s)
                 self._connect(host, max(limit_s, _SHORTEST_LIMIT_S))
         except BaseException:
@@ -103,27 +106,31 @@ class _SshLink:
         while self._connections:
             with contextlib.suppress(*_NETWORK_ERRORS):
                 self._connections.pop().client.close()
+        self._proxies.close()
 
     def _connect(self, host: Host, limit_s: float) -> None:
         """One more connection, through the last one there is."""
-        credentials = Credentials.of(self._reached, host)
-        options = credentials.options() | {
+        credentials = Credentials.of(host, is_board=host is self._board)
+        options: dict[str, Any] = {
+            "timeout": limit_s,  # fabric's own takes whole seconds, and none as no limit
             "banner_timeout": limit_s,
-            "auth_timeout": limit_s,
             "channel_timeout": limit_s,
+            "auth_strategy": Login(host.user, credentials, limit_s),
         }
-        client = None
+        client = proxy = None
         try:
             if self._connections:
                 options["sock"] = self._connections[-1].transport.open_channel(
                     "direct-tcpip", (host.host, host.port), ("", 0), timeout=limit_s
                 )
+            elif host.proxy_command is not None:
+                proxy = self._proxies.enter_context(running_proxy(host.proxy_command))
+                options["sock"] = proxy.socket
             connection = fabric.Connection(
                 host.host,
                 user=host.user,
                 port=host.port,
                 config=fabric.Config(overrides={"load_ssh_configs": False}, lazy=True),
-                connect_timeout=limit_s,
                 connect_kwargs=options,
             )
             client = connection.client
@@ -133,18 +140,17 @@ class _SshLink:
             connection.open()
         except _NETWORK_ERRORS as error:
             raise explain(
-                error, host, credentials, client, reconnecting=self._was_connected
+                error, host, credentials, client, proxy, reconnecting=self._was_connected
             ) from error
         self._keep_alive(connection.transport)
 
     def _keep_alive(self, transport: paramiko.Transport) -> None:
         """paramiko sends keep-alives but does not miss the answers; the kernel does, if asked."""
         transport.set_keepalive(max(1, round(self._reached.keep_alive_s)))
-        if isinstance(transport.sock, socket.socket):
+        sock = transport.sock
+        if isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6):
             dead_after_s = _DEAD_AFTER_KEEP_ALIVES * self._reached.keep_alive_s
-            transport.sock.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(dead_after_s * 1000)
-            )
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(dead_after_s * 1000))
 
     def _exchange(self, script: str, source: BinaryIO | None, out: Sink, err: Sink) -> int:
         with _network(started=False):

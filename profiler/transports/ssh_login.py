@@ -1,57 +1,153 @@
-"""Who we are to a board behind SSH, and why it would not have us."""
+"""Who we are to a board behind SSH, and why a login was refused."""
 
 from __future__ import annotations
 
+import copy
 import errno
 import os
 import shlex
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import paramiko
+from paramiko.auth_strategy import (
+    AuthSource,
+    AuthStrategy,
+    InMemoryPrivateKey,
+    Password,
+    SourceResult,
+)
 from paramiko.ssh_exception import IncompatiblePeer, NoValidConnectionsError
 
-from devices.description import SshTransport
 from devices.errors import BoardUnreachable
-from profiler.transports.host_keys import Host, changed_key, unknown_key
+from profiler.transports.deadline import Deadline
+from profiler.transports.host_keys import changed_key, is_known, unknown_key
 from profiler.transports.link import ConnectionLostError
+from profiler.transports.proxy_command import ProxyCommand
+from profiler.transports.route import Host
+from profiler.transports.ssh_config import USER_FILE
 
 CREDENTIAL_VARIABLE = "JOULEWRIGHT_SSH_PASSWORD"
 
 _KEY_TYPES = (paramiko.Ed25519Key, paramiko.ECDSAKey, paramiko.RSAKey)
+_DEFAULT_KEYS = ("~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519")
 _NO_ROUTE = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
+_SHORTEST_LIMIT_S = 0.1
+
+
+@dataclass(frozen=True, repr=False)
+class KeyFile:
+    """A private key on this computer. ``keys`` is what to show: it with its certificate, if it has
+    one, and it alone. Empty if there is a ``problem``, or if the key is encrypted and nobody said
+    the passphrase."""
+
+    path: Path
+    keys: tuple[paramiko.PKey, ...] = ()
+    took_passphrase: bool = False
+    problem: str | None = None
+
+    @property
+    def public_part(self) -> bytes | None:
+        """Also known of a locked key whose public part lies next to it."""
+        if self.keys:
+            return self.keys[-1].asbytes()
+        for path in (Path(f"{self.path}.pub"), self.path):
+            try:
+                return paramiko.pkey.PublicBlob.from_file(str(path)).key_blob
+            except (OSError, ValueError):  # UnicodeDecodeError among them
+                continue
+        return None
 
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """``path`` is the described key, ``key`` what it holds unless it is encrypted and nobody said
-    the passphrase; ``password`` is that of a board described without a key."""
+    """What a host is shown: ``named`` keys (or, if none are, the ``default`` ones), then the
+    agent's, then a password. With ``named_only``, of the agent's only those that are named."""
 
-    path: Path | None
-    key: paramiko.PKey | None
+    named: tuple[KeyFile, ...]
+    default: tuple[KeyFile, ...]
+    named_only: bool
     password: str | None
 
     @classmethod
-    def of(cls, reached: SshTransport, host: Host) -> Credentials:
-        """Raises :class:`~devices.errors.BoardUnreachable` for a key that cannot be read. A jump
-        host is never shown the board's password."""
-        secret = os.environ.get(CREDENTIAL_VARIABLE)
-        if reached.key is None:
-            is_board = host == Host.board(reached)
-            return cls(None, None, secret if is_board else None)
-        path = reached.key.expanduser()
-        return cls(path, _load_key(host, path, secret), None)
+    def of(cls, host: Host, *, is_board: bool) -> Credentials:
+        """Raises :class:`~devices.errors.BoardUnreachable` for a described key that cannot be
+        read. A key of the SSH config may be missing or locked, as for ``ssh``.
 
-    def options(self) -> dict[str, Any]:
-        """What :meth:`paramiko.SSHClient.connect` is told."""
-        return {
-            "pkey": self.key,
-            "password": self.password,
-            "allow_agent": True,
-            "look_for_keys": self.path is None,
-        }
+        The secret in the environment is the passphrase of these keys. Where it opened none and no
+        key is described, it is the board's password; a jump host is never shown it.
+        """
+        secret = os.environ.get(CREDENTIAL_VARIABLE)
+        named = []
+        if host.key is not None:
+            described = _read_key(host.key, secret)
+            if described.problem is not None:
+                raise BoardUnreachable(f"{host}: {described.problem}")
+            named.append(described)
+        named += [_read_key(path, secret) for path in host.identities]
+        default = []
+        if not named:
+            paths = (Path(name).expanduser() for name in _DEFAULT_KEYS)
+            default = [_read_key(path, secret) for path in paths if path.is_file()]
+        is_passphrase = any(file.took_passphrase for file in (*named, *default))
+        is_password = is_board and host.key is None and not is_passphrase
+        return cls(
+            tuple(named), tuple(default), host.identities_only, secret if is_password else None
+        )
+
+
+class Login(AuthStrategy):
+    """Shows a host our credentials, one after the other, within one time limit for all."""
+
+    def __init__(self, user: str, credentials: Credentials, limit_s: float) -> None:
+        super().__init__(ssh_config=paramiko.SSHConfig())
+        self._user = user
+        self._credentials = credentials
+        self._limit_s = limit_s
+        self._agent: paramiko.Agent | None = None
+
+    def get_sources(self) -> Iterator[AuthSource]:
+        shown = set()
+        for file in (*self._credentials.named, *self._credentials.default):
+            shown.add(file.public_part)
+            for key in file.keys:
+                yield InMemoryPrivateKey(self._user, key)
+        locked = {file.public_part for file in self._credentials.named if not file.keys}
+        self._agent = paramiko.Agent()
+        for agent_key in self._agent.get_keys():
+            public_part = agent_key.asbytes()
+            is_new = public_part not in shown and not self._credentials.named_only
+            if is_new or public_part in locked:
+                yield InMemoryPrivateKey(self._user, agent_key)
+        password = self._credentials.password
+        if password is not None:
+            yield Password(self._user, lambda: password)
+
+    def authenticate(self, transport: paramiko.Transport) -> list[SourceResult]:
+        """Raises :class:`paramiko.AuthenticationException`."""
+        deadline = Deadline(self._limit_s)
+        refusal = paramiko.AuthenticationException("there is no key and no password to show")
+        try:
+            for source in self.get_sources():
+                transport.auth_timeout = max(deadline.remaining_s, _SHORTEST_LIMIT_S)
+                try:
+                    further = source.authenticate(transport)
+                    if "keyboard-interactive" in further and self._credentials.password is None:
+                        further = transport.auth_interactive_dumb(self._user)
+                except paramiko.AuthenticationException as error:
+                    refusal = error
+                    if deadline.expired or not transport.is_active():
+                        break
+                    continue
+                if not further:
+                    return [SourceResult(source, further)]
+                refusal = paramiko.AuthenticationException(f"it also asks for {further[0]}")
+        finally:
+            if self._agent is not None:
+                self._agent.close()
+        raise refusal
 
 
 def explain(
@@ -59,6 +155,7 @@ def explain(
     host: Host,
     credentials: Credentials,
     client: paramiko.SSHClient | None,
+    proxy: ProxyCommand | None,
     *,
     reconnecting: bool,
 ) -> BoardUnreachable | ConnectionLostError:
@@ -72,34 +169,59 @@ def explain(
     transport = client.get_transport() if client is not None else None
     presented = _presented_key(transport) if transport is not None else None
     if client is not None and presented is not None:
-        if client.get_host_keys().lookup(host.known_as) is None:
+        if not is_known(client, host):
             return unknown_key(host, presented)
         return BoardUnreachable(f"{host}: {_refused_login(error, host, credentials)}")
     if isinstance(error, paramiko.AuthenticationException) and not reconnecting:
         return BoardUnreachable(f"{host}: {_refused_login(error, host, credentials)}")
     reason, lasting = _network_reason(error, host)
+    if proxy is not None:
+        reason += f"; it is reached by ProxyCommand {host.proxy_command}"
+        reason += f", which said: {proxy.last_words}" if proxy.last_words else ""
     if lasting and not reconnecting:
         return BoardUnreachable(f"{host}: {reason}")
     return ConnectionLostError(reason)
 
 
-def _load_key(host: Host, path: Path, passphrase: str | None) -> paramiko.PKey | None:
-    """None if it is encrypted and no passphrase is known."""
+def _read_key(path: Path, passphrase: str | None) -> KeyFile:
+    """The passphrase is tried only if the key asks for one."""
+    tried = None
+    try:
+        try:
+            key = _load_key(path, None)
+        except paramiko.PasswordRequiredException:
+            if passphrase is None:
+                return KeyFile(path)
+            tried = passphrase
+            key = _load_key(path, passphrase)
+    except OSError as error:
+        return KeyFile(path, problem=f"cannot read the key {path}: {error.strerror}")
+    if key is None:
+        wrong = f", or {CREDENTIAL_VARIABLE} is not its passphrase" if tried else ""
+        problem = f"{path} is not a private key of type ed25519, ecdsa or rsa{wrong}"
+        return KeyFile(path, problem=problem)
+    return KeyFile(path, (*_with_certificate(path, key), key), took_passphrase=tried is not None)
+
+
+def _load_key(path: Path, passphrase: str | None) -> paramiko.PKey | None:
+    """None if it is of no type that is known, or the passphrase is wrong."""
     for kind in _KEY_TYPES:
         try:
             return kind.from_private_key_file(str(path), passphrase)
         except paramiko.PasswordRequiredException:
-            return None
-        except OSError as error:
-            raise BoardUnreachable(
-                f"{host}: cannot read the key {path}: {error.strerror}"
-            ) from error
+            raise
         except (paramiko.SSHException, ValueError):
             continue  # a key of another type
-    wrong = f", or {CREDENTIAL_VARIABLE} is not its passphrase" if passphrase else ""
-    raise BoardUnreachable(
-        f"{host}: {path} is not a private key of type ed25519, ecdsa or rsa{wrong}"
-    )
+    return None
+
+
+def _with_certificate(path: Path, key: paramiko.PKey) -> list[paramiko.PKey]:
+    certified = copy.copy(key)
+    try:
+        certified.load_certificate(f"{path}-cert.pub")
+    except (OSError, ValueError):
+        return []
+    return [certified]
 
 
 def _presented_key(transport: paramiko.Transport) -> paramiko.PKey | None:
@@ -113,16 +235,38 @@ def _presented_key(transport: paramiko.Transport) -> paramiko.PKey | None:
 
 
 def _refused_login(error: Exception, host: Host, credentials: Credentials) -> str:
-    path = credentials.path
-    if path is not None and credentials.key is None:
-        return (
-            f"the key {path} is encrypted, and no agent could log in instead; load it with:"
-            f" ssh-add {shlex.quote(str(path))} (or set {CREDENTIAL_VARIABLE} to its passphrase)"
+    problems = [file.problem for file in credentials.named if file.problem]
+    if not host.is_user_stated:
+        problems.append(
+            f"{host.user} is the user here, since neither the description nor the SSH config"
+            " states one"
         )
-    if path is not None:
+    return "; ".join([_what_was_refused(error, host, credentials), *problems])
+
+
+def _what_was_refused(error: Exception, host: Host, credentials: Credentials) -> str:
+    locked = [file.path for file in credentials.named if not file.keys and not file.problem]
+    paths = [file.path for file in credentials.named if file.keys]
+    if locked and not paths:
         return (
-            f"refused to log in {host.user} with the key {path} ({error}); the line in {path}.pub"
-            f" must stand in ~{host.user}/.ssh/authorized_keys there"
+            f"the key {locked[0]} is encrypted, and no agent could log in instead; load it with:"
+            f" ssh-add {shlex.quote(str(locked[0]))} (or set {CREDENTIAL_VARIABLE} to its"
+            " passphrase)"
+        )
+    if paths:
+        keys = f"the key {paths[0]}"
+        if len(paths) > 1:
+            keys = f"the keys {', '.join(map(str, paths))}"
+        origin = "" if host.key is not None else " of the SSH config"
+        either = "" if len(paths) == 1 else " or that of another"
+        return (
+            f"refused to log in {host.user} with {keys}{origin} ({error}); the line in"
+            f" {paths[0]}.pub{either} must stand in ~{host.user}/.ssh/authorized_keys there"
+        )
+    if credentials.named:
+        return (
+            f"refused to log in {host.user} with the agent's keys ({error}), and no key that the"
+            " SSH config names could be read"
         )
     return (
         f"refused to log in {host.user} with the agent's and the default keys ({error}); name a"
@@ -135,8 +279,8 @@ def _network_reason(error: Exception, host: Host) -> tuple[str, bool]:
     """What went wrong below SSH, and whether it will be the same in a moment."""
     if isinstance(error, socket.gaierror):
         reason = (
-            f"the name {host.host} does not resolve ({error.strerror}); give an address or a full"
-            " name, since ~/.ssh/config is not read"
+            f"the name {host.host} does not resolve ({error.strerror}); give an address, a full"
+            f" name or a Host of {USER_FILE}"
         )
         return reason, error.errno != socket.EAI_AGAIN
     if isinstance(error, paramiko.ChannelException):

@@ -1,0 +1,62 @@
+"""``ProxyCommand``: a program that passes data to and from a host, in place of a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+_END_LIMIT_S = 2.0
+
+
+@dataclass(frozen=True)
+class ProxyCommand:
+    """``socket`` is our end of the connection that the command makes."""
+
+    socket: socket.socket
+    standard_error: BinaryIO
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it printed on standard error."""
+        self.standard_error.seek(0)
+        lines = self.standard_error.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else ""
+
+
+@contextlib.contextmanager
+def running_proxy(command: str) -> Iterator[ProxyCommand]:
+    """A command of the shell on one end of a pair of sockets; ended, with what it started, after.
+
+    paramiko has one of its own, which does not notice that the command has ended, and waits for it
+    with a busy processor. Raises :class:`OSError` if there is no shell to run it.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, tempfile.TemporaryFile() as standard_error:
+        with theirs:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"],
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
+                stderr=standard_error,
+                start_new_session=True,
+            )
+        try:
+            yield ProxyCommand(ours, standard_error)
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGHUP, signal.SIGKILL):  # ssh sends the first
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_END_LIMIT_S)
+            return

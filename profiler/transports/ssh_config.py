@@ -1,0 +1,244 @@
+"""The user's and the system's SSH configuration (``ssh_config(5)``), looked up as ``ssh`` does.
+
+paramiko parses it and matches hosts. Its parser knows no ``Include``, takes a ``Match`` criterion
+that it does not know as fulfilled, and names no file when it fails, so the files are first read
+into one text, with every line checked where its file and number are known.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import paramiko
+
+from devices.documents.document import DocumentError
+
+Settings: TypeAlias = paramiko.SSHConfigDict
+"""Values by keyword in lower case, in the order in which they were found."""
+
+USER_FILE = Path("~/.ssh/config")
+_SYSTEM_FILE = Path("/etc/ssh/ssh_config")
+_DEEPEST_INCLUDE = 16
+
+_WITHOUT_VALUE = {"canonical", "final"}
+_WITH_VALUE = {"host", "originalhost", "user", "localuser", "exec"}
+_LISTS_OF_FILES = {"userknownhostsfile", "globalknownhostsfile"}
+_COMMANDS = {"proxycommand", "localcommand", "remotecommand", "knownhostscommand"}
+_COMMENT = re.compile(r"""\s+#[^"']*$""")
+_JUMP = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[^@\s]+)@)?"
+    r"(?P<host>\[[^]\s]+\]|[^@:\s]+|[0-9A-Fa-f]*:[0-9A-Fa-f:.]+)(?::(?P<port>\d+))?/?"
+)
+
+
+@dataclass(frozen=True)
+class Jump:
+    """One entry of ``ProxyJump``; what it leaves open is None."""
+
+    host: str
+    user: str | None
+    port: int | None
+
+
+class SshConfig:
+    """What the configuration files say about hosts. Missing files say nothing."""
+
+    def __init__(self, lines: list[str]) -> None:
+        self._lines = lines
+
+    @classmethod
+    def read(cls) -> SshConfig:
+        """The user's file, then the system's.
+
+        Raises :class:`~devices.documents.document.DocumentError` for one that cannot be read, or
+        has a line that makes no sense or asks for something that is not supported.
+        """
+        return cls([line for path in (USER_FILE, _SYSTEM_FILE) for line in _lines_of(path)])
+
+    def lookup(self, host: str, *, user: str | None, port: int | None, limit_s: float) -> Settings:
+        """What applies to ``host``. A stated user and port win over the files, and count for their
+        ``Match user`` and for the tokens ``%r`` and ``%p``.
+
+        Raises :class:`~devices.documents.document.DocumentError`, also if a ``Match exec`` command
+        or the resolution of a name takes longer than ``limit_s``.
+        """
+        stated = [f"User {user}"] if user is not None else []
+        stated += [f"Port {port}"] if port is not None else []
+        config = _Config()
+        config.parse([*stated, *self._lines])
+        found: list[Settings | Exception] = []
+
+        def look_up() -> None:
+            try:
+                found.append(config.lookup(host))
+            except Exception as error:
+                found.append(error)
+
+        # paramiko waits without limit for the commands of Match exec and for name servers.
+        thread = threading.Thread(target=look_up, daemon=True)
+        thread.start()
+        thread.join(limit_s)
+        if not found:
+            raise DocumentError(
+                f"{USER_FILE}: what it says about {host} was not known within {limit_s:g} s; a"
+                " command of Match exec, or a name server, does not answer"
+            )
+        if isinstance(found[0], Exception):
+            error = found[0]
+            raise DocumentError(
+                f"{USER_FILE}: cannot look up {host}: {type(error).__name__}: {error}"
+            ) from error
+        return found[0]
+
+
+def parse_jumps(value: str) -> list[Jump]:
+    """The hosts of a ``ProxyJump``, in the order in which they are passed through.
+
+    Raises :class:`ValueError`.
+    """
+    jumps = []
+    for entry in value.split(","):
+        match = _JUMP.fullmatch(entry.strip())
+        port = int(match["port"]) if match and match["port"] else None
+        if match is None or (port is not None and not _is_port(port)):
+            raise ValueError(
+                f"ProxyJump: found {value!r}; allowed: [user@]host[:port], several with commas"
+                " between them, or none"
+            )
+        jumps.append(Jump(match["host"].strip("[]"), match["user"], port))
+    return jumps
+
+
+class _Config(paramiko.SSHConfig):
+    """Expands tokens in the names of known_hosts files too, as ``ssh`` does."""
+
+    TOKENS_BY_CONFIG_KEY = paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY | {
+        name: ["%C", "%d", "%h", "%l", "%L", "%n", "%p", "%r", "%u"] for name in _LISTS_OF_FILES
+    }
+
+
+def _lines_of(path: Path) -> list[str]:
+    return ["Match all", *_expanded(path, path.parent, (), 0)]
+
+
+def _expanded(path: Path, directory: Path, outer: tuple[str, ...], depth: int) -> Iterator[str]:
+    """The lines of a file with its includes in place.
+
+    A ``Host`` becomes the ``Match`` that means the same, since criteria of ``Match`` can be joined:
+    a file that is included within a block counts only where that block does (``outer``), and the
+    block goes on after it.
+    """
+    block = outer
+    for number, line in enumerate(_read(path).splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        where = f"{path}: line {number}"
+        found = paramiko.SSHConfig.SETTINGS_REGEX.match(line)
+        if found is None:
+            raise DocumentError(f"{where}: found {line!r}; allowed: a keyword and its value")
+        keyword, value = found[1].lower(), found[2]
+        if keyword not in _COMMANDS:
+            value = _COMMENT.sub("", value)
+        match keyword:
+            case "host":
+                block = (*outer, "originalhost", ",".join(_words(value, where)))
+                yield _match_line(block)
+            case "match":
+                block = (*outer, *_criteria(value, where))
+                yield _match_line(block)
+            case "include":
+                if depth == _DEEPEST_INCLUDE:
+                    raise DocumentError(f"{where}: Include goes deeper than {depth} files")
+                for included in _included(value, directory, where):
+                    yield from _expanded(included, directory, block, depth + 1)
+                    yield _match_line(block)
+            case _:
+                _require_sense(keyword, value, where)
+                if keyword in _LISTS_OF_FILES:
+                    value = f'"{value}"'  # paramiko takes off one pair of quotes, here this one
+                yield f"{keyword} {value}"
+
+
+def _read(path: Path) -> str:
+    try:
+        # ssh takes any bytes in comments and names of files
+        return path.expanduser().read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def _match_line(criteria: tuple[str, ...]) -> str:
+    return f"Match {shlex.join(criteria or ('all',))}"
+
+
+def _words(value: str, where: str) -> list[str]:
+    try:
+        return shlex.split(value)
+    except ValueError as error:
+        raise DocumentError(f"{where}: found {value!r}: {error}") from None
+
+
+def _criteria(value: str, where: str) -> list[str]:
+    """Those of a ``Match`` line, without ``all``, which adds nothing to others."""
+    criteria = []
+    words = iter(_words(value, where))
+    for word in words:
+        name = word.lower().removeprefix("!")
+        if word.lower() == "all":
+            continue
+        if name not in _WITHOUT_VALUE | _WITH_VALUE:
+            raise DocumentError(
+                f"{where}: Match {word} is not supported; allowed: all,"
+                f" {', '.join(sorted(_WITHOUT_VALUE | _WITH_VALUE))}"
+            )
+        criteria.append(word.lower())
+        if name in _WITH_VALUE:
+            argument = next(words, None)
+            if argument is None:
+                raise DocumentError(f"{where}: Match {word} needs a value")
+            criteria.append(argument)
+    return criteria
+
+
+def _included(value: str, directory: Path, where: str) -> list[Path]:
+    """Files that an ``Include`` names; as for ``ssh``, there may be none."""
+    paths: list[Path] = []
+    for word in _words(value, where):
+        try:
+            pattern = directory.expanduser() / Path(word).expanduser()
+        except RuntimeError:
+            raise DocumentError(f"{where}: Include: there is no such user as in {word}") from None
+        root = Path(pattern.anchor)
+        found = sorted(root.glob(str(pattern.relative_to(root))))
+        hidden = pattern.name.startswith(".")
+        paths += [path for path in found if hidden or not path.name.startswith(".")]
+    return paths
+
+
+def _require_sense(keyword: str, value: str, where: str) -> None:
+    """Of values that are used as something else than text."""
+    if keyword in _LISTS_OF_FILES:
+        _words(value, where)
+    value = value.strip('"')
+    if keyword == "port" and not (value.isdecimal() and _is_port(int(value))):
+        raise DocumentError(
+            f"{where}: Port: found {value!r}; allowed: a whole number from 1 to 65535"
+        )
+    if keyword == "proxyjump" and "%" not in value:
+        try:
+            parse_jumps(value)
+        except ValueError as error:
+            raise DocumentError(f"{where}: {error}") from None
+
+
+def _is_port(number: int) -> bool:
+    return 1 <= number <= 65535
