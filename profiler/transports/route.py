@@ -44,7 +44,11 @@ class Host:
 
     def __str__(self) -> str:
         address = f"{self.user}@{self.host}:{self.port}"
-        return address if self.name == self.host else f"{address} ({self.name} in the SSH config)"
+        return (
+            address
+            if self.name.lower() == self.host
+            else f"{address} ({self.name} in the SSH config)"
+        )
 
     @property
     def hops(self) -> list[Host]:
@@ -119,7 +123,7 @@ class _Finder:
                 f"{USER_FILE}: ProxyUseFdpass of {name} is not supported; use a ProxyCommand that"
                 " passes the data on"
             )
-        host, used_port = found["hostname"], int(found.get("port", _PORT))
+        host, used_port = found["hostname"].lower(), int(found.get("port", _PORT))
         files = (known_hosts.expanduser(),) if known_hosts is not None else _known_hosts(found)
         identities = () if key is not None and is_key_alone else _identities(found)
         return Host(

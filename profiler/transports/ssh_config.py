@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
-import threading
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -28,6 +28,8 @@ _DEEPEST_INCLUDE = 16
 
 _WITHOUT_VALUE = {"canonical", "final"}
 _WITH_VALUE = {"host", "originalhost", "user", "localuser", "exec"}
+_MATCH = "Match "
+_EXEC = "joulewrightexec"  # a keyword for the command of a Match exec
 _LISTS_OF_FILES = {"userknownhostsfile", "globalknownhostsfile"}
 _COMMANDS = {"proxycommand", "localcommand", "remotecommand", "knownhostscommand"}
 _COMMENT = re.compile(r"""\s+#[^"']*$""")
@@ -65,36 +67,16 @@ class SshConfig:
         """What applies to ``host``. A stated user and port win over the files, and count for their
         ``Match user`` and for the tokens ``%r`` and ``%p``.
 
-        Raises :class:`~devices.documents.document.DocumentError`, also if a ``Match exec`` command
-        or the resolution of a name takes longer than ``limit_s``.
+        Raises :class:`~devices.documents.document.DocumentError`, also if a command of
+        ``Match exec`` takes longer than ``limit_s``.
         """
-        stated = [f"User {user}"] if user is not None else []
-        stated += [f"Port {port}"] if port is not None else []
-        config = _Config()
-        config.parse([*stated, *self._lines])
-        found: list[Settings | Exception] = []
-
-        def look_up() -> None:
-            try:
-                found.append(config.lookup(host))
-            except Exception as error:
-                found.append(error)
-
-        # paramiko waits without limit for the commands of Match exec and for name servers.
-        thread = threading.Thread(target=look_up, daemon=True)
-        thread.start()
-        thread.join(limit_s)
-        if not found:
-            raise DocumentError(
-                f"{USER_FILE}: what it says about {host} was not known within {limit_s:g} s; a"
-                " command of Match exec, or a name server, does not answer"
-            )
-        if isinstance(found[0], Exception):
-            error = found[0]
-            raise DocumentError(
-                f"{USER_FILE}: cannot look up {host}: {type(error).__name__}: {error}"
-            ) from error
-        return found[0]
+        lines = [f"User {user}"] if user is not None else []
+        lines += [f"Port {port}"] if port is not None else []
+        for line in self._lines:
+            if line.startswith(_MATCH):
+                line = _without_exec(line, lines, host, limit_s)
+            lines.append(line)
+        return _look_up(lines, host)
 
 
 def parse_jumps(value: str) -> list[Jump]:
@@ -116,15 +98,62 @@ def parse_jumps(value: str) -> list[Jump]:
 
 
 class _Config(paramiko.SSHConfig):
-    """Expands tokens in the names of known_hosts files too, as ``ssh`` does."""
+    """Expands tokens in the names of known_hosts files too, as ``ssh`` does, and in our own
+    keyword."""
 
-    TOKENS_BY_CONFIG_KEY = paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY | {
-        name: ["%C", "%d", "%h", "%l", "%L", "%n", "%p", "%r", "%u"] for name in _LISTS_OF_FILES
-    }
+    _TOKENS = paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY["match-exec"]
+    TOKENS_BY_CONFIG_KEY = paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY | dict.fromkeys(
+        (*_LISTS_OF_FILES, _EXEC), _TOKENS
+    )
+
+
+def _look_up(lines: list[str], host: str) -> Settings:
+    config = _Config()
+    try:
+        config.parse(lines)
+        return config.lookup(host)
+    except (paramiko.SSHException, LookupError, ValueError) as error:
+        raise DocumentError(
+            f"{USER_FILE}: cannot look up {host}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _without_exec(line: str, before: list[str], host: str, limit_s: float) -> str:
+    """A ``Match`` line whose commands have run, those that are reached by the criteria and lines
+    before. paramiko would run them without a time limit, and with our input."""
+    criteria: list[str] = []
+    words = iter(shlex.split(line.removeprefix(_MATCH)))
+    for word in words:
+        if word.removeprefix("!") != "exec":
+            alone = word.removeprefix("!") in {"all", *_WITHOUT_VALUE}
+            criteria += [word] if alone else [word, next(words)]
+            continue
+        reached = _look_up([*before, _match_line(criteria), f'{_EXEC} "{next(words)}"'], host)
+        succeeded = _EXEC in reached and _succeeds(reached[_EXEC], limit_s)
+        if _EXEC not in reached or succeeded == word.startswith("!"):
+            criteria += ["!originalhost", "*"]
+    return _match_line(criteria)
+
+
+def _succeeds(command: str, limit_s: float) -> bool:
+    nowhere = subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            ["/bin/sh", "-c", command],
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+            timeout=limit_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise DocumentError(
+            f"{USER_FILE}: Match exec: {command!r} did not finish within {limit_s:g} s"
+        ) from None
+    return done.returncode == 0
 
 
 def _lines_of(path: Path) -> list[str]:
-    return ["Match all", *_expanded(path, path.parent, (), 0)]
+    return [_match_line(()), *_expanded(path, path.parent, (), 0)]
 
 
 def _expanded(path: Path, directory: Path, outer: tuple[str, ...], depth: int) -> Iterator[str]:
@@ -176,8 +205,8 @@ def _read(path: Path) -> str:
         raise DocumentError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def _match_line(criteria: tuple[str, ...]) -> str:
-    return f"Match {shlex.join(criteria or ('all',))}"
+def _match_line(criteria: Sequence[str]) -> str:
+    return _MATCH + shlex.join(criteria or ("all",))
 
 
 def _words(value: str, where: str) -> list[str]:

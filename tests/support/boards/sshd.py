@@ -46,6 +46,21 @@ class Sshd:
     def board(self) -> Path:
         return self.directory / "cache" / "joulewright"
 
+    @property
+    def log(self) -> str:
+        return (self.directory / "log").read_text(errors="replace")
+
+    def config(self, alias: str, **overrides: str) -> str:
+        """The block of an ``ssh_config`` that says how to reach it, as ``alias``."""
+        settings = {
+            "HostName": "127.0.0.1",
+            "User": self.user,
+            "Port": str(self.port),
+            "IdentityFile": str(self.key),
+            "UserKnownHostsFile": str(self.known_hosts),
+        } | overrides
+        return f"Host {alias}\n" + "".join(f"  {key} {value}\n" for key, value in settings.items())
+
     def description(self, **overrides: Any) -> SshTransport:
         """How to reach it; impatient, since nothing on loopback takes long."""
         reached = {
@@ -187,6 +202,13 @@ def sshd() -> Iterator[Sshd]:
 
 
 @pytest.fixture(scope="session")
+def jump_sshd(sshd: Sshd) -> Iterator[Sshd]:
+    """Passes connections on to ``sshd`` alone, and logs each of them."""
+    with running_sshd(settings=f"LogLevel DEBUG1\nPermitOpen 127.0.0.1:{sshd.port}\n") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
 def sshd_with_small_disk() -> Iterator[Sshd]:
     """Its sessions live on a file system of one mebibyte."""
     with running_sshd(small_disk=True) as server:
@@ -194,7 +216,7 @@ def sshd_with_small_disk() -> Iterator[Sshd]:
 
 
 @contextlib.contextmanager
-def running_sshd(*, small_disk: bool = False) -> Iterator[Sshd]:
+def running_sshd(*, small_disk: bool = False, settings: str = "") -> Iterator[Sshd]:
     for program in (SSHD, Path("/usr/bin/ssh-keygen"), Path("/usr/bin/ssh-keyscan")):
         if not program.exists():
             pytest.fail(f"there is no {program}: sudo apt install openssh-server openssh-client")
@@ -202,7 +224,7 @@ def running_sshd(*, small_disk: bool = False) -> Iterator[Sshd]:
         directory = Path(tempfile.mkdtemp(prefix="joulewright-sshd-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
         user = stack.enter_context(_ordinary_user(directory))
-        server = _prepare(directory, user)
+        server = _prepare(directory, user, settings)
         command = [*_as_user(user), str(SSHD), "-D", "-e", "-f", str(directory / "sshd_config")]
         if small_disk:
             command = [*_on_small_disk(directory / "cache", user), *command]
@@ -250,8 +272,8 @@ def _on_small_disk(mount_point: Path, user: pwd.struct_passwd) -> list[str]:
     return ["prlimit", "--fsize=1048576", "--"]
 
 
-def _prepare(directory: Path, user: pwd.struct_passwd) -> Sshd:
-    """Keys and configuration; nothing of the user's own is read."""
+def _prepare(directory: Path, user: pwd.struct_passwd, settings: str) -> Sshd:
+    """Keys and configuration, with ``settings`` at its end; nothing of the user's own is read."""
     for name in ("host_key", "key"):
         make_key(directory / name)
     shutil.copy(directory / "key.pub", directory / "authorized_keys")
@@ -276,7 +298,7 @@ KbdInteractiveAuthentication no
 PrintMotd no
 MaxStartups 100
 SetEnv XDG_CACHE_HOME={directory}/cache
-"""
+{settings}"""
     )
     if os.getuid() == 0:
         for path in (directory, *directory.iterdir()):
@@ -309,7 +331,7 @@ def _await_banner(server: Sshd, process: subprocess.Popen[bytes]) -> None:
             if probe.recv(4) == b"SSH-":
                 return
         time.sleep(0.02)
-    pytest.fail(f"sshd did not start: {(server.directory / 'log').read_text()}")
+    pytest.fail(f"sshd did not start: {server.log}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
