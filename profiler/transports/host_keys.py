@@ -70,7 +70,8 @@ def _command_that_accepts(host: Host, key: paramiko.PKey) -> str:
         scan = ["ssh-keyscan", "-p", str(host.port), "-t", _short_name(key), host.host]
         return f"{shlex.join(scan)} >> {shlex.quote(str(file))}"
     # The names as stated, so that ssh finds in its configuration what was found there.
-    command = ["ssh", "-o", "StrictHostKeyChecking=ask", "-o", f"UserKnownHostsFile={file}"]
+    files = f'"{file}"' if " " in str(file) else file  # ssh takes several, with spaces in between
+    command = ["ssh", "-o", "StrictHostKeyChecking=ask", "-o", f"UserKnownHostsFile={files}"]
     if host.jump is not None:
         command += ["-J", ",".join(_jump(hop) for hop in host.jump.hops)]
     return shlex.join([*command, "-p", str(host.port), f"{host.user}@{host.name}", "true"])
