@@ -167,13 +167,16 @@ def test_dry_run_reaches_no_board_and_says_what_would_be_written(
     assert not Path("results").exists()
 
 
-def test_an_unreachable_board_exits_with_3(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_board_exits_with_3(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))  # whose SSH config may say otherwise
     description = (ROOT / "devices" / "catalog" / "pi4.yaml").read_text()
     known_hosts = Path("known_hosts")
     known_hosts.write_text("")
     Path("board.yaml").write_text(
         description.replace("host: raspberrypi.local", "host: 127.0.0.1").replace(
-            "port: 22", f"port: 1\n  known_hosts: {known_hosts.absolute()}\n  deadline_s: 2"
+            "# port: 2222", f"port: 1\n  known_hosts: {known_hosts.absolute()}\n  deadline_s: 2"
         )
     )
     assert run("profile", "--device", "board.yaml", "--model", "linear") == 3

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import cli
 from devices.description import DeviceDescription, SshTransport
+from devices.documents.document import dump_yaml, read_yaml
 from devices.errors import BoardUnreachable
 from devices.profile import DeviceProfile
 from profiler.run.options import ProfileOptions
@@ -104,3 +107,35 @@ def test_after_a_connection_that_stays_cut_the_same_command_goes_on(
     assert after[: len(finished)] == finished
     assert len({(block, window) for block, _, window in after}) == len(after)
     assert [path.name for path in sshd.board.iterdir()] == []
+
+
+def test_the_command_line_profiles_a_board_by_its_alias(
+    sshd: Sshd,
+    jump_sshd: Sshd,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    short = partial(ProfileOptions, min_window_s=0.002, idle_s=0.005, poll_interval_s=0.1)
+    monkeypatch.setattr("profiler.run.options.ProfileOptions", short)
+    config = tmp_path / ".ssh" / "config"
+    config.parent.mkdir()
+    config.write_text(sshd.config("pi4", ProxyJump="gate") + jump_sshd.config("gate"))
+    board = describe(transport={"kind": "ssh", "host": "pi4"})
+    Path("board.yaml").write_text(dump_yaml(board))
+    command = ["profile", "--device", "board.yaml", "--model", "dscnn", "--batch", "1"]
+    command += ["--blocks", "1", "--no-storage", "--no-additivity"]
+    assert cli.main(command) == 0
+    assert "the 8 slowest of" in capsys.readouterr().out
+    profile = read_yaml(Path("results/profiles/bench.yaml"), DeviceProfile)
+    assert len(profile.operations) > 20
+    assert f"target 127.0.0.1 port {sshd.port}" in jump_sshd.log
+    assert [path.name for path in sshd.board.iterdir()] == []
+
+    config.write_text("Host pi4\n  HostName\n")
+    assert cli.main(command) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
+        "error: ~/.ssh/config: line 2: found 'HostName'; allowed: a keyword and its value"
+    )

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from devices.description import SshTransport as Description
-from profiler.errors import BoardUnreachable
+from devices.errors import BoardUnreachable
 from profiler.transports.route import find_route
 from profiler.transports.ssh import SshTransport
 from profiler.transports.ssh_login import Credentials
