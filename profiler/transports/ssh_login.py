@@ -126,9 +126,9 @@ class Login(AuthStrategy):
             yield Password(self._user, lambda: password)
 
     def authenticate(self, transport: paramiko.Transport) -> list[SourceResult]:
-        """Raises :class:`paramiko.AuthenticationException`."""
+        """Raises :class:`paramiko.SSHException`."""
         deadline = Deadline(self._limit_s)
-        refusal = paramiko.AuthenticationException("there is no key and no password to show")
+        refusal = paramiko.SSHException("there is no key and no password to show")
         try:
             for source in self.get_sources():
                 transport.auth_timeout = max(deadline.remaining_s, _SHORTEST_LIMIT_S)
@@ -136,14 +136,14 @@ class Login(AuthStrategy):
                     further = source.authenticate(transport)
                     if "keyboard-interactive" in further and self._credentials.password is None:
                         further = transport.auth_interactive_dumb(self._user)
-                except paramiko.AuthenticationException as error:
+                except paramiko.SSHException as error:
                     refusal = error
                     if deadline.expired or not transport.is_active():
                         break
                     continue
                 if not further:
                     return [SourceResult(source, further)]
-                refusal = paramiko.AuthenticationException(f"it also asks for {further[0]}")
+                refusal = paramiko.SSHException(f"it also asks for {further[0]}")
         finally:
             if self._agent is not None:
                 self._agent.close()
@@ -235,11 +235,11 @@ def _presented_key(transport: paramiko.Transport) -> paramiko.PKey | None:
 
 
 def _refused_login(error: Exception, host: Host, credentials: Credentials) -> str:
-    problems = [file.problem for file in credentials.named if file.problem]
+    problems = [file.problem for file in credentials.named if file.problem is not None]
     if not host.is_user_stated:
         problems.append(
-            f"{host.user} is the user here, since neither the description nor the SSH config"
-            " states one"
+            f"{host.user} is the user name on this computer, taken because neither the description"
+            " nor the SSH config states one"
         )
     return "; ".join([_what_was_refused(error, host, credentials), *problems])
 
