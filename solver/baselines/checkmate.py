@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from solver.baselines.baseline import BaselineResult, judged
 from solver.engines.engine import Engine
 from solver.engines.messages import Finished, Incumbent
-from solver.formulations.compact import CompactProgram
+from solver.formulations.compact.formulation import CompactProgram
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut

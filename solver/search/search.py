@@ -12,8 +12,8 @@ from typing import Literal, Protocol, TypeAlias
 
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, Finished, Incumbent, Said
-from solver.formulations.compact import CompactProgram
-from solver.formulations.compact_columns import RESTRICTIONS
+from solver.formulations.compact.columns import RESTRICTIONS
+from solver.formulations.compact.formulation import CompactProgram
 from solver.formulations.formulation import Formulation
 from solver.options import SolverOptions
 from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers

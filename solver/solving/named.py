@@ -10,8 +10,8 @@ from devices.errors import BuildFailed
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.formulations.compact_columns import COVERS
-from solver.formulations.poet import PoetProgram
+from solver.formulations.compact.columns import COVERS
+from solver.formulations.poet.formulation import PoetProgram
 from solver.options import SolverOptions
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action

@@ -13,7 +13,7 @@ from devices.description import catalog_names, load_description
 from devices.library import resolve_profile
 from networks.models import build_model
 from solver.costing.costing import cost_graph
-from solver.formulations.compact import CompactProgram
+from solver.formulations.compact.formulation import CompactProgram
 from solver.options import FormulationName, SolverOptions
 from solver.overlap.overlap import one_at_a_time, overlap_transfers
 from solver.problem.graph import CostedGraph

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.formulations.compact import CompactProgram
+from solver.formulations.compact.formulation import CompactProgram
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget

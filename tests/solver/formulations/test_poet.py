@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import cli
 from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.formulations.poet import PoetProgram
+from solver.formulations.poet.formulation import PoetProgram
 from solver.options import FormulationName, SolverOptions
 from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.liveness import with_frees

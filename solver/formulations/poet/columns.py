@@ -1,6 +1,6 @@
 """The columns of POET's program: stages × nodes.
 
-See :mod:`solver.formulations.poet` for what they mean. Names are those of the paper.
+See :mod:`solver.formulations.poet.formulation` for what they mean. Names are those of the paper.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rows of the compact program: availability, consumption, memory at the last op of each stage
 and throughout it, the deadline.
 
-See :mod:`solver.formulations.compact` for what they mean.
+See :mod:`solver.formulations.compact.formulation` for what they mean.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from solver.engines.program import Sense
-from solver.formulations.compact_columns import CompactColumns
+from solver.formulations.compact.columns import CompactColumns
 from solver.formulations.deadline import Expression, Timing
 from solver.problem.problem import Problem
 

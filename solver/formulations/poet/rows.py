@@ -1,7 +1,7 @@
 """The rows of POET's program: what an op needs, RAM and storage from stage to stage, the recurrence
 of memory within a stage, the deadline.
 
-See :mod:`solver.formulations.poet` for what they mean.
+See :mod:`solver.formulations.poet.formulation` for what they mean.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from solver.formulations.deadline import Timing
-from solver.formulations.poet_columns import PoetColumns
+from solver.formulations.poet.columns import PoetColumns
 from solver.problem.problem import Problem
 
 Terms: TypeAlias = list[tuple[int, float]]
@@ -157,7 +157,7 @@ class PoetRows(PoetColumns):
     def charge_transfers(self, share: float) -> bool:
         return self._timing.charge(share)
 
-    # An engine may violate a row within its tolerance; see solver.formulations.compact_rows.
+    # An engine may violate a row within its tolerance; see solver.formulations.compact.rows.
 
     def tighten_memory(self, excess_bytes: int) -> None:
         for row in self._memory_rows:

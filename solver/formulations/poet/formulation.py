@@ -24,7 +24,7 @@ What the semantics of ``schedule/2`` ask for beyond the paper:
   from the op ``k`` on for which it is paged in: ``In_E[t, i, k]``, continuous columns that sum up
   to ``M_in[t, i]``, are 1 for it as soon as the columns of the paper are whole. And what was made
   for the first time can be paged out at once. This allows more than the paper does, and with it the
-  optimum is that of :mod:`solver.formulations.compact`, under the same restrictions.
+  optimum is that of :mod:`solver.formulations.compact.formulation`, under the same restrictions.
 - Transfers count time against the deadline unless the budget says that they do not (the paper's),
   or run beside ops where the storage has DMA (:mod:`solver.formulations.deadline`).
 
@@ -37,8 +37,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from solver.formulations.compact_columns import RESTRICTIONS
-from solver.formulations.poet_rows import PoetRows
+from solver.formulations.compact.columns import RESTRICTIONS
+from solver.formulations.poet.rows import PoetRows
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut

@@ -25,7 +25,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from solver.formulations.compact_rows import CompactRows
+from solver.formulations.compact.rows import CompactRows
 from solver.formulations.deadline import Expression
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem

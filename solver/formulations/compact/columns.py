@@ -1,6 +1,6 @@
 """The columns of the compact program: what may be recomputed, retained and paged, and when.
 
-See :mod:`solver.formulations.compact` for what they mean.
+See :mod:`solver.formulations.compact.formulation` for what they mean.
 """
 
 from __future__ import annotations
