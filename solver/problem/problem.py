@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from solver.problem.footprint import least_ram_bytes, uncounted_tensors
+from solver.problem.footprint import extra_bytes, least_ram_bytes, uncounted_tensors
 from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.schedule import Budget
 
@@ -28,6 +28,14 @@ class Problem:
         """Bytes of each tensor that count against the budget."""
         uncounted = uncounted_tensors(self.graph, self.budget.covers)
         return [0 if t.name in uncounted else t.bytes for t in self.graph.tensors]
+
+    @cached_property
+    def extra_bytes(self) -> list[int]:
+        """Bytes of each op beyond the tensors that it reads and writes: its workspace, less what
+        tensors written in place share with those that they replace."""
+        names = (tensor.name for tensor in self.graph.tensors)
+        size = dict(zip(names, self.size, strict=True))
+        return [extra_bytes(op, size) for op in self.graph.ops]
 
     @cached_property
     def reads(self) -> list[list[int]]:

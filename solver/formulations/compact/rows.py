@@ -1,192 +1,186 @@
 """The rows of the compact program: availability, consumption, memory at the last op of each stage
-and throughout it, the deadline.
+and throughout it.
 
-See :mod:`solver.formulations.compact.formulation` for what they mean.
+See :mod:`solver.formulations.compact` for what they mean. Rows for memory during a recomputation
+are in :mod:`solver.formulations.compact.cuts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from solver.engines.program import Sense
-from solver.formulations.compact.columns import CompactColumns
-from solver.formulations.deadline import Expression, Timing
-from solver.problem.problem import Problem
+from solver.engines.program import Program, Sense, Terms
+from solver.formulations.compact.columns import CompactColumns, recomputing_stages
+from solver.formulations.memory import MemoryRows
 
 
-class CompactRows(CompactColumns):
-    """Columns and rows; memory inside a stage is limited only by what is there throughout it."""
+@dataclass(frozen=True)
+class DerivedColumn:
+    """A continuous column: the sum of ``terms``, but at least 0."""
 
-    def __init__(self, problem: Problem, minimise: str, *, simplify: bool) -> None:
-        super().__init__(problem, minimise, simplify=simplify)
-        # Continuous columns: each is the sum of an expression, but at least 0.
-        self.derived: list[tuple[int, Expression]] = []
-        self._memory_rows: list[int] = []
-        self._add_availability()
-        self._add_consumption()
-        for stage in range(self.op_count + 1):
-            self._add_stage_memory(stage)
-            self._add_throughout_memory(stage)
-        second_cost = 1.0 / self.unit if minimise == "time" else 0.0
-        self._timing = Timing(
-            problem, self.program, self._recomputing_s(), self._paging_s(), second_cost
-        )
+    column: int
+    terms: Terms
 
-    def _row(self, plus: Sequence[int], minus: Sequence[int], sense: Sense, right: float) -> None:
-        terms = [(column, 1.0) for column in plus] + [(column, -1.0) for column in minus]
-        self.program.row(terms, sense, right)
 
-    def _add_availability(self) -> None:
-        problem = self.problem
-        for stage in range(self.op_count + 1):
-            for i in self.reads[stage]:
-                if stage > self.stays_until[i]:
-                    self._row(self.sources(stage, i), [], "=", 1.0)
-        for (stage, k), column in self.recompute.items():
-            for i in problem.reads[k]:
-                if stage > self.stays_until[i]:
-                    self._row([column], self.sources(stage, i), "<", 0.0)
-            used = self._uses_within(stage, k)
-            if used is not None:
-                self._row([column], used, "<", 0.0)
-        for (stage, i), column in self.page_in.items():
-            if i in self.page_out:
-                self._row([column], [self.page_out[i]], "<", 0.0)
-            if stage not in self.readers[i]:
-                self._row([column], self._recomputed_readers(stage, i), "<", 0.0)
-        for (stage, i), column in self.retain.items():
-            if stage > max(problem.producer[i], self.stays_until[i], -1) + 1:
-                sources = self.sources(stage - 1, i)
-                reads_it = stage - 1 in self.readers[i]  # then it is at hand anyway
-                if column not in sources and not reads_it:
-                    self._row([column], sources, "<", 0.0)
-        for stage in range(self.op_count + 1):
-            for i in range(self.tensor_count):
-                # Having it from two sources is dominated by having it from one.
-                sources = self.sources(stage, i)
-                if (
-                    len(sources) > 1
-                    and stage not in self.readers[i]
-                    and stage > self.stays_until[i]
-                ):
-                    self._row(sources, [], "<", 1.0)
+def add_rows(columns: CompactColumns, memory: MemoryRows, program: Program) -> list[DerivedColumn]:
+    """Add all rows but those for the deadline and the cuts, with the columns that they need."""
+    _add_availability(columns, program)
+    _add_consumption(columns, program)
+    derived: list[DerivedColumn] = []
+    for stage in range(columns.outline.stage_count):
+        _add_stage_memory(columns, memory, stage)
+        derived += _add_throughout_memory(columns, memory, program, stage)
+    return derived
 
-    def _recomputed_readers(self, stage: int, i: int) -> list[int]:
-        return [self.recompute[stage, j] for j in self.readers[i] if (stage, j) in self.recompute]
 
-    def _uses_within(self, stage: int, k: int) -> list[int] | None:
-        """Columns of what makes recomputing ``k`` in ``stage`` worth it, None if it always is."""
-        used = []
-        for i in self.problem.writes[k]:
-            if stage <= self.stays_until[i]:
-                continue
-            if stage in self.readers[i]:
-                return None
-            used += self._recomputed_readers(stage, i)
-            if (stage + 1, i) in self.retain:
-                used.append(self.retain[stage + 1, i])
-        return used
+def limit_memory(
+    columns: CompactColumns, memory: MemoryRows, terms: Terms, constant_bytes: int, stage: int
+) -> None:
+    """Keep ``terms``, ``constant_bytes`` and the tensors that stay in ``stage`` to the budget."""
+    standing_bytes = columns.outline.standing[stage]
+    if columns.budget is not None:
+        memory.add([*terms, (columns.budget, -1.0)], -constant_bytes - standing_bytes)
+    else:
+        budget_bytes = memory.scale.whole_grains(columns.problem.budget.ram_bytes - standing_bytes)
+        memory.add(terms, budget_bytes - constant_bytes)
 
-    def _add_consumption(self) -> None:
-        """What an op writes over is gone: not retained, and not read later in the same stage."""
-        for k in range(self.op_count):
-            for i in self.problem.consumes[k]:
-                if (k + 1, i) in self.retain:
-                    self.program.upper[self.retain[k + 1, i]] = 0.0
-                for stage in self.recomputing_stages(k):
-                    column = self.recompute[stage, k]
-                    after = [
-                        self.recompute[stage, j]
-                        for j in self.readers[i]
-                        if j > k and (stage, j) in self.recompute
-                    ]
-                    if (stage + 1, i) in self.retain:
-                        after.append(self.retain[stage + 1, i])
-                    if stage in self.readers[i]:
-                        self.program.upper[column] = 0.0
-                    for other in after:
-                        self._row([column, other], [], "<", 1.0)
 
-    def _add_stage_memory(self, stage: int) -> None:
-        touched = {*self.reads[stage], *self.writes[stage]}
+def _add_row(
+    program: Program, plus: Sequence[int], minus: Sequence[int], sense: Sense, right_side: float
+) -> None:
+    terms = [(column, 1.0) for column in plus] + [(column, -1.0) for column in minus]
+    program.row(terms, sense, right_side)
+
+
+# --- where tensors come from ----------------------------------------------------------------------
+
+
+def _add_availability(columns: CompactColumns, program: Program) -> None:
+    problem, stays_until = columns.problem, columns.outline.stays_until
+    reads, readers = columns.outline.accesses.reads, columns.outline.accesses.readers
+    for stage in range(columns.outline.stage_count):
+        for i in reads[stage]:
+            if stage > stays_until[i]:
+                _add_row(program, columns.sources(stage, i), [], "=", 1.0)
+    for (stage, k), column in columns.recompute.items():
+        for i in problem.reads[k]:
+            if stage > stays_until[i]:
+                _add_row(program, [column], columns.sources(stage, i), "<", 0.0)
+        used = _uses_within(columns, stage, k)
+        if used is not None:
+            _add_row(program, [column], used, "<", 0.0)
+    for (stage, i), column in columns.page_in.items():
+        if i in columns.page_out:
+            _add_row(program, [column], [columns.page_out[i]], "<", 0.0)
+        if stage not in readers[i]:
+            _add_row(program, [column], columns.recomputed(stage, readers[i]), "<", 0.0)
+    for (stage, i), column in columns.retain.items():
+        if stage > max(problem.producer[i], stays_until[i], -1) + 1:
+            sources = columns.sources(stage - 1, i)
+            reads_it = stage - 1 in readers[i]  # then it is available anyway
+            if column not in sources and not reads_it:
+                _add_row(program, [column], sources, "<", 0.0)
+    for stage in range(columns.outline.stage_count):
+        for i in range(len(problem.graph.tensors)):
+            # Having it from two sources is dominated by having it from one.
+            sources = columns.sources(stage, i)
+            if len(sources) > 1 and stage not in readers[i] and stage > stays_until[i]:
+                _add_row(program, sources, [], "<", 1.0)
+
+
+def _uses_within(columns: CompactColumns, stage: int, k: int) -> list[int] | None:
+    """Columns of what makes recomputing ``k`` in ``stage`` worth it, None if it always is."""
+    used = []
+    for i in columns.problem.writes[k]:
+        if stage <= columns.outline.stays_until[i]:
+            continue
+        readers = columns.outline.accesses.readers[i]
+        if stage in readers:
+            return None
+        used += columns.recomputed(stage, readers) + columns.retained_after(stage, i)
+    return used
+
+
+def _add_consumption(columns: CompactColumns, program: Program) -> None:
+    """What an op writes over is gone: not retained, and not read later in the same stage."""
+    for k, consumed in enumerate(columns.problem.consumes):
+        for i in consumed:
+            for retained in columns.retained_after(k, i):
+                program.upper[retained] = 0.0
+            readers = columns.outline.accesses.readers[i]
+            for stage in recomputing_stages(columns.outline, columns.recompute, k):
+                column = columns.recompute[stage, k]
+                if stage in readers:
+                    program.upper[column] = 0.0
+                later_readers = columns.recomputed(stage, [j for j in readers if j > k])
+                for other in (*later_readers, *columns.retained_after(stage, i)):
+                    _add_row(program, [column, other], [], "<", 1.0)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def _add_stage_memory(columns: CompactColumns, memory: MemoryRows, stage: int) -> None:
+    """At the last op of a stage, RAM holds what it touches and what is retained after it."""
+    touched = columns.outline.accesses.touched(stage)
+    terms = [
+        (retained, size / memory.scale.unit_bytes)
+        for i, size in enumerate(columns.outline.size)
+        if i not in touched and size
+        for retained in columns.retained_after(stage, i)
+    ]
+    limit_memory(columns, memory, terms, columns.outline.footprint[stage], stage)
+
+
+def _add_throughout_memory(
+    columns: CompactColumns, memory: MemoryRows, program: Program, stage: int
+) -> list[DerivedColumn]:
+    """At each recomputation in a stage, RAM holds what that op touches and at least what is in RAM
+    from the stage's beginning to its end, which one column sums up."""
+    outline = columns.outline
+    recomputed = [k for k in range(stage) if (stage, k) in columns.recompute]
+    if not recomputed:
+        return []
+    throughout, derived = _throughout(columns, program, stage)
+    if not throughout:
+        return []
+    size = {i: outline.size[i] / memory.scale.unit_bytes for i in throughout}
+    total = program.column(upper=sum(size.values()), integer=False)
+    parts = [(column, size[i]) for i, column in throughout.items()]
+    program.row([(total, 1.0), *((column, -share) for column, share in parts)], "=", 0.0)
+    for k in recomputed:
+        op_bytes = outline.footprint[k] / memory.scale.unit_bytes
+        touched = [i for i in outline.accesses.touched(k) if i in throughout]
         terms = [
-            (self.retain[stage + 1, i], self.size[i] / self.memory_scale)
-            for i in range(self.tensor_count)
-            if i not in touched and self.size[i] and (stage + 1, i) in self.retain
+            (total, 1.0),
+            (columns.recompute[stage, k], op_bytes),
+            *((throughout[i], -size[i]) for i in touched),
         ]
-        self.memory_row(terms, self.footprint[stage], stage)
+        limit_memory(columns, memory, terms, 0, stage)
+    return [*derived, DerivedColumn(total, parts)]
 
-    def _add_throughout_memory(self, stage: int) -> None:
-        """At each recomputation in a stage, RAM holds what that op touches and at least what is
-        there from the stage's beginning to its end, which one column sums up."""
-        recomputed = [k for k in range(stage) if (stage, k) in self.recompute]
-        if not recomputed:
-            return
-        throughout: dict[int, Expression] = {}
-        for i in range(self.tensor_count):
-            if (stage, i) not in self.retain or not self.size[i]:
-                continue
-            retained = self.retain[stage, i]
-            after = self.retain.get((stage + 1, i))
-            if stage in self.readers[i] or after == retained:
-                throughout[i] = [(retained, 1.0)]
-            elif after is not None:
-                others = [c for c in self.sources(stage, i) if c != retained]
-                if others:
-                    column = self.program.column(integer=False)
-                    self._row([column, *others], [after], ">", 0.0)
-                    self.derived.append((column, [(after, 1.0), *((c, -1.0) for c in others)]))
-                    throughout[i] = [(column, 1.0)]
-                else:
-                    throughout[i] = [(after, 1.0)]
-        if not throughout:
-            return
-        size = {i: self.size[i] / self.memory_scale for i in throughout}
-        total = self.program.column(upper=sum(size.values()), integer=False)
-        parts = [(c, v * size[i]) for i, terms in throughout.items() for c, v in terms]
-        self.program.row([(total, 1.0), *((c, -v) for c, v in parts)], "=", 0.0)
-        self.derived.append((total, parts))
-        for k in recomputed:
-            terms: Expression = [
-                (total, 1.0),
-                (self.recompute[stage, k], self.footprint[k] / self.memory_scale),
-            ]
-            for i in {*self.reads[k], *self.writes[k]}:
-                terms += [(c, -v * size[i]) for c, v in throughout.get(i, [])]
-            self.memory_row(terms, 0, stage)
 
-    def memory_row(self, terms: Expression, constant_bytes: int, stage: int) -> None:
-        """In ``stage``: the terms, the constant and what stays are within the budget."""
-        self._memory_rows.append(len(self.program.rows))
-        if self.budget_column is not None:
-            terms = [*terms, (self.budget_column, -1.0)]
-            constant_bytes += self.standing[stage]
-            self.program.row(terms, "<", -constant_bytes / self.memory_scale)
-        else:
-            budget = self.problem.budget.ram_bytes - self.standing[stage]
-            budget = budget // self.grain * self.grain
-            self.program.row(terms, "<", (budget - constant_bytes) / self.memory_scale)
-
-    def _recomputing_s(self) -> Expression:
-        ops = self.problem.graph.ops
-        return [(column, ops[k].time_s) for (_, k), column in self.recompute.items()]
-
-    def _paging_s(self) -> Expression:
-        problem = self.problem
-        return [
-            *((column, problem.page_in_due_s[i]) for (_, i), column in self.page_in.items()),
-            *((column, problem.page_out_due_s[i]) for i, column in self.page_out.items()),
-        ]
-
-    def charge_transfers(self, share: float) -> bool:
-        return self._timing.charge(share)
-
-    # An engine may violate a row within its tolerance. Lowering the row's right side by what a
-    # solution exceeded it by rules that out; the bound of what follows is no longer exact.
-
-    def tighten_memory(self, excess_bytes: int) -> None:
-        for row in self._memory_rows:
-            self.program.tighten(row, (excess_bytes + self.grain) / self.memory_scale)
-
-    def tighten_deadline(self, excess_s: float) -> None:
-        self._timing.tighten(excess_s)
+def _throughout(
+    columns: CompactColumns, program: Program, stage: int
+) -> tuple[dict[int, int], list[DerivedColumn]]:
+    """For each tensor that may be in RAM from the beginning of ``stage`` to its end, the column
+    that is 1 if it is; with those columns that had to be added."""
+    throughout: dict[int, int] = {}
+    derived: list[DerivedColumn] = []
+    for i, size in enumerate(columns.outline.size):
+        if (stage, i) not in columns.retain or not size:
+            continue
+        retained = columns.retain[stage, i]
+        after = columns.retain.get((stage + 1, i))
+        if stage in columns.outline.accesses.readers[i] or after == retained:
+            throughout[i] = retained
+        elif after is not None:
+            others = [column for column in columns.sources(stage, i) if column != retained]
+            throughout[i] = after
+            if others:
+                throughout[i] = program.column(integer=False)
+                _add_row(program, [throughout[i], *others], [after], ">", 0.0)
+                terms = [(after, 1.0), *((column, -1.0) for column in others)]
+                derived.append(DerivedColumn(throughout[i], terms))
+    return throughout, derived
