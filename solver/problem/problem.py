@@ -30,12 +30,15 @@ class Problem:
         return [0 if t.name in uncounted else t.bytes for t in self.graph.tensors]
 
     @cached_property
+    def size_of(self) -> dict[str, int]:
+        """Bytes of each tensor that count against the budget, by its name."""
+        return dict(zip(self.tensor_index, self.size, strict=True))
+
+    @cached_property
     def extra_bytes(self) -> list[int]:
         """Bytes of each op beyond the tensors that it reads and writes: its workspace, less what
         tensors written in place share with those that they replace."""
-        names = (tensor.name for tensor in self.graph.tensors)
-        size = dict(zip(names, self.size, strict=True))
-        return [extra_bytes(op, size) for op in self.graph.ops]
+        return [extra_bytes(op, self.size_of) for op in self.graph.ops]
 
     @cached_property
     def reads(self) -> list[list[int]]:

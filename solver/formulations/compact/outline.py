@@ -147,7 +147,6 @@ def _standing_bytes(
 
 def _footprints(problem: Problem, accesses: StageAccesses, size: Sequence[int]) -> list[int]:
     """Bytes of each op, and of the end of the step, where tensors take ``size``."""
-    names = (tensor.name for tensor in problem.graph.tensors)
-    size_of = dict(zip(names, size, strict=True))
+    size_of = dict(zip(problem.tensor_index, size, strict=True))
     ops = [footprint_bytes(op, size_of) for op in problem.graph.ops]
     return [*ops, sum(size[i] for i in accesses.reads[-1])]
