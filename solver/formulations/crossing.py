@@ -156,7 +156,7 @@ class CrossingProgram:
                 chosen.append(int(t))
         return chosen
 
-    def look_at(self, t: int) -> None:
+    def add_memory_rows(self, t: int) -> None:
         """Add the rows for memory at the first execution of op ``t``."""
         problem, program = self.problem, self.program
         moment = self.moments[t] = Moment()

@@ -69,7 +69,7 @@ class CrossingSearch:
                 tight = crossing.tightest(values)
                 if not tight:
                     break
-                self._look_at(tight)
+                self._add_memory_rows(tight)
                 solution: Incumbent | None = None
                 for said in self._minimise(engine, 0.0, deadline, relax=True):
                     if isinstance(said, Incumbent):
@@ -114,12 +114,12 @@ class CrossingSearch:
             tight = crossing.tightest(solution.values)
             if not tight:
                 return
-            self._look_at(tight)
+            self._add_memory_rows(tight)
 
-    def _look_at(self, ops: Sequence[int]) -> None:
+    def _add_memory_rows(self, ops: Sequence[int]) -> None:
         began = time.monotonic()
         for t in ops:
-            self.crossing.look_at(t)
+            self.crossing.add_memory_rows(t)
         self.build_s += time.monotonic() - began
 
     def _minimise(
