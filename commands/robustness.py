@@ -31,7 +31,7 @@ def draws_asked_for(arguments: Namespace, graph: CostedGraph) -> CostDraws | Non
     return draw_costs(graph, arguments.draws, _SEED)
 
 
-def held_against_draws(
+def assess_robustness(
     arguments: Namespace,
     console: Console,
     schedule: Schedule,
