@@ -16,12 +16,12 @@ from typing import Literal, Self, TypeAlias, get_args
 from devices.errors import EngineFailed
 from solver.engines.messages import (
     Bound,
+    EngineMessage,
     Finished,
     Growth,
     Incumbent,
     Ready,
     Run,
-    Said,
     Silence,
 )
 from solver.engines.program import Program
@@ -134,7 +134,7 @@ class Engine(EngineProcess):
         start: list[float] | None,
         deadline: float,
         relax: bool = False,
-    ) -> Iterator[Said]:
+    ) -> Iterator[EngineMessage]:
         """What the engine says, as it says it, until it has finished or ``deadline`` (on
         ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
         ``relax`` the only solution said is the optimum without integrality.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from solver.engines.engine import Engine
-from solver.engines.messages import Bound, Finished, Incumbent, Said
+from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent
 from solver.formulations.compact.formulation import CompactFormulation
 from solver.formulations.formulation import Formulation
 from solver.formulations.scaled_costs import Objective
@@ -270,7 +270,7 @@ class Search:
         threads: int,
         *,
         relax: bool = False,
-    ) -> Iterator[Said]:
+    ) -> Iterator[EngineMessage]:
         scale = formulation.costs.constant or self.value or formulation.costs.unit
         for said in engine.minimise(
             formulation.program,
