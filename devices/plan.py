@@ -115,7 +115,7 @@ class Poison:
     block: Block
 
 
-Deed: TypeAlias = Compute | PageOut | PageIn | Move | Probe | Guard | Check | Poison
+Operation: TypeAlias = Compute | PageOut | PageIn | Move | Probe | Guard | Check | Poison
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Action:
     """``waits_for``: so many of this step's transfers, in their order, are over before it begins.
     ``schedule_index`` is that of the schedule's action that it comes from, if it comes from one."""
 
-    does: Deed
+    does: Operation
     waits_for: int = 0
     schedule_index: int | None = None
 
@@ -160,14 +160,14 @@ class ExecutionPlan:
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:
-        deeds = (action.does for action in self.actions)
-        return tuple(deed for deed in deeds if isinstance(deed, Compute))
+        operations = (action.does for action in self.actions)
+        return tuple(operation for operation in operations if isinstance(operation, Compute))
 
     @cached_property
     def probes(self) -> tuple[Probe, ...]:
         """In the order in which their checksums are numbered."""
         found = (action.does for action in (*self.actions, *self.afterwards))
-        return tuple(deed for deed in found if isinstance(deed, Probe))
+        return tuple(operation for operation in found if isinstance(operation, Probe))
 
     @property
     def pages(self) -> bool:

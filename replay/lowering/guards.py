@@ -16,9 +16,9 @@ from devices.plan import (
     Block,
     Check,
     Compute,
-    Deed,
     ExecutionPlan,
     Guard,
+    Operation,
     PageIn,
     PageOut,
     Poison,
@@ -85,16 +85,16 @@ class _Guards:
         yield self._action(Poison(_whole(freed.block)))
 
     def around(self, action: Action) -> Iterator[Action]:
-        deed = action.does
-        carried_out = replace(action, does=_at_twice_the_address(deed))
-        match deed:
+        operation = action.does
+        carried_out = replace(action, does=_at_twice_the_address(operation))
+        match operation:
             case Compute():
-                yield from self._compute(deed, carried_out)
+                yield from self._compute(operation, carried_out)
             case PageIn(tensor, block):
                 self._owner[block.address] = tensor, block
                 yield self._guard(block)
                 yield carried_out
-                if not deed.asynchronous:
+                if not operation.asynchronous:
                     yield self._check(tensor, block)
             case _:
                 yield carried_out
@@ -121,8 +121,8 @@ class _Guards:
     def _check(self, tensor: str, block: Block) -> Action:
         return self._action(Check(tensor, _behind(block)))
 
-    def _action(self, deed: Deed) -> Action:
-        return Action(deed, self._waits_for)
+    def _action(self, operation: Operation) -> Action:
+        return Action(operation, self._waits_for)
 
 
 def _doubled(block: Block) -> Block:
@@ -137,16 +137,16 @@ def _whole(block: Block) -> Block:
     return Block(2 * block.address, 2 * block.bytes)
 
 
-def _at_twice_the_address(deed: Deed) -> Deed:
-    match deed:
+def _at_twice_the_address(operation: Operation) -> Operation:
+    match operation:
         case Compute():
             return replace(
-                deed,
-                reads=tuple(2 * address for address in deed.reads),
-                writes=tuple(2 * address for address in deed.writes),
-                workspace=deed.workspace and _doubled(deed.workspace),
+                operation,
+                reads=tuple(2 * address for address in operation.reads),
+                writes=tuple(2 * address for address in operation.writes),
+                workspace=operation.workspace and _doubled(operation.workspace),
             )
         case PageOut() | PageIn() | Probe():
-            return replace(deed, block=_doubled(deed.block))
+            return replace(operation, block=_doubled(operation.block))
         case _:
-            raise ValueError(f"not an action of a schedule: {deed}")
+            raise ValueError(f"not an action of a schedule: {operation}")

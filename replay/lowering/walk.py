@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, Deed, Kept, PageIn, PageOut, Probe
+from devices.plan import Action, Block, Compute, Kept, Operation, PageIn, PageOut, Probe
 from networks.training.step import TrainingStep
 from replay.lowering.moves import Mover, settled
 from replay.lowering.values import KeptValue, kept_values, losses, trained_parameter
@@ -88,15 +88,15 @@ class Walk:
         found = [Mover(loss.name, self._block(loss.name), None) for loss in losses(self.step)]
         return settled([*results, *found], self._arena_bytes)
 
-    def ending(self, first: Iterable[Deed], at: Mapping[str, Block]) -> Iterator[Action]:
+    def ending(self, first: Iterable[Operation], at: Mapping[str, Block]) -> Iterator[Action]:
         """The last actions: those that bring what is left in RAM ``at`` its place, then a look at
         it."""
-        deeds = [*first]
-        deeds += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
-        deeds += [
+        operations = [*first]
+        operations += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
+        operations += [
             value.probe(at[value.result].address) for value in self._kept if value.home == "ram"
         ]
-        return (Action(deed, self._over) for deed in deeds)
+        return (Action(operation, self._over) for operation in operations)
 
     def kept(self) -> tuple[tuple[Kept, ...], tuple[Action, ...]]:
         """What the step leaves to the next, and the copies to be made of it when it is over."""
@@ -184,5 +184,5 @@ class Walk:
     def _block(self, name: str) -> Block:
         return Block(self._address[name], self.step.tensor[name].bytes)
 
-    def _do(self, deed: Deed, schedule_index: int | None = None) -> None:
-        self.actions.append(Action(deed, self._over, schedule_index))
+    def _do(self, operation: Operation, schedule_index: int | None = None) -> None:
+        self.actions.append(Action(operation, self._over, schedule_index))

@@ -525,16 +525,16 @@ class Replay:
         )
 
     def _action(self, action: Action, index: int) -> _Action:
-        deed = action.does
-        row = _Action(verb=_VERBS[type(deed)], waits_for=action.waits_for, index=index)
-        if not isinstance(deed, Compute):
-            row.address, row.bytes = deed.block.address, deed.block.bytes
-        if isinstance(deed, PageOut | PageIn):
-            row.asynchronous = deed.asynchronous
-        if isinstance(deed, PageIn):
-            row.last_step = deed.of == "last step"
-        if isinstance(deed, Move):
-            row.to = deed.to
+        operation = action.does
+        row = _Action(verb=_VERBS[type(operation)], waits_for=action.waits_for, index=index)
+        if not isinstance(operation, Compute):
+            row.address, row.bytes = operation.block.address, operation.block.bytes
+        if isinstance(operation, PageOut | PageIn):
+            row.asynchronous = operation.asynchronous
+        if isinstance(operation, PageIn):
+            row.last_step = operation.of == "last step"
+        if isinstance(operation, Move):
+            row.to = operation.to
         return row
 
 
@@ -599,10 +599,10 @@ def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 
 
 def _renumbered(actions: list[Action], rank: dict[int, int]) -> Iterator[Action]:
     for action in actions:
-        deed = action.does
-        if isinstance(deed, PageOut | PageIn):
-            deed = replace(deed, slot=rank[deed.slot])
-        yield Action(deed)
+        operation = action.does
+        if isinstance(operation, PageOut | PageIn):
+            operation = replace(operation, slot=rank[operation.slot])
+        yield Action(operation)
 
 
 def initial(plan: ExecutionPlan) -> list[bytes]:

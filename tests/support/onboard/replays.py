@@ -62,7 +62,7 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
         if action.what == "page_out":
             slot_of[action.label] = len(slots)
             slots.append(size)
-            does: executed.Deed = executed.PageOut(
+            does: executed.Operation = executed.PageOut(
                 action.label, block, slot_of[action.label], action.asynchronous
             )
         elif action.what == "page_in":
@@ -111,11 +111,11 @@ def measured_replay(
 ) -> MeasuredReplay:
     """``steps``, with traffic as the plan has it."""
     layout = store_layout(plan, SD_CARD)
-    deeds = [action.does for action in plan.actions]
+    operations = [action.does for action in plan.actions]
     pages_in = sum(
-        -(-deed.block.bytes // SD_CARD.page_bytes)
-        for deed in deeds
-        if isinstance(deed, executed.PageIn)
+        -(-operation.block.bytes // SD_CARD.page_bytes)
+        for operation in operations
+        if isinstance(operation, executed.PageIn)
     )
     return MeasuredReplay(
         board=Board(model="a computer under test", memory_bytes=1 << 30),
