@@ -67,7 +67,7 @@ def _relaxation(compact: CompactFormulation, ram_bytes: int, deadline: float) ->
     with Engine("highs") as engine:
         for _ in range(_MOST_RELAXATIONS):
             solved: list[float] | None = None
-            for said in engine.minimise(
+            for message in engine.minimise(
                 compact.program,
                 absolute_gap=0.0,
                 threads=2,
@@ -75,9 +75,9 @@ def _relaxation(compact: CompactFormulation, ram_bytes: int, deadline: float) ->
                 deadline=deadline,
                 relax=True,
             ):
-                if isinstance(said, Incumbent):
-                    solved = said.values
-                if isinstance(said, Finished) and said.outcome == "infeasible":
+                if isinstance(message, Incumbent):
+                    solved = message.values
+                if isinstance(message, Finished) and message.outcome == "infeasible":
                     return "infeasible"
             if solved is None:
                 break

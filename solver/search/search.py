@@ -186,12 +186,12 @@ class Search:
         with Engine(self.options.engine) as engine:
             for _ in range(_MOST_RELAXATIONS):
                 relaxed: Incumbent | None = None
-                for said in self._minimise(
+                for message in self._minimise(
                     engine, formulation, deadline, self.options.threads, relax=True
                 ):
-                    if isinstance(said, Incumbent):
-                        relaxed = said
-                    if isinstance(said, Finished) and said.outcome == "infeasible":
+                    if isinstance(message, Incumbent):
+                        relaxed = message
+                    if isinstance(message, Finished) and message.outcome == "infeasible":
                         return False
                 if relaxed is None:
                     return True
@@ -216,19 +216,19 @@ class Search:
         patience = deadline
         with Engine(self.options.engine) as engine:
             threads = max(1, self.options.threads - (self.companion is not None))
-            for said in self._minimise(engine, formulation, deadline, threads):
+            for message in self._minimise(engine, formulation, deadline, threads):
                 if self.companion is not None and (better := self.companion.found()) is not None:
                     self.offer(better)
-                match said:
+                match message:
                     case Bound():
-                        self._raise_bound(formulation, said.objective)
+                        self._raise_bound(formulation, message.objective)
                     case Incumbent():
-                        fault = self._fault(formulation, said)
-                        wrong = None if fault is None else said
+                        fault = self._fault(formulation, message)
+                        wrong = None if fault is None else message
                         if fault is not None:
                             patience = min(patience, self._patience(fault, began, deadline))
                     case Finished():
-                        finished = said
+                        finished = message
                 self.report()
                 if (
                     self.proven
@@ -272,7 +272,7 @@ class Search:
         relax: bool = False,
     ) -> Iterator[EngineMessage]:
         scale = formulation.costs.constant or self.value or formulation.costs.unit
-        for said in engine.minimise(
+        for message in engine.minimise(
             formulation.program,
             # A hair under the asked gap: rounding must not leave the proof just short of it.
             absolute_gap=0.999 * self.options.gap * scale / formulation.costs.unit,
@@ -282,7 +282,7 @@ class Search:
             relax=relax,
         ):
             self.engine_version = engine.version
-            yield said
+            yield message
 
     def _raise_bound(self, formulation: Formulation, objective: float) -> None:
         bound = formulation.costs.bound(objective)
