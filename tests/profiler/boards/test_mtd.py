@@ -16,7 +16,7 @@ from profiler.boards.raw_flash import find_partition
 from profiler.run.evaluate import evaluate
 from profiler.run.storage_costs import storage_costs
 from profiler.run.table import TrialTable
-from profiler.run.trials import Sitting, SittingHeader
+from profiler.run.trials import HarnessRun, HarnessRunHeader
 from profiler.script.records import Results, parse_results
 from profiler.script.transfers import Scratch, TransferWindow
 from profiler.script.windows import BlockContent
@@ -99,9 +99,9 @@ class Board:
             start=results.start,
             throttled=None,
         )
-        header = SittingHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
+        header = HarnessRunHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
         content = BlockContent((), 0, WINDOWS, scratch=Scratch.of(STORAGE, 1 << 30))
-        table = TrialTable.of([Sitting(header=header, trials=trials)])
+        table = TrialTable.of([HarnessRun(header=header, trials=trials)])
         found = storage_costs(STORAGE, PLACE, content, table, seed=0)
         assert found is not None
         return found

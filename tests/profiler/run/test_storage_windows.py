@@ -23,7 +23,7 @@ from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
 from profiler.run.storage_costs import storage_costs
 from profiler.run.table import TrialTable
-from profiler.run.trials import Sitting, SittingHeader, Trial
+from profiler.run.trials import HarnessRun, HarnessRunHeader, Trial
 from profiler.script.transfers import (
     ENDURANCE_SHARE,
     Scratch,
@@ -325,8 +325,8 @@ def costs(storage: Storage, power_w: float | None = 2.0, without: str = "") -> S
     scratch = Scratch.of(storage, 256 * MIB)
     windows = plan_transfers(scratch, blocks=3, memory_bytes=MIB)
     table = TrialTable.of(
-        Sitting(
-            header=SittingHeader(block=block, sitting=0, started="", duration_s=1.0, boot_id=""),
+        HarnessRun(
+            header=HarnessRunHeader(block=block, sitting=0, started="", duration_s=1.0, boot_id=""),
             trials=tuple(
                 trial(storage, window, power_w)
                 for window in windows
