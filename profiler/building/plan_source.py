@@ -17,7 +17,7 @@ from devices.errors import RequestRefused
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -296,8 +296,8 @@ _VERBS: Mapping[type[Operation], str] = {
 }
 
 
-def _block(operation: Operation) -> Block:
-    return Block(0, 0) if isinstance(operation, Compute) else operation.block
+def _block(operation: Operation) -> ArenaRange:
+    return ArenaRange(0, 0) if isinstance(operation, Compute) else operation.block
 
 
 def _describe(operation: Operation) -> str:

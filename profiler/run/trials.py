@@ -31,7 +31,7 @@ from devices.documents.document import (
     write_atomically,
 )
 from devices.errors import MeasurementInvalid
-from devices.profile import Board, Build, DeviceProfile, EnergySource
+from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource
 from devices.quantities import Count, NonNegative, WholeNumber
 
 _NS_PER_S = 1e9
@@ -129,7 +129,7 @@ class RunMetadata(StrictModel):
 
     schema_: Annotated[Literal["profile-run/1"], Field(alias="schema")] = "profile-run/1"
     description: Mapping[str, Any]
-    board: Board
+    board: BoardIdentity
     build: Build
     operations: tuple[str, ...]
     step: str | None = None

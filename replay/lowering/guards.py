@@ -13,7 +13,7 @@ from itertools import chain
 
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -65,12 +65,12 @@ class _Guards:
     def __init__(self, plan: ExecutionPlan, walk: Walk) -> None:
         self._written = {op.name: op.writes for op in walk.step.ops}
         self._waits_for = 0
-        self._owner: dict[int, tuple[str, Block]] = {}
+        self._owner: dict[int, tuple[str, ArenaRange]] = {}
         for name, block in plan.inputs.items():
             self._owner[block.address] = name, block
         for kept in plan.kept:
             if kept.address is not None:
-                self._owner[kept.address] = kept.tensor, Block(kept.address, kept.bytes)
+                self._owner[kept.address] = kept.tensor, ArenaRange(kept.address, kept.bytes)
 
     def begin(self) -> Iterator[Action]:
         return (self._guard(block) for _, block in self._owner.values())
@@ -115,26 +115,26 @@ class _Guards:
             yield self._check(f"the workspace of {op.op}", op.workspace)
             yield self._action(Poison(_whole(op.workspace)))
 
-    def _guard(self, block: Block) -> Action:
+    def _guard(self, block: ArenaRange) -> Action:
         return self._action(Guard(_behind(block)))
 
-    def _check(self, tensor: str, block: Block) -> Action:
+    def _check(self, tensor: str, block: ArenaRange) -> Action:
         return self._action(Check(tensor, _behind(block)))
 
     def _action(self, operation: Operation) -> Action:
         return Action(operation, self._waits_for)
 
 
-def _doubled(block: Block) -> Block:
-    return Block(2 * block.address, block.bytes)
+def _doubled(block: ArenaRange) -> ArenaRange:
+    return ArenaRange(2 * block.address, block.bytes)
 
 
-def _behind(block: Block) -> Block:
-    return Block(2 * block.address + block.bytes, block.bytes)
+def _behind(block: ArenaRange) -> ArenaRange:
+    return ArenaRange(2 * block.address + block.bytes, block.bytes)
 
 
-def _whole(block: Block) -> Block:
-    return Block(2 * block.address, 2 * block.bytes)
+def _whole(block: ArenaRange) -> ArenaRange:
+    return ArenaRange(2 * block.address, 2 * block.bytes)
 
 
 def _at_twice_the_address(operation: Operation) -> Operation:

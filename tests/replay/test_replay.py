@@ -26,7 +26,7 @@ from devices.errors import BoardCommandFailed, MeasurementInvalid, RequestRefuse
 from devices.operation import SIGNATURES, OpSpec
 from devices.plan import (
     Action,
-    Block,
+    BlockRecord,
     Check,
     Compute,
     ExecutionPlan,
@@ -45,7 +45,7 @@ from profiler.boards.posix import PosixBoard
 from profiler.building.plan_source import kernel_entry, plans_source
 from profiler.building.store_layout import record_bytes, store_layout
 from profiler.building.toolchain import EXECUTOR, KERNELS, BuiltHarness, HarnessBuilder
-from profiler.meters.base import Block as MeterBlock
+from profiler.meters.base import BlockRecord as MeterBlock
 from profiler.meters.base import PowerTrace
 from profiler.meters.trace import SampledPower
 from replay.lowering.lowering import lower, unscheduled
@@ -578,11 +578,11 @@ def awkward_plan() -> ExecutionPlan:
     kind."""
     relu = OpSpec.of("relu.forward", elements=100)
     dropout = OpSpec.of("dropout.forward", elements=100)
-    a, b = Block(0, 400), Block(400, 400)
+    a, b = BlockRecord(0, 400), BlockRecord(400, 400)
     scalars = {"probability": 0.1, "seed": float(0xFF800001)}
     operations: list[Operation] = [
         Compute('*/ "quoted" \\', relu, (0,), (400,), None, {}),
-        Compute("two\nlines ??/", dropout, (400,), (800,), Block(1200, 64), scalars),
+        Compute("two\nlines ??/", dropout, (400,), (800,), BlockRecord(1200, 64), scalars),
         PageOut("ä", a, 0, asynchronous=True),
         PageIn("ä", a, 0, of="last step"),
         Move("m", a, 800),

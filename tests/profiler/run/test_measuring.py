@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
-from devices.profile import Board, Build, Interval, SweepPoint
+from devices.profile import BoardIdentity, Build, Interval, SweepPoint
 from profiler.meters.base import PowerTrace, Reading, Void
 from profiler.run.evaluate import evaluate
 from profiler.run.options import ProfileOptions
@@ -293,7 +293,7 @@ def test_a_file_of_trials_with_a_line_missing_or_a_wrong_value_is_named(tmp_path
 
 METADATA: dict[str, Any] = {
     "description": {"name": "bench", "toolchain": {"flags": ["-O1"]}},
-    "board": Board(model="a board", memory_bytes=1, serial="1"),
+    "board": BoardIdentity(model="a board", memory_bytes=1, serial="1"),
     "build": Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1),
     "operations": (SMALL.key,),
     "step": None,
@@ -311,7 +311,7 @@ METADATA: dict[str, Any] = {
             "another device description (toolchain: flags: ",
         ),
         (
-            {"board": Board(model="a board", memory_bytes=1, serial="2")},
+            {"board": BoardIdentity(model="a board", memory_bytes=1, serial="2")},
             "on another board, or on this one with another kernel or governor (serial: 1 then, 2",
         ),
         (

@@ -29,7 +29,7 @@ import numpy as np
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -567,13 +567,13 @@ def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 
     end += max(sizes[1::2], default=0)
     if moving:
         actions += [
-            Action(PageOut("moving", Block(end, moving), 0)),
-            Action(Poison(Block(end, moving))),
-            Action(PageIn("moving", Block(end, moving), 0)),
+            Action(PageOut("moving", ArenaRange(end, moving), 0)),
+            Action(Poison(ArenaRange(end, moving))),
+            Action(PageIn("moving", ArenaRange(end, moving), 0)),
         ]
         slots.append(moving)
     for number, size in enumerate(sizes):
-        place = Block(through if number % 2 else addresses[number // 2], size)
+        place = ArenaRange(through if number % 2 else addresses[number // 2], size)
         tensor = f"tensor {number}"
         kept.append(Kept(tensor, tensor, size, None if number % 2 else place.address, len(slots)))
         if number % 2:
