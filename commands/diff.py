@@ -10,7 +10,7 @@ from commands.console import Console, si
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
-    from devices.comparison import Comparison, Difference
+    from devices.comparison import Difference, ProfileComparison
     from devices.profile import DeviceProfile, Interval
 
 _SHOWN = 20
@@ -64,7 +64,7 @@ def _finite(ratio: float) -> float | None:
 def _show(
     console: Console,
     arguments: Namespace,
-    comparison: Comparison,
+    comparison: ProfileComparison,
     profiles: tuple[DeviceProfile, DeviceProfile],
 ) -> None:
     differences = comparison.differences

@@ -11,7 +11,7 @@ from devices.errors import InputError
 if TYPE_CHECKING:
     from solver.options import SolverOptions
     from solver.problem.graph import CostedGraph
-    from solver.problem.schedule import OverDraws, Schedule, Share
+    from solver.problem.schedule import DrawStatistics, Schedule, Share
     from solver.robustness.draws import CostDraws
     from solver.robustness.search import DrawProgress
 
@@ -31,7 +31,7 @@ def draws_asked_for(arguments: Namespace, graph: CostedGraph) -> CostDraws | Non
     return draw_costs(graph, arguments.draws, _SEED)
 
 
-def held_against_draws(
+def assess_robustness(
     arguments: Namespace,
     console: Console,
     schedule: Schedule,
@@ -112,7 +112,7 @@ def summarise_robustness(console: Console, schedule: Schedule) -> None:
     )
 
 
-def _column(figures: OverDraws) -> list[str]:
+def _column(figures: DrawStatistics) -> list[str]:
     column = [
         si(figures.energy_j, "J", 6),
         si(figures.mean_energy_j, "J", 6),

@@ -121,11 +121,10 @@ def _report(
     arguments: Namespace, subject: Subject, replayed: Replayed, expected: ExpectedStep
 ) -> ReplayReport:
     from profiler.statistics import median_interval
-    from replay.reporting.report import Subject as Head
-    from replay.reporting.report import replay_report
+    from replay.reporting.report import ReportHead, replay_report
 
     origin = subject.graph.origin
-    head = Head(
+    head = ReportHead(
         device=subject.description.name,
         schedule=str(arguments.schedule),
         origin={} if origin is None else origin.model_dump(),

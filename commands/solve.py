@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def solve(arguments: Namespace, console: Console) -> int:
     from commands.baselines import compare_with_baselines
-    from commands.robustness import draws_asked_for, held_against_draws, summarise_robustness
+    from commands.robustness import assess_robustness, draws_asked_for, summarise_robustness
     from devices.documents.document import write_atomically
     from solver.constructed import keep_everything
     from solver.options import SolverOptions
@@ -66,7 +66,7 @@ def solve(arguments: Namespace, console: Console) -> int:
     with _Status(console) as status:
         schedule = solve_graph(graph, budget, options, status)
     if draws is not None and schedule.actions:
-        schedule = held_against_draws(arguments, console, schedule, draws, options)
+        schedule = assess_robustness(arguments, console, schedule, draws, options)
     out = arguments.out or arguments.results.schedules / f"{_file_name(graph.name)}.json"
     written = schedule.actions or arguments.out is not None
     if written:

@@ -16,7 +16,7 @@ from devices.errors import ExitCode, InputError
 if TYPE_CHECKING:
     from solver.pools import Pool
     from solver.problem.schedule import Budget
-    from solver.sweep.directory import Subject
+    from solver.sweep.directory import SweepSubject
     from solver.sweep.record import SweepRow
     from solver.sweep.sweep import BaselineRun, PointSolved, Study
 
@@ -74,20 +74,22 @@ def sweep(arguments: Namespace, console: Console) -> int:
     return ExitCode.NO_SOLUTION if "no_solution" in statuses else ExitCode.INFEASIBLE
 
 
-def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
+def _subjects(arguments: Namespace, console: Console) -> Iterator[SweepSubject]:
     from devices.documents.document import read_json
     from devices.library import resolve_profile
     from networks.models import build_model
     from solver.costing.costing import cost_graph
     from solver.problem.graph import CostedGraph
-    from solver.sweep.directory import Subject
+    from solver.sweep.directory import SweepSubject
 
     if arguments.graph is not None and arguments.parameters_in != "ram":
         raise InputError(
             "--parameters-in is for --model; a costed graph says itself where its tensors live"
         )
     covers = arguments.budget_covers
-    subjects = [Subject(read_json(path, CostedGraph), covers) for path in arguments.graph or ()]
+    subjects = [
+        SweepSubject(read_json(path, CostedGraph), covers) for path in arguments.graph or ()
+    ]
     for profile_name in arguments.profile or ():
         profile = resolve_profile(profile_name, arguments.results.profiles)
         for model in arguments.model:
@@ -98,7 +100,7 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
                     f"{costed.graph.name}: {len(costed.predicted)} operations were not measured;"
                     " their costs are predicted (cli.py solve lists them)"
                 )
-            subjects.append(Subject(costed.graph, covers, profile.name, model))
+            subjects.append(SweepSubject(costed.graph, covers, profile.name, model))
     for stem, count in Counter(subject.stem for subject in subjects).items():
         if count > 1:
             raise InputError(
@@ -107,7 +109,7 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[Subject]:
     return iter(subjects)
 
 
-def _baselines(subject: Subject, grid: Sequence[Budget]) -> list[tuple[str, Budget]]:
+def _baselines(subject: SweepSubject, grid: Sequence[Budget]) -> list[tuple[str, Budget]]:
     """Every baseline under every RAM budget and under what keeping everything takes, with the most
     patient deadline: most of them know of none."""
     from solver.baselines.registry import BASELINES
@@ -130,7 +132,10 @@ def _pool(arguments: Namespace) -> AbstractContextManager[Pool]:
 
 
 def _summarise(
-    console: Console, subject: Subject, solved: Sequence[SweepRow], baselines: Sequence[SweepRow]
+    console: Console,
+    subject: SweepSubject,
+    solved: Sequence[SweepRow],
+    baselines: Sequence[SweepRow],
 ) -> None:
     source = subject.graph.energy_source or "source not stated"
     kept = solved[0]

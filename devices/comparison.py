@@ -52,7 +52,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ProfileComparison:
     """``figures`` are all that both profiles have. ``circumstances`` says in which of them the
     profiles differ: (what, in the first, in the second)."""
 
@@ -68,7 +68,7 @@ class Comparison:
         return tuple(sorted(beyond, key=_size, reverse=True))
 
 
-def compare(first: DeviceProfile, second: DeviceProfile) -> Comparison:
+def compare(first: DeviceProfile, second: DeviceProfile) -> ProfileComparison:
     one, other = first.by_spec, second.by_spec
     figures: list[Difference] = []
     for spec in one:
@@ -81,7 +81,7 @@ def compare(first: DeviceProfile, second: DeviceProfile) -> Comparison:
         )
     if first.storage is not None and second.storage is not None:
         figures += _of_storage(first.storage, second.storage)
-    return Comparison(
+    return ProfileComparison(
         figures=tuple(figures),
         only_first=tuple(spec.key for spec in one if spec not in other),
         only_second=tuple(spec.key for spec in other if spec not in one),

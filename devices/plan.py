@@ -16,7 +16,7 @@ from devices.operation import OpSpec
 
 
 @dataclass(frozen=True)
-class Block:
+class ArenaRange:
     """Bytes of the arena, from ``address`` on."""
 
     address: int
@@ -37,15 +37,15 @@ class Compute:
     spec: OpSpec
     reads: tuple[int, ...]
     writes: tuple[int, ...]
-    workspace: Block | None
+    workspace: ArenaRange | None
     scalars: Mapping[str, float]
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[ArenaRange, ...]:
         """Of what is read, then of what is written."""
         operands = (*self.spec.reads, *self.spec.writes)
         addresses = (*self.reads, *self.writes)
-        return tuple(Block(a, o.bytes) for a, o in zip(addresses, operands, strict=True))
+        return tuple(ArenaRange(a, o.bytes) for a, o in zip(addresses, operands, strict=True))
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PageOut:
     """``slot`` counts the transfers out of a step, in their order: each has a place of its own."""
 
     tensor: str
-    block: Block
+    block: ArenaRange
     slot: int
     asynchronous: bool = False
 
@@ -63,7 +63,7 @@ class PageIn:
     """From a slot as this step has written it, or as the last complete step has."""
 
     tensor: str
-    block: Block
+    block: ArenaRange
     slot: int
     of: Literal["this step", "last step"] = "this step"
     asynchronous: bool = False
@@ -74,7 +74,7 @@ class Move:
     """Within the arena; the two may overlap."""
 
     tensor: str
-    block: Block
+    block: ArenaRange
     to: int
 
 
@@ -90,14 +90,14 @@ class Probe:
 
     tensor: str
     what: Observed
-    block: Block
+    block: ArenaRange
 
 
 @dataclass(frozen=True)
 class Guard:
     """Only in a guarded plan: the canary is written over bytes that nobody owns, from here on."""
 
-    block: Block
+    block: ArenaRange
 
 
 @dataclass(frozen=True)
@@ -105,17 +105,17 @@ class Check:
     """Only in a guarded plan: the canary behind ``tensor`` must be as it was written."""
 
     tensor: str
-    block: Block
+    block: ArenaRange
 
 
 @dataclass(frozen=True)
 class Poison:
     """Only in a guarded plan: these bytes have just been freed, and become NaNs."""
 
-    block: Block
+    block: ArenaRange
 
 
-Deed: TypeAlias = Compute | PageOut | PageIn | Move | Probe | Guard | Check | Poison
+Operation: TypeAlias = Compute | PageOut | PageIn | Move | Probe | Guard | Check | Poison
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Action:
     """``waits_for``: so many of this step's transfers, in their order, are over before it begins.
     ``schedule_index`` is that of the schedule's action that it comes from, if it comes from one."""
 
-    does: Deed
+    does: Operation
     waits_for: int = 0
     schedule_index: int | None = None
 
@@ -152,7 +152,7 @@ class ExecutionPlan:
 
     name: str
     arena_bytes: int
-    inputs: Mapping[str, Block]
+    inputs: Mapping[str, ArenaRange]
     kept: tuple[Kept, ...]
     actions: tuple[Action, ...]
     afterwards: tuple[Action, ...] = ()
@@ -160,14 +160,14 @@ class ExecutionPlan:
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:
-        deeds = (action.does for action in self.actions)
-        return tuple(deed for deed in deeds if isinstance(deed, Compute))
+        operations = (action.does for action in self.actions)
+        return tuple(operation for operation in operations if isinstance(operation, Compute))
 
     @cached_property
     def probes(self) -> tuple[Probe, ...]:
         """In the order in which their checksums are numbered."""
         found = (action.does for action in (*self.actions, *self.afterwards))
-        return tuple(deed for deed in found if isinstance(deed, Probe))
+        return tuple(operation for operation in found if isinstance(operation, Probe))
 
     @property
     def pages(self) -> bool:

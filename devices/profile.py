@@ -106,7 +106,7 @@ class SweepPoint(StrictModel):
     energy_j: Interval | None = None
 
 
-class PageCost(StrictModel):
+class AffinePageCost(StrictModel):
     """``fixed + per_page * ceil(bytes / page_bytes)``. ``fit_error`` is the root mean square of the
     relative residuals over the sweep; ``sweep`` holds the points that were fitted."""
 
@@ -135,9 +135,9 @@ class StorageCosts(StrictModel):
     page_bytes: Count
     erase_block_bytes: Count | None = None
     method: str
-    read: PageCost
-    write: PageCost
-    erase: PageCost | None = None
+    read: AffinePageCost
+    write: AffinePageCost
+    erase: AffinePageCost | None = None
 
     def pages(self, size_bytes: int) -> int:
         return math.ceil(size_bytes / self.page_bytes)
@@ -164,7 +164,7 @@ class StorageCosts(StrictModel):
         return time_s, energy_j
 
 
-def _affine(cost: PageCost, pages: int) -> tuple[float, float | None]:
+def _affine(cost: AffinePageCost, pages: int) -> tuple[float, float | None]:
     time_s = cost.fixed_s + cost.per_page_s * pages
     if cost.fixed_j is None or cost.per_page_j is None:
         return time_s, None
@@ -179,7 +179,7 @@ class ComputeRates(StrictModel):
     flop_per_j: Positive
 
 
-class Board(StrictModel):
+class BoardIdentity(StrictModel):
     """What the board said about itself; ``model`` and ``memory_bytes`` come from its data sheet in
     a published profile. ``cpu_frequency_hz`` is what was set while measuring."""
 
@@ -241,7 +241,7 @@ class DeviceProfile(StrictModel):
     created: str | None = None
     energy_source: EnergySource
     meter: MeterRecord | None = None
-    board: Board
+    board: BoardIdentity
     build: Build | None = None
     idle_power_w: Interval | None = None
     cost_basis: CacheState = "cold"

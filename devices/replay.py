@@ -13,7 +13,7 @@ from pydantic import Field
 from devices.documents.document import StrictModel
 from devices.operation import Phase
 from devices.plan import Observed
-from devices.profile import Board, Build, EnergySource, Interval, MeterRecord
+from devices.profile import BoardIdentity, Build, EnergySource, Interval, MeterRecord
 from devices.quantities import Count, NonNegative, Size
 from devices.wear import Wear
 
@@ -135,7 +135,7 @@ class MeasuredReplay:
     ``power`` where no meter took samples; ``energy_source`` where there is neither a meter nor a
     nominal power."""
 
-    board: Board
+    board: BoardIdentity
     build: Build
     energy_source: EnergySource | None
     meter: MeterRecord | None
@@ -288,7 +288,7 @@ class ReplayReport(StrictModel):
 
     schema_: Annotated[Literal["replay/1"], Field(alias="schema")] = "replay/1"
     device: str
-    board: Board
+    board: BoardIdentity
     build: Build
     graph: str
     schedule: str

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from plots.style import BLUE, GREY, VERMILLION, energy_words, heading, save, styled
-from solver.problem.schedule import OverDraws, Schedule
+from solver.problem.schedule import DrawStatistics, Schedule
 
 # Where no schedule ever needs more than the best, the axis shows this much, in tolerances.
 _LEAST_WIDTH = 1.2
@@ -65,7 +65,7 @@ def robustness(schedule: Schedule, path: Path) -> None:
 def _draw(
     axes: Axes,
     name: str,
-    figures: OverDraws,
+    figures: DrawStatistics,
     tolerance: float,
     width: float,
     color: str,

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
-from devices.profile import DeviceProfile, Interval, PageCost, StorageCosts
+from devices.profile import AffinePageCost, DeviceProfile, Interval, StorageCosts
 from plots.style import (
     BLUE,
     GREY,
@@ -87,7 +87,7 @@ def _medium(storage: StorageCosts) -> str:
 
 
 def _curves(storage: StorageCosts, quantity: Quantity) -> Iterator[_Curve]:
-    directions: list[tuple[str, str, str, str, PageCost | None, int]] = [
+    directions: list[tuple[str, str, str, str, AffinePageCost | None, int]] = [
         ("page-in (read)", BLUE, "-", "o", storage.read, storage.page_bytes),
         ("page-out (write)", VERMILLION, "--", "s", storage.write, storage.page_bytes),
         ("erase before write", PURPLE, ":", "^", storage.erase, storage.erase_block_bytes or 1),

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import (
-    Board,
+    BoardIdentity,
     ContextCost,
     Cost,
     DeviceProfile,
@@ -198,7 +198,7 @@ def kernels_of(profile: DeviceProfile) -> str:
 
 
 def require_same_board(
-    profile: DeviceProfile, board: Board, energy_source: EnergySource | None
+    profile: DeviceProfile, board: BoardIdentity, energy_source: EnergySource | None
 ) -> None:
     """``board`` is what the board that is there says about itself, ``energy_source`` what its
     meter's joules are worth. Raises :class:`~devices.errors.RequestRefused` where the profile was

@@ -10,8 +10,7 @@ from typing import Protocol, Self, TypeAlias
 
 from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
-from devices.profile import Board as Identity
-from devices.profile import Build
+from devices.profile import BoardIdentity, Build
 from profiler.meters.base import ClockReading
 
 Wait: TypeAlias = Callable[[float], None]
@@ -28,7 +27,7 @@ class BoardFacts:
     one; ``is_cache_known`` is False where ``last_level_cache_bytes`` is an assumption.
     ``available_bytes`` is memory that is free for measuring."""
 
-    identity: Identity
+    identity: BoardIdentity
     boot_id: str
     last_level_cache_bytes: int
     is_cache_known: bool

@@ -11,7 +11,7 @@ from devices.description import DeviceDescription
 from devices.errors import JoulewrightError
 from devices.meters import GpioSync, SteadySync
 from profiler.boards.base import Board, Outcome, Wait
-from profiler.meters.base import Block, ClockReading, Meter, PowerTrace
+from profiler.meters.base import BlockRecord, ClockReading, Meter, PowerTrace
 from profiler.script.records import Results, parse_samples
 from profiler.script.writer import MARKER_IDS, SyncLine
 from profiler.transports.deadline import Deadline
@@ -56,7 +56,7 @@ class ObservedRun:
         if meter is None:
             return None
         sources = 0 if meter.sampler is None else len(meter.sampler.sources)
-        block = Block(
+        block = BlockRecord(
             windows_ns=tuple((record.start_ns, record.end_ns) for record in results.windows),
             markers_ns=tuple(
                 record.start_ns for record in results.windows if record.id in MARKER_IDS

@@ -19,8 +19,7 @@ from devices.errors import (
 )
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from devices.profile import Board as Identity
-from devices.profile import Build
+from devices.profile import BoardIdentity, Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.boards.pinning import pin
 from profiler.boards.raw_flash import find_partition
@@ -226,7 +225,7 @@ class PosixBoard:
         if processor is not None and processor.data_cache_bytes is not None:
             cache_bytes = processor.data_cache_bytes
         return BoardFacts(
-            identity=Identity(
+            identity=BoardIdentity(
                 model=said.get("model", self._description.model),
                 memory_bytes=memory_bytes,
                 serial=said.get("serial"),

@@ -23,8 +23,7 @@ from devices.errors import (
 )
 from devices.meters import GpioSync
 from devices.operation import OpSpec
-from devices.profile import Board as Identity
-from devices.profile import Build
+from devices.profile import BoardIdentity, Build
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.building.firmware_image import FirmwareIdentity, firmware_identity
 from profiler.building.toolchain import KERNEL_FLAGS
@@ -234,7 +233,7 @@ class SerialBoard:
         assert processor is not None
         cache_bytes = processor.data_cache_bytes or 0
         return BoardFacts(
-            identity=Identity(
+            identity=BoardIdentity(
                 model=self._description.model,
                 memory_bytes=int(said["ram_bytes"]),
                 serial=said.get("serial"),

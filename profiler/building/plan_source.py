@@ -17,13 +17,13 @@ from devices.errors import RequestRefused
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
-    Deed,
     ExecutionPlan,
     Guard,
     Move,
+    Operation,
     PageIn,
     PageOut,
     Poison,
@@ -266,7 +266,7 @@ class _Plan:
 
 
 def _action(action: Action, index: int) -> str:
-    verb, said, block = _VERBS[type(action.does)], _said(action.does), _block(action.does)
+    verb, said, block = _VERBS[type(action.does)], _describe(action.does), _block(action.does)
     last_step = asynchronous = to = 0
     match action.does:
         case PageOut(asynchronous=asynchronous_):
@@ -284,7 +284,7 @@ def _action(action: Action, index: int) -> str:
     return f"    {{{verb}, {numbers}}}, {c_comment(said)}\n"
 
 
-_VERBS: Mapping[type[Deed], str] = {
+_VERBS: Mapping[type[Operation], str] = {
     Compute: "JW_DO_COMPUTE",
     PageOut: "JW_DO_PAGE_OUT",
     PageIn: "JW_DO_PAGE_IN",
@@ -296,12 +296,12 @@ _VERBS: Mapping[type[Deed], str] = {
 }
 
 
-def _block(deed: Deed) -> Block:
-    return Block(0, 0) if isinstance(deed, Compute) else deed.block
+def _block(operation: Operation) -> ArenaRange:
+    return ArenaRange(0, 0) if isinstance(operation, Compute) else operation.block
 
 
-def _said(deed: Deed) -> str:
-    match deed:
+def _describe(operation: Operation) -> str:
+    match operation:
         case Compute(op=op):
             return op
         case Probe(tensor=tensor, what=what):
@@ -311,7 +311,7 @@ def _said(deed: Deed) -> str:
         case Check(tensor=tensor):
             return f"behind {tensor}"
         case _:
-            return "freed" if isinstance(deed, Poison) else "free"
+            return "freed" if isinstance(operation, Poison) else "free"
 
 
 def scalar_bits(name: str, value: float) -> int:

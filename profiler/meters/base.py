@@ -57,7 +57,7 @@ class ClockReading:
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockRecord:
     """What the board tells of a block that is over, all on its own clock: when windows were open,
     in order of time, markers among them; when markers began; what it sampled; and, for
     a meter that is tied to the board by nothing but this computer's clock, what its clock said
@@ -126,7 +126,7 @@ class Meter(Protocol):
         """A block is about to start on the board."""
         ...
 
-    def finish(self, block: Block, /) -> PowerTrace:
+    def finish(self, block: BlockRecord, /) -> PowerTrace:
         """The block is over."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from devices.profile import EnergySource, MeterRecord
-from profiler.meters.base import Block, MarkerPattern, PowerTrace, Reading, SamplerSpec
+from profiler.meters.base import BlockRecord, MarkerPattern, PowerTrace, Reading, SamplerSpec
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class NominalMeter:
     def begin(self) -> None:
         pass
 
-    def finish(self, _block: Block, /) -> PowerTrace:
+    def finish(self, _block: BlockRecord, /) -> PowerTrace:
         return ConstantPower(self.power_w)
 
     def close(self) -> None:

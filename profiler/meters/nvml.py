@@ -29,7 +29,7 @@ from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import NvmlMeter
 from devices.profile import EnergySource, MeterRecord
 from profiler.meters import base
-from profiler.meters.base import Block, PowerTrace, Void
+from profiler.meters.base import BlockRecord, PowerTrace, Void
 from profiler.meters.polled import Poller, Reading
 from profiler.meters.trace import EnergyCounter, SampledPower
 
@@ -178,7 +178,7 @@ class NvmlGpu:
         self._guarded(self._look)()
         self._poller.start()
 
-    def finish(self, _block: Block, /) -> PowerTrace:
+    def finish(self, _block: BlockRecord, /) -> PowerTrace:
         # The counter's last step may have been before the block's end, though seen after it; the
         # one that follows was not.
         readings = [*self._poller.stop(), self._read()]

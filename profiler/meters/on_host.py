@@ -12,7 +12,7 @@ from devices.profile import EnergySource, MeterRecord
 from profiler.meters.base import (
     MAX_GAP_PERIODS,
     MIN_SAMPLES,
-    Block,
+    BlockRecord,
     MarkerPattern,
     PowerTrace,
     Reading,
@@ -61,7 +61,7 @@ class HostMeter:
     def begin(self) -> None:
         self._instrument.start()
 
-    def finish(self, block: Block, /) -> PowerTrace:
+    def finish(self, block: BlockRecord, /) -> PowerTrace:
         capture = self._instrument.stop()
         if not block.windows_ns:
             return UnknownPower("the block was cut short")

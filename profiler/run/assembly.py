@@ -176,8 +176,8 @@ def _frequency_hz(run: RunResult) -> float | None:
     """Under load, from the windows; what the board said when asked was idle."""
     seen = [
         trial.frequency_after_khz
-        for sitting in run.table.sittings
-        for trial in sitting.trials
+        for harness_run in run.table.harness_runs
+        for trial in harness_run.trials
         if trial.frequency_after_khz and trial.void is None
     ]
     return statistics.median(seen) * 1e3 if seen else run.facts.identity.cpu_frequency_hz
@@ -225,7 +225,9 @@ def _cold_note(run: RunResult) -> Iterator[str]:
 
 
 def _disturbance_notes(run: RunResult) -> Iterator[str]:
-    steal = max((sitting.header.steal_share for sitting in run.table.sittings), default=0.0)
+    steal = max(
+        (harness_run.header.steal_share for harness_run in run.table.harness_runs), default=0.0
+    )
     if steal > _STEAL_WORTH_A_NOTE:
         yield f"The hypervisor took up to {steal:.0%} of a block's time."
     preempted: Mapping[str, list[float]] = {

@@ -1,4 +1,4 @@
-"""From the records of a sitting to trials: energy for every window, and which windows are void."""
+"""From the records of a harness run to trials: energy of each window, and which ones are void."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def evaluate(
     start: Health | None,
     throttled: tuple[int, int] | None,
 ) -> tuple[Trial, ...]:
-    """``trace`` is what the meter saw during the sitting, ``is_measured`` whether it really
+    """``trace`` is what the meter saw during the harness run, ``is_measured`` whether it really
     measures; ``start`` is how the board was when it began. ``throttled`` holds the Raspberry Pi's
     bits before and after, for boards that do not tell them window by window."""
     before = start.throttled if start is not None else _UNKNOWN

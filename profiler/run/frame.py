@@ -22,13 +22,13 @@ def trials_frame(run_directory: Path) -> pd.DataFrame:
     """
     rows = [
         {
-            "block": sitting.header.block,
-            "sitting": sitting.header.sitting,
+            "block": harness_run.header.block,
+            "sitting": harness_run.header.sitting,
             "window": trial.window,
             "executions": trial.executions,
             "time_s": trial.time_s,
             "energy_j": trial.energy_j,
-            "energy_source": sitting.header.energy_source,
+            "energy_source": harness_run.header.energy_source,
             "start_s": trial.start_ns / 1e9,
             "length_s": trial.length_s,
             "frequency_khz": trial.frequency_after_khz,
@@ -36,7 +36,7 @@ def trials_frame(run_directory: Path) -> pd.DataFrame:
             "preempted_share": trial.preempted_share,
             "void": trial.void,
         }
-        for sitting in RunDirectory(run_directory).sittings()
-        for trial in sitting.trials
+        for harness_run in RunDirectory(run_directory).harness_runs()
+        for trial in harness_run.trials
     ]
     return pd.DataFrame(rows)

@@ -25,10 +25,10 @@ from profiler.run.options import ProfileOptions
 from profiler.run.preview import block_content, guess_s, idle_s, tail_s, window_s
 from profiler.run.table import TrialTable
 from profiler.run.trials import (
+    HarnessRun,
+    HarnessRunHeader,
     RunDirectory,
     RunMetadata,
-    Sitting,
-    SittingHeader,
     next_run_directory,
 )
 from profiler.script.records import Results, parse_results
@@ -42,7 +42,7 @@ from profiler.script.writer import (
     write_plan,
 )
 
-_SITTINGS_PER_BLOCK = 3
+_HARNESS_RUNS_PER_BLOCK = 3
 _MOST_REBOOTS = 2
 _MARGIN = 1.1
 
@@ -131,7 +131,7 @@ def profile_device(
                 seed=options.seed,
             )
         )
-        table = TrialTable.of(directory.sittings())
+        table = TrialTable.of(directory.harness_runs())
         meter = meter_for(board)
         _Run(
             description=description,
@@ -171,8 +171,8 @@ def profile_device(
 
 @dataclass
 class _Run:
-    """The measuring itself: sittings until no window is missing, or until what is missing stays
-    void."""
+    """The measuring itself: runs of the harness until no window is missing, or until what is
+    missing stays void."""
 
     description: DeviceDescription
     options: ProfileOptions
@@ -191,14 +191,14 @@ class _Run:
 
     def measure(self) -> None:
         for block, windows in enumerate(self.blocks):
-            sittings = 0
-            while sittings < _SITTINGS_PER_BLOCK:
+            harness_runs = 0
+            while harness_runs < _HARNESS_RUNS_PER_BLOCK:
                 missing = self._within_budget(self.table.missing(block, windows))
                 if not missing:
                     break
                 try:
                     self._sit(block, missing)
-                    sittings += 1
+                    harness_runs += 1
                 except RebootError:
                     self.reboots += 1
                     if self.reboots > _MOST_REBOOTS:
@@ -224,9 +224,9 @@ class _Run:
         began_s = time.monotonic()
         scratch = self.content.scratch
         wear = Wear() if scratch is None else scratch.wear(windows)
-        header = SittingHeader(
+        header = HarnessRunHeader(
             block=block,
-            sitting=self.table.next_sitting(block),
+            sitting=self.table.next_harness_run(block),
             started=datetime.now(UTC).isoformat(timespec="seconds"),
             duration_s=0.0,
             boot_id=self.board.facts.boot_id,
@@ -250,7 +250,7 @@ class _Run:
                 throttled=observed.throttled,
             )
         except BaseException:
-            self._keep(Sitting(header=header, trials=()), "")
+            self._keep(HarnessRun(header=header, trials=()), "")
             raise
         update = {
             "duration_s": time.monotonic() - began_s,
@@ -260,7 +260,9 @@ class _Run:
             "is_direct": results.is_direct,
             "interrupted": results.end is None,
         }
-        self._keep(Sitting(header=header.model_copy(update=update), trials=trials), outcome.samples)
+        self._keep(
+            HarnessRun(header=header.model_copy(update=update), trials=trials), outcome.samples
+        )
         if isinstance(outcome.cut, BoardCommandFailed) and len(trials) < len(windows):
             unfinished = windows[len(trials)].label
             raise BoardCommandFailed(f"{outcome.cut} (while measuring: {unfinished})")
@@ -269,9 +271,9 @@ class _Run:
         if results.end is None:
             raise MeasurementInvalid(f"{self.board.name}: the harness left incomplete records")
 
-    def _keep(self, sitting: Sitting, samples: str) -> None:
-        self.directory.add(sitting, samples)
-        self.table.add(sitting)
+    def _keep(self, harness_run: HarnessRun, samples: str) -> None:
+        self.directory.add(harness_run, samples)
+        self.table.add(harness_run)
 
     def _run_plan(self, observed: ObservedRun, block: int, plan: PlanFile) -> Outcome:
         expected_s = self._expected_s(plan.windows)
@@ -299,8 +301,8 @@ class _Run:
         least_s = window_s(self.description, self.options)
         return {
             trial.window: int(_MARGIN * least_s / trial.time_s) + 1
-            for sitting in self.table.sittings
-            for trial in sitting.trials
+            for harness_run in self.table.harness_runs
+            for trial in harness_run.trials
             if trial.void is None
         }
 

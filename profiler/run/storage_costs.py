@@ -55,7 +55,7 @@ def _method(storage: Storage, table: TrialTable) -> str:
             f"firmware driver {storage.driver}: reads at random places,"
             f" writes{erasing if storage.erase_block_bytes else ' at random places'}"
         )
-    if all(sitting.header.is_direct is not False for sitting in table.sittings):
+    if all(harness_run.header.is_direct is not False for harness_run in table.harness_runs):
         return "O_DIRECT reads; O_DIRECT and O_DSYNC writes over a file that is already there"
     return "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
 

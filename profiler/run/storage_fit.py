@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from devices.profile import PageCost, SweepPoint
+from devices.profile import AffinePageCost, SweepPoint
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def fit_affine(pages: Sequence[int], costs: Sequence[float]) -> AffineFit:
     return AffineFit(float(fixed), float(per_page), float(np.sqrt(np.mean(residuals**2))))
 
 
-def fit_page_cost(sweep: Sequence[SweepPoint], page_bytes: int) -> PageCost:
+def fit_page_cost(sweep: Sequence[SweepPoint], page_bytes: int) -> AffinePageCost:
     """Raises :class:`ValueError` with fewer than two points."""
     pages = [-(-point.bytes // page_bytes) for point in sweep]
     time = fit_affine(pages, [point.time_s.median for point in sweep])
@@ -46,7 +46,7 @@ def fit_page_cost(sweep: Sequence[SweepPoint], page_bytes: int) -> PageCost:
         if point.energy_j is not None and point.energy_j.median > 0
     ]
     energy = fit_affine(*zip(*with_energy, strict=True)) if len(with_energy) > 1 else None
-    return PageCost(
+    return AffinePageCost(
         fixed_s=time.fixed,
         per_page_s=time.per_page,
         fixed_j=None if energy is None else energy.fixed,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from profiler.run.trials import Sitting, Trial
+from profiler.run.trials import HarnessRun, Trial
 from profiler.script.transfers import Wear
 from profiler.script.windows import IdleWindow, Window
 
@@ -17,22 +17,22 @@ _IDLE_LABELS = (IdleWindow("before").label, IdleWindow("after").label)
 class TrialTable:
     """Of each window the first valid trial of every block counts; nothing is averaged away."""
 
-    sittings: list[Sitting] = field(default_factory=list)
+    harness_runs: list[HarnessRun] = field(default_factory=list)
     _valid: dict[str, dict[int, Trial]] = field(default_factory=dict)
     _void: dict[str, list[Trial]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, sittings: Iterable[Sitting]) -> TrialTable:
+    def of(cls, harness_runs: Iterable[HarnessRun]) -> TrialTable:
         table = cls()
-        for sitting in sittings:
-            table.add(sitting)
+        for harness_run in harness_runs:
+            table.add(harness_run)
         return table
 
-    def add(self, sitting: Sitting) -> None:
-        self.sittings.append(sitting)
-        for trial in sitting.trials:
+    def add(self, harness_run: HarnessRun) -> None:
+        self.harness_runs.append(harness_run)
+        for trial in harness_run.trials:
             if trial.void is None:
-                self._valid.setdefault(trial.window, {}).setdefault(sitting.header.block, trial)
+                self._valid.setdefault(trial.window, {}).setdefault(harness_run.header.block, trial)
             else:
                 self._void.setdefault(trial.window, []).append(trial)
 
@@ -52,12 +52,12 @@ class TrialTable:
             trial.void for trials in self._void.values() for trial in trials if trial.void
         )
 
-    def next_sitting(self, block: int) -> int:
-        return sum(sitting.header.block == block for sitting in self.sittings)
+    def next_harness_run(self, block: int) -> int:
+        return sum(harness_run.header.block == block for harness_run in self.harness_runs)
 
     def wear(self) -> Wear:
-        """What the sittings can have done to storage so far."""
-        headers = [sitting.header for sitting in self.sittings]
+        """What the harness can have done to storage so far."""
+        headers = [harness_run.header for harness_run in self.harness_runs]
         return Wear(
             written_bytes=sum(header.written_bytes for header in headers),
             cycles=sum(header.erase_cycles for header in headers),
@@ -65,9 +65,11 @@ class TrialTable:
 
     def seconds_per_window(self) -> float | None:
         """Measured so far, all that comes with a window included."""
-        whole = [sitting for sitting in self.sittings if not sitting.header.interrupted]
-        count = sum(len(sitting.trials) for sitting in whole)
-        duration_s = sum(sitting.header.duration_s for sitting in whole)
+        whole = [
+            harness_run for harness_run in self.harness_runs if not harness_run.header.interrupted
+        ]
+        count = sum(len(harness_run.trials) for harness_run in whole)
+        duration_s = sum(harness_run.header.duration_s for harness_run in whole)
         return duration_s / count if count else None
 
     def idle_power_w(self) -> dict[int, float]:

@@ -1,7 +1,7 @@
-"""Raw trials on disk: one file for each sitting, which is one run of the harness on the board.
+"""Raw trials on disk: one file for each run of the harness on the board.
 
-A block that went through undisturbed has one sitting; one that was cut off, or some of whose
-windows were void, has more, each with the windows that were still missing. A sitting is written
+A block that went through undisturbed has one harness run; one that was cut off, or some of whose
+windows were void, has more, each with the windows that were still missing. A harness run is written
 when it is over, whole or not at all, and never touched again::
 
     run.json                    what was measured, where, with which code
@@ -31,7 +31,7 @@ from devices.documents.document import (
     write_atomically,
 )
 from devices.errors import MeasurementInvalid
-from devices.profile import Board, Build, DeviceProfile, EnergySource
+from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource
 from devices.quantities import Count, NonNegative, WholeNumber
 
 _NS_PER_S = 1e9
@@ -87,8 +87,9 @@ class Trial(StrictModel):
         return max(0.0, 1.0 - self.running_ns / length_ns) if length_ns else 0.0
 
 
-class SittingHeader(StrictModel):
-    """``throttled`` are Raspberry Pi's bits before and after; ``is_direct`` whether transfers went
+class HarnessRunHeader(StrictModel):
+    """``sitting`` is the number of the run in its block, under the name that its files have.
+    ``throttled`` are Raspberry Pi's bits before and after; ``is_direct`` whether transfers went
     past the page cache; ``written_bytes`` the most that can have been written to storage, and
     ``erase_cycles`` the most that any block of it can have been erased; ``cooled_s`` is how long
     the board was given to cool down before; ``temperature_mc`` is how hot it was then and in the
@@ -113,13 +114,13 @@ class SittingHeader(StrictModel):
 
 
 class Closing(StrictModel):
-    """The last line of a sitting's file."""
+    """The last line of a harness run's file."""
 
     trials: WholeNumber
 
 
-class Sitting(StrictModel):
-    header: SittingHeader
+class HarnessRun(StrictModel):
+    header: HarnessRunHeader
     trials: tuple[Trial, ...]
 
 
@@ -128,7 +129,7 @@ class RunMetadata(StrictModel):
 
     schema_: Annotated[Literal["profile-run/1"], Field(alias="schema")] = "profile-run/1"
     description: Mapping[str, Any]
-    board: Board
+    board: BoardIdentity
     build: Build
     operations: tuple[str, ...]
     step: str | None = None
@@ -185,23 +186,23 @@ class RunDirectory:
                     " they cannot be continued. Remove that directory, or name another one"
                 )
 
-    def sittings(self) -> list[Sitting]:
+    def harness_runs(self) -> list[HarnessRun]:
         """In the order in which they were measured. Raises
         :class:`~devices.documents.document.DocumentError` for a file that is damaged."""
         found = sorted(self.path.glob("block-*.sitting-*.jsonl"), key=_natural)
-        return [_read_sitting(file) for file in found]
+        return [_read_harness_run(file) for file in found]
 
     def finish(self, profile: DeviceProfile) -> None:
         """Keep the profile beside the trials that it was made from."""
         write_atomically(self.path / _PROFILE, dump_yaml(profile))
 
-    def add(self, sitting: Sitting, samples: str) -> None:
+    def add(self, harness_run: HarnessRun, samples: str) -> None:
         """Raises :class:`OSError`; nothing is then changed."""
-        name = f"block-{sitting.header.block:02d}.sitting-{sitting.header.sitting}"
+        name = f"block-{harness_run.header.block:02d}.sitting-{harness_run.header.sitting}"
         if samples:
             write_atomically(self.path / f"{name}.samples", samples)
-        lines = [_json(sitting.header), *map(_json, sitting.trials)]
-        lines.append(_json(Closing(trials=len(sitting.trials))))
+        lines = [_json(harness_run.header), *map(_json, harness_run.trials)]
+        lines.append(_json(Closing(trials=len(harness_run.trials))))
         write_atomically(self.path / f"{name}.jsonl", "\n".join(lines) + "\n")
 
 
@@ -213,7 +214,7 @@ def _natural(path: Path) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", path.name)]
 
 
-def _read_sitting(file: Path) -> Sitting:
+def _read_harness_run(file: Path) -> HarnessRun:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -221,14 +222,14 @@ def _read_sitting(file: Path) -> Sitting:
     documents = list(_documents(file, lines))
     if not documents or set(documents[-1][1]) != {"trials"}:
         raise _damaged(file, "it is cut off")
-    header = validate(documents[0][1], SittingHeader, f"{file}: line 1")
+    header = validate(documents[0][1], HarnessRunHeader, f"{file}: line 1")
     trials = tuple(
         validate(document, Trial, f"{file}: line {number}") for number, document in documents[1:-1]
     )
     closing = validate(documents[-1][1], Closing, f"{file}: last line")
     if closing.trials != len(trials):
         raise _damaged(file, f"{len(trials)} trials of {closing.trials} are there")
-    return Sitting(header=header, trials=trials)
+    return HarnessRun(header=header, trials=trials)
 
 
 def _documents(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -33,7 +33,8 @@ _MOST_WRITES = 64
 _MOST_READS = 4096
 _FEWEST_SIZES = 3
 
-# Sittings that the budgets provide for, over the blocks asked for: some windows are repeated.
+# Runs of the harness that the budgets provide for, over the blocks asked for: some windows are
+# repeated.
 _RESERVE = 1.5
 
 # Raw flash of Linux: linux_mtd.h measures on one half of the blocks that are not bad, and takes a
@@ -147,7 +148,7 @@ class Scratch:
         return _rounded_up(window.bytes * window.most, self.erase_block_bytes or 1)
 
     def wear(self, windows: Sequence[object]) -> Wear:
-        """Of one sitting with these windows, the filling of the scratch included."""
+        """Of one harness run with these windows, the filling of the scratch included."""
         transfers = [window for window in windows if isinstance(window, TransferWindow)]
         if not transfers:
             return Wear()
@@ -165,13 +166,13 @@ class Scratch:
             allowed = ENDURANCE_SHARE * self.endurance_cycles
         return wear.written_bytes <= self.budget_bytes and wear.cycles <= allowed
 
-    def bytes_for_windows(self, sittings: float) -> int:
-        """What the windows of one sitting may overwrite if there are so many sittings."""
-        available = int(self.budget_bytes / sittings) - self.filled_bytes
+    def bytes_for_windows(self, harness_runs: float) -> int:
+        """What the windows of one harness run may overwrite if there are so many."""
+        available = int(self.budget_bytes / harness_runs) - self.filled_bytes
         if self.endurance_cycles is None or self.erase_block_bytes is None:
             return available
         # The inverse of _cycles.
-        cycles = int(ENDURANCE_SHARE * self.endurance_cycles / sittings)
+        cycles = int(ENDURANCE_SHARE * self.endurance_cycles / harness_runs)
         erased_blocks = max(0, (cycles * (self._free_blocks + 1) - 1) // 2)
         return min(available, erased_blocks * self.erase_block_bytes)
 
@@ -195,12 +196,12 @@ def plan_transfers(
     some repeated windows included. Raises :class:`~devices.errors.RequestRefused` where that
     cannot be."""
     sizes = _sizes(scratch, memory_bytes)
-    sittings = blocks * _RESERVE
-    available = scratch.bytes_for_windows(sittings)
+    harness_runs = blocks * _RESERVE
+    available = scratch.bytes_for_windows(harness_runs)
     while (least := _least(scratch, sizes)) > available:
         longer = [ladder for ladder in sizes.values() if len(ladder) > _FEWEST_SIZES]
         if not longer:
-            raise _too_little(scratch, blocks, sittings, least)
+            raise _too_little(scratch, blocks, harness_runs, least)
         largest = max(ladder[-1] for ladder in longer)
         for ladder in longer:
             if ladder[-1] == largest:
@@ -261,8 +262,8 @@ def _most(scratch: Scratch, method: TransferMethod, size: int, share_bytes: int)
     return stretch // size
 
 
-def _too_little(scratch: Scratch, blocks: int, sittings: float, least: int) -> RequestRefused:
-    needed = int((scratch.filled_bytes + least) * sittings) + 1
+def _too_little(scratch: Scratch, blocks: int, harness_runs: float, least: int) -> RequestRefused:
+    needed = int((scratch.filled_bytes + least) * harness_runs) + 1
     if needed > scratch.budget_bytes:
         return RequestRefused(
             f"storage: {scratch.budget_bytes} bytes are too few for {blocks} blocks of writes",

@@ -13,12 +13,12 @@ from itertools import chain
 
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
-    Deed,
     ExecutionPlan,
     Guard,
+    Operation,
     PageIn,
     PageOut,
     Poison,
@@ -65,12 +65,12 @@ class _Guards:
     def __init__(self, plan: ExecutionPlan, walk: Walk) -> None:
         self._written = {op.name: op.writes for op in walk.step.ops}
         self._waits_for = 0
-        self._owner: dict[int, tuple[str, Block]] = {}
+        self._owner: dict[int, tuple[str, ArenaRange]] = {}
         for name, block in plan.inputs.items():
             self._owner[block.address] = name, block
         for kept in plan.kept:
             if kept.address is not None:
-                self._owner[kept.address] = kept.tensor, Block(kept.address, kept.bytes)
+                self._owner[kept.address] = kept.tensor, ArenaRange(kept.address, kept.bytes)
 
     def begin(self) -> Iterator[Action]:
         return (self._guard(block) for _, block in self._owner.values())
@@ -85,16 +85,16 @@ class _Guards:
         yield self._action(Poison(_whole(freed.block)))
 
     def around(self, action: Action) -> Iterator[Action]:
-        deed = action.does
-        carried_out = replace(action, does=_at_twice_the_address(deed))
-        match deed:
+        operation = action.does
+        carried_out = replace(action, does=_at_twice_the_address(operation))
+        match operation:
             case Compute():
-                yield from self._compute(deed, carried_out)
+                yield from self._compute(operation, carried_out)
             case PageIn(tensor, block):
                 self._owner[block.address] = tensor, block
                 yield self._guard(block)
                 yield carried_out
-                if not deed.asynchronous:
+                if not operation.asynchronous:
                     yield self._check(tensor, block)
             case _:
                 yield carried_out
@@ -115,38 +115,38 @@ class _Guards:
             yield self._check(f"the workspace of {op.op}", op.workspace)
             yield self._action(Poison(_whole(op.workspace)))
 
-    def _guard(self, block: Block) -> Action:
+    def _guard(self, block: ArenaRange) -> Action:
         return self._action(Guard(_behind(block)))
 
-    def _check(self, tensor: str, block: Block) -> Action:
+    def _check(self, tensor: str, block: ArenaRange) -> Action:
         return self._action(Check(tensor, _behind(block)))
 
-    def _action(self, deed: Deed) -> Action:
-        return Action(deed, self._waits_for)
+    def _action(self, operation: Operation) -> Action:
+        return Action(operation, self._waits_for)
 
 
-def _doubled(block: Block) -> Block:
-    return Block(2 * block.address, block.bytes)
+def _doubled(block: ArenaRange) -> ArenaRange:
+    return ArenaRange(2 * block.address, block.bytes)
 
 
-def _behind(block: Block) -> Block:
-    return Block(2 * block.address + block.bytes, block.bytes)
+def _behind(block: ArenaRange) -> ArenaRange:
+    return ArenaRange(2 * block.address + block.bytes, block.bytes)
 
 
-def _whole(block: Block) -> Block:
-    return Block(2 * block.address, 2 * block.bytes)
+def _whole(block: ArenaRange) -> ArenaRange:
+    return ArenaRange(2 * block.address, 2 * block.bytes)
 
 
-def _at_twice_the_address(deed: Deed) -> Deed:
-    match deed:
+def _at_twice_the_address(operation: Operation) -> Operation:
+    match operation:
         case Compute():
             return replace(
-                deed,
-                reads=tuple(2 * address for address in deed.reads),
-                writes=tuple(2 * address for address in deed.writes),
-                workspace=deed.workspace and _doubled(deed.workspace),
+                operation,
+                reads=tuple(2 * address for address in operation.reads),
+                writes=tuple(2 * address for address in operation.writes),
+                workspace=operation.workspace and _doubled(operation.workspace),
             )
         case PageOut() | PageIn() | Probe():
-            return replace(deed, block=_doubled(deed.block))
+            return replace(operation, block=_doubled(operation.block))
         case _:
-            raise ValueError(f"not an action of a schedule: {deed}")
+            raise ValueError(f"not an action of a schedule: {operation}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, ExecutionPlan, Kept, Probe
+from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, Kept, Probe
 from networks.training.step import StepOp, TrainingStep
 from replay.lowering.checks import LoweringError, require_runnable
 from replay.lowering.guards import guarded as with_guards
@@ -51,7 +51,7 @@ def lower(
         name=f"{step.title}, scheduled",
         arena_bytes=schedule.arena_bytes,
         inputs={
-            tensor.name: Block(schedule.resident_address[tensor.name], tensor.bytes)
+            tensor.name: ArenaRange(schedule.resident_address[tensor.name], tensor.bytes)
             for tensor in input_tensors(step)
         },
         kept=kept,
@@ -84,20 +84,20 @@ def unscheduled(
         trained = trained_parameter(op)
         if trained is not None:
             parameter, gradient = trained
-            block = Block(address[gradient], step.tensor[gradient].bytes)
+            block = ArenaRange(address[gradient], step.tensor[gradient].bytes)
             actions.append(Action(Probe(parameter, "gradient", block)))
         needed = 0 if workspace_bytes is None else workspace_bytes[op.spec]
-        actions.append(Action(_unscheduled_op(op, address, Block(end, needed))))
+        actions.append(Action(_unscheduled_op(op, address, ArenaRange(end, needed))))
     kept = kept_values(step)
     actions.extend(
-        Action(Probe(loss.name, "loss", Block(address[loss.name], loss.bytes)))
+        Action(Probe(loss.name, "loss", ArenaRange(address[loss.name], loss.bytes)))
         for loss in losses(step)
     )
     actions.extend(Action(value.probe(address[value.result])) for value in kept)
     return ExecutionPlan(
         name=step.title,
         arena_bytes=end + max((workspace_bytes or {}).get(op.spec, 0) for op in step.ops),
-        inputs={t.name: Block(address[t.name], t.bytes) for t in input_tensors(step)},
+        inputs={t.name: ArenaRange(address[t.name], t.bytes) for t in input_tensors(step)},
         kept=tuple(
             Kept(value.tensor, value.result, value.bytes, address[value.tensor], slot=None)
             for value in kept
@@ -110,7 +110,7 @@ def _in_order_of_use(step: TrainingStep) -> Iterator[str]:
     return (name for op in step.ops for name in (*op.reads, *op.writes))
 
 
-def _unscheduled_op(op: StepOp, address: Mapping[str, int], workspace: Block) -> Compute:
+def _unscheduled_op(op: StepOp, address: Mapping[str, int], workspace: ArenaRange) -> Compute:
     return Compute(
         op=op.name,
         spec=op.spec,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from devices.operation import ELEMENT_BYTES
-from devices.plan import Block, Move
+from devices.plan import ArenaRange, Move
 from replay.lowering.checks import LoweringError
 
 # What a plan may have of them, lest its table outgrow the tensors.
@@ -20,12 +20,12 @@ class Mover:
     somebody else's."""
 
     tensor: str
-    block: Block
+    block: ArenaRange
     target: int | None
 
     @property
-    def destination(self) -> Block:
-        return self.block if self.target is None else Block(self.target, self.block.bytes)
+    def destination(self) -> ArenaRange:
+        return self.block if self.target is None else ArenaRange(self.target, self.block.bytes)
 
 
 def settled(movers: Sequence[Mover], arena_bytes: int) -> tuple[Mover, ...]:
@@ -69,10 +69,10 @@ def ordered_moves(movers: Sequence[Mover], arena_bytes: int) -> tuple[Move, ...]
             break
         mover, address = way_out
         moves.append(Move(mover.tensor, mover.block, address))
-        pending[pending.index(mover)] = replace(mover, block=Block(address, mover.block.bytes))
+        pending[pending.index(mover)] = replace(mover, block=ArenaRange(address, mover.block.bytes))
     if pending:
         free = list(gaps(destinations, arena_bytes))
-        aside = max(free, key=lambda gap: gap.bytes, default=Block(0, 0))
+        aside = max(free, key=lambda gap: gap.bytes, default=ArenaRange(0, 0))
         for piece in _piece_by_piece(pending, aside):
             moves.append(piece)
             if len(moves) > _MOST_MOVES:
@@ -84,7 +84,7 @@ def _blocked(mover: Mover, pending: Iterable[Mover]) -> bool:
     return any(other is not mover and _overlap(mover.destination, other.block) for other in pending)
 
 
-def _ways_out(pending: Sequence[Mover], free: Sequence[Block]) -> Iterator[tuple[Mover, int]]:
+def _ways_out(pending: Sequence[Mover], free: Sequence[ArenaRange]) -> Iterator[tuple[Mover, int]]:
     """Who is in another's way, the smallest first, and where it would be in nobody's."""
     for mover in sorted(pending, key=lambda mover: mover.block.bytes):
         if any(_blocked(o, [mover]) for o in pending if o is not mover):
@@ -92,7 +92,7 @@ def _ways_out(pending: Sequence[Mover], free: Sequence[Block]) -> Iterator[tuple
             yield from ((mover, address) for address in room)
 
 
-def _piece_by_piece(pending: Sequence[Mover], aside: Block) -> Iterator[Move]:
+def _piece_by_piece(pending: Sequence[Mover], aside: ArenaRange) -> Iterator[Move]:
     """Of pieces that are cut so that each goes to where nothing is, or exactly to where another is:
     rows of them, which move from the front, and rings, whose first one goes ``aside``."""
     at = {piece.block.address: piece for piece in _pieces(pending, aside)}
@@ -116,18 +116,18 @@ def _piece_by_piece(pending: Sequence[Mover], aside: Block) -> Iterator[Move]:
         for done_bytes in range(0, ring[0].block.bytes, step_bytes):
             size_bytes = min(step_bytes, ring[0].block.bytes - done_bytes)
 
-            def part(piece: Mover, start: int = done_bytes, size: int = size_bytes) -> Block:
-                return Block(piece.block.address + start, size)
+            def part(piece: Mover, start: int = done_bytes, size: int = size_bytes) -> ArenaRange:
+                return ArenaRange(piece.block.address + start, size)
 
             first, *others = ring
             yield Move(first.tensor, part(first), aside.address)
             for piece in reversed(others):
                 yield Move(piece.tensor, part(piece), piece.destination.address + done_bytes)
-            left = Block(aside.address, size_bytes)
+            left = ArenaRange(aside.address, size_bytes)
             yield Move(first.tensor, left, first.destination.address + done_bytes)
 
 
-def _pieces(pending: Sequence[Mover], aside: Block) -> Iterator[Mover]:
+def _pieces(pending: Sequence[Mover], aside: ArenaRange) -> Iterator[Mover]:
     """Cut wherever one of them begins or ends, where it is and where it goes."""
     cuts: set[int] = set()
     found = [a for m in pending for b in (m.block, m.destination) for a in (b.address, b.end)]
@@ -149,10 +149,10 @@ def _pieces(pending: Sequence[Mover], aside: Block) -> Iterator[Mover]:
         way = mover.destination.address - mover.block.address
         within = [cut for cut in ordered if mover.block.address <= cut <= mover.block.end]
         for start, end in pairwise(within):
-            yield Mover(mover.tensor, Block(start, end - start), start + way)
+            yield Mover(mover.tensor, ArenaRange(start, end - start), start + way)
 
 
-def _too_tight(pending: Sequence[Mover], aside: Block) -> LoweringError:
+def _too_tight(pending: Sequence[Mover], aside: ArenaRange) -> LoweringError:
     names = ", ".join(mover.tensor for mover in pending)
     return LoweringError(
         f"a step leaves {names} where the next one does not expect them, and {aside.bytes} free"
@@ -161,14 +161,14 @@ def _too_tight(pending: Sequence[Mover], aside: Block) -> LoweringError:
     )
 
 
-def gaps(taken: Iterable[Block], arena_bytes: int) -> Iterator[Block]:
+def gaps(taken: Iterable[ArenaRange], arena_bytes: int) -> Iterator[ArenaRange]:
     """What is left of the arena, in order."""
     address = 0
-    for block in (*sorted(taken, key=lambda block: block.address), Block(arena_bytes, 0)):
+    for block in (*sorted(taken, key=lambda block: block.address), ArenaRange(arena_bytes, 0)):
         if block.address > address:
-            yield Block(address, block.address - address)
+            yield ArenaRange(address, block.address - address)
         address = max(address, block.end)
 
 
-def _overlap(one: Block, other: Block) -> bool:
+def _overlap(one: ArenaRange, other: ArenaRange) -> bool:
     return one.address < other.end and other.address < one.end

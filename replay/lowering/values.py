@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from devices.plan import Block, Observed, Probe
+from devices.plan import ArenaRange, Observed, Probe
 from networks.training.kinds import Place
 from networks.training.step import StepOp, StepTensor, TrainingStep
 
@@ -24,7 +24,7 @@ class KeptValue:
     updated_by: str
 
     def probe(self, address: int) -> Probe:
-        return Probe(self.tensor, self.what, Block(address, self.bytes))
+        return Probe(self.tensor, self.what, ArenaRange(address, self.bytes))
 
 
 def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:

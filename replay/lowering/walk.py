@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, Deed, Kept, PageIn, PageOut, Probe
+from devices.plan import Action, ArenaRange, Compute, Kept, Operation, PageIn, PageOut, Probe
 from networks.training.step import TrainingStep
 from replay.lowering.moves import Mover, settled
 from replay.lowering.values import KeptValue, kept_values, losses, trained_parameter
@@ -21,7 +21,7 @@ class Freed:
 
     before: int
     tensor: str
-    block: Block
+    block: ArenaRange
     waits_for: int
 
 
@@ -74,7 +74,7 @@ class Walk:
                 case scheduled.Free(tensor=tensor):
                     self._wait_for(self._coming, [tensor])
                     self._wait_for(self._going, [tensor])
-                    block = Block(self._address.pop(tensor), self.step.tensor[tensor].bytes)
+                    block = ArenaRange(self._address.pop(tensor), self.step.tensor[tensor].bytes)
                     self.freed.append(Freed(len(self.actions), tensor, block, self._over))
         self._over = self._transfers
 
@@ -88,15 +88,15 @@ class Walk:
         found = [Mover(loss.name, self._block(loss.name), None) for loss in losses(self.step)]
         return settled([*results, *found], self._arena_bytes)
 
-    def ending(self, first: Iterable[Deed], at: Mapping[str, Block]) -> Iterator[Action]:
+    def ending(self, first: Iterable[Operation], at: Mapping[str, ArenaRange]) -> Iterator[Action]:
         """The last actions: those that bring what is left in RAM ``at`` its place, then a look at
         it."""
-        deeds = [*first]
-        deeds += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
-        deeds += [
+        operations = [*first]
+        operations += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
+        operations += [
             value.probe(at[value.result].address) for value in self._kept if value.home == "ram"
         ]
-        return (Action(deed, self._over) for deed in deeds)
+        return (Action(operation, self._over) for operation in operations)
 
     def kept(self) -> tuple[tuple[Kept, ...], tuple[Action, ...]]:
         """What the step leaves to the next, and the copies to be made of it when it is over."""
@@ -107,7 +107,9 @@ class Walk:
             if slot is None and self._transfers and address is not None:
                 slot = self._new_slot(value.bytes)
                 copies.append(
-                    Action(PageOut(value.result, Block(address, value.bytes), slot), self._over)
+                    Action(
+                        PageOut(value.result, ArenaRange(address, value.bytes), slot), self._over
+                    )
                 )
             kept.append(Kept(value.tensor, value.result, value.bytes, address, slot))
         return tuple(kept), tuple(copies)
@@ -132,7 +134,7 @@ class Walk:
                 spec=op.spec,
                 reads=reads,
                 writes=tuple(self._address[name] for name in op.writes),
-                workspace=Block(done.workspace_address or 0, needed) if needed else None,
+                workspace=ArenaRange(done.workspace_address or 0, needed) if needed else None,
                 scalars=op.scalars,
             ),
             index,
@@ -181,8 +183,8 @@ class Walk:
     def _result_of(self, name: str) -> KeptValue:
         return next(value for value in self._kept if value.tensor == name)
 
-    def _block(self, name: str) -> Block:
-        return Block(self._address[name], self.step.tensor[name].bytes)
+    def _block(self, name: str) -> ArenaRange:
+        return ArenaRange(self._address[name], self.step.tensor[name].bytes)
 
-    def _do(self, deed: Deed, schedule_index: int | None = None) -> None:
-        self.actions.append(Action(deed, self._over, schedule_index))
+    def _do(self, operation: Operation, schedule_index: int | None = None) -> None:
+        self.actions.append(Action(operation, self._over, schedule_index))

@@ -36,7 +36,7 @@ _SEED = 1
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReportHead:
     """What was replayed, as the report's head says it: the device's name, the file of the schedule,
     and the origin of its graph. ``storage`` is the device's."""
 
@@ -47,7 +47,7 @@ class Subject:
 
 
 def replay_report(
-    subject: Subject,
+    subject: ReportHead,
     expected: ExpectedStep,
     plan: ExecutionPlan,
     measured: MeasuredReplay,

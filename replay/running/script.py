@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from devices.description import Storage
 from devices.operation import ELEMENT_BYTES
-from devices.plan import Block, ExecutionPlan, Kept
+from devices.plan import ArenaRange, ExecutionPlan, Kept
 from profiler.building.store_layout import store_layout
 from profiler.script.windows import IdleWindow, StepWindow, Window
 from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
@@ -173,13 +173,13 @@ class _Writer:
         numbered = sorted(enumerate(self._plan.kept), key=lambda pair: pair[1].address is not None)
         for number, kept in numbered:
             address = kept.address or 0
-            yield self._load(kept.tensor, Block(address, kept.bytes), values, "initial values")
+            yield self._load(kept.tensor, ArenaRange(address, kept.bytes), values, "initial values")
             if kept.slot is not None:
                 yield f"keep kept={number} address={address}"
         if self._plan.pages:
             yield "commit"
 
-    def places(self, blocks: Mapping[str, Block], values: Values, what: str) -> list[str]:
+    def places(self, blocks: Mapping[str, ArenaRange], values: Values, what: str) -> list[str]:
         return [self._load(name, block, values, what) for name, block in blocks.items()]
 
     def observations(self) -> Iterator[str]:
@@ -194,7 +194,7 @@ class _Writer:
                 piece = max(1, count)
             yield from (f"{word} first={first}" for first in range(0, count, piece))
 
-    def _load(self, name: str, block: Block, values: Values, what: str) -> str:
+    def _load(self, name: str, block: ArenaRange, values: Values, what: str) -> str:
         if name not in values:
             raise ValueError(f"{self._plan.name}: {name} is missing among the {what}")
         content = np.ascontiguousarray(values[name])

@@ -11,7 +11,7 @@ from itertools import count
 
 from solver.addresses.exact import pack_exactly
 from solver.addresses.packing import Packing
-from solver.addresses.residencies import Block, blocks_of, spans_of
+from solver.addresses.residencies import ResidencyChain, blocks_of, spans_of
 from solver.addresses.search import OrderSearch
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Action, Compute, Coverage, Free, PageIn, PageOut
@@ -26,7 +26,7 @@ class AddressPlan:
     """``offsets`` of ``blocks`` in an arena of ``arena_bytes``; no arena for these blocks can be
     smaller than ``bound_bytes``."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[ResidencyChain, ...]
     offsets: tuple[int, ...]
     arena_bytes: int
     bound_bytes: int
@@ -89,14 +89,14 @@ def plan_addresses(
     return AddressPlan(blocks, tuple(offsets), packing.arena(offsets), bound)
 
 
-def _order_like(blocks: Sequence[Block], plan: AddressPlan) -> list[int]:
+def _order_like(blocks: Sequence[ResidencyChain], plan: AddressPlan) -> list[int]:
     """By the offsets of a plan, which first fit in this order gives again; new blocks last."""
     offset = dict(zip(_names(plan.blocks), plan.offsets, strict=True))
     place = [offset.get(name, plan.arena_bytes) for name in _names(blocks)]
     return sorted(range(len(blocks)), key=place.__getitem__)
 
 
-def _names(blocks: Sequence[Block]) -> Iterator[tuple[str | None, int, int]]:
+def _names(blocks: Sequence[ResidencyChain]) -> Iterator[tuple[str | None, int, int]]:
     """What tells blocks apart in similar schedules too: what they hold first, and the how-manieth
     of these they are."""
     found: Counter[tuple[str | None, int]] = Counter()

@@ -23,7 +23,7 @@ class Residency:
 
 
 @dataclass(frozen=True)
-class Block:
+class ResidencyChain:
     """Residencies at one offset: every one but the first was written in place of the one before,
     during whose last action both are there and the larger counts."""
 
@@ -43,7 +43,9 @@ class Block:
         return max(residency.bytes for residency in self.residencies)
 
 
-def blocks_of(graph: CostedGraph, actions: Sequence[Action], covers: Coverage) -> tuple[Block, ...]:
+def blocks_of(
+    graph: CostedGraph, actions: Sequence[Action], covers: Coverage
+) -> tuple[ResidencyChain, ...]:
     """The blocks of a valid schedule, in the order in which they begin; what ``covers`` leaves out
     of the budget and what has no bytes is in none."""
     uncounted = uncounted_tensors(graph, covers)
@@ -88,7 +90,7 @@ def blocks_of(graph: CostedGraph, actions: Sequence[Action], covers: Coverage) -
                 finish(action.tensor, index)
     for name in tuple(open_chains):
         finish(name, len(actions))
-    return tuple(Block(tuple(chain)) for chain in chains)
+    return tuple(ResidencyChain(tuple(chain)) for chain in chains)
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Span:
     bytes: int
 
 
-def spans_of(blocks: Sequence[Block]) -> list[tuple[Span, ...]]:
+def spans_of(blocks: Sequence[ResidencyChain]) -> list[tuple[Span, ...]]:
     """Of each block, without gaps or overlaps, in as few moments as tell them apart."""
     made = sorted({residency.first for block in blocks for residency in block.residencies})
     moment = {action: index for index, action in enumerate(made)}
@@ -111,7 +113,7 @@ def spans_of(blocks: Sequence[Block]) -> list[tuple[Span, ...]]:
         index = moment.get(action, index)
         after[action] = index
 
-    def spans(block: Block) -> tuple[Span, ...]:
+    def spans(block: ResidencyChain) -> tuple[Span, ...]:
         heights = [
             (after[residency.first], after[residency.end], residency.bytes)
             for residency in block.residencies

@@ -58,14 +58,6 @@ class Events:
         nothing: list[list[int]] = [[] for _ in self._pageable]
         begin = [i for i in self._tensors if problem.starts_in_ram[i]]
         end = [i for i in self._tensors if tensors[i].persist == "ram"]
-        shared = [
-            sum(
-                min(problem.size[problem.tensor_index[w]], problem.size[problem.tensor_index[r]])
-                for w, r in op.in_place.items()
-            )
-            for op in ops
-        ]
-        extra = [op.workspace_bytes - less for op, less in zip(ops, shared, strict=True)]
         page_ins = [tensors[i].page_in for i in self._pageable]
         saved = [
             None if there or must else t.page_out
@@ -84,7 +76,9 @@ class Events:
             "seconds": self._doubles(
                 [*(op.time_s for op in ops), *map(self._transfer_s, page_ins), 0, 0]
             ),
-            "extra_bytes": self._doubles([*extra, *(0 for _ in self._pageable), 0, 0]),
+            "extra_bytes": self._doubles(
+                [*problem.extra_bytes, *(0 for _ in self._pageable), 0, 0]
+            ),
             "repeatable": self._bytes([*problem.recomputable, *(True for _ in page_ins), 0, 0]),
             "in_storage": self._bytes(problem.starts_in_storage),
             "bytes": self._doubles(problem.size),

@@ -14,7 +14,7 @@ Fit: TypeAlias = Literal["first", "best"]
 
 
 @dataclass
-class Block:
+class ArenaBlock:
     """``owner`` is None where the block is free."""
 
     address: int
@@ -38,7 +38,7 @@ class Arena:
         self.free_bytes = capacity_bytes
         self.unusable_bytes = 0
         self._fit = fit
-        self._blocks = [Block(0, capacity_bytes, None)]
+        self._blocks = [ArenaBlock(0, capacity_bytes, None)]
         self._lowest, self._highest = capacity_bytes, 0
 
     @property
@@ -55,7 +55,7 @@ class Arena:
     def largest_hole_bytes(self) -> int:
         return max((b.size_bytes for b in self._blocks if b.owner is None), default=0)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[ArenaBlock]:
         """All blocks, by ascending address."""
         return iter(self._blocks)
 
@@ -94,14 +94,14 @@ class Arena:
         block.owner, block.size_bytes = heir, size_bytes
         if rest:
             self.free_bytes += rest
-            self._blocks.insert(position + 1, Block(block.end, rest, None))
+            self._blocks.insert(position + 1, ArenaBlock(block.end, rest, None))
             self._coalesce(position + 1)
 
     def _take(self, position: int, owner: int, size_bytes: int, *, from_top: bool) -> int:
         hole = self._blocks[position]
         rest = hole.size_bytes - size_bytes
         address = hole.end - size_bytes if from_top else hole.address
-        taken = Block(address, size_bytes, owner)
+        taken = ArenaBlock(address, size_bytes, owner)
         if not rest:
             self._blocks[position] = taken
         elif from_top:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from solver.baselines.baseline import BaselineResult, judged
 from solver.engines.engine import Engine
 from solver.engines.messages import Finished, Incumbent
-from solver.formulations.compact import CompactProgram
+from solver.formulations.compact.formulation import CompactFormulation
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
@@ -39,7 +39,7 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
             continue  # with less RAM it is no less so
         ram_bytes = int((1 - allowance) * budget.ram_bytes)
         tightened = budget.model_copy(update={"ram_bytes": ram_bytes})
-        compact = CompactProgram(Problem(problem.graph, tightened))
+        compact = CompactFormulation(Problem(problem.graph, tightened))
         relaxed = _relaxation(compact, ram_bytes, deadline)
         infeasible = relaxed == "infeasible"
         if isinstance(relaxed, str):
@@ -61,13 +61,13 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
     return first_failure
 
 
-def _relaxation(compact: CompactProgram, ram_bytes: int, deadline: float) -> list[float] | str:
+def _relaxation(compact: CompactFormulation, ram_bytes: int, deadline: float) -> list[float] | str:
     """The columns' values, or what became of it in a word or two."""
     values: list[float] | None = None
     with Engine("highs") as engine:
         for _ in range(_MOST_RELAXATIONS):
             solved: list[float] | None = None
-            for said in engine.minimise(
+            for message in engine.minimise(
                 compact.program,
                 absolute_gap=0.0,
                 threads=2,
@@ -75,24 +75,25 @@ def _relaxation(compact: CompactProgram, ram_bytes: int, deadline: float) -> lis
                 deadline=deadline,
                 relax=True,
             ):
-                if isinstance(said, Incumbent):
-                    solved = said.values
-                if isinstance(said, Finished) and said.outcome == "infeasible":
+                if isinstance(message, Incumbent):
+                    solved = message.values
+                if isinstance(message, Finished) and message.outcome == "infeasible":
                     return "infeasible"
             if solved is None:
                 break
             values = solved
-            if not compact.memory_cuts(values, ram_bytes, per_stage=1):
+            if not compact.add_memory_cuts(values, ram_bytes, per_stage=1):
                 break
     return "not solved within the time limit" if values is None else values
 
 
 def rounded(
-    problem: Problem, compact: CompactProgram, values: Sequence[float]
+    problem: Problem, compact: CompactFormulation, values: Sequence[float]
 ) -> tuple[Action, ...] | None:
     """The schedule that retains what ``values`` retain by more than a half, what counts no bytes
     and what cannot be computed again; None where something else would have to be."""
     ops, tensors = problem.graph.ops, problem.graph.tensors
+    reads, retain = compact.columns.outline.accesses.reads, compact.columns.retain
     at_hand = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
     stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
     actions: list[Action] = []
@@ -101,7 +102,7 @@ def rounded(
         return problem.producer[i] >= 0 and problem.recomputable[problem.producer[i]]
 
     def retained(stage: int, i: int) -> bool:
-        if (stage, i) in compact.retain and values[compact.retain[stage, i]] > _THRESHOLD:
+        if (stage, i) in retain and values[retain[stage, i]] > _THRESHOLD:
             return True
         return not compact.problem.size[i] or (i not in stored and not can_be_made(i))
 
@@ -119,7 +120,7 @@ def rounded(
             for i in range(len(tensors))
             if can_be_made(i) and problem.producer[i] < stage and retained(stage + 1, i)
         }
-        needed.update(compact.reads[stage])
+        needed.update(reads[stage])
         again: list[int] = []
         for k in reversed(range(stage)):
             if any(i in needed and i not in at_hand for i in problem.writes[k]):
@@ -128,11 +129,11 @@ def rounded(
                 again.append(k)
                 needed.update(problem.reads[k])
         for k in (*reversed(again), stage):
-            for i in compact.reads[k]:
+            for i in reads[k]:
                 if i not in at_hand and i in stored:
                     actions.append(PageIn(tensor=tensors[i].name))
                     at_hand.add(i)
-            if not at_hand.issuperset(compact.reads[k]):
+            if not at_hand.issuperset(reads[k]):
                 return None
             if k < len(ops):
                 actions.append(Compute(op=ops[k].name))

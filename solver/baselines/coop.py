@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from solver.baselines.allocator import Arena, Block
+from solver.baselines.allocator import Arena, ArenaBlock
 from solver.baselines.baseline import BaselineResult
 from solver.baselines.eviction import OnlineEviction
 from solver.problem.problem import Problem
@@ -49,7 +49,7 @@ class Coop(OnlineEviction):
         two pointers that go over the addresses once."""
         best: list[int] = []
         least = (float("inf"), 0)
-        window: deque[tuple[Block, float]] = deque()
+        window: deque[tuple[ArenaBlock, float]] = deque()
         window_bytes = 0
         for block in self.arena.blocks():
             if block.owner is not None and not self._is_evictable(block.owner):

@@ -186,11 +186,7 @@ class _Run:
         made = [i for i in problem.writes[k] if i not in self._resident]
         self._pinned += problem.writes[k]
         # In place, only what the new tensor takes beyond the old one is new.
-        index = problem.tensor_index
-        shared = sum(
-            min(self._size[index[w]], self._size[index[r]]) for w, r in op.in_place.items()
-        )
-        self._make_room(sum(self._size[i] for i in made) - shared + op.workspace_bytes)
+        self._make_room(sum(self._size[i] for i in made) + problem.extra_bytes[k])
         self._done.append(Compute(op=op.name))
         for i in made:
             self._hold(i)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from devices.profile import Interval, PageCost, StorageCosts
+from devices.profile import AffinePageCost, Interval, StorageCosts
 
 # Of the normal distribution: 97.5 % lie below it.
 _NORMAL_QUANTILE = 1.959964
@@ -52,7 +52,7 @@ def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
     return PageIntervals(_sum(write.time_s, block.time_s.scaled(blocks)), energy_j)
 
 
-def _intervals(cost: PageCost, page_bytes: int, size_bytes: int) -> PageIntervals:
+def _intervals(cost: AffinePageCost, page_bytes: int, size_bytes: int) -> PageIntervals:
     pages = math.ceil(size_bytes / page_bytes)
     times = [
         (math.ceil(point.bytes / page_bytes), point.time_s)

@@ -16,12 +16,12 @@ from typing import Literal, Self, TypeAlias, get_args
 from devices.errors import EngineFailed
 from solver.engines.messages import (
     Bound,
+    EngineMessage,
     Finished,
     Growth,
     Incumbent,
     Ready,
     Run,
-    Said,
     Silence,
 )
 from solver.engines.program import Program
@@ -76,14 +76,14 @@ class EngineProcess:
             if not self._connection.poll(min(remaining, _POLL_S)):
                 yield Silence()
                 continue
-            said = self._receive()
-            if isinstance(said, Ready):
-                self.version = said.version
+            message = self._receive()
+            if isinstance(message, Ready):
+                self.version = message.version
                 continue
-            if isinstance(said, Finished) and said.outcome == "failed":
-                raise EngineFailed(f"{self._name}: {said.reason}")
-            yield said
-            if isinstance(said, Finished):
+            if isinstance(message, Finished) and message.outcome == "failed":
+                raise EngineFailed(f"{self._name}: {message.reason}")
+            yield message
+            if isinstance(message, Finished):
                 return
 
     def _receive(self) -> object:
@@ -134,7 +134,7 @@ class Engine(EngineProcess):
         start: list[float] | None,
         deadline: float,
         relax: bool = False,
-    ) -> Iterator[Said]:
+    ) -> Iterator[EngineMessage]:
         """What the engine says, as it says it, until it has finished or ``deadline`` (on
         ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
         ``relax`` the only solution said is the optimum without integrality.
@@ -142,9 +142,9 @@ class Engine(EngineProcess):
         Raises :class:`EngineFailed` if the process dies or the engine reports an error.
         """
         self.tell(Run(self._growth(program), relax, absolute_gap, threads, start))
-        for said in self.hear(deadline):
-            assert isinstance(said, Incumbent | Bound | Finished | Silence)
-            yield said
+        for message in self.hear(deadline):
+            assert isinstance(message, Incumbent | Bound | Finished | Silence)
+            yield message
 
     def _growth(self, program: Program) -> Growth:
         columns, rows = self._sent_columns, self._sent_rows

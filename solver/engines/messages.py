@@ -68,4 +68,4 @@ class Silence:
     """Nothing was said for a moment."""
 
 
-Said: TypeAlias = Incumbent | Bound | Finished | Ready | Silence
+EngineMessage: TypeAlias = Incumbent | Bound | Finished | Ready | Silence

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 Sense: TypeAlias = Literal["<", "=", ">"]
+# Columns with their coefficients.
+Terms: TypeAlias = Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -70,3 +72,8 @@ class Program:
             if row.sense != "<" and excess < -tolerance:
                 return False
         return True
+
+
+def weighted_sum(terms: Terms, values: Sequence[float]) -> float:
+    """Value of ``terms`` at a solution."""
+    return math.fsum(values[column] * coefficient for column, coefficient in terms)

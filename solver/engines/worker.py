@@ -14,7 +14,7 @@ from typing import Any
 
 import mip
 
-from solver.engines.messages import Bound, Finished, Growth, Incumbent, Ready, Run, Said
+from solver.engines.messages import Bound, EngineMessage, Finished, Growth, Incumbent, Ready, Run
 from solver.engines.parent import Parent
 
 _BOUND_INTERVAL_S = 0.25
@@ -23,7 +23,7 @@ _BOUND_INTERVAL_S = 0.25
 class _Reporter:
     """Sends what is new, from whatever thread the engine calls back on."""
 
-    def __init__(self, send: Callable[[Said], None]) -> None:
+    def __init__(self, send: Callable[[EngineMessage], None]) -> None:
         self._send = send
         self._bound = float("-inf")
         self._objective = float("inf")

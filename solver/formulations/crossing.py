@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from solver.engines.program import Program
+from solver.problem.footprint import footprint_bytes
 from solver.problem.problem import Problem
 
 OrderKept: TypeAlias = Literal["any", "given"]
@@ -64,7 +65,7 @@ class CrossingProgram:
         self._before = _certainly_before(problem, order)
         self._crossing = self._find_crossing()
         self._size = np.array(problem.size, float)
-        self._footprint = [_footprint(problem, t) for t in range(len(problem.graph.ops))]
+        self._footprint = [footprint_bytes(op, problem.size_of) for op in problem.graph.ops]
         self.unit = (problem.least_energy_j or self._dearest_page()) / _SCALE or 1.0
         self.constant = problem.least_energy_j + problem.unavoidable_pages.energy_j
         self.again: dict[int, int] = {}
@@ -155,7 +156,7 @@ class CrossingProgram:
                 chosen.append(int(t))
         return chosen
 
-    def look_at(self, t: int) -> None:
+    def add_memory_rows(self, t: int) -> None:
         """Add the rows for memory at the first execution of op ``t``."""
         problem, program = self.problem, self.program
         moment = self.moments[t] = Moment()
@@ -225,12 +226,3 @@ def _certainly_before(problem: Problem, order: OrderKept) -> npt.NDArray[np.bool
                 before[t] |= before[k]
                 before[t, k] = True
     return before
-
-
-def _footprint(problem: Problem, k: int) -> int:
-    """Bytes that op ``k`` needs by itself."""
-    size, index = problem.size, problem.tensor_index
-    op = problem.graph.ops[k]
-    touched = sum(size[i] for i in {*problem.reads[k], *problem.writes[k]})
-    shared = sum(min(size[index[w]], size[index[r]]) for w, r in op.in_place.items())
-    return touched - shared + op.workspace_bytes

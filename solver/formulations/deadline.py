@@ -1,88 +1,98 @@
 """The deadline in a program, which has no clock.
 
-Where transfers can run beside ops, a column tells for how long they do. What the program knows of
-it is that it is no longer than ops take, and no longer than transfers take. So its bound holds for
-every timing; how much of a schedule's transfers can really be hidden is found by
-``solver.overlap``. Where that is less than the program had counted on, and too little for the
-deadline, it is told to count on a smaller share of them, which ends the proof but not the search.
+Where transfers can run beside ops, a column says for how long they do: the hidden time. The
+program knows that it is no longer than ops take, and no longer than transfers take. So its bound
+holds for every timing. ``solver.overlap`` finds how much of a schedule's transfers can really be
+hidden. Where that is less than the program had counted on, and too little for the deadline, the
+search tells the program to count on a smaller share of them, which ends the proof but not the
+search.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterable
 
-from solver.engines.program import Program
+from solver.engines.program import Program, Terms, weighted_sum
+from solver.formulations.scaled_costs import ScaledCosts
 from solver.problem.problem import Problem
-
-Expression: TypeAlias = list[tuple[int, float]]
 
 # By how much the share of transfers that is not hidden grows at least: at 1 none are.
 _LEAST_CHARGE = 1 / 8
 
 
-class Timing:
+class DeadlineRows:
     """Rows for the deadline of a problem, if it has one and time is not what is minimised; with DMA
-    also a column for hidden time. ``computing`` (what is beyond computing every op once) and
-    ``paging`` are columns with the seconds that each counts; a second on the objective is
-    ``second_cost``."""
+    also a column for hidden time.
+
+    ``recompute`` are ops with columns that compute them once more, ``page_in`` and ``page_out``
+    tensors with columns that move them.
+    """
 
     def __init__(
         self,
         problem: Problem,
         program: Program,
-        computing: Expression,
-        paging: Expression,
-        second_cost: float,
+        costs: ScaledCosts,
+        *,
+        recompute: Iterable[tuple[int, int]],
+        page_in: Iterable[tuple[int, int]],
+        page_out: Iterable[tuple[int, int]],
     ) -> None:
         self._program = program
         self._least_s = problem.least_time_s
         self._unit_s = self._least_s or 1.0
-        self._paging = paging
+        ops = problem.graph.ops
+        recomputing: Terms = [(column, ops[k].time_s) for k, column in recompute]
+        self._paging: Terms = [
+            *((column, problem.page_in_due_s[i]) for i, column in page_in),
+            *((column, problem.page_out_due_s[i]) for i, column in page_out),
+        ]
         self._hidden: int | None = None
-        self._limits: list[tuple[Expression, float]] = []
+        self._limits: list[tuple[Terms, float]] = []
         self._charged = 0.0
         deadline_s = problem.budget.deadline_s
-        if problem.overlaps and (second_cost > 0 or deadline_s is not None):
+        if problem.overlaps and (costs.second > 0 or deadline_s is not None):
             self._hidden = program.column(
-                cost=-second_cost * self._unit_s,
-                upper=sum(seconds for _, seconds in paging) / self._unit_s,
+                cost=-costs.second * self._unit_s,
+                upper=sum(seconds for _, seconds in self._paging) / self._unit_s,
                 integer=False,
             )
-            self._limit(paging, 0.0)
-            self._limit(computing, self._least_s)
-        self._deadline: Expression = []
+            self._limit_hidden(self._paging, 0.0)
+            self._limit_hidden(recomputing, self._least_s)
+        self._terms: Terms = []
         self._scale_s = deadline_s or 1.0
         self._slack_s = 0.0
-        if deadline_s is not None and second_cost == 0:
+        if deadline_s is not None and costs.second == 0:
             hidden = [] if self._hidden is None else [(self._hidden, -self._unit_s)]
-            self._deadline = [*computing, *paging, *hidden]
+            self._terms = [*recomputing, *self._paging, *hidden]
             self._slack_s = deadline_s - self._least_s
             self._add_deadline()
 
     def charge(self, share: float) -> bool:
-        """Count on at least ``share`` of the transfers' time not to be hidden. False if none of it
-        was counted on already."""
+        """Count at least ``share`` of the transfers' time against the deadline, where they can run
+        beside ops. False if all of it counts already. What follows is no longer exact."""
         if self._hidden is None or self._charged >= 1.0:
             return False
         self._charged = min(1.0, max(share, self._charged + _LEAST_CHARGE))
-        self._limit([(c, (1.0 - self._charged) * seconds) for c, seconds in self._paging], 0.0)
+        visible = 1.0 - self._charged
+        self._limit_hidden([(column, visible * seconds) for column, seconds in self._paging], 0.0)
         return True
 
     def tighten(self, excess_s: float) -> None:
-        """An engine may violate a row within its tolerance: rule out a solution that is late by
-        this much. The bound of what follows is no longer exact."""
+        """Exclude a solution that is late by ``excess_s`` within the engine's tolerance. The bound
+        of what follows is no longer exact."""
         self._slack_s -= 2 * excess_s
         self._add_deadline()
 
     def complete(self, values: list[float]) -> None:
         """Set the column of hidden time to the most that the other values allow."""
         if self._hidden is not None:
-            values[self._hidden] = min(_sum(values, *limit) for limit in self._limits)
+            values[self._hidden] = min(
+                constant + weighted_sum(terms, values) for terms, constant in self._limits
+            )
 
-    def _limit(self, terms: Expression, constant_s: float) -> None:
-        """Hidden is at most the terms and the constant, in seconds."""
+    def _limit_hidden(self, terms: Terms, constant_s: float) -> None:
+        """Limit hidden time to the terms and the constant, in seconds."""
         assert self._hidden is not None
         scaled = [(column, seconds / self._unit_s) for column, seconds in terms]
         constant = constant_s / self._unit_s
@@ -91,9 +101,5 @@ class Timing:
         self._program.row([(self._hidden, 1.0), *minus], "<", constant)
 
     def _add_deadline(self) -> None:
-        terms = [(column, seconds / self._scale_s) for column, seconds in self._deadline]
+        terms = [(column, seconds / self._scale_s) for column, seconds in self._terms]
         self._program.row(terms, "<", self._slack_s / self._scale_s)
-
-
-def _sum(values: Sequence[float], terms: Expression, constant: float) -> float:
-    return constant + math.fsum(values[column] * factor for column, factor in terms)

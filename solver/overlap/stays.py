@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from solver.problem.footprint import extra_bytes
 from solver.problem.graph import Op
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
@@ -173,8 +174,6 @@ class Stays:
         for stay in self.all:
             for gap in range(stay.first, stay.last + 1):
                 profile[gap] += stay.size
-        size, index = self._problem.size, self._problem.tensor_index
         for gap, op in enumerate(self.computed):
-            shared = sum(min(size[index[w]], size[index[r]]) for w, r in op.in_place.items())
-            profile[gap] += op.workspace_bytes - shared
+            profile[gap] += extra_bytes(op, self._problem.size_of)
         return profile

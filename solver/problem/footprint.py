@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from solver.problem.graph import CostedGraph, Op
 from solver.problem.schedule import Coverage
 
@@ -22,6 +24,18 @@ def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:
     )
 
 
+def extra_bytes(op: Op, size: Mapping[str, int]) -> int:
+    """Bytes that ``op`` takes beyond the tensors that it reads and writes: its workspace, less what
+    tensors written in place share with those that they replace. ``size`` is in bytes by tensor."""
+    shared = sum(min(size[written], size[read]) for written, read in op.in_place.items())
+    return op.workspace_bytes - shared
+
+
+def footprint_bytes(op: Op, size: Mapping[str, int]) -> int:
+    """Bytes that ``op`` takes by itself. ``size`` is in bytes by tensor."""
+    return sum(size[name] for name in {*op.reads, *op.writes}) + extra_bytes(op, size)
+
+
 def least_ram_bytes(graph: CostedGraph, covers: Coverage = "all") -> tuple[int, str]:
     """What every schedule needs: the most that a single op takes by itself (reads, writes,
     workspace), or what is in RAM when the step begins or ends, if that is more. With the name of
@@ -29,11 +43,7 @@ def least_ram_bytes(graph: CostedGraph, covers: Coverage = "all") -> tuple[int, 
     uncounted = uncounted_tensors(graph, covers)
     size = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
 
-    def footprint(op: Op) -> int:
-        shared = sum(min(size[written], size[read]) for written, read in op.in_place.items())
-        return sum(size[name] for name in {*op.reads, *op.writes}) - shared + op.workspace_bytes
-
-    needs = [(footprint(op), op.name) for op in graph.ops]
+    needs = [(footprint_bytes(op, size), op.name) for op in graph.ops]
     begin = [t for t in graph.tensors if t.name not in graph.producer and t.home != "storage"]
     end = [t for t in graph.tensors if t.persist == "ram"]
     needs.append((sum(size[t.name] for t in begin), "what is in RAM when the step begins"))

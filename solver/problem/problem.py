@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from solver.problem.footprint import least_ram_bytes, uncounted_tensors
+from solver.problem.footprint import extra_bytes, least_ram_bytes, uncounted_tensors
 from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.schedule import Budget
 
@@ -28,6 +28,17 @@ class Problem:
         """Bytes of each tensor that count against the budget."""
         uncounted = uncounted_tensors(self.graph, self.budget.covers)
         return [0 if t.name in uncounted else t.bytes for t in self.graph.tensors]
+
+    @cached_property
+    def size_of(self) -> dict[str, int]:
+        """Bytes of each tensor that count against the budget, by its name."""
+        return dict(zip(self.tensor_index, self.size, strict=True))
+
+    @cached_property
+    def extra_bytes(self) -> list[int]:
+        """Bytes of each op beyond the tensors that it reads and writes: its workspace, less what
+        tensors written in place share with those that they replace."""
+        return [extra_bytes(op, self.size_of) for op in self.graph.ops]
 
     @cached_property
     def reads(self) -> list[list[int]]:

@@ -89,7 +89,7 @@ class Share(StrictModel):
     high: Fraction
 
 
-class OverDraws(StrictModel):
+class DrawStatistics(StrictModel):
     """One schedule while costs are drawn. ``energy_j`` is at the stated costs, ``mean_energy_j``
     over the draws. ``within`` is how often it is in time and within the tolerance of the best
     schedule known for a draw, ``provably_within`` how often of what is proven to be the least.
@@ -119,8 +119,8 @@ class Robustness(StrictModel):
     seed: int
     tolerance: Fraction
     schedule: Literal["least_energy", "best_on_average"] = "least_energy"
-    least_energy: OverDraws
-    best_on_average: OverDraws | None = None
+    least_energy: DrawStatistics
+    best_on_average: DrawStatistics | None = None
     mean_bound_j: NonNegative
     solved_draws: Size
     schedules: Size

@@ -10,7 +10,7 @@ from solver.problem.schedule import PageIn, PageOut
 
 
 @dataclass(frozen=True)
-class Spell:
+class TimeSpan:
     """When an action runs on the processor, and its transfer on the channel."""
 
     start_s: float
@@ -35,34 +35,34 @@ class Clock:
     def end_s(self) -> float:
         return max(self._processor_s, self._channel_s)
 
-    def compute(self, op: Op) -> Spell:
+    def compute(self, op: Op) -> TimeSpan:
         overwritten = op.in_place.values()
         start_s, waited_s = self._wait(
             [self._coming.pop(name, 0.0) for name in op.reads]
             + [self._going.pop(name, 0.0) for name in overwritten]
         )
         self._processor_s += op.time_s
-        return Spell(start_s, op.time_s, waited_s)
+        return TimeSpan(start_s, op.time_s, waited_s)
 
-    def page_out(self, action: PageOut, cost: PageCost) -> Spell:
+    def page_out(self, action: PageOut, cost: PageCost) -> TimeSpan:
         start_s, waited_s = self._wait([self._coming.pop(action.tensor, 0.0)])
         if not action.asynchronous:
             return self._transfer(cost, waited_s)
         begin_s = self._enqueue(cost)
         self._going[action.tensor] = self._channel_s
-        return Spell(start_s, 0.0, waited_s, begin_s, self._channel_s)
+        return TimeSpan(start_s, 0.0, waited_s, begin_s, self._channel_s)
 
-    def page_in(self, action: PageIn, cost: PageCost) -> Spell:
+    def page_in(self, action: PageIn, cost: PageCost) -> TimeSpan:
         # The copy may still be on its way to the storage: the channel keeps the order.
         if not action.asynchronous:
             return self._transfer(cost, 0.0)
         begin_s = self._enqueue(cost)
         self._coming[action.tensor] = self._channel_s
-        return Spell(self._processor_s, 0.0, 0.0, begin_s, self._channel_s)
+        return TimeSpan(self._processor_s, 0.0, 0.0, begin_s, self._channel_s)
 
-    def free(self, name: str) -> Spell:
+    def free(self, name: str) -> TimeSpan:
         start_s, waited_s = self._wait([self._coming.pop(name, 0.0), self._going.pop(name, 0.0)])
-        return Spell(start_s, 0.0, waited_s)
+        return TimeSpan(start_s, 0.0, waited_s)
 
     def _wait(self, ends_s: Iterable[float]) -> tuple[float, float]:
         """Go on when all of these have ended: when that is, and how long it took."""
@@ -76,8 +76,8 @@ class Clock:
         self._channel_s = begin_s + cost.time_s
         return begin_s
 
-    def _transfer(self, cost: PageCost, waited_s: float) -> Spell:
+    def _transfer(self, cost: PageCost, waited_s: float) -> TimeSpan:
         """The processor sees to the transfer itself, once the channel is free."""
         start_s, queued_s = self._wait([self._channel_s])
         self._channel_s = self._processor_s = start_s + cost.time_s
-        return Spell(start_s, cost.time_s, waited_s + queued_s, start_s, self._channel_s)
+        return TimeSpan(start_s, cost.time_s, waited_s + queued_s, start_s, self._channel_s)

@@ -178,32 +178,32 @@ class _Board:
                 recomputation = op.name in self._done
                 during = self._compute(index, op)
                 energy_j = op.energy_j
-                spell = self.clock.compute(op)
+                span = self.clock.compute(op)
             case PageOut():
                 cost = self._page_out(index, action)
                 energy_j = cost.energy_j
-                spell = self.clock.page_out(action, cost)
+                span = self.clock.page_out(action, cost)
             case PageIn():
                 cost = self._page_in(index, action)
                 energy_j = cost.energy_j
                 during = self.resident_bytes
-                spell = self.clock.page_in(action, cost)
+                span = self.clock.page_in(action, cost)
             case Free():
                 self._free(index, action.tensor)
-                spell = self.clock.free(action.tensor)
+                span = self.clock.free(action.tensor)
         if not isinstance(action, Free):
             self._last_action = index
         return Moment(
             action,
-            spell.start_s,
-            spell.time_s,
+            span.start_s,
+            span.time_s,
             energy_j,
             during,
             self.resident_bytes,
             recomputation,
-            spell.waited_s,
-            spell.transfer_start_s,
-            spell.transfer_end_s,
+            span.waited_s,
+            span.transfer_start_s,
+            span.transfer_end_s,
         )
 
     def finish(self, end: int) -> None:

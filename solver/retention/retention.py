@@ -75,15 +75,15 @@ def solve_retention(
     try:
         with EngineProcess("cp-sat", "solver.retention.worker") as engine:
             engine.tell(Task(problem, objective, intervals, threads, best_first))
-            for said in engine.hear(deadline):
+            for message in engine.hear(deadline):
                 on_version(engine.version)
-                match said:
+                match message:
                     case Found():
-                        standing.offer(said.actions)
-                        on_actions(said.actions)
+                        standing.offer(message.actions)
+                        on_actions(message.actions)
                     case Bound():
-                        standing.bound = max(standing.bound, said.objective)
-                        on_bound(said.objective)
+                        standing.bound = max(standing.bound, message.objective)
+                        on_bound(message.objective)
                     case Finished(outcome="optimal"):
                         return "proven"
                     case Finished(outcome="infeasible"):

@@ -12,7 +12,7 @@ import numpy as np
 
 from solver.options import SolverOptions
 from solver.pools import Pool
-from solver.problem.schedule import OverDraws, Robustness, Schedule, Share
+from solver.problem.schedule import DrawStatistics, Robustness, Schedule, Share
 from solver.referee.referee import verify
 from solver.robustness.draws import BoolArray, CostDraws
 from solver.robustness.search import LEAST_IN_TIME, TOLERANCE, DrawProgress, DrawSearch, DrawTask
@@ -125,13 +125,13 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
     )
 
 
-def _over_draws(search: DrawSearch, row: int) -> OverDraws:
+def _over_draws(search: DrawSearch, row: int) -> DrawStatistics:
     evaluation = search.evaluation
     stated_j, _ = search.draws.items.costs()
     regrets = evaluation.regrets(row)
     in_time = regrets[~np.isnan(regrets)]
     counts = search.draws.items.counts(evaluation.schedules[row].actions)
-    return OverDraws(
+    return DrawStatistics(
         energy_j=float(counts @ stated_j),
         mean_energy_j=float(evaluation.energies_j[row].mean()),
         within=_share(evaluation.within(row, TOLERANCE, evaluation.best_known_j)),

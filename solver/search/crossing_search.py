@@ -69,14 +69,14 @@ class CrossingSearch:
                 tight = crossing.tightest(values)
                 if not tight:
                     break
-                self._look_at(tight)
+                self._add_memory_rows(tight)
                 solution: Incumbent | None = None
-                for said in self._minimise(engine, 0.0, deadline, relax=True):
-                    if isinstance(said, Incumbent):
-                        solution = said
-                        yield Proven(crossing.bound_j(said.objective))
-                    elif isinstance(said, NoSchedule):
-                        yield said
+                for message in self._minimise(engine, 0.0, deadline, relax=True):
+                    if isinstance(message, Incumbent):
+                        solution = message
+                        yield Proven(crossing.bound_j(message.objective))
+                    elif isinstance(message, NoSchedule):
+                        yield message
                         return
                     else:
                         yield Silence()
@@ -92,18 +92,18 @@ class CrossingSearch:
             self.rounds += 1
             solution: Incumbent | None = None
             ended = False
-            for said in self._minimise(engine, absolute_gap, deadline, relax=False):
-                match said:
+            for message in self._minimise(engine, absolute_gap, deadline, relax=False):
+                match message:
                     case Bound():
-                        yield Proven(crossing.bound_j(said.objective))
+                        yield Proven(crossing.bound_j(message.objective))
                     case Incumbent():
-                        solution = said
+                        solution = message
                         yield Silence()
                     case NoSchedule():
-                        yield said
+                        yield message
                         return
                     case Finished():
-                        ended = said.outcome == "optimal"
+                        ended = message.outcome == "optimal"
                     case _:
                         yield Silence()
             if solution is None:
@@ -114,18 +114,18 @@ class CrossingSearch:
             tight = crossing.tightest(solution.values)
             if not tight:
                 return
-            self._look_at(tight)
+            self._add_memory_rows(tight)
 
-    def _look_at(self, ops: Sequence[int]) -> None:
+    def _add_memory_rows(self, ops: Sequence[int]) -> None:
         began = time.monotonic()
         for t in ops:
-            self.crossing.look_at(t)
+            self.crossing.add_memory_rows(t)
         self.build_s += time.monotonic() - began
 
     def _minimise(
         self, engine: Engine, absolute_gap: float, deadline: float, *, relax: bool
     ) -> Iterator[Bound | Incumbent | Finished | Silence | NoSchedule]:
-        for said in engine.minimise(
+        for message in engine.minimise(
             self.crossing.program,
             absolute_gap=absolute_gap,
             threads=self._threads,
@@ -134,10 +134,10 @@ class CrossingSearch:
             relax=relax,
         ):
             self.engine_version = engine.version
-            if isinstance(said, Finished) and said.outcome == "infeasible":
+            if isinstance(message, Finished) and message.outcome == "infeasible":
                 yield NoSchedule()
-            elif isinstance(said, Bound | Incumbent | Finished | Silence):
-                yield said
+            elif isinstance(message, Bound | Incumbent | Finished | Silence):
+                yield message
 
 
 def sketch(

@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 from solver.engines.engine import Engine
-from solver.engines.messages import Bound, Finished, Incumbent, Said
-from solver.formulations.compact import CompactProgram
-from solver.formulations.compact_columns import RESTRICTIONS
+from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent
+from solver.formulations.compact.formulation import CompactFormulation
 from solver.formulations.formulation import Formulation
+from solver.formulations.scaled_costs import Objective
+from solver.formulations.staged import RESTRICTIONS
 from solver.options import SolverOptions
 from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfers
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
 
-Objective: TypeAlias = Literal["energy", "time", "memory"]
 Ending: TypeAlias = Literal["proven", "infeasible", "stopped", "interrupted"]
 # The program of a problem and an objective; simplified, if it knows how to be, where so asked.
 Build: TypeAlias = Callable[[Problem, Objective, bool], Formulation]
@@ -55,8 +55,8 @@ class Companion(Protocol):
         ...
 
 
-def build_compact(problem: Problem, objective: Objective, simplify: bool) -> CompactProgram:
-    return CompactProgram(problem, objective, simplify=simplify)
+def build_compact(problem: Problem, objective: Objective, simplify: bool) -> CompactFormulation:
+    return CompactFormulation(problem, objective, simplify=simplify)
 
 
 @dataclass
@@ -186,19 +186,19 @@ class Search:
         with Engine(self.options.engine) as engine:
             for _ in range(_MOST_RELAXATIONS):
                 relaxed: Incumbent | None = None
-                for said in self._minimise(
+                for message in self._minimise(
                     engine, formulation, deadline, self.options.threads, relax=True
                 ):
-                    if isinstance(said, Incumbent):
-                        relaxed = said
-                    if isinstance(said, Finished) and said.outcome == "infeasible":
+                    if isinstance(message, Incumbent):
+                        relaxed = message
+                    if isinstance(message, Finished) and message.outcome == "infeasible":
                         return False
                 if relaxed is None:
                     return True
                 self._raise_bound(formulation, relaxed.objective)
                 self.report()
                 ram_bytes = self._budget_of(formulation, relaxed)
-                if not formulation.memory_cuts(relaxed.values, ram_bytes, per_stage=1):
+                if not formulation.add_memory_cuts(relaxed.values, ram_bytes, per_stage=1):
                     return True
         return True
 
@@ -216,19 +216,19 @@ class Search:
         patience = deadline
         with Engine(self.options.engine) as engine:
             threads = max(1, self.options.threads - (self.companion is not None))
-            for said in self._minimise(engine, formulation, deadline, threads):
+            for message in self._minimise(engine, formulation, deadline, threads):
                 if self.companion is not None and (better := self.companion.found()) is not None:
                     self.offer(better)
-                match said:
+                match message:
                     case Bound():
-                        self._raise_bound(formulation, said.objective)
+                        self._raise_bound(formulation, message.objective)
                     case Incumbent():
-                        fault = self._fault(formulation, said)
-                        wrong = None if fault is None else said
+                        fault = self._fault(formulation, message)
+                        wrong = None if fault is None else message
                         if fault is not None:
                             patience = min(patience, self._patience(fault, began, deadline))
                     case Finished():
-                        finished = said
+                        finished = message
                 self.report()
                 if (
                     self.proven
@@ -242,7 +242,7 @@ class Search:
         """Take the schedule of a solution if it is valid. What is wrong if it is not, or if it
         needs more RAM than the solution says, which is no fault of a schedule where memory is the
         objective."""
-        actions = formulation.actions(solution.values)
+        actions = formulation.decode(solution.values)
         try:
             result = self.offer(actions)
         except RefereeError as error:
@@ -270,22 +270,22 @@ class Search:
         threads: int,
         *,
         relax: bool = False,
-    ) -> Iterator[Said]:
-        scale = formulation.constant or self.value or formulation.unit
-        for said in engine.minimise(
+    ) -> Iterator[EngineMessage]:
+        scale = formulation.costs.constant or self.value or formulation.costs.unit
+        for message in engine.minimise(
             formulation.program,
             # A hair under the asked gap: rounding must not leave the proof just short of it.
-            absolute_gap=0.999 * self.options.gap * scale / formulation.unit,
+            absolute_gap=0.999 * self.options.gap * scale / formulation.costs.unit,
             threads=threads,
-            start=None if relax or self._plain is None else formulation.values_of(self._plain),
+            start=None if relax or self._plain is None else formulation.encode(self._plain),
             deadline=deadline,
             relax=relax,
         ):
             self.engine_version = engine.version
-            yield said
+            yield message
 
     def _raise_bound(self, formulation: Formulation, objective: float) -> None:
-        bound = formulation.bound(objective)
+        bound = formulation.costs.bound(objective)
         if self._exact:
             self.bound = max(self.bound or 0.0, bound)
         elif self._is_within_gap(bound):
@@ -299,13 +299,13 @@ class Search:
     def _budget_of(self, formulation: Formulation, solution: Incumbent) -> int:
         """Bytes of RAM that a solution says it keeps to."""
         if self.objective == "memory":
-            return round(formulation.value(solution.objective))
+            return round(formulation.costs.value(solution.objective))
         return self.problem.budget.ram_bytes
 
     def _expect_less(self, formulation: Formulation) -> bool:
         """Where time is the objective and the program counted on hiding more of the transfers than
         can be: have it count on less, which leads to other schedules."""
-        if self.objective != "time" or not formulation.charge_transfers(0.0):
+        if self.objective != "time" or not formulation.deadline.charge(0.0):
             return False
         self._exact = False
         return True
@@ -317,21 +317,21 @@ class Search:
         the referee disagree, which is a defect.
         """
         ram_bytes = self._budget_of(formulation, solution)
-        if formulation.memory_cuts(solution.values, ram_bytes, per_stage=20):
+        if formulation.add_memory_cuts(solution.values, ram_bytes, per_stage=20):
             return
         # Every row that counts is there: transfers cannot be hidden as far as the program counted
         # on it, or the engine used its tolerance.
         self._exact = False
-        actions = formulation.actions(solution.values)
+        actions = formulation.decode(solution.values)
         budget = self.problem.budget
         result = replay(self.problem.graph, actions, budget.covers)
         if result.peak_bytes > ram_bytes:
-            formulation.tighten_memory(result.peak_bytes - ram_bytes)
+            formulation.memory.tighten(result.peak_bytes - ram_bytes)
         elif budget.deadline_s is not None and self.objective != "time":
             timed = self._timed(self._judged(actions), actions)
             result = replay(self.problem.graph, timed, budget.covers)
-            if not formulation.charge_transfers(_share_to_charge(result, budget.deadline_s)):
-                formulation.tighten_deadline(result.time_due_s(budget) - budget.deadline_s)
+            if not formulation.deadline.charge(_share_to_charge(result, budget.deadline_s)):
+                formulation.deadline.tighten(result.time_due_s(budget) - budget.deadline_s)
         else:
             self.offer(actions)
 

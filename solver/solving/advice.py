@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from devices.errors import BuildFailed
 from solver.annealing import anneal
 from solver.constructed import keep_everything, page_everything
-from solver.formulations.compact import MOST_OPS
+from solver.formulations.compact.formulation import MOST_OPS
 from solver.options import SolverOptions
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.problem import Problem

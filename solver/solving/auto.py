@@ -20,9 +20,9 @@ from devices.errors import BuildFailed
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.formulations.compact import MOST_OPS
-from solver.formulations.compact_columns import COVERS, RESTRICTIONS
+from solver.formulations.compact.formulation import MOST_OPS
 from solver.formulations.crossing import OrderKept
+from solver.formulations.staged import COVERS, RESTRICTIONS
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem

@@ -10,13 +10,14 @@ from devices.errors import BuildFailed
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.formulations.compact_columns import COVERS
-from solver.formulations.poet import PoetProgram
+from solver.formulations.poet.formulation import PoetFormulation
+from solver.formulations.scaled_costs import Objective
+from solver.formulations.staged import COVERS
 from solver.options import SolverOptions
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.retention.retention import search_retention
-from solver.search.search import Build, Ending, Objective, Progress, Search, build_compact
+from solver.search.search import Build, Ending, Progress, Search, build_compact
 from solver.solving.advice import fastest_search
 from solver.solving.outcome import ANY_ORDER, Outcome
 
@@ -28,9 +29,9 @@ _LATE = (
 )
 
 
-def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> PoetProgram:
+def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> PoetFormulation:
     assert objective != "memory"
-    return PoetProgram(problem, objective)
+    return PoetFormulation(problem, objective)
 
 
 _PROGRAMS: Mapping[str, Build] = {"compact": build_compact, "poet": _build_poet}

@@ -27,7 +27,7 @@ from solver.sweep.sweep import BaselineRun, PointSolved, Study
 
 
 @dataclass(frozen=True)
-class Subject:
+class SweepSubject:
     """A costed graph, under what it is filed, and where it comes from."""
 
     graph: CostedGraph
@@ -58,7 +58,7 @@ class SweepDirectory:
 
     def study(
         self,
-        subject: Subject,
+        subject: SweepSubject,
         budgets: Sequence[Budget],
         baselines: Sequence[tuple[str, Budget]],
     ) -> Study:
@@ -130,7 +130,7 @@ class SweepDirectory:
 
         return SweepRecord(points=tuple(sorted(self._rows.values(), key=place)))
 
-    def points(self, subject: Subject) -> list[SweepRow]:
+    def points(self, subject: SweepSubject) -> list[SweepRow]:
         """All that is known of a graph, of earlier sweeps too."""
         return [
             row
@@ -138,7 +138,7 @@ class SweepDirectory:
             if row.graph == subject.graph.name and row.covers == subject.covers
         ]
 
-    def _read(self, subject: Subject, row: SweepRow) -> Schedule | None:
+    def _read(self, subject: SweepSubject, row: SweepRow) -> Schedule | None:
         """The schedule of a row; None if it is not there any more, or is not what the row says."""
         if row.schedule is None:
             return None
@@ -178,12 +178,12 @@ def _key(row: SweepRow) -> tuple[str, Budget, str]:
 class _Costs:
     """What all rows of a subject share."""
 
-    subject: Subject
+    subject: SweepSubject
     sha256: str
     kept: Replay
 
     @classmethod
-    def of(cls, subject: Subject) -> _Costs:
+    def of(cls, subject: SweepSubject) -> _Costs:
         graph = subject.graph
         content = graph.model_dump_json(by_alias=True, exclude_none=True).encode()
         kept = replay(graph, keep_everything(graph), subject.covers)

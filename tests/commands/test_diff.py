@@ -15,12 +15,12 @@ from devices.comparison import Difference, compare
 from devices.documents.document import dump_yaml
 from devices.operation import OpSpec
 from devices.profile import (
-    Board,
+    AffinePageCost,
+    BoardIdentity,
     Cost,
     DeviceProfile,
     Interval,
     OperationCost,
-    PageCost,
     StorageCosts,
     SweepPoint,
 )
@@ -41,7 +41,7 @@ def profile(
         {
             "name": name,
             "energy_source": "estimated",
-            "board": Board(model="board", memory_bytes=1 << 20, kernel=kernel),
+            "board": BoardIdentity(model="board", memory_bytes=1 << 20, kernel=kernel),
             "operations": tuple(
                 OperationCost(
                     op=spec.key,
@@ -60,7 +60,7 @@ def sweep(read_s: float) -> StorageCosts:
     points = tuple(
         SweepPoint(bytes=512 << k, time_s=interval(read_s * 2**k, read_s / 100)) for k in range(3)
     )
-    cost = PageCost(fixed_s=0.0, per_page_s=read_s, sweep=points)
+    cost = AffinePageCost(fixed_s=0.0, per_page_s=read_s, sweep=points)
     return StorageCosts(medium="sd", page_bytes=512, method="", read=cost, write=cost)
 
 

@@ -30,7 +30,7 @@ from devices.documents.document import (
 from devices.library import resolve_profile
 from devices.meters import HwmonMeter
 from devices.operation import SIGNATURES, OpSpec
-from devices.profile import Board, ComputeRates, DeviceProfile, PageCost, StorageCosts
+from devices.profile import AffinePageCost, BoardIdentity, ComputeRates, DeviceProfile, StorageCosts
 from devices.published import load_published, published_flop, published_names
 
 SSH_BOARD = """\
@@ -494,8 +494,8 @@ def test_what_is_written_as_yaml_is_read_back(data: dict[str, object]) -> None:
 
 @given(st.from_regex(r"[0-9]{1,4}e[0-9]{1,3}", fullmatch=True))
 def test_an_identity_that_looks_like_a_number_stays_text(serial: str) -> None:
-    board = Board(model="any", memory_bytes=1, serial=serial)
-    assert validate(core_yaml.load(dump_yaml(board)), Board, "board").serial == serial
+    board = BoardIdentity(model="any", memory_bytes=1, serial=serial)
+    assert validate(core_yaml.load(dump_yaml(board)), BoardIdentity, "board").serial == serial
 
 
 class Point(StrictModel):
@@ -788,14 +788,14 @@ def measured_profile(name: str) -> DeviceProfile:
     return DeviceProfile(
         name=name,
         energy_source="estimated",
-        board=Board(model="bench", memory_bytes=1),
+        board=BoardIdentity(model="bench", memory_bytes=1),
         rates=ComputeRates(flop_per_s=1.0, flop_per_j=1.0),
         storage=StorageCosts(
             medium="sd",
             page_bytes=4096,
             method="O_DIRECT",
-            read=PageCost(fixed_s=0.0, per_page_s=1e-4),
-            write=PageCost(fixed_s=0.0, per_page_s=1e-4),
+            read=AffinePageCost(fixed_s=0.0, per_page_s=1e-4),
+            write=AffinePageCost(fixed_s=0.0, per_page_s=1e-4),
         ),
     )
 

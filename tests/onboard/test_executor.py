@@ -15,7 +15,7 @@ from devices.description import Storage
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -83,7 +83,7 @@ def test_a_plan_computes_what_its_kernels_compute(library: ctypes.CDLL) -> None:
     relu = OpSpec.of("relu.forward", elements=15)
     update = OpSpec.of("sgd.update", elements=21)
     plan = plan_of(
-        Action(Compute("fc", spec, (0, 140), (256,), Block(512, 8192), {})),
+        Action(Compute("fc", spec, (0, 140), (256,), ArenaRange(512, 8192), {})),
         Action(Compute("relu", relu, (256,), (256,), None, {})),
         Action(Compute("sgd", update, (140, 140), (140,), None, {"learning_rate": 0.25})),
         size=8704,
@@ -104,7 +104,7 @@ def test_a_plan_computes_what_its_kernels_compute(library: ctypes.CDLL) -> None:
 def test_a_move_keeps_the_bytes_wherever_it_goes(
     library: ctypes.CDLL, size: int, source: int, target: int, seed: bytes
 ) -> None:
-    plan = plan_of(Move("x", Block(4 * source, 4 * size), 4 * target), size=320)
+    plan = plan_of(Move("x", ArenaRange(4 * source, 4 * size), 4 * target), size=320)
     replay = Replay(library, plan, NO_STORAGE)
     data = np.random.default_rng(len(seed)).bytes(320)
     replay.put(0, data)
@@ -136,9 +136,9 @@ def test_a_checksum_is_the_one_that_is_described(
 
 def test_a_watched_step_leaves_checksums_and_another_none(library: ctypes.CDLL) -> None:
     plan = plan_of(
-        Probe("before", "loss", Block(0, 16)),
+        Probe("before", "loss", ArenaRange(0, 16)),
         shim("bump", 0, 16),
-        Probe("after", "loss", Block(0, 16)),
+        Probe("after", "loss", ArenaRange(0, 16)),
         size=64,
     )
     replay = Replay(library, plan, NO_STORAGE)
@@ -176,11 +176,11 @@ def test_the_high_water_mark_is_the_last_word_that_was_written(
 
 def guarded(kernel: str) -> ExecutionPlan:
     return plan_of(
-        Guard(Block(64, 64)),
+        Guard(ArenaRange(64, 64)),
         shim("bump", 0, 64),
-        Check("a", Block(64, 64)),
+        Check("a", ArenaRange(64, 64)),
         shim(kernel, 0, 64),
-        Check("a", Block(64, 64)),
+        Check("a", ArenaRange(64, 64)),
         size=128,
     )
 
@@ -209,7 +209,7 @@ def test_what_is_written_beside_the_arena_is_found_in_every_plan(
 
 
 def test_what_was_freed_is_no_number_any_more(library: ctypes.CDLL) -> None:
-    replay = Replay(library, plan_of(Poison(Block(4, 8)), size=64), NO_STORAGE)
+    replay = Replay(library, plan_of(Poison(ArenaRange(4, 8)), size=64), NO_STORAGE)
     replay.put(0, words(1, 2, 3, 4))
     replay.step()
     values = np.frombuffer(replay[0:16], dtype=np.float32)
@@ -516,7 +516,7 @@ def test_a_plan_that_keeps_nothing_needs_no_first_step(
     library: ctypes.CDLL, storage: Storage
 ) -> None:
     """And no record; its wear is even, too."""
-    block = Block(0, 100)
+    block = ArenaRange(0, 100)
     plan = ExecutionPlan(
         "moving",
         128,

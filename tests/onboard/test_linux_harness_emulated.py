@@ -11,7 +11,7 @@ import pytest
 
 from devices.description import SshTransport, load_description
 from devices.meters import InaMeter
-from profiler.meters.base import Block, Void
+from profiler.meters.base import BlockRecord, Void
 from profiler.meters.on_board.ina import open_ina
 from profiler.script.records import Results, parse_results, parse_samples
 from profiler.transports.base import CommandResult, Transport
@@ -90,7 +90,7 @@ def test_a_sensor_without_a_driver_is_set_up_and_read(bench: Bench, tmp_path: Pa
     assert emulated.sensor is not None
     volts = samples.values[:, 0] * 1.25e-3
     assert volts == pytest.approx(5.0, abs=0.01)
-    trace = meter.finish(Block(windows_ns=(), markers_ns=(), samples=samples))
+    trace = meter.finish(BlockRecord(windows_ns=(), markers_ns=(), samples=samples))
     energy_j = trace.energy_j(window.start_ns, window.end_ns)
     if not isinstance(energy_j, Void):  # samples may come late where this computer is busy
         power_w = energy_j / (window.end_ns - window.start_ns) * 1e9

@@ -18,7 +18,7 @@ import pytest
 
 from devices.description import NativeToolchain, Storage
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, ExecutionPlan, PageIn, PageOut, Poison, Probe
+from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageIn, PageOut, Poison, Probe
 from profiler.building.plan_source import plans_source
 from profiler.building.store_layout import store_layout
 from profiler.building.toolchain import HarnessBuilder
@@ -98,7 +98,7 @@ LARGE = (1 << 20) + 12
 def beside() -> ExecutionPlan:
     """A tensor leaves while others are computed, is overwritten once it has left, and comes back to
     another place while there is still work to do. The last one leaves when all else is done."""
-    x, y, end = Block(0, LARGE), Block(LARGE, LARGE), 2 * LARGE
+    x, y, end = ArenaRange(0, LARGE), ArenaRange(LARGE, LARGE), 2 * LARGE
     return ExecutionPlan(
         name="beside",
         arena_bytes=end + 64,
@@ -108,12 +108,12 @@ def beside() -> ExecutionPlan:
             compute("relu.forward", x.address, LARGE),
             Action(PageOut("x", x, 0, asynchronous=True)),
             compute("relu.forward", end, 64),
-            Action(PageOut("short", Block(end, 64), 1, asynchronous=True)),
+            Action(PageOut("short", ArenaRange(end, 64), 1, asynchronous=True)),
             Action(PageIn("x", y, 0, asynchronous=True)),
             Action(Poison(x), waits_for=1),
-            Action(PageIn("short", Block(0, 64), 1), waits_for=2),
+            Action(PageIn("short", ArenaRange(0, 64), 1), waits_for=2),
             Action(Probe("x", "loss", y), waits_for=3),
-            Action(PageOut("last", Block(end, 64), 2, asynchronous=True)),
+            Action(PageOut("last", ArenaRange(end, 64), 2, asynchronous=True)),
         ),
         slot_bytes=(LARGE, 64, 64),
     )

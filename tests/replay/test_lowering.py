@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from devices.operation import OpSpec
-from devices.plan import Block, ExecutionPlan, Move
+from devices.plan import ArenaRange, ExecutionPlan, Move
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
 from replay.lowering.lowering import LoweringError, lower, unscheduled
 from replay.lowering.moves import Mover, ordered_moves, settled
@@ -30,7 +30,7 @@ from solver.problem.schedule import PageOut as ScheduledPageOut
 from solver.referee.referee import replay
 from tests.support.graphs.graph_strategies import action_lists
 from tests.support.networks.training import small_convolutional, small_mixture, small_transformer
-from tests.support.onboard.plan_interpreter import Board, ByName, CanaryError, Probes
+from tests.support.onboard.plan_interpreter import ByName, CanaryError, InterpretedBoard, Probes
 
 STEPS_IN_A_ROW = 3
 _SOME_COST = PageCost(time_s=1.0, energy_j=1.0)
@@ -120,7 +120,7 @@ class _Arena:
     def __init__(self, draw: st.DrawFn, graph: CostedGraph) -> None:
         self._draw = draw
         self._bytes = {tensor.name: tensor.bytes for tensor in graph.tensors}
-        self.at: dict[str, Block] = {}
+        self.at: dict[str, ArenaRange] = {}
         self.end = 0
 
     def take(self, name: str, size_bytes: int | None = None) -> int:
@@ -133,7 +133,7 @@ class _Arena:
         # Nothing, or a small gap that only fragments.
         starts += [address, address + 4]
         start = starts[self._draw(st.integers(0, len(starts) - 1))]
-        self.at[name] = Block(start, size_bytes)
+        self.at[name] = ArenaRange(start, size_bytes)
         self.end = max(self.end, start + size_bytes)
         return start
 
@@ -238,7 +238,7 @@ PROPERTIES = settings(
 
 def run(plan: ExecutionPlan) -> list[Probes]:
     """What the probes see in a few steps; what is kept is where the next step looks for it."""
-    board = Board(plan)
+    board = InterpretedBoard(plan)
     seen = []
     for number in range(STEPS_IN_A_ROW):
         seen.append(board.step(number))
@@ -249,7 +249,7 @@ def run(plan: ExecutionPlan) -> list[Probes]:
                 if tensor == kept.tensor and what != "gradient"
             ]
             if kept.address is not None:
-                assert board.read(Block(kept.address, kept.bytes)) == value
+                assert board.read(ArenaRange(kept.address, kept.bytes)) == value
             if kept.slot is not None:
                 assert board.last_step[kept.slot] == value
         loss = next(probe for probe in plan.probes if probe.what == "loss")
@@ -305,7 +305,7 @@ def test_an_operation_that_writes_too_far_is_found_by_the_tensor_that_it_leaves(
     which = data.draw(st.sampled_from(results))
     left = op.writes[which] if which >= 0 else f"the workspace of {op.name}"
     with pytest.raises(CanaryError) as found:
-        Board(plan, overrun=(op.name, which)).step(0)
+        InterpretedBoard(plan, overrun=(op.name, which)).step(0)
     assert found.value.args == (left,)
 
 
@@ -375,7 +375,7 @@ def _left_and_wanted(draw: st.DrawFn) -> tuple[list[Mover], int]:
         places.append((place, end))
     (here, here_end), (there, there_end) = places
     movers = [
-        Mover(name, Block(here[name], size), there[name])
+        Mover(name, ArenaRange(here[name], size), there[name])
         for name, size in zip(names, sizes, strict=True)
     ]
     anywhere = draw(st.integers(0, len(sizes)))
@@ -406,30 +406,33 @@ def test_whatever_lies_wherever_comes_to_where_it_has_to_be(case: tuple[list[Mov
 
 
 def test_tensors_that_change_places_do_so_by_way_of_free_bytes() -> None:
-    movers = [Mover("a", Block(0, 40), 40), Mover("b", Block(40, 40), 0)]
+    movers = [Mover("a", ArenaRange(0, 40), 40), Mover("b", ArenaRange(40, 40), 0)]
     assert ordered_moves(movers, 120) == (
-        Move("a", Block(0, 40), 80),
-        Move("b", Block(40, 40), 0),
-        Move("a", Block(80, 40), 40),
+        Move("a", ArenaRange(0, 40), 80),
+        Move("b", ArenaRange(40, 40), 0),
+        Move("a", ArenaRange(80, 40), 40),
     )
 
 
 def test_where_free_bytes_are_few_they_do_so_piece_by_piece() -> None:
-    movers = [Mover("a", Block(0, 40), 40), Mover("b", Block(40, 40), 0)]
+    movers = [Mover("a", ArenaRange(0, 40), 40), Mover("b", ArenaRange(40, 40), 0)]
     moves = ordered_moves(movers, 104)
     assert moves[:3] == (
-        Move("a", Block(0, 24), 80),
-        Move("b", Block(40, 24), 0),
-        Move("a", Block(80, 24), 40),
+        Move("a", ArenaRange(0, 24), 80),
+        Move("b", ArenaRange(40, 24), 0),
+        Move("a", ArenaRange(80, 24), 40),
     )
     assert [move.block.bytes for move in moves] == [24, 24, 24, 16, 16, 16]
 
 
 def test_tensors_that_fill_the_arena_cannot_change_places() -> None:
-    movers = [Mover("a", Block(0, 40), 40), Mover("b", Block(40, 40), 0)]
+    movers = [Mover("a", ArenaRange(0, 40), 40), Mover("b", ArenaRange(40, 40), 0)]
     with pytest.raises(LoweringError, match="a step leaves a, b where the next one does not"):
         ordered_moves(movers, 80)
-    many = [Mover("a", Block(0, 1 << 20), 1 << 20), Mover("b", Block(1 << 20, 1 << 20), 0)]
+    many = [
+        Mover("a", ArenaRange(0, 1 << 20), 1 << 20),
+        Mover("b", ArenaRange(1 << 20, 1 << 20), 0),
+    ]
     with pytest.raises(LoweringError, match="4 free bytes in a row are too few"):
         ordered_moves(many, (1 << 21) + 4)
 

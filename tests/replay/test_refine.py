@@ -24,7 +24,7 @@ from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from devices.profile import (
-    Board,
+    BoardIdentity,
     Cost,
     DeviceProfile,
     EnergySource,
@@ -48,7 +48,7 @@ from replay.refine import (
     refine_profile,
     undisturbed_steps,
 )
-from replay.reporting.report import Subject, replay_report
+from replay.reporting.report import ReportHead, replay_report
 from replay.reporting.timing import ScheduledActions
 from replay.running.measured import ReplayRecord
 from replay.running.opening import MakePlans, open_replay
@@ -551,7 +551,7 @@ class OnBoard:
         )
         graph = cost_graph(step, wrong).graph
         report = replay_report(
-            Subject("bench", "digits.json", {"model": "digits"}, DEVICE.storage),
+            ReportHead("bench", "digits.json", {"model": "digits"}, DEVICE.storage),
             expected_step(graph, self.schedule),
             plan,
             self.measured,
@@ -573,7 +573,7 @@ def on_board() -> Iterator[OnBoard]:
         guess = hand_made(
             needed,
             lambda spec: Interval.exact(LAW_S + 1e-9 * spec.work_flop),
-            board=Board(model="", memory_bytes=1),
+            board=BoardIdentity(model="", memory_bytes=1),
         )
         graph, schedule = scheduled(step, guess)
         schedules.append(schedule)

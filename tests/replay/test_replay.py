@@ -26,13 +26,13 @@ from devices.errors import BoardCommandFailed, MeasurementInvalid, RequestRefuse
 from devices.operation import SIGNATURES, OpSpec
 from devices.plan import (
     Action,
-    Block,
+    BlockRecord,
     Check,
     Compute,
-    Deed,
     ExecutionPlan,
     Kept,
     Move,
+    Operation,
     PageIn,
     PageOut,
     Probe,
@@ -45,7 +45,7 @@ from profiler.boards.posix import PosixBoard
 from profiler.building.plan_source import kernel_entry, plans_source
 from profiler.building.store_layout import record_bytes, store_layout
 from profiler.building.toolchain import EXECUTOR, KERNELS, BuiltHarness, HarnessBuilder
-from profiler.meters.base import Block as MeterBlock
+from profiler.meters.base import BlockRecord as MeterBlock
 from profiler.meters.base import PowerTrace
 from profiler.meters.trace import SampledPower
 from replay.lowering.lowering import lower, unscheduled
@@ -270,7 +270,7 @@ def test_a_replay_tells_what_went_to_storage_and_how_much_memory_was_used(bench:
     assert record.memory is not None
     layout = store_layout(plan, bench.session.description.storage)
     paged_in = [action.does for action in plan.actions if isinstance(action.does, PageIn)]
-    pages_in = sum(-(-deed.block.bytes // PAGE_BYTES) for deed in paged_in)
+    pages_in = sum(-(-operation.block.bytes // PAGE_BYTES) for operation in paged_in)
     assert record.counters.steps == STEPS
     assert record.counters.bytes_out == STEPS * layout.written_bytes
     assert record.counters.bytes_in == STEPS * pages_in * PAGE_BYTES
@@ -578,11 +578,11 @@ def awkward_plan() -> ExecutionPlan:
     kind."""
     relu = OpSpec.of("relu.forward", elements=100)
     dropout = OpSpec.of("dropout.forward", elements=100)
-    a, b = Block(0, 400), Block(400, 400)
+    a, b = BlockRecord(0, 400), BlockRecord(400, 400)
     scalars = {"probability": 0.1, "seed": float(0xFF800001)}
-    deeds: list[Deed] = [
+    operations: list[Operation] = [
         Compute('*/ "quoted" \\', relu, (0,), (400,), None, {}),
-        Compute("two\nlines ??/", dropout, (400,), (800,), Block(1200, 64), scalars),
+        Compute("two\nlines ??/", dropout, (400,), (800,), BlockRecord(1200, 64), scalars),
         PageOut("ä", a, 0, asynchronous=True),
         PageIn("ä", a, 0, of="last step"),
         Move("m", a, 800),
@@ -594,7 +594,7 @@ def awkward_plan() -> ExecutionPlan:
         arena_bytes=1264,
         inputs={},
         kept=(Kept("w", "w'", 400, None, 0),),
-        actions=tuple(Action(deed) for deed in deeds),
+        actions=tuple(Action(operation) for operation in operations),
         slot_bytes=(400,),
     )
 

@@ -18,12 +18,12 @@ from devices.description import DeviceDescription, load_description
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import (
-    Board,
+    AffinePageCost,
+    BoardIdentity,
     Cost,
     DeviceProfile,
     Interval,
     OperationCost,
-    PageCost,
     StorageCosts,
 )
 from networks.data import generated_batches
@@ -95,7 +95,7 @@ def profile_of(
     return DeviceProfile(
         name=description.name,
         energy_source="estimated",
-        board=Board(model=description.model, memory_bytes=1 << 16),
+        board=BoardIdentity(model=description.model, memory_bytes=1 << 16),
         operations=tuple(
             OperationCost(
                 op=spec.key, workspace_bytes=workspace_bytes[spec], warm=cost(spec), cold=cost(spec)
@@ -106,10 +106,12 @@ def profile_of(
             medium=description.storage.medium,
             page_bytes=page_bytes,
             method="direct",
-            read=PageCost(
+            read=AffinePageCost(
                 fixed_s=1e-3, per_page_s=page_s / 2, fixed_j=5e-5, per_page_j=page_s * 0.025
             ),
-            write=PageCost(fixed_s=2e-3, per_page_s=page_s, fixed_j=1e-4, per_page_j=page_s * 0.05),
+            write=AffinePageCost(
+                fixed_s=2e-3, per_page_s=page_s, fixed_j=1e-4, per_page_j=page_s * 0.05
+            ),
         ),
     )
 

@@ -16,7 +16,7 @@ from devices.description import Storage
 from devices.documents.document import read_json, write_atomically
 from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
-from devices.plan import Action, Block, ExecutionPlan, Move, Probe
+from devices.plan import Action, ArenaRange, ExecutionPlan, Move, Probe
 from devices.profile import Interval
 from devices.replay import (
     Comparison,
@@ -458,7 +458,7 @@ def _compute(index: int, waits_for: int = 0) -> Action:
     return Action(executed.Compute(f"op{index}", spec, (0,), (0,), None, {}), waits_for, index)
 
 
-_NOWHERE = Block(0, 4)
+_NOWHERE = ArenaRange(0, 4)
 
 
 def test_time_is_parted_into_actions_waits_moves_and_what_lies_between() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from devices.operation import ELEMENT_BYTES, OpSpec
 from devices.profile import (
-    Board,
+    AffinePageCost,
+    BoardIdentity,
     ComputeRates,
     Cost,
     DeviceProfile,
     Interval,
     OperationCost,
-    PageCost,
     StorageCosts,
 )
 from devices.published import load_published, published_flop, published_names
@@ -50,7 +50,7 @@ def profile(
     return DeviceProfile(
         name="bench",
         energy_source="estimated",
-        board=Board(model="test board", memory_bytes=2**30),
+        board=BoardIdentity(model="test board", memory_bytes=2**30),
         operations=tuple(
             OperationCost(
                 op=spec.key,
@@ -68,8 +68,8 @@ SD_CARD = StorageCosts(
     medium="sd",
     page_bytes=4096,
     method="direct",
-    read=PageCost(fixed_s=1e-4, per_page_s=1e-5, fixed_j=1e-4, per_page_j=2e-5),
-    write=PageCost(fixed_s=1e-3, per_page_s=1e-4, fixed_j=1e-3, per_page_j=2e-4),
+    read=AffinePageCost(fixed_s=1e-4, per_page_s=1e-5, fixed_j=1e-4, per_page_j=2e-5),
+    write=AffinePageCost(fixed_s=1e-3, per_page_s=1e-4, fixed_j=1e-3, per_page_j=2e-4),
 )
 
 

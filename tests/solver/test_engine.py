@@ -13,7 +13,7 @@ import pytest
 
 from devices.errors import EngineFailed
 from solver.engines.engine import Engine, EngineName
-from solver.engines.messages import Bound, Finished, Incumbent, Said, Silence
+from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent, Silence
 from solver.engines.program import Program
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.paths import ROOT
@@ -27,7 +27,7 @@ def _said(
     *,
     relax: bool = False,
     within_s: float = 60.0,
-) -> list[Said]:
+) -> list[EngineMessage]:
     said = engine.minimise(
         program,
         absolute_gap=0.0,
@@ -39,7 +39,7 @@ def _said(
     return [message for message in said if not isinstance(message, Silence)]
 
 
-def _best(said: list[Said]) -> Incumbent:
+def _best(said: list[EngineMessage]) -> Incumbent:
     return [message for message in said if isinstance(message, Incumbent)][-1]
 
 

@@ -13,7 +13,7 @@ from devices.description import catalog_names, load_description
 from devices.library import resolve_profile
 from networks.models import build_model
 from solver.costing.costing import cost_graph
-from solver.formulations.compact import CompactProgram
+from solver.formulations.compact.formulation import CompactFormulation
 from solver.options import FormulationName, SolverOptions
 from solver.overlap.overlap import one_at_a_time, overlap_transfers
 from solver.problem.graph import CostedGraph
@@ -489,7 +489,7 @@ def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() ->
     plain = one_at_a_time(Problem(problem, budget), found)
     assert not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in plain)
     assert verify(problem, plain, budget).time_s == 12.0
-    assert CompactProgram(Problem(problem, budget)).values_of(plain) is not None
+    assert CompactFormulation(Problem(problem, budget)).encode(plain) is not None
 
 
 # --- where DMA is said to be ----------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import cli
-from devices.profile import Interval, PageCost, StorageCosts, SweepPoint
+from devices.profile import AffinePageCost, Interval, StorageCosts, SweepPoint
 from devices.published import load_published
 from networks.models import build_model
 from plots.robustness import robustness as draw_picture
@@ -503,7 +503,7 @@ def _storage(errors: list[float], half_width: float = 0.0, **more: object) -> St
             median=time_s, low=time_s / (1 + half_width), high=time_s * (1 + half_width)
         )
         sweep.append(SweepPoint(bytes=512 * 2**power, time_s=interval, energy_j=interval.scaled(2)))
-    law = PageCost(
+    law = AffinePageCost(
         fixed_s=1e-3, per_page_s=1e-3, fixed_j=2e-3, per_page_j=2e-3, sweep=tuple(sweep), **more
     )
     return StorageCosts(medium="test", page_bytes=512, method="test", read=law, write=law)

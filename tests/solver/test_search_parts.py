@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.formulations.compact import CompactProgram
+from solver.formulations.compact.formulation import CompactFormulation
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
@@ -28,22 +28,23 @@ def test_a_schedule_survives_being_written_as_a_solution(
     actions = greedy_schedule(problem)
     if actions is None:
         return
-    compact = CompactProgram(problem, simplify=simplify)
-    values = compact.values_of(actions)
+    compact = CompactFormulation(problem, simplify=simplify)
+    values = compact.encode(actions)
     if values is not None:
-        again = verify(graph, compact.actions(values), budget)
+        again = verify(graph, compact.decode(values), budget)
         assert again.energy_j == pytest.approx(verify(graph, actions, budget).energy_j)
-        assert compact.value(compact.program.objective(values)) == pytest.approx(again.energy_j)
+        energy_j = compact.costs.value(compact.program.objective(values))
+        assert energy_j == pytest.approx(again.energy_j)
 
 
 def test_a_schedule_over_budget_is_no_solution() -> None:
     graph = _chain(6)
     everything = keep_everything(graph)
     peak_bytes = replay(graph, everything).peak_bytes
-    roomy = CompactProgram(Problem(graph, Budget(ram_bytes=peak_bytes)))
-    tight = CompactProgram(Problem(graph, Budget(ram_bytes=peak_bytes - 1)))
-    assert roomy.values_of(everything) is not None
-    assert tight.values_of(everything) is None
+    roomy = CompactFormulation(Problem(graph, Budget(ram_bytes=peak_bytes)))
+    tight = CompactFormulation(Problem(graph, Budget(ram_bytes=peak_bytes - 1)))
+    assert roomy.encode(everything) is not None
+    assert tight.encode(everything) is None
 
 
 def _chain(length: int) -> CostedGraph:

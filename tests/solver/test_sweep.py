@@ -35,7 +35,7 @@ from solver.problem.quantities import QuantityError
 from solver.problem.schedule import Budget, Schedule, SolverRecord
 from solver.referee.referee import replay, verify
 from solver.solving.solving import solve_graph
-from solver.sweep.directory import Subject, SweepDirectory
+from solver.sweep.directory import SweepDirectory, SweepSubject
 from solver.sweep.frontier import Frontier
 from solver.sweep.grid import budget_grid
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
@@ -487,7 +487,9 @@ def kept(
     directory = SweepDirectory(path, options)
     grid = budget_grid(graph, ram_budgets, deadlines, "all")
     workers = Here()
-    for event in sweep([directory.study(Subject(graph, "all"), grid, [])], options, workers.pool):
+    for event in sweep(
+        [directory.study(SweepSubject(graph, "all"), grid, [])], options, workers.pool
+    ):
         directory.keep(event)
     return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
 
@@ -528,7 +530,7 @@ def test_what_is_known_of_another_graph_of_the_same_name_is_dropped(tmp_path: Pa
         record = SweepRecord(points=(row,)).model_dump_json(by_alias=True, exclude_none=True)
         (tmp_path / "sweep.json").write_text(record)
         directory = SweepDirectory(tmp_path, SolverOptions(gap=0.01))
-        study = directory.study(Subject(graph, "all"), [], [("dtr", budget)])
+        study = directory.study(SweepSubject(graph, "all"), [], [("dtr", budget)])
         return list(study.baselines), len(directory.record.points)
 
     assert left_to_run("0") == ([("dtr", budget)], 0)
@@ -574,7 +576,7 @@ def test_a_time_limited_point_goes_on_from_what_it_had(tmp_path: Path) -> None:
     text = f"{budget.ram_bytes}"
     _, first = kept(tmp_path, graph, text, SolverOptions(gap=0.0, threads=1, time_limit_s=0.5))
     directory = SweepDirectory(tmp_path, EXACT)
-    study = directory.study(Subject(graph, "all"), [budget], [])
+    study = directory.study(SweepSubject(graph, "all"), [budget], [])
     assert list(study.budgets) == [budget]
     assert [schedule.energy_j for schedule in study.known] == [first.points[0].energy_j]
 

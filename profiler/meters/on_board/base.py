@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from devices.profile import EnergySource, MeterRecord
-from profiler.meters.base import Block, BoardSamples, MarkerPattern, PowerTrace, SamplerSpec
+from profiler.meters.base import BlockRecord, BoardSamples, MarkerPattern, PowerTrace, SamplerSpec
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class OnBoardMeter:
     def begin(self) -> None:
         pass
 
-    def finish(self, block: Block, /) -> PowerTrace:
+    def finish(self, block: BlockRecord, /) -> PowerTrace:
         return self.to_trace(block.samples)
 
     def close(self) -> None:

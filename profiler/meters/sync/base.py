@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from profiler.meters.base import Block, MarkerPattern
+from profiler.meters.base import BlockRecord, MarkerPattern
 from profiler.meters.capture import Capture
 
 _NS_PER_S = 1e9
@@ -62,7 +62,7 @@ class Synchroniser(Protocol):
         where windows are known well enough to be integrated as they are."""
         ...
 
-    def clock(self, capture: Capture, block: Block) -> ClockMap:
+    def clock(self, capture: Capture, block: BlockRecord) -> ClockMap:
         """Raises :class:`SyncLost`; :class:`~devices.errors.MeasurementInvalid` where no block
         would ever be different."""
         ...

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import MeasurementInvalid
-from profiler.meters.base import Block
+from profiler.meters.base import BlockRecord
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.sync.base import ClockMap, SyncLost
 
@@ -67,7 +67,7 @@ class GpioSynchroniser:
     def name(self) -> str:
         return f"gpio: the board's line on logic input {self.input}"
 
-    def clock(self, capture: Capture, block: Block) -> ClockMap:
+    def clock(self, capture: Capture, block: BlockRecord) -> ClockMap:
         pulses = _pulses(capture, self.input)
         if len(pulses) == 0 and capture.flawed(Flaw.LOST, slice(None)).any():
             raise SyncLost("the sync line's edges were among the samples that were lost")

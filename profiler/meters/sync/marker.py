@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import MeasurementInvalid
-from profiler.meters.base import Block, MarkerPattern
+from profiler.meters.base import BlockRecord, MarkerPattern
 from profiler.meters.capture import Capture
 from profiler.meters.sync.base import ClockMap, SyncLost
 
@@ -57,7 +57,7 @@ class MarkerSynchroniser:
     def marker(self) -> MarkerPattern:
         return MarkerPattern(PATTERN, self.bit_s)
 
-    def clock(self, capture: Capture, block: Block) -> ClockMap:
+    def clock(self, capture: Capture, block: BlockRecord) -> ClockMap:
         if self.bit_s < _LEAST_SAMPLES_PER_BIT * capture.period_s:
             raise MeasurementInvalid(
                 f"stretches of {self.bit_s * 1e3:g} ms are too short for an instrument with a"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from profiler.meters.base import Block, ClockReading
+from profiler.meters.base import BlockRecord, ClockReading
 from profiler.meters.capture import Capture
 from profiler.meters.sync.base import ClockMap, SyncLost
 
@@ -26,7 +26,7 @@ class SteadySynchroniser:
     def name(self) -> str:
         return f"this computer's clock, {self.guard_s:g} s left out at either end of a window"
 
-    def clock(self, capture: Capture, block: Block) -> ClockMap:
+    def clock(self, capture: Capture, block: BlockRecord) -> ClockMap:
         middle = len(block.clock) // 2
         if middle == 0:
             raise SyncLost("the board's clock was not read both before and behind the block")

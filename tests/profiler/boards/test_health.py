@@ -112,8 +112,8 @@ def test_a_hot_board_is_given_time_before_every_block(
 
     profile_device(board, [SMALL], None, QUICK, tmp_path, listen)
     assert "cooling down: 80 °C, until 60 °C" in said
-    (sitting,) = RunDirectory(tmp_path).sittings()
-    assert sitting.header.cooled_s > 0
+    (harness_run,) = RunDirectory(tmp_path).harness_runs()
+    assert harness_run.header.cooled_s > 0
 
 
 def test_a_cooldown_needs_a_temperature() -> None:

@@ -16,7 +16,7 @@ from profiler.boards.raw_flash import find_partition
 from profiler.run.evaluate import evaluate
 from profiler.run.storage_costs import storage_costs
 from profiler.run.table import TrialTable
-from profiler.run.trials import Sitting, SittingHeader
+from profiler.run.trials import HarnessRun, HarnessRunHeader
 from profiler.script.records import Results, parse_results
 from profiler.script.transfers import Scratch, TransferWindow
 from profiler.script.windows import BlockContent
@@ -50,7 +50,7 @@ WINDOWS = (
 
 
 @dataclass(frozen=True)
-class Board:
+class MtdBoard:
     transport: Transport
     harness: str
 
@@ -99,9 +99,9 @@ class Board:
             start=results.start,
             throttled=None,
         )
-        header = SittingHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
+        header = HarnessRunHeader(block=0, sitting=0, started="", duration_s=1.0, boot_id="")
         content = BlockContent((), 0, WINDOWS, scratch=Scratch.of(STORAGE, 1 << 30))
-        table = TrialTable.of([Sitting(header=header, trials=trials)])
+        table = TrialTable.of([HarnessRun(header=header, trials=trials)])
         found = storage_costs(STORAGE, PLACE, content, table, seed=0)
         assert found is not None
         return found
@@ -128,7 +128,7 @@ def plan(place: str, windows: Sequence[TransferWindow] = WINDOWS) -> str:
 
 
 @pytest.fixture(scope="module")
-def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[Board]:
+def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[MtdBoard]:
     """Nothing else works on it meanwhile: what feeds its sensor is halted."""
     description = load_description("emulated-a72")
     assert description.emulator is not None
@@ -138,7 +138,7 @@ def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[Board
         shared_boards.lent(description) as running,
         open_transport(running.description) as transport,
     ):
-        board = Board(transport, linux_harness.put_on(transport).path)
+        board = MtdBoard(transport, linux_harness.put_on(transport).path)
         board.shell("killall -STOP board-sensor")
         yield board
         board.load_slow_chip(
@@ -148,7 +148,7 @@ def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[Board
 
 
 def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(
-    board: Board, tmp_path: Path
+    board: MtdBoard, tmp_path: Path
 ) -> None:
     """What the kernel does beside waiting is the same for a slow chip and a fast one, so that their
     costs differ by their delays; and beside erasing it does next to nothing."""
@@ -169,7 +169,7 @@ def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(
             assert cost.fit_error < 0.03
 
 
-def test_nothing_outside_the_stretch_is_written(board: Board, tmp_path: Path) -> None:
+def test_nothing_outside_the_stretch_is_written(board: MtdBoard, tmp_path: Path) -> None:
     board.load_chip()
     board.shell(f"dd if=/dev/urandom of=/dev/mtd1 bs={BLOCK} count={LOOKED_AT} 2>/dev/null")
     before = board.checksums()
@@ -181,7 +181,7 @@ def test_nothing_outside_the_stretch_is_written(board: Board, tmp_path: Path) ->
 
 
 def test_blocks_that_are_to_be_read_are_programmed_where_they_are_erased(
-    board: Board, tmp_path: Path
+    board: MtdBoard, tmp_path: Path
 ) -> None:
     board.load_chip()
     (erased,) = set(board.checksums())
@@ -191,13 +191,13 @@ def test_blocks_that_are_to_be_read_are_programmed_where_they_are_erased(
     assert programmed == list(range(2, 6))
 
 
-def test_bad_blocks_are_left_out(board: Board, tmp_path: Path) -> None:
+def test_bad_blocks_are_left_out(board: MtdBoard, tmp_path: Path) -> None:
     board.load_chip(f"badblocks={FIRST_BLOCK + 3}")
     done, _ = board.measure(tmp_path, WINDOWS[:-1])
     assert (done.exit_code, done.stderr) == (0, "")
 
 
-def test_a_stretch_with_many_bad_blocks_is_refused(board: Board, tmp_path: Path) -> None:
+def test_a_stretch_with_many_bad_blocks_is_refused(board: MtdBoard, tmp_path: Path) -> None:
     bad = ",".join(str(FIRST_BLOCK + block) for block in (3, 9))
     board.load_chip(f"badblocks={bad}")
     done, _ = board.measure(tmp_path)
@@ -213,7 +213,7 @@ def test_a_stretch_with_many_bad_blocks_is_refused(board: Board, tmp_path: Path)
     ],
 )
 def test_a_worn_block_ends_in_its_number_with_finished_windows_kept(
-    worn: str, sentence: str, board: Board, tmp_path: Path
+    worn: str, sentence: str, board: MtdBoard, tmp_path: Path
 ) -> None:
     board.load_chip(worn)
     writes = [TransferWindow("write", BLOCK, 1)] * 20
@@ -240,7 +240,7 @@ def test_a_worn_block_ends_in_its_number_with_finished_windows_kept(
     ],
 )
 def test_a_partition_that_is_not_as_the_plan_says_is_refused(
-    right: str, wrong: str, sentence: str, board: Board, tmp_path: Path
+    right: str, wrong: str, sentence: str, board: MtdBoard, tmp_path: Path
 ) -> None:
     assert right in PLACE
     done, results = board.execute(plan(PLACE.replace(right, wrong)), tmp_path)
@@ -249,7 +249,7 @@ def test_a_partition_that_is_not_as_the_plan_says_is_refused(
     assert results.windows == ()
 
 
-def test_a_partition_is_found_by_its_name_alone(board: Board) -> None:
+def test_a_partition_is_found_by_its_name_alone(board: MtdBoard) -> None:
     assert board.place() == PLACE
     missing = STORAGE.model_copy(update={"mtd_partition": "data"})
     with pytest.raises(RequestRefused, match=r"0 raw flash partitions.*'system', 'scratch'"):

@@ -14,7 +14,7 @@ import pytest
 from devices.description import DeviceDescription, load_description
 from devices.errors import BuildFailed
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, ExecutionPlan
+from devices.plan import Action, ArenaRange, Compute, ExecutionPlan
 from profiler.building.firmware_image import build_firmware, firmware_identity
 from profiler.building.firmware_sources import FIRMWARE, FirmwareSources, firmware_boards
 from profiler.building.toolchain import KERNEL_FLAGS
@@ -173,7 +173,9 @@ def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
     """More than the description leaves to every program, or less."""
     spec = OpSpec.of("relu.forward", elements=16)
     relu = Compute("relu", spec, reads=(0,), writes=(0,), workspace=None, scalars={})
-    plan = ExecutionPlan("tiny", 16 << 10, {"x": Block(0, 64)}, kept=(), actions=(Action(relu),))
+    plan = ExecutionPlan(
+        "tiny", 16 << 10, {"x": ArenaRange(0, 64)}, kept=(), actions=(Action(relu),)
+    )
     description = quick("emulated-m0-flash")
     with pytest.raises(BuildFailed) as caught:
         build_firmware(description, plans=[plan])

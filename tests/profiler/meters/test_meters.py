@@ -15,7 +15,7 @@ from devices.description import DeviceDescription
 from devices.errors import MeasurementInvalid
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness
-from profiler.meters.base import MIN_SAMPLES, Block, BoardSamples, Meter, Void
+from profiler.meters.base import MIN_SAMPLES, BlockRecord, BoardSamples, Meter, Void
 from profiler.meters.trace import EnergyCounter, SampledPower
 from profiler.opening.meters import open_board_meter
 from profiler.script.records import parse_results, parse_samples
@@ -50,17 +50,17 @@ def refusal(**meter: Any) -> str:
     return str(refused.value)
 
 
-def samples(*rows: tuple[int, ...]) -> Block:
+def samples(*rows: tuple[int, ...]) -> BlockRecord:
     """Rows of (milliseconds, values…)."""
     table = np.array(rows, dtype=np.int64)
     return block(BoardSamples(times_ns=table[:, 0] * MS, values=table[:, 1:]))
 
 
-def block(taken: BoardSamples) -> Block:
-    return Block(windows_ns=(), markers_ns=(), samples=taken)
+def block(taken: BoardSamples) -> BlockRecord:
+    return BlockRecord(windows_ns=(), markers_ns=(), samples=taken)
 
 
-def steadily(*values: int, count: int = 40) -> Block:
+def steadily(*values: int, count: int = 40) -> BlockRecord:
     """The same values every 10 ms."""
     return samples(*((10 * n, *values) for n in range(count)))
 

@@ -18,7 +18,7 @@ from devices.description import LocalTransport, SerialTransport
 from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import NvmlMeter
 from profiler.meters import nvml
-from profiler.meters.base import Block, BoardSamples, PowerTrace, Void
+from profiler.meters.base import BlockRecord, BoardSamples, PowerTrace, Void
 from profiler.meters.nvml import AVERAGE_S, AveragedPower, NvmlGpu, open_nvml
 from profiler.meters.stand_ins.nvml import UUID, GpuStandIn
 from profiler.meters.trace import EnergyCounter, SampledPower
@@ -48,7 +48,7 @@ def recorded(meter: NvmlGpu, duration_s: float = 0.2) -> tuple[PowerTrace, int, 
         start_ns = time.monotonic_ns()
         time.sleep(duration_s)
         end_ns = time.monotonic_ns()
-        return meter.finish(Block(((start_ns, end_ns),), (), NO_SAMPLES)), start_ns, end_ns
+        return meter.finish(BlockRecord(((start_ns, end_ns),), (), NO_SAMPLES)), start_ns, end_ns
     finally:
         meter.close()
 
@@ -176,7 +176,7 @@ def test_a_gpu_that_is_lost_is_told_at_the_end_of_the_block(gpu: GpuStandIn) -> 
         meter.begin()
         gpu.fails = pynvml.NVML_ERROR_GPU_IS_LOST
         with pytest.raises(BoardUnreachable, match=r"GPU 0.*GPU is lost.*nvidia-smi"):
-            meter.finish(Block((), (), NO_SAMPLES))
+            meter.finish(BlockRecord((), (), NO_SAMPLES))
     finally:
         meter.close()
 

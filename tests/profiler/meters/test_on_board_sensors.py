@@ -15,7 +15,7 @@ from devices.errors import MeasurementInvalid
 from devices.meters import InaMeter
 from profiler.boards.posix import PosixBoard
 from profiler.building.toolchain import BuiltHarness
-from profiler.meters.base import Block, BoardSamples, Void
+from profiler.meters.base import BlockRecord, BoardSamples, Void
 from profiler.meters.on_board.ina import open_ina
 from profiler.opening.meters import open_board_meter
 from profiler.script.records import parse_results, parse_samples
@@ -59,12 +59,12 @@ def registers(chip: str, bus_v: float, shunt_v: float) -> tuple[int, int]:
             return round(bus_v / 8e-3) << 3, round(shunt_v / 40e-6) << 3
 
 
-def block(bus: int, shunt: int) -> Block:
+def block(bus: int, shunt: int) -> BlockRecord:
     samples = BoardSamples(
         times_ns=np.arange(40, dtype=np.int64) * 10 * MS,
         values=np.tile(np.array([bus, shunt], dtype=np.int64), (40, 1)),
     )
-    return Block(windows_ns=(), markers_ns=(), samples=samples)
+    return BlockRecord(windows_ns=(), markers_ns=(), samples=samples)
 
 
 @given(
@@ -135,7 +135,7 @@ def test_the_pi_5_tells_the_power_of_all_rails(
     samples = parse_samples((tmp_path / "samples").read_text(), 1)
     assert set(samples.values[:, 0]) == {round(PMIC_W * 1e6)}
     (window,) = parse_results(text).windows
-    trace = found.finish(Block(windows_ns=(), markers_ns=(), samples=samples))
+    trace = found.finish(BlockRecord(windows_ns=(), markers_ns=(), samples=samples))
     energy_j = trace.energy_j(window.start_ns, window.end_ns)
     if not isinstance(energy_j, Void):  # on a busy machine samples may come late
         assert energy_j == pytest.approx(PMIC_W * (window.end_ns - window.start_ns) / 1e9)

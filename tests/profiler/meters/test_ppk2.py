@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from devices.errors import BoardUnreachable
 from devices.meters import Ppk2Meter
-from profiler.meters.base import Block, BoardSamples, Void
+from profiler.meters.base import BlockRecord, BoardSamples, Void
 from profiler.meters.capture import Capture, Flaw
 from profiler.meters.on_host import HostMeter
 from profiler.meters.ppk2.capture import decode
@@ -420,7 +420,7 @@ def test_a_block_from_the_boards_windows_to_joules() -> None:
         board_s += length_s + 0.02
     steps += (Step(9.0, 0.001),)
     scenario = Scenario(steps, clock_error=80e-6, losses=(Loss(sample=70_000, bytes=40),))
-    block = Block(
+    block = BlockRecord(
         windows_ns=tuple(windows_ns),
         markers_ns=(),
         samples=BoardSamples(np.empty(0, np.int64), np.empty((0, 0), np.int64)),

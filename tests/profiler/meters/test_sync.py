@@ -18,7 +18,7 @@ from devices.errors import MeasurementInvalid
 from devices.meters import GpioSync, MarkerSync, SteadySync
 from profiler.meters.base import (
     MIN_SAMPLES,
-    Block,
+    BlockRecord,
     BoardSamples,
     ClockReading,
     PowerTrace,
@@ -105,7 +105,7 @@ def capture_of(
     )
 
 
-def block_of(stretches: list[Stretch], clocks: Clocks, bit_s: float | None = None) -> Block:
+def block_of(stretches: list[Stretch], clocks: Clocks, bit_s: float | None = None) -> BlockRecord:
     edges = edges_s(stretches)
     windows = [
         (clocks.board_ns(edges[n]), clocks.board_ns(edges[n + 1]))
@@ -116,7 +116,7 @@ def block_of(stretches: list[Stretch], clocks: Clocks, bit_s: float | None = Non
     if bit_s is not None:
         first, behind = 1, len(stretches) - 1 - len(PATTERN)
         markers = (clocks.board_ns(edges[first]), clocks.board_ns(edges[behind]))
-    return Block(windows_ns=tuple(windows), markers_ns=markers, samples=NO_SAMPLES)
+    return BlockRecord(windows_ns=tuple(windows), markers_ns=markers, samples=NO_SAMPLES)
 
 
 @dataclass
@@ -139,7 +139,7 @@ class Recorded:
         self.closed = True
 
 
-def trace_of(capture: Capture, sync: Synchroniser, block: Block) -> PowerTrace:
+def trace_of(capture: Capture, sync: Synchroniser, block: BlockRecord) -> PowerTrace:
     meter = HostMeter(Recorded(capture), sync, "measured")
     meter.begin()
     return meter.finish(block)
@@ -151,7 +151,7 @@ def void_of(trace: PowerTrace, window_ns: tuple[int, int]) -> str:
     return reading.reason
 
 
-def worst_error_s(clock: ClockMap, clocks: Clocks, block: Block) -> float:
+def worst_error_s(clock: ClockMap, clocks: Clocks, block: BlockRecord) -> float:
     return max(
         abs(clock.at(at) - clocks.meter_s((at - clocks.board_zero_ns) / NS))
         for window_ns in block.windows_ns
@@ -351,7 +351,7 @@ def test_a_marker_played_three_times_is_refused_where_two_pairs_would_do() -> No
     thrice = [gap(0.07), *marker(BIT_S), *pause, *marker(BIT_S), *pause, *marker(BIT_S), gap(0.09)]
     edges = edges_s(thrice)
     apart = len(PATTERN) + 1
-    block = Block(
+    block = BlockRecord(
         windows_ns=((clocks.board_ns(0.5), clocks.board_ns(0.6)),),
         markers_ns=(clocks.board_ns(edges[1]), clocks.board_ns(edges[1 + apart])),
         samples=NO_SAMPLES,
@@ -394,7 +394,7 @@ def test_a_marker_ties_a_polled_instrument(clocks: Clocks, seed: int) -> None:
 
 def steady_block(
     stretches: list[Stretch], clocks: Clocks, bracket_s: float, at: tuple[float, float]
-) -> Block:
+) -> BlockRecord:
     """``at``: where between question and answer the board read its clock (0 to 1)."""
     edges = edges_s(stretches)
     readings = tuple(
@@ -551,7 +551,7 @@ def test_the_record_has_the_worst_uncertainty_of_all_blocks() -> None:
 
 def test_a_block_that_was_cut_before_its_first_window_is_void_not_an_error() -> None:
     capture = capture_of(several(), Clocks())
-    empty = Block(windows_ns=(), markers_ns=(), samples=NO_SAMPLES)
+    empty = BlockRecord(windows_ns=(), markers_ns=(), samples=NO_SAMPLES)
     assert "cut short" in void_of(trace_of(capture, GpioSynchroniser(3), empty), (0, NS))
 
 

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
-from devices.profile import Board, Build, Interval, SweepPoint
+from devices.profile import BoardIdentity, Build, Interval, SweepPoint
 from profiler.meters.base import PowerTrace, Reading, Void
 from profiler.run.evaluate import evaluate
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
 from profiler.run.storage_fit import fit_affine, fit_page_cost
-from profiler.run.trials import RunDirectory, RunMetadata, Sitting, SittingHeader, Trial
+from profiler.run.trials import HarnessRun, HarnessRunHeader, RunDirectory, RunMetadata, Trial
 from profiler.script.records import WindowRecord, parse_results, parse_samples
 from profiler.script.transfers import TransferWindow
 from profiler.script.windows import BlockContent, IdleWindow, OpWindow, StepWindow, Window
@@ -251,9 +251,9 @@ def test_samples_are_read_up_to_where_they_were_cut_off() -> None:
         parse_samples("100 1\n200\n", files=1)
 
 
-def sitting(block: int, number: int = 0) -> Sitting:
-    return Sitting(
-        header=SittingHeader(
+def harness_run(block: int, number: int = 0) -> HarnessRun:
+    return HarnessRun(
+        header=HarnessRunHeader(
             block=block, sitting=number, started="2024-01-01", duration_s=1.0, boot_id="b"
         ),
         trials=(trial(), trial(IdleWindow("after"), trace=Trace(0.5))),
@@ -264,36 +264,36 @@ def test_trials_come_back_as_they_were_written_in_the_order_of_blocks(tmp_path: 
     directory = RunDirectory(tmp_path)
     order = [(0, 0), (2, 0), (2, 1), (11, 0)]
     for block, number in reversed(order):
-        directory.add(sitting(block, number), samples="1 2\n")
-    assert directory.sittings() == [sitting(block, number) for block, number in order]
+        directory.add(harness_run(block, number), samples="1 2\n")
+    assert directory.harness_runs() == [harness_run(block, number) for block, number in order]
     assert (tmp_path / "block-11.sitting-0.samples").read_text() == "1 2\n"
 
 
 @pytest.mark.parametrize("kept", [0, 0.3, 0.7, 0.99])
 def test_a_cut_off_file_of_trials_is_named_with_the_remedy(kept: float, tmp_path: Path) -> None:
-    RunDirectory(tmp_path).add(sitting(0), samples="")
+    RunDirectory(tmp_path).add(harness_run(0), samples="")
     file = tmp_path / "block-00.sitting-0.jsonl"
     text = file.read_text()
     file.write_text(text[: int(kept * len(text))])
     with pytest.raises(DocumentError, match=r"block-00\.sitting-0\.jsonl.*damaged.*Remove it"):
-        RunDirectory(tmp_path).sittings()
+        RunDirectory(tmp_path).harness_runs()
 
 
 def test_a_file_of_trials_with_a_line_missing_or_a_wrong_value_is_named(tmp_path: Path) -> None:
-    RunDirectory(tmp_path).add(sitting(0), samples="")
+    RunDirectory(tmp_path).add(harness_run(0), samples="")
     file = tmp_path / "block-00.sitting-0.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([lines[0], *lines[2:]]))
     with pytest.raises(DocumentError, match="1 trials of 2 are there"):
-        RunDirectory(tmp_path).sittings()
+        RunDirectory(tmp_path).harness_runs()
     file.write_text("".join([lines[0], lines[1].replace(":10,", ":-10,"), *lines[2:]]))
     with pytest.raises(DocumentError, match=r"line 2: executions: found -10"):
-        RunDirectory(tmp_path).sittings()
+        RunDirectory(tmp_path).harness_runs()
 
 
 METADATA: dict[str, Any] = {
     "description": {"name": "bench", "toolchain": {"flags": ["-O1"]}},
-    "board": Board(model="a board", memory_bytes=1, serial="1"),
+    "board": BoardIdentity(model="a board", memory_bytes=1, serial="1"),
     "build": Build(kernels_sha256="0", compiler="cc", flags=(), matmul="in-tree", threads=1),
     "operations": (SMALL.key,),
     "step": None,
@@ -311,7 +311,7 @@ METADATA: dict[str, Any] = {
             "another device description (toolchain: flags: ",
         ),
         (
-            {"board": Board(model="a board", memory_bytes=1, serial="2")},
+            {"board": BoardIdentity(model="a board", memory_bytes=1, serial="2")},
             "on another board, or on this one with another kernel or governor (serial: 1 then, 2",
         ),
         (

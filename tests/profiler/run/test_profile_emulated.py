@@ -81,9 +81,9 @@ def once_in_block(number: int, act: Callable[[], None]) -> OnProgress:
 def windows(directory: Path) -> list[tuple[int, str]]:
     """Block and label of every trial, in the order in which they were measured."""
     return [
-        (sitting.header.block, trial.window)
-        for sitting in RunDirectory(directory).sittings()
-        for trial in sitting.trials
+        (harness_run.header.block, trial.window)
+        for harness_run in RunDirectory(directory).harness_runs()
+        for trial in harness_run.trials
     ]
 
 
@@ -131,7 +131,10 @@ def test_a_reset_in_the_middle_is_recognised_and_the_block_measured_again(
         tmp_path, options=SLOW, on_progress=once_in_block(2, lambda: started[0].reset())
     )
     assert len(started) == 1
-    assert len({sitting.header.boot_id for sitting in RunDirectory(tmp_path).sittings()}) == 2
+    assert (
+        len({harness_run.header.boot_id for harness_run in RunDirectory(tmp_path).harness_runs()})
+        == 2
+    )
     assert all(cost.warm.trials == SLOW.blocks for cost in found.operations)
 
 

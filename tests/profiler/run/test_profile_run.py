@@ -26,7 +26,7 @@ from profiler.meters.base import Reading, Void
 from profiler.opening.meters import open_board_meter
 from profiler.run.options import ProfileOptions
 from profiler.run.run import ProgressEvent, choose_run_directory, profile_device
-from profiler.run.trials import RunDirectory, Sitting
+from profiler.run.trials import HarnessRun, RunDirectory
 from tests.support.boards.measuring import (
     LARGE,
     SMALL,
@@ -56,16 +56,16 @@ def profile(
     return profile_device(description or describe(), specs, step, options, directory, **rest)
 
 
-def sittings(directory: Path) -> list[Sitting]:
-    return RunDirectory(directory).sittings()
+def harness_runs(directory: Path) -> list[HarnessRun]:
+    return RunDirectory(directory).harness_runs()
 
 
 def finished_windows(directory: Path) -> Counter[tuple[int, str]]:
     """How often each window of each block was measured with a valid outcome."""
     return Counter(
-        (sitting.header.block, trial.window)
-        for sitting in sittings(directory)
-        for trial in sitting.trials
+        (harness_run.header.block, trial.window)
+        for harness_run in harness_runs(directory)
+        for trial in harness_run.trials
         if trial.void is None
     )
 
@@ -177,13 +177,15 @@ def test_storage_pages_get_their_costs_within_the_byte_budget(tmp_path: Path) ->
             {point.bytes for point in cost.sweep}
         )
         assert len(cost.sweep) >= 3
-    written = sum(sitting.header.written_bytes for sitting in sittings(tmp_path / "run"))
+    written = sum(
+        harness_run.header.written_bytes for harness_run in harness_runs(tmp_path / "run")
+    )
     assert 0 < written <= options.storage_budget_bytes
     assert list(storage.iterdir()) == []
     assert any(
         trial.window.startswith("write-buffered")
-        for sitting in sittings(tmp_path / "run")
-        for trial in sitting.trials
+        for harness_run in harness_runs(tmp_path / "run")
+        for trial in harness_run.trials
     )
 
 
@@ -287,7 +289,7 @@ def test_ctrl_c_within_a_block_keeps_the_windows_that_were_finished(tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         profile(tmp_path, options=long, on_progress=interrupt)
     before = finished_windows(tmp_path)
-    (cut,) = sittings(tmp_path)
+    (cut,) = harness_runs(tmp_path)
     assert cut.header.interrupted
     found = profile(tmp_path, options=long)
     assert before.keys() < finished_windows(tmp_path).keys()
@@ -386,7 +388,7 @@ def test_void_windows_are_measured_again_and_counted(
 ) -> None:
     meter = metered(monkeypatch, 3, 0)
     found = profile(tmp_path)
-    again = sittings(tmp_path)[1]
+    again = harness_runs(tmp_path)[1]
     assert again.header.block == 0
     assert len(again.trials) == 3
     costs = [cost for op in found.operations for cost in (op.warm, op.cold)]
@@ -429,7 +431,7 @@ def test_what_a_block_that_came_to_nothing_wrote_to_storage_counts(
     mishaps.poll = reboot
     board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
     profile(tmp_path / "run", board, STORED, specs=(SMALL,))
-    aborted, whole = sittings(tmp_path / "run")
+    aborted, whole = harness_runs(tmp_path / "run")
     assert (aborted.trials, aborted.header.interrupted) == ((), True)
     assert aborted.header.written_bytes == whole.header.written_bytes > 0
 
@@ -446,7 +448,7 @@ def test_a_block_of_which_the_meter_was_lost_wrote_to_storage_all_the_same(
     board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
     with pytest.raises(BoardUnreachable, match="instrument is gone"):
         profile(tmp_path / "run", board, STORED, specs=(SMALL,))
-    (kept,) = sittings(tmp_path / "run")
+    (kept,) = harness_runs(tmp_path / "run")
     assert kept.trials == ()
     assert kept.header.written_bytes > 0
     assert meter.closed

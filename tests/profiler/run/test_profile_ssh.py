@@ -47,11 +47,11 @@ def profile(
 
 
 def windows_of(directory: Path) -> list[tuple[int, int, str]]:
-    """Block, sitting and window of every valid trial."""
+    """Block, harness run and window of every valid trial."""
     return [
-        (sitting.header.block, sitting.header.sitting, trial.window)
-        for sitting in RunDirectory(directory).sittings()
-        for trial in sitting.trials
+        (harness_run.header.block, harness_run.header.sitting, trial.window)
+        for harness_run in RunDirectory(directory).harness_runs()
+        for trial in harness_run.trials
         if trial.void is None
     ]
 

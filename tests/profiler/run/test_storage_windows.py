@@ -18,12 +18,12 @@ import cli
 from devices.description import Storage, load_description
 from devices.documents.document import dump_yaml
 from devices.errors import RequestRefused
-from devices.profile import PageCost, StorageCosts
+from devices.profile import AffinePageCost, StorageCosts
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
 from profiler.run.storage_costs import storage_costs
 from profiler.run.table import TrialTable
-from profiler.run.trials import Sitting, SittingHeader, Trial
+from profiler.run.trials import HarnessRun, HarnessRunHeader, Trial
 from profiler.script.transfers import (
     ENDURANCE_SHARE,
     Scratch,
@@ -325,8 +325,8 @@ def costs(storage: Storage, power_w: float | None = 2.0, without: str = "") -> S
     scratch = Scratch.of(storage, 256 * MIB)
     windows = plan_transfers(scratch, blocks=3, memory_bytes=MIB)
     table = TrialTable.of(
-        Sitting(
-            header=SittingHeader(block=block, sitting=0, started="", duration_s=1.0, boot_id=""),
+        HarnessRun(
+            header=HarnessRunHeader(block=block, sitting=0, started="", duration_s=1.0, boot_id=""),
             trials=tuple(
                 trial(storage, window, power_w)
                 for window in windows
@@ -370,9 +370,9 @@ def flash_costs(erase_j: float | None = 4e-3) -> StorageCosts:
         page_bytes=2048,
         erase_block_bytes=131072,
         method="test",
-        read=PageCost(fixed_s=1e-5, per_page_s=1e-4, fixed_j=1e-5, per_page_j=1e-4),
-        write=PageCost(fixed_s=0.0, per_page_s=3e-4, fixed_j=0.0, per_page_j=6e-4),
-        erase=PageCost(fixed_s=0.0, per_page_s=2e-3, fixed_j=0.0, per_page_j=erase_j),
+        read=AffinePageCost(fixed_s=1e-5, per_page_s=1e-4, fixed_j=1e-5, per_page_j=1e-4),
+        write=AffinePageCost(fixed_s=0.0, per_page_s=3e-4, fixed_j=0.0, per_page_j=6e-4),
+        erase=AffinePageCost(fixed_s=0.0, per_page_s=2e-3, fixed_j=0.0, per_page_j=erase_j),
     )
 
 

@@ -48,7 +48,7 @@ def _own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JOULEWRIGHT_SSH_PASSWORD", raising=False)
 
 
-class Board:
+class ReachedBoard:
     """A way to open transports to the same board, and a view of what they leave there."""
 
     def __init__(self, sessions: Path, description: SshDescription | None) -> None:
@@ -80,18 +80,18 @@ class Board:
 
 
 @pytest.fixture(params=["local", "ssh"])
-def board(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Board]:
+def board(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReachedBoard]:
     if request.param == "local":
-        board = Board(tmp_path / "cache" / "joulewright", None)
+        board = ReachedBoard(tmp_path / "cache" / "joulewright", None)
     else:
         server: Sshd = request.getfixturevalue("sshd")
-        board = Board(server.board, server.description())
+        board = ReachedBoard(server.board, server.description())
     yield board
     assert board.leftovers() == []
 
 
 @pytest.fixture
-def transport(board: Board) -> Iterator[Transport]:
+def transport(board: ReachedBoard) -> Iterator[Transport]:
     with board.transport() as transport:
         yield transport
 
@@ -315,7 +315,7 @@ def test_a_private_directory_that_vanished_is_named(transport: Transport) -> Non
 # --- nothing is left behind -------------------------------------------------------------------
 
 
-def test_closing_ends_what_still_runs_and_removes_everything(board: Board) -> None:
+def test_closing_ends_what_still_runs_and_removes_everything(board: ReachedBoard) -> None:
     marked = Marked()
     transport = board.transport()
     transport.connect()
@@ -329,7 +329,7 @@ def test_closing_ends_what_still_runs_and_removes_everything(board: Board) -> No
 
 
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
-def test_nothing_is_left_after_a_failure(board: Board, failure: type[BaseException]) -> None:
+def test_nothing_is_left_after_a_failure(board: ReachedBoard, failure: type[BaseException]) -> None:
     marked = Marked()
 
     def fail() -> None:
@@ -343,7 +343,7 @@ def test_nothing_is_left_after_a_failure(board: Board, failure: type[BaseExcepti
     assert board.leftovers() == []
 
 
-def test_nothing_is_left_after_ctrl_c_in_a_command(board: Board) -> None:
+def test_nothing_is_left_after_ctrl_c_in_a_command(board: ReachedBoard) -> None:
     marked = Marked()
     client = board.in_another_process(f"transport.run({marked.command}, timeout_s=100)")
     assert eventually(marked.runs)
@@ -354,7 +354,9 @@ def test_nothing_is_left_after_ctrl_c_in_a_command(board: Board) -> None:
     assert board.leftovers() == []
 
 
-def test_the_next_session_cleans_up_after_a_killed_one_and_spares_a_live_one(board: Board) -> None:
+def test_the_next_session_cleans_up_after_a_killed_one_and_spares_a_live_one(
+    board: ReachedBoard,
+) -> None:
     lost, kept = Marked(), Marked()
     with board.transport() as live:
         live.start(kept.command, timeout_s=10)
@@ -373,7 +375,7 @@ def test_the_next_session_cleans_up_after_a_killed_one_and_spares_a_live_one(boa
 
 
 def test_a_session_of_another_computer_is_left_alone_until_it_is_old(
-    transport: Transport, board: Board
+    transport: Transport, board: ReachedBoard
 ) -> None:
     sessions = {"1 hour ago": f"session.{'a' * 32}", "8 days ago": f"session.{'b' * 32}"}
     for age, name in sessions.items():
@@ -511,7 +513,7 @@ def test_failures_print_nothing(sshd: Sshd) -> None:
         description = sshd.description(
             port=silent.getsockname()[1], connect_timeout_s=0.2, deadline_s=0.3
         )
-        board = Board(sshd.board, description)
+        board = ReachedBoard(sshd.board, description)
         client = board.in_another_process("pass")
         _, errors = client.communicate(timeout=20)
     assert "BoardUnreachable" in errors.splitlines()[-1]

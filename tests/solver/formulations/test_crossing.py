@@ -59,7 +59,7 @@ def proven_j(problem: Problem, order: OrderKept = "any") -> float:
     """What the program proves with memory looked at everywhere."""
     crossing = CrossingProgram(problem, order)
     for t in range(len(problem.graph.ops)):
-        crossing.look_at(t)
+        crossing.add_memory_rows(t)
     objective = least(crossing.program)
     return math.inf if objective == math.inf else crossing.bound_j(objective)
 

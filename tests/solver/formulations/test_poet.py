@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 import cli
 from solver.constructed import keep_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.formulations.poet import PoetProgram
+from solver.formulations.poet.formulation import PoetFormulation
+from solver.formulations.scaled_costs import Objective
 from solver.options import FormulationName, SolverOptions
 from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule
 from solver.referee.referee import RefereeError, replay, verify
-from solver.search.search import Build, Objective, Search, build_compact
+from solver.search.search import Build, Search, build_compact
 from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import (
     graph,
@@ -56,9 +57,9 @@ def _examples(number: int) -> settings:
 # --- the optimum ----------------------------------------------------------------------------------
 
 
-def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> PoetProgram:
+def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> PoetFormulation:
     assert objective != "memory"
-    return PoetProgram(problem, objective)
+    return PoetFormulation(problem, objective)
 
 
 def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
@@ -193,7 +194,8 @@ def test_it_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None
     ops = [op(f"f{k}", f"a{k - 1}" if k else "", f"a{k}") for k in range(length)]
     page = (1.0, 1.0)
     tensors = [tensor(f"a{k}", 1, page_out=page, page_in=page) for k in range(length)]
-    poet = PoetProgram(Problem(graph(ops, tensors), Budget(ram_bytes=length)))
+    formulation = PoetFormulation(Problem(graph(ops, tensors), Budget(ram_bytes=length)))
+    poet, program = formulation.columns, formulation.program
     below = length * (length - 1) // 2
     # R, M_out and U with the diagonal; S_ram, S_sd and M_in without: what a stage begins with was
     # made in an earlier one.
@@ -202,8 +204,8 @@ def test_it_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None
     # One for each op that reads and each stage after that of its first execution.
     assert len(poet.free_e) == (length - 1) * (length - 2) // 2
     published = 6 * length**2 + length * (length - 1)
-    assert sum(poet.program.integer) + len(poet.u) <= published
-    integer = {column for column, whole in enumerate(poet.program.integer) if whole}
+    assert sum(program.integer) + len(poet.u) <= published
+    integer = {column for column, whole in enumerate(program.integer) if whole}
     assert integer == {
         column
         for table in (poet.r, poet.s_ram, poet.s_sd, poet.m_in, poet.m_out, poet.free_e)
@@ -223,12 +225,12 @@ def test_a_schedule_survives_being_written_as_a_solution() -> None:
         actions = with_frees(problem, data.draw(action_lists(problem)))
         before = replay(problem, actions)
         budget = Budget(ram_bytes=before.peak_bytes + spare_bytes)
-        poet = PoetProgram(Problem(problem, budget))
-        values = poet.values_of(actions)
+        poet = PoetFormulation(Problem(problem, budget))
+        values = poet.encode(actions)
         encoded[values is not None] += 1
         if values is not None:
-            after = verify(problem, poet.actions(values), budget)
-            assert poet.value(poet.program.objective(values)) == pytest.approx(after.energy_j)
+            after = verify(problem, poet.decode(values), budget)
+            assert poet.costs.value(poet.program.objective(values)) == pytest.approx(after.energy_j)
             assert after.energy_j <= before.energy_j * (1 + 1e-9)
 
     encode()
@@ -244,10 +246,10 @@ def test_what_the_search_begins_with_is_a_solution(
     actions = greedy_schedule(problem)
     if actions is None:
         return
-    poet = PoetProgram(problem)
-    values = poet.values_of(actions)
+    poet = PoetFormulation(problem)
+    values = poet.encode(actions)
     if values is not None:
-        energy_j = poet.value(poet.program.objective(values))
+        energy_j = poet.costs.value(poet.program.objective(values))
         assert energy_j == pytest.approx(verify(problem.graph, actions, problem.budget).energy_j)
 
 
@@ -255,10 +257,10 @@ def test_a_schedule_over_budget_is_no_solution() -> None:
     problem = training_chain(3)
     everything = keep_everything(problem)
     peak_bytes = unconstrained_peak(problem)
-    roomy = PoetProgram(Problem(problem, Budget(ram_bytes=peak_bytes)))
-    too_tight = PoetProgram(Problem(problem, Budget(ram_bytes=peak_bytes - 1)))
-    assert roomy.values_of(everything) is not None
-    assert too_tight.values_of(everything) is None
+    roomy = PoetFormulation(Problem(problem, Budget(ram_bytes=peak_bytes)))
+    too_tight = PoetFormulation(Problem(problem, Budget(ram_bytes=peak_bytes - 1)))
+    assert roomy.encode(everything) is not None
+    assert too_tight.encode(everything) is None
 
 
 def test_a_schedule_in_another_order_is_no_solution() -> None:
@@ -266,9 +268,9 @@ def test_a_schedule_in_another_order_is_no_solution() -> None:
         [op("f", "", "a"), op("g", "", "b"), op("h", "a b", "c")],
         [tensor("a", 1), tensor("b", 1), tensor("c", 1)],
     )
-    poet = PoetProgram(Problem(problem, Budget(ram_bytes=3)))
-    assert poet.values_of(with_frees(problem, [Compute(op=name) for name in "fgh"])) is not None
-    assert poet.values_of(with_frees(problem, [Compute(op=name) for name in "gfh"])) is None
+    poet = PoetFormulation(Problem(problem, Budget(ram_bytes=3)))
+    assert poet.encode(with_frees(problem, [Compute(op=name) for name in "fgh"])) is not None
+    assert poet.encode(with_frees(problem, [Compute(op=name) for name in "gfh"])) is None
 
 
 # --- transfers that take no time ------------------------------------------------------------------

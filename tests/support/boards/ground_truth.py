@@ -111,8 +111,8 @@ class CountedBoard:
             nullcontext() if used is None else used.in_use(),
         ):
             profile = profile_device(self.running.description, specs, None, options, directory)
-        sittings = RunDirectory(directory).sittings()
-        trials = tuple(trial for sitting in sittings for trial in sitting.trials)
+        harness_runs = RunDirectory(directory).harness_runs()
+        trials = tuple(trial for harness_run in harness_runs for trial in harness_run.trials)
         windows = () if harness is not None else self._counted(trials)
         return Profiled(profile, trials, windows, self.ns_per_instruction)
 

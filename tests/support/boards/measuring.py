@@ -19,7 +19,7 @@ from devices.description import DeviceDescription
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
-from profiler.meters.base import Block, PowerTrace
+from profiler.meters.base import BlockRecord, PowerTrace
 from profiler.transports.base import CommandResult, DetachedCommand, DetachedStatus
 from profiler.transports.local import LocalTransport
 from tests.support.paths import ROOT
@@ -359,7 +359,7 @@ class StandInMeter:
     def begin(self) -> None:
         self.begun += 1
 
-    def finish(self, _block: Block, /) -> PowerTrace:
+    def finish(self, _block: BlockRecord, /) -> PowerTrace:
         return self.traces.pop(0) if len(self.traces) > 1 else self.traces[0]
 
     def close(self) -> None:

@@ -6,7 +6,8 @@ import random
 
 from devices.operation import OpSpec
 from devices.profile import (
-    Board,
+    AffinePageCost,
+    BoardIdentity,
     ContextCost,
     Cost,
     DeviceProfile,
@@ -14,7 +15,6 @@ from devices.profile import (
     Interval,
     MeterRecord,
     OperationCost,
-    PageCost,
     StorageCosts,
     SweepPoint,
 )
@@ -74,14 +74,14 @@ def made_up_profile(
             OperationCost(op=spec.key, workspace_bytes=0, warm=cost(warm_s), cold=cost(cold_s))
         )
 
-    def paging(fixed_s: float, per_page_s: float) -> PageCost:
+    def paging(fixed_s: float, per_page_s: float) -> AffinePageCost:
         sweep = []
         for exponent in range(12, 23):
             time_s = (fixed_s + per_page_s * 2 ** (exponent - 12)) * chance.uniform(0.93, 1.08)
             taken = interval(time_s, 0.08)
             joules = None if power_w is None else taken.scaled(power_w)
             sweep.append(SweepPoint(bytes=2**exponent, time_s=taken, energy_j=joules))
-        return PageCost(
+        return AffinePageCost(
             fixed_s=fixed_s,
             per_page_s=per_page_s,
             fixed_j=None if power_w is None else fixed_s * power_w,
@@ -94,7 +94,7 @@ def made_up_profile(
         name="bench",
         energy_source=energy_source,
         meter=MeterRecord(kind="hwmon", detail="ina226, channel 1", rate_hz=500, sync="sampled"),
-        board=Board(model="Raspberry Pi 4 Model B Rev 1.4", memory_bytes=4 * 1024**3),
+        board=BoardIdentity(model="Raspberry Pi 4 Model B Rev 1.4", memory_bytes=4 * 1024**3),
         operations=tuple(operations),
         storage=StorageCosts(
             medium="sd",

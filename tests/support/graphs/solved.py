@@ -10,13 +10,13 @@ from devices.documents.document import dump_yaml
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from devices.profile import (
-    Board,
+    AffinePageCost,
+    BoardIdentity,
     Build,
     Cost,
     DeviceProfile,
     Interval,
     OperationCost,
-    PageCost,
     StorageCosts,
 )
 from networks.models import build_model
@@ -44,8 +44,8 @@ def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
         time_s = 1e-6 + spec.work_flop / 1e8
         return Cost(time_s=Interval.exact(time_s), energy_j=Interval.exact(3 * time_s), trials=5)
 
-    def paging(per_page_s: float) -> PageCost:
-        return PageCost(
+    def paging(per_page_s: float) -> AffinePageCost:
+        return AffinePageCost(
             fixed_s=5e-5, per_page_s=per_page_s, fixed_j=1.5e-4, per_page_j=3 * per_page_s
         )
 
@@ -53,7 +53,7 @@ def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
     return DeviceProfile(
         name="bench",
         energy_source="estimated",
-        board=Board(model="made up", memory_bytes=1 << 20),
+        board=BoardIdentity(model="made up", memory_bytes=1 << 20),
         build=Build(
             kernels_sha256=sources_hash(read_sources(KERNELS), flags),
             compiler="cc 1.0",

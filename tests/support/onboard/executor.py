@@ -29,7 +29,7 @@ import numpy as np
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -526,16 +526,16 @@ class Replay:
         )
 
     def _action(self, action: Action, index: int) -> _Action:
-        deed = action.does
-        row = _Action(verb=_VERBS[type(deed)], waits_for=action.waits_for, index=index)
-        if not isinstance(deed, Compute):
-            row.address, row.bytes = deed.block.address, deed.block.bytes
-        if isinstance(deed, PageOut | PageIn):
-            row.asynchronous = deed.asynchronous
-        if isinstance(deed, PageIn):
-            row.last_step = deed.of == "last step"
-        if isinstance(deed, Move):
-            row.to = deed.to
+        operation = action.does
+        row = _Action(verb=_VERBS[type(operation)], waits_for=action.waits_for, index=index)
+        if not isinstance(operation, Compute):
+            row.address, row.bytes = operation.block.address, operation.block.bytes
+        if isinstance(operation, PageOut | PageIn):
+            row.asynchronous = operation.asynchronous
+        if isinstance(operation, PageIn):
+            row.last_step = operation.of == "last step"
+        if isinstance(operation, Move):
+            row.to = operation.to
         return row
 
 
@@ -568,13 +568,13 @@ def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 
     end += max(sizes[1::2], default=0)
     if moving:
         actions += [
-            Action(PageOut("moving", Block(end, moving), 0)),
-            Action(Poison(Block(end, moving))),
-            Action(PageIn("moving", Block(end, moving), 0)),
+            Action(PageOut("moving", ArenaRange(end, moving), 0)),
+            Action(Poison(ArenaRange(end, moving))),
+            Action(PageIn("moving", ArenaRange(end, moving), 0)),
         ]
         slots.append(moving)
     for number, size in enumerate(sizes):
-        place = Block(through if number % 2 else addresses[number // 2], size)
+        place = ArenaRange(through if number % 2 else addresses[number // 2], size)
         tensor = f"tensor {number}"
         kept.append(Kept(tensor, tensor, size, None if number % 2 else place.address, len(slots)))
         if number % 2:
@@ -600,10 +600,10 @@ def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 
 
 def _renumbered(actions: list[Action], rank: dict[int, int]) -> Iterator[Action]:
     for action in actions:
-        deed = action.does
-        if isinstance(deed, PageOut | PageIn):
-            deed = replace(deed, slot=rank[deed.slot])
-        yield Action(deed)
+        operation = action.does
+        if isinstance(operation, PageOut | PageIn):
+            operation = replace(operation, slot=rank[operation.slot])
+        yield Action(operation)
 
 
 def initial(plan: ExecutionPlan) -> list[bytes]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from devices.operation import ELEMENT_BYTES
 from devices.plan import (
     Action,
-    Block,
+    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -51,7 +51,7 @@ class CanaryError(AssertionError):
 
 
 @dataclass
-class Board:
+class InterpretedBoard:
     """Memory is a list of words, each a value and the word of it that is there. ``overrun`` is an
     op that writes one word too many behind a result or, with -1, behind its workspace."""
 
@@ -68,7 +68,7 @@ class Board:
         self._begun = self._over = 0
         for kept in self.plan.kept:
             if kept.address is not None:
-                self.write(Block(kept.address, kept.bytes), token("initial", kept.tensor))
+                self.write(ArenaRange(kept.address, kept.bytes), token("initial", kept.tensor))
             else:
                 assert kept.slot is not None
                 self.last_step[kept.slot] = token("initial", kept.tensor)
@@ -88,13 +88,13 @@ class Board:
         self.last_step, self.this_step = self.this_step, {}
         return seen
 
-    def read(self, block: Block) -> Token:
+    def read(self, block: ArenaRange) -> Token:
         words = self._range(block)
         values = [self.words[n] for n in words]
         value = values[0][0]
         return value if values == [(value, n) for n in range(len(words))] else undefined()
 
-    def write(self, block: Block, value: Token) -> None:
+    def write(self, block: ArenaRange, value: Token) -> None:
         for number, word in enumerate(self._range(block)):
             self.words[word] = value, number
 
@@ -107,7 +107,7 @@ class Board:
                 self._begin(action.does)
             case Move(_, block, to):
                 words = [self.words[n] for n in self._range(block)]
-                for n, word in zip(self._range(Block(to, block.bytes)), words, strict=True):
+                for n, word in zip(self._range(ArenaRange(to, block.bytes)), words, strict=True):
                     self.words[n] = word
             case Probe(tensor, what, block):
                 assert (tensor, what) not in seen
@@ -139,7 +139,7 @@ class Board:
         if self.overrun is not None and self.overrun[0] == op.op:
             block = op.workspace if self.overrun[1] < 0 else writes[self.overrun[1]]
             assert block is not None
-            self.write(Block(block.end, ELEMENT_BYTES), undefined())
+            self.write(ArenaRange(block.end, ELEMENT_BYTES), undefined())
 
     def _begin(self, transfer: PageIn | PageOut) -> None:
         self._begun += 1
@@ -168,7 +168,7 @@ class Board:
                 copies = self.this_step if transfer.of == "this step" else self.last_step
                 self.write(transfer.block, copies[transfer.slot])
 
-    def _range(self, block: Block) -> range:
+    def _range(self, block: ArenaRange) -> range:
         """Raises AssertionError outside of the arena."""
         assert block.address >= 0
         assert block.bytes > 0

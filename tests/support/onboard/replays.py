@@ -9,8 +9,8 @@ from dataclasses import replace
 from devices import plan as executed
 from devices.description import Storage
 from devices.operation import OpSpec
-from devices.plan import Action, Block, ExecutionPlan, Probe
-from devices.profile import Board, Build, EnergySource, MeterRecord
+from devices.plan import Action, ArenaRange, ExecutionPlan, Probe
+from devices.profile import BoardIdentity, Build, EnergySource, MeterRecord
 from devices.replay import (
     Counters,
     ExpectedAction,
@@ -25,7 +25,7 @@ from devices.replay import (
 )
 from profiler.building.store_layout import store_layout
 from replay.expectation import expected_step
-from replay.reporting.report import Subject, replay_report
+from replay.reporting.report import ReportHead, replay_report
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.schedule import Action as ScheduleAction
@@ -43,7 +43,7 @@ from tests.support.graphs.graph_examples import training_chain
 SD_CARD = Storage(
     medium="sd", path="~/scratch", page_bytes=4096, capacity_bytes=32 << 30, endurance_cycles=3000
 )
-SUBJECT = Subject("bench", "made-up.json", {"model": "chain", "batch": 1}, SD_CARD)
+SUBJECT = ReportHead("bench", "made-up.json", {"model": "chain", "batch": 1}, SD_CARD)
 METER = MeterRecord(kind="ina", detail="ina226, channel 1", rate_hz=500, sync="sampled")
 
 Factor = Callable[[ExpectedAction], float]
@@ -58,11 +58,11 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
     slot_of: dict[str, int] = {}
     for action in expected.actions:
         size = 0 if action.what in ("compute", "recompute") else graph.tensor[action.label].bytes
-        block = Block(0, size)
+        block = ArenaRange(0, size)
         if action.what == "page_out":
             slot_of[action.label] = len(slots)
             slots.append(size)
-            does: executed.Deed = executed.PageOut(
+            does: executed.Operation = executed.PageOut(
                 action.label, block, slot_of[action.label], action.asynchronous
             )
         elif action.what == "page_in":
@@ -72,7 +72,7 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
             does = executed.Compute(action.label, spec, (0,), (0,), None, {})
         actions.append(Action(does, schedule_index=action.schedule_index))
     transfers = sum(action.kind is None for action in expected.actions)
-    actions.append(Action(Probe("loss", "loss", Block(0, 4)), waits_for=transfers))
+    actions.append(Action(Probe("loss", "loss", ArenaRange(0, 4)), waits_for=transfers))
     return ExecutionPlan(
         name=graph.name,
         arena_bytes=expected.peak_bytes,
@@ -111,14 +111,14 @@ def measured_replay(
 ) -> MeasuredReplay:
     """``steps``, with traffic as the plan has it."""
     layout = store_layout(plan, SD_CARD)
-    deeds = [action.does for action in plan.actions]
+    operations = [action.does for action in plan.actions]
     pages_in = sum(
-        -(-deed.block.bytes // SD_CARD.page_bytes)
-        for deed in deeds
-        if isinstance(deed, executed.PageIn)
+        -(-operation.block.bytes // SD_CARD.page_bytes)
+        for operation in operations
+        if isinstance(operation, executed.PageIn)
     )
     return MeasuredReplay(
-        board=Board(model="a computer under test", memory_bytes=1 << 30),
+        board=BoardIdentity(model="a computer under test", memory_bytes=1 << 30),
         build=Build(kernels_sha256="0", compiler="cc", flags=("-O3",), matmul="in-tree", threads=1),
         energy_source="measured",
         meter=METER,

@@ -1,0 +1,134 @@
+"""Rows of the compact program for memory during a recomputation, added where a solution is over the
+budget.
+
+While op ``k`` runs in stage ``t``, RAM holds what ``k`` reads and writes, and every other tensor
+that came before and is needed after. The number of those is bounded from below without further
+columns: a tensor is needed if it is retained into the next stage, or if a later op of the stage
+reads it; whatever is needed came before unless it comes late (is made, or paged in, after ``k``),
+and surely came before if an op before ``k`` has read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from solver.formulations.compact.columns import CompactColumns
+from solver.formulations.compact.rows import limit_memory
+from solver.formulations.memory import MemoryRows
+
+# What a fraction, or a violation relative to the budget, must exceed to be acted upon.
+_NOTICEABLE = 1e-6
+
+
+@dataclass(frozen=True)
+class Presence:
+    """The columns ``plus`` less the columns ``minus`` and a constant: at most 1 if ``tensor`` is in
+    RAM while an op runs, and at most 0 if it is not."""
+
+    tensor: int
+    plus: tuple[int, ...]
+    minus: tuple[int, ...]
+    constant: int
+
+    def value(self, values: Sequence[float]) -> float:
+        """Value at a solution."""
+        added, subtracted = (sum(values[c] for c in side) for side in (self.plus, self.minus))
+        return self.constant + added - subtracted
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A row for memory while op ``k`` runs in ``stage``: the tensors counted beside its own."""
+
+    stage: int
+    k: int
+    present: tuple[Presence, ...]
+
+
+def violated_cuts(
+    columns: CompactColumns,
+    values: Sequence[float],
+    ram_bytes: int,
+    per_stage: int,
+    known: Collection[Cut],
+) -> Iterator[Cut]:
+    """Cuts beyond the ``known`` ones that a solution (a fractional one too) violates because RAM
+    is over ``ram_bytes`` during a recomputation: for a stage the ``per_stage`` worst."""
+    for stage in range(1, columns.outline.stage_count):
+        available = _available(columns, stage, values)
+        violated = []
+        for k in range(stage):
+            column = columns.recompute.get((stage, k))
+            if column is None or values[column] < _NOTICEABLE:
+                continue
+            cut, bytes_during = _strongest_cut(columns, stage, k, available, values)
+            excess = bytes_during + columns.outline.standing[stage] - ram_bytes
+            if excess > _NOTICEABLE * ram_bytes and cut not in known:
+                violated.append((excess, cut))
+        violated.sort(key=lambda candidate: -candidate[0])
+        yield from (cut for _, cut in violated[:per_stage])
+
+
+def add_cut(columns: CompactColumns, memory: MemoryRows, cut: Cut) -> None:
+    """Add the row of ``cut``."""
+    outline, unit_bytes = columns.outline, memory.scale.unit_bytes
+    terms = [(columns.recompute[cut.stage, cut.k], outline.footprint[cut.k] / unit_bytes)]
+    constant_bytes = 0
+    for part in cut.present:
+        size = outline.size[part.tensor] / unit_bytes
+        terms += [(column, size) for column in part.plus]
+        terms += [(column, -size) for column in part.minus]
+        constant_bytes += part.constant * outline.size[part.tensor]
+    limit_memory(columns, memory, terms, constant_bytes, cut.stage)
+
+
+def _available(columns: CompactColumns, stage: int, values: Sequence[float]) -> list[int]:
+    """Tensors that a solution has in RAM, at least in part, at some time in ``stage``."""
+    return [
+        i
+        for i, size in enumerate(columns.outline.size)
+        if size and any(values[column] > _NOTICEABLE for column in columns.sources(stage, i))
+    ]
+
+
+def _strongest_cut(
+    columns: CompactColumns, stage: int, k: int, available: list[int], values: Sequence[float]
+) -> tuple[Cut, float]:
+    """The strongest row for op ``k`` of ``stage`` at a solution, and the bytes that it finds."""
+    touched = columns.outline.accesses.touched(k)
+    total_bytes = columns.outline.footprint[k] * values[columns.recompute[stage, k]]
+    chosen: list[Presence] = []
+    for i in available:
+        if i in touched:
+            continue
+        best, best_value = None, _NOTICEABLE
+        for presence in _presences(columns, stage, k, i):
+            value = presence.value(values)
+            if value > best_value:
+                best, best_value = presence, value
+        if best is not None:
+            chosen.append(best)
+            total_bytes += columns.outline.size[i] * best_value
+    return Cut(stage, k, tuple(chosen)), total_bytes
+
+
+def _presences(columns: CompactColumns, stage: int, k: int, i: int) -> Iterator[Presence]:
+    """Lower bounds on whether tensor ``i`` is in RAM while op ``k`` runs in ``stage``."""
+    made = columns.problem.producer[i]
+    if made >= stage:
+        return
+    readers = columns.outline.accesses.readers[i]
+    paged_in = [columns.page_in[stage, i]] if (stage, i) in columns.page_in else []
+    late = (*(columns.recomputed(stage, [made]) if made > k else ()), *paged_in)
+    earlier = columns.recomputed(stage, [j for j in readers if j < k]) if paged_in else []
+    needs: list[tuple[tuple[int, ...], int]]
+    if stage in readers:
+        needs = [((), 1)]
+    else:
+        later = columns.recomputed(stage, [j for j in readers if j > k])
+        needs = [((column,), 0) for column in (*later, *columns.retained_after(stage, i))]
+    for plus, constant in needs:
+        yield Presence(i, plus, late, constant)
+        for column in earlier:
+            yield Presence(i, (*plus, column), (), constant - 1)

@@ -1,0 +1,52 @@
+"""The RAM budget in a program."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from solver.engines.program import Program, Terms
+
+
+@dataclass(frozen=True)
+class MemoryScale:
+    """Unit of the memory rows.
+
+    All sizes are multiples of ``grain_bytes``. One unit in a row is worth ``unit_bytes``, so that
+    a unit of violation stands well above the engines' feasibility tolerance of 1e-6.
+    """
+
+    grain_bytes: int
+    unit_bytes: float
+
+    def whole_grains(self, limit_bytes: int) -> int:
+        """The most bytes within ``limit_bytes`` that sizes can add up to."""
+        return limit_bytes // self.grain_bytes * self.grain_bytes
+
+
+def scale_memory(ram_bytes: int, sizes: Iterable[int]) -> MemoryScale:
+    """Choose the unit for a budget of ``ram_bytes`` and all sizes in bytes that count."""
+    grain_bytes = math.gcd(*sizes) or 1
+    return MemoryScale(grain_bytes, grain_bytes * max(1.0, ram_bytes // grain_bytes / 1e4))
+
+
+class MemoryRows:
+    """Rows that limit memory, and their tightening."""
+
+    def __init__(self, program: Program, scale: MemoryScale) -> None:
+        self._program = program
+        self.scale = scale
+        self._rows: list[int] = []
+
+    def add(self, terms: Terms, most_bytes: int) -> None:
+        """Limit ``terms``, in units of the scale, to ``most_bytes``."""
+        self._rows.append(len(self._program.rows))
+        self._program.row(terms, "<", most_bytes / self.scale.unit_bytes)
+
+    def tighten(self, excess_bytes: int) -> None:
+        """Exclude a solution that is over the budget by ``excess_bytes`` within the engine's
+        tolerance. The bound of what follows is no longer exact."""
+        for row in self._rows:
+            excess = (excess_bytes + self.scale.grain_bytes) / self.scale.unit_bytes
+            self._program.tighten(row, excess)

@@ -1,0 +1,55 @@
+"""What formulations share that cut a schedule into stages, as Checkmate does (Jain et al., MLSys
+2020): stage ``t`` ends with the first execution of op ``t``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from solver.problem.problem import Problem
+
+# Columns by stage and op, or by stage and tensor.
+StageTable: TypeAlias = Mapping[tuple[int, int], int]
+
+# The schedules that the bound covers.
+COVERS = "every schedule that keeps to the restrictions"
+RESTRICTIONS = (
+    "first executions keep the graph's order",
+    "between two first executions each op is recomputed at most once, in the graph's order",
+    "between two first executions a tensor that was in RAM and was freed is not paged in again",
+)
+
+
+@dataclass(frozen=True)
+class StageAccesses:
+    """Tensors that each op reads and writes, and the ops that read each tensor.
+
+    One op more than the graph has ends the step: it costs nothing and reads what must persist in
+    RAM.
+    """
+
+    reads: Sequence[Sequence[int]]
+    writes: Sequence[Sequence[int]]
+    readers: Sequence[Sequence[int]]
+
+    def touched(self, k: int) -> set[int]:
+        """Tensors that op ``k`` reads or writes."""
+        return {*self.reads[k], *self.writes[k]}
+
+
+def stage_accesses(problem: Problem) -> StageAccesses:
+    """Collect what the ops of ``problem``, and the end of the step, read and write."""
+    tensors = problem.graph.tensors
+    persistent = [i for i, tensor in enumerate(tensors) if tensor.persist == "ram"]
+    reads = [*problem.reads, persistent]
+    readers: list[list[int]] = [[] for _ in tensors]
+    for k, read in enumerate(reads):
+        for i in read:
+            readers[i].append(k)
+    return StageAccesses(reads, [*problem.writes, []], readers)
+
+
+def is_chosen(values: Sequence[float], table: StageTable, stage: int, index: int) -> bool:
+    """Whether a solution sets the column for ``stage`` and ``index``, if there is one."""
+    return (stage, index) in table and values[table[stage, index]] > 0.5
