@@ -10,7 +10,7 @@
     kept = replay(graph, keep_everything(graph))
     budget = Budget(ram_bytes=int(0.9 * kept.peak_bytes), deadline_s=2 * kept.time_s)
     schedule = solve_graph(graph, budget, SolverOptions(gap=0.01))
-    checked = replay(graph, schedule.steps)
+    checked = replay(graph, schedule.actions)
     print(f"{checked.peak_bytes} bytes, {checked.energy_j} J ({schedule.energy_source})")
 
 Boards, profiles and files:
@@ -21,6 +21,7 @@ Boards, profiles and files:
 - ``read_json``: a graph, a schedule or another document from a file, checked.
 - ``dump_yaml``: a profile or a description as the text of its file.
 - ``write_atomically``: a file, whole or not at all.
+- ``JoulewrightError``: the root of all errors; each is one sentence, with an ``exit_code``.
 
 Networks and measuring:
 
@@ -52,6 +53,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from devices.description import DeviceDescription, load_description
     from devices.documents.document import dump_yaml, read_json, write_atomically
+    from devices.errors import JoulewrightError
     from devices.library import resolve_profile
     from devices.profile import DeviceProfile
     from devices.results import Results
@@ -77,6 +79,7 @@ __all__ = [
     "CostedGraph",
     "DeviceDescription",
     "DeviceProfile",
+    "JoulewrightError",
     "ProfileOptions",
     "Results",
     "Schedule",
@@ -107,6 +110,7 @@ __all__ = [
 _MODULES = {
     "devices.description": ("DeviceDescription", "load_description"),
     "devices.documents.document": ("dump_yaml", "read_json", "write_atomically"),
+    "devices.errors": ("JoulewrightError",),
     "devices.library": ("resolve_profile",),
     "devices.profile": ("DeviceProfile",),
     "devices.results": ("Results",),
