@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from devices.program import COMMAND
 from devices.results import Results
 
 _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file;
@@ -33,7 +34,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="cli.py",
+        prog=COMMAND,
         description="Measure what training costs on a board; schedule recomputation and paging so"
         " that it fits, at the least energy, provably.",
         epilog=_EXIT_CODES,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from commands.console import WITHOUT_ADDRESSES, Console, si, size, time_words
 from devices.errors import ExitCode, InputError
+from devices.program import COMMAND
 
 if TYPE_CHECKING:
     from solver.pools import Pool
@@ -98,7 +99,7 @@ def _subjects(arguments: Namespace, console: Console) -> Iterator[SweepSubject]:
             if costed.predicted:
                 console.say(
                     f"{costed.graph.name}: {len(costed.predicted)} operations were not measured;"
-                    " their costs are predicted (cli.py solve lists them)"
+                    f" their costs are predicted ({COMMAND} solve lists them)"
                 )
             subjects.append(SweepSubject(costed.graph, covers, profile.name, model))
     for stem, count in Counter(subject.stem for subject in subjects).items():

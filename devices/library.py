@@ -8,6 +8,7 @@ from devices.description import catalog_names
 from devices.documents.document import DocumentError, read_yaml
 from devices.documents.explain import choices
 from devices.profile import DeviceProfile
+from devices.program import COMMAND
 from devices.published import load_published, published_names
 from devices.results import Results
 
@@ -33,7 +34,7 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
     if name in catalog_names():
         raise DocumentError(
             f"no profile {name_or_path!r} yet",
-            remedy=f"measure the board first: cli.py profile --device {name}",
+            remedy=f"measure the board first: {COMMAND} profile --device {name}",
         )
     known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
     raise DocumentError(f"no profile {name_or_path!r}; {choices(name, known)}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from devices.errors import InputError
 
 _PATIENCE_S = 15.0
+_SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class PoolError(InputError):
@@ -34,11 +35,29 @@ def local_pool(processes: int) -> Iterator[Pool]:
     process that opened it."""
     from joblib.externals.loky import ProcessPoolExecutor
 
-    executor = ProcessPoolExecutor(processes, initializer=_tie_to_parent, initargs=(os.getpid(),))
+    with _safe_path():
+        executor = ProcessPoolExecutor(
+            processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
+        )
+        try:
+            yield Pool(executor, lambda: processes)
+        finally:
+            executor.shutdown(wait=True, kill_workers=True)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Processes that are started meanwhile look for no module in the working directory, where a
+    user may have a ``queue.py``: loky starts its own with ``-m`` and ``-c``."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
     try:
-        yield Pool(executor, lambda: processes)
+        yield
     finally:
-        executor.shutdown(wait=True, kill_workers=True)
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 def _tie_to_parent(parent: int) -> None:

@@ -22,7 +22,7 @@ FLOORS = (
     ("profiler", "solver"),
     ("replay",),
     ("plots",),
-    ("commands",),
+    ("commands", "joulewright"),
 )
 PACKAGES = tuple(room for floor in FLOORS for room in floor)
 # Holds C and no Python.

@@ -24,6 +24,7 @@ from devices.errors import (
 from devices.meters import GpioSync
 from devices.operation import OpSpec
 from devices.profile import BoardIdentity, Build
+from devices.program import COMMAND
 from profiler.boards.base import BoardFacts, Outcome, RebootError, Wait
 from profiler.building.firmware_image import FirmwareIdentity, firmware_identity
 from profiler.building.toolchain import KERNEL_FLAGS
@@ -213,7 +214,7 @@ class SerialBoard:
         if wrong:
             raise FirmwareMismatch(
                 f"{self._name}: its firmware is not that of the description: {'; '.join(wrong)}."
-                f" Put the right one on it with: python cli.py flash --device {description.name}"
+                f" Put the right one on it with: {COMMAND} flash --device {description.name}"
             )
         if said.get("counter") == "none":
             raise MeasurementInvalid(

@@ -24,6 +24,7 @@ from devices.firmware import (
     OpenocdFlasher,
     PyocdFlasher,
 )
+from devices.program import COMMAND
 from profiler.boards.base import BoardFacts
 from profiler.building.firmware_image import FirmwareImage
 from profiler.flashing.uf2 import uf2_file
@@ -110,7 +111,7 @@ def put_on(description: DeviceDescription, image: FirmwareImage, progress: Progr
     flashing = flashing_of(description, image)
     progress(
         f"writing the firmware with the plan to {description.name}: {flashing.words}; it stays"
-        f" there until: cli.py flash --device {description.name}"
+        f" there until: {COMMAND} flash --device {description.name}"
     )
     flashing.carry_out(progress)
     greet(description, image, progress)

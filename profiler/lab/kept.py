@@ -13,6 +13,7 @@ from pydantic import Field
 from devices.description import DeviceDescription
 from devices.documents.document import StrictModel, read_json, write_atomically
 from devices.errors import BoardCommandFailed
+from devices.program import COMMAND
 from profiler.building.programs import require_programs
 from profiler.lab.directories import boards_directory, boards_lock
 from profiler.lab.process import Process
@@ -80,7 +81,7 @@ def join(guest: Guest, progress: Progress) -> RunningBoard | None:
     if record.guest != guest.fingerprint():
         progress(
             f"{record.name} is kept running with another firmware or description, and left alone;"
-            f" renew it with: cli.py lab up --device {record.name}"
+            f" renew it with: {COMMAND} lab up --device {record.name}"
         )
         return None
     progress(f"using {record.name}, which is kept running")

@@ -8,7 +8,6 @@ import string
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from devices.description import Storage
 from devices.operation import OpSpec
@@ -34,7 +33,7 @@ from replay.export.tables import (
 )
 
 TEMPLATES = ONBOARD / "project"
-LICENSE = Path(__file__).parents[2] / "LICENSE"
+LICENSE = ONBOARD / "LICENSE"
 
 _COLUMNS = 100
 _VERBATIM = ("main.c", "plan_values.h", "storage_file.c", "storage_file.h")

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
-from pathlib import Path
 from signal import Signals
 from types import TracebackType
 from typing import Literal, Self, TypeAlias, get_args
 
 from devices.errors import EngineFailed
+from devices.program import module_process
 from solver.engines.messages import (
     Bound,
     EngineMessage,
@@ -42,12 +40,11 @@ class EngineProcess:
         self._name = name
         ours, theirs = Pipe()
         self._connection = ours
-        root = Path(__file__).parents[2]
-        path = os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])
+        command, environment = module_process(module, *arguments, str(theirs.fileno()))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *arguments, str(theirs.fileno())],
+            command,
             pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": path},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import cli
+from devices.documents.document import dump_yaml, write_atomically
 from devices.errors import Defect, InputError, JoulewrightError
 from devices.published import load_published
 from networks.models import build_model
@@ -58,6 +59,18 @@ def test_solve_writes_schedule_and_graph_and_says_what_is_proven(
     assert "no schedule needs less than" in printed
     schedules = list(Path("results/schedules").glob("*.json"))
     assert len(schedules) == 2
+
+
+def test_results_are_read_and_written_where_it_is_said() -> None:
+    bench = load_published("m4").model_copy(update={"name": "bench"})
+    write_atomically(Path("kept/profiles/bench.yaml"), dump_yaml(bench))
+    model = ("--model", "linear", "--ram-budget", "100%")
+    assert run("solve", "--profile", "bench", *model) == 2
+    assert run("solve", "--profile", "bench", *model, "--results", "kept") == 0
+    assert Path("kept/schedules/linear-batch-1-on-bench.json").is_file()
+    assert run("plot", "--profile", "bench", "--results", "kept") == 0
+    assert Path("kept/bench-storage.png").is_file()
+    assert not Path("results").exists()
 
 
 def test_json_is_one_document_on_standard_output_and_nothing_else(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Self
+
+from devices.program import module_process
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,10 @@ class Ppk2StandIn:
         self._scenario = scenario
 
     def __enter__(self) -> Self:
+        command, environment = module_process("profiler.meters.stand_ins.ppk2_process")
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "profiler.meters.stand_ins.ppk2_process"],
+            command,
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

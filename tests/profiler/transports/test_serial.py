@@ -375,7 +375,7 @@ def test_other_firmware_than_described_is_refused_with_the_remedy(
     with pytest.raises(FirmwareMismatch) as refusal:
         bench.prepared()
     assert said in str(refusal.value)
-    assert "python cli.py flash --device emulated-m4f" in str(refusal.value)
+    assert "with: cli.py flash --device emulated-m4f" in str(refusal.value)
 
 
 def test_a_board_whose_counter_stands_still_cannot_measure(bench: Bench) -> None:

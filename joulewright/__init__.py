@@ -1,0 +1,141 @@
+"""Joulewright as a library: what a script needs, under one name.
+
+::
+
+    from joulewright import Budget, SolverOptions, build_model, cost_graph
+    from joulewright import keep_everything, replay, resolve_profile, solve_graph
+
+    step = build_model("linear", batch=4)
+    graph = cost_graph(step, resolve_profile("m4")).graph
+    kept = replay(graph, keep_everything(graph))
+    budget = Budget(ram_bytes=int(0.9 * kept.peak_bytes), deadline_s=2 * kept.time_s)
+    schedule = solve_graph(graph, budget, SolverOptions(gap=0.01))
+    checked = replay(graph, schedule.actions)
+    print(f"{checked.peak_bytes} bytes, {checked.energy_j} J ({schedule.energy_source})")
+
+Boards, profiles and files:
+
+- ``load_description``: a ``DeviceDescription``, by name in the catalogue or by path.
+- ``resolve_profile``: a ``DeviceProfile``, by path, or by name among measured and published ones.
+- ``Results``: the directories where the commands keep profiles, schedules and all else.
+- ``read_json``: a graph, a schedule or another document from a file, checked.
+- ``dump_yaml``: a profile or a description as the text of its file.
+- ``write_atomically``: a file, whole or not at all.
+- ``JoulewrightError``: the root of all errors; each is one sentence, with an ``exit_code``.
+
+Networks and measuring:
+
+- ``build_model``: a ``TrainingStep`` of a network, by name.
+- ``generated_batches``: samples to train on, from a seed.
+- ``profile_device``: what operations and pages cost on a board, as ``ProfileOptions`` say.
+
+Solving:
+
+- ``solve``: a schedule in one call, with the parameters of POET's.
+- ``cost_graph``: a ``CostedGraph`` from a training step and a profile.
+- ``keep_everything``: the actions that recompute and page nothing.
+- ``solve_graph``: the ``Schedule`` of a graph within a ``Budget``, as ``SolverOptions`` say.
+- ``replay``: the referee, which recomputes energy, time and peak of any actions of a graph.
+
+Running:
+
+- ``planned_workspace``: the bytes that kernels need for themselves, as a graph has them.
+- ``lower``: the execution plan of a schedule, or with ``unscheduled`` that of a plain step.
+- ``expected_step``: what each action of a schedule should take, with intervals.
+- ``replay_schedule``: a ``Subject`` run on its board for the steps of a ``Training``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription, load_description
+    from devices.documents.document import dump_yaml, read_json, write_atomically
+    from devices.errors import JoulewrightError
+    from devices.library import resolve_profile
+    from devices.profile import DeviceProfile
+    from devices.results import Results
+    from networks.data import generated_batches
+    from networks.models import build_model
+    from networks.training import TrainingStep
+    from profiler.run.options import ProfileOptions
+    from profiler.run.run import profile_device
+    from replay.expectation import expected_step
+    from replay.lowering.lowering import lower, unscheduled
+    from replay.runs import Subject, Training, planned_workspace, replay_schedule
+    from solver.constructed import keep_everything
+    from solver.costing.costing import cost_graph
+    from solver.options import SolverOptions
+    from solver.problem.graph import CostedGraph
+    from solver.problem.schedule import Budget, Schedule
+    from solver.published_call import solve
+    from solver.referee.referee import replay
+    from solver.solving.solving import solve_graph
+
+__all__ = [
+    "Budget",
+    "CostedGraph",
+    "DeviceDescription",
+    "DeviceProfile",
+    "JoulewrightError",
+    "ProfileOptions",
+    "Results",
+    "Schedule",
+    "SolverOptions",
+    "Subject",
+    "Training",
+    "TrainingStep",
+    "build_model",
+    "cost_graph",
+    "dump_yaml",
+    "expected_step",
+    "generated_batches",
+    "keep_everything",
+    "load_description",
+    "lower",
+    "planned_workspace",
+    "profile_device",
+    "read_json",
+    "replay",
+    "replay_schedule",
+    "resolve_profile",
+    "solve",
+    "solve_graph",
+    "unscheduled",
+    "write_atomically",
+]
+
+_MODULES = {
+    "devices.description": ("DeviceDescription", "load_description"),
+    "devices.documents.document": ("dump_yaml", "read_json", "write_atomically"),
+    "devices.errors": ("JoulewrightError",),
+    "devices.library": ("resolve_profile",),
+    "devices.profile": ("DeviceProfile",),
+    "devices.results": ("Results",),
+    "networks.data": ("generated_batches",),
+    "networks.models": ("build_model",),
+    "networks.training": ("TrainingStep",),
+    "profiler.run.options": ("ProfileOptions",),
+    "profiler.run.run": ("profile_device",),
+    "replay.expectation": ("expected_step",),
+    "replay.lowering.lowering": ("lower", "unscheduled"),
+    "replay.runs": ("Subject", "Training", "planned_workspace", "replay_schedule"),
+    "solver.constructed": ("keep_everything",),
+    "solver.costing.costing": ("cost_graph",),
+    "solver.options": ("SolverOptions",),
+    "solver.problem.graph": ("CostedGraph",),
+    "solver.problem.schedule": ("Budget", "Schedule"),
+    "solver.published_call": ("solve",),
+    "solver.referee.referee": ("replay",),
+    "solver.solving.solving": ("solve_graph",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # A room takes a while to import: who wants only a part need not wait for the others.
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(_MODULE_OF[name]), name)
+    raise AttributeError(f"module 'joulewright' has no attribute {name!r}")
