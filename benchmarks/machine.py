@@ -17,7 +17,7 @@ def machine_line() -> str:
             if line.startswith("model name"):
                 processor = line.partition(":")[2].strip()
                 break
-    packages = ", ".join(f"{name} {version(name)}" for name in ("mip", "highsbox", "cbcbox"))
+    packages = ", ".join(f"{name} {version(name)}" for name in ("mip", "highspy", "cbcbox"))
     return (
         f"{processor}, {os.cpu_count()} cores, {platform.system()} {platform.release()},"
         f" Python {platform.python_version()}, {packages}"

@@ -10,7 +10,7 @@ from commands.console import Console, si, size, time_words
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
-    from devices.profile import DeviceProfile, StorageCosts
+    from devices.profile import DeviceProfile, MatmulComparison, StorageCosts
     from profiler.run.preview import ProfilePlan, StoragePlan
 
 
@@ -97,10 +97,25 @@ def _summarise(console: Console, result: DeviceProfile) -> None:
             f" and {cold:.0f} % (cold) of a whole step, {si(result.additivity.step_s.median, 's')};"
             f" used: {result.cost_words}"
         )
+    if result.matmul_comparison is not None:
+        console.result(matmul_sentence(result.matmul_comparison))
     if result.storage is not None:
         _summarise_storage(console, result.storage)
     for note in result.notes:
         console.result(f"note: {note}")
+
+
+def matmul_sentence(comparison: MatmulComparison) -> str:
+    """Which of the two computes matrix products, and why."""
+    library = " ".join(comparison.library.split()[:2]) or "the BLAS"
+    taken, other = ("in-tree", comparison.in_tree_s), (library, comparison.cblas_s)
+    if comparison.faster == "cblas":
+        taken, other = other, taken
+    faster = "faster" if comparison.is_certain else "not measurably slower"
+    return (
+        f"matrix products: {taken[0]}, which is {faster} here than {other[0]}:"
+        f" {si(taken[1].median, 's')} against {si(other[1].median, 's')} for the same products"
+    )
 
 
 def _summarise_storage(console: Console, storage: StorageCosts) -> None:

@@ -126,8 +126,8 @@ def _measured_again(
     from replay.refine import (
         Executions,
         Provenance,
-        kernels_of,
         measure_in_context,
+        measured_build,
         refine_profile,
         require_same_board,
         undisturbed_steps,
@@ -139,12 +139,14 @@ def _measured_again(
     step = training_step_of(run.graph)
     batch = generated_batches(step, step.batch, _SEED).batch(0)
     initial = initial_values(step, _SEED)
+    build = measured_build(profile)
     opened = open_replay(
         description,
         step.distinct_specs,
         lambda workspace_bytes: [lower(step, run.graph, run.schedule, workspace_bytes)],
         console.say,
-        kernels_sha256=kernels_of(profile),
+        kernels_sha256=build.kernels_sha256,
+        matmul=build.matmul,
     )
     with opened as session:
         require_same_board(profile, session.facts.identity, session.energy_source)

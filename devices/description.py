@@ -79,7 +79,9 @@ class SerialTransport(StrictModel):
 
 
 class NativeToolchain(StrictModel):
-    """The board compiles for itself."""
+    """The board compiles for itself. ``matmul`` is what computes matrix products: a BLAS, the
+    kernels' own code, or (``auto``) what a profile finds to be faster on the board; a schedule is
+    run with what its profile took."""
 
     kind: Literal["native"]
     compiler: Name = "cc"
@@ -215,6 +217,15 @@ class DeviceDescription(StrictModel):
         else:
             self._require_linux(gpio)
         return self
+
+    def with_matmul(self, matmul: str | None) -> DeviceDescription:
+        """The same board, with ``matmul`` of a build in place of ``auto``. What a description asks
+        for by name stays."""
+        toolchain = self.toolchain
+        if toolchain.kind != "native" or toolchain.matmul != "auto" or matmul is None:
+            return self
+        decided = toolchain.model_copy(update={"matmul": matmul})
+        return self.model_copy(update={"toolchain": decided})
 
     def _require_linux(self, gpio: GpioSync | None) -> None:
         if self.firmware is not None:

@@ -19,6 +19,7 @@ from devices.quantities import Count, NonNegative, Positive, Size, WholeNumber
 
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
 CacheState: TypeAlias = Literal["warm", "cold"]
+Matmul: TypeAlias = Literal["cblas", "in-tree"]
 PowerInContext: TypeAlias = Literal["mean of the steps", "in isolation", "nominal"]
 
 
@@ -207,6 +208,28 @@ class Build(StrictModel):
     threads: Count
 
 
+class MatmulComparison(StrictModel):
+    """The same matrix products on the board, computed in-tree and by a BLAS in turns, in so many
+    ``rounds``. Times are of the processor, for all products together; ``ratio`` is that of the BLAS
+    over the in-tree one, round by round. ``library`` is what the BLAS says about itself."""
+
+    library: str
+    rounds: Annotated[int, Field(ge=1)]
+    in_tree_s: Interval
+    cblas_s: Interval
+    ratio: Interval
+
+    @property
+    def faster(self) -> Matmul:
+        """In-tree where the interval of the ratio leaves it open."""
+        return "cblas" if self.ratio.high < 1 else "in-tree"
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether one is faster by more than rounds differ."""
+        return not self.ratio.low <= 1 <= self.ratio.high
+
+
 class MeterRecord(StrictModel):
     """Which instrument the joules come from, how often it was read, and how its clock was tied to
     the board's; ``sync_uncertainty_s`` is by how much that can be wrong (half of a 95 %
@@ -243,6 +266,7 @@ class DeviceProfile(StrictModel):
     meter: MeterRecord | None = None
     board: BoardIdentity
     build: Build | None = None
+    matmul_comparison: MatmulComparison | None = None
     idle_power_w: Interval | None = None
     cost_basis: CacheState = "cold"
     operations: tuple[OperationCost, ...] = ()

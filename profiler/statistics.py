@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.stats import bootstrap
 
 from devices.profile import Interval
 
@@ -27,6 +26,8 @@ def median_interval(values: Sequence[float], seed: int) -> Interval:
     median = float(np.median(sample))
     if np.ptp(sample) == 0.0:
         return Interval.exact(median)
+    from scipy.stats import bootstrap  # takes a second to import
+
     result = bootstrap(
         (sample,),
         np.median,

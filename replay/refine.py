@@ -23,6 +23,7 @@ from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import (
     BoardIdentity,
+    Build,
     ContextCost,
     Cost,
     DeviceProfile,
@@ -186,15 +187,15 @@ def refinable(
     )
 
 
-def kernels_of(profile: DeviceProfile) -> str:
-    """Their hash. Raises :class:`~devices.errors.RequestRefused` for a profile that does not say
-    which were measured."""
+def measured_build(profile: DeviceProfile) -> Build:
+    """Which kernels were measured. Raises :class:`~devices.errors.RequestRefused` for a profile
+    that does not say it."""
     if profile.build is None:
         raise RequestRefused(
             f"profile {profile.name!r} does not say which kernels were measured, so that nothing"
             " can be added to it: profile the board"
         )
-    return profile.build.kernels_sha256
+    return profile.build
 
 
 def require_same_board(

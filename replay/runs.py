@@ -41,6 +41,11 @@ class Subject:
         """Of the profile; None where costs are published figures, which are of no kernels."""
         return None if self.graph.origin is None else self.graph.origin.kernels_sha256
 
+    @property
+    def matmul(self) -> str | None:
+        """What computed the profile's matrix products; None where costs are published figures."""
+        return None if self.graph.origin is None else self.graph.origin.matmul
+
 
 @dataclass(frozen=True)
 class Training:
@@ -104,6 +109,7 @@ def replay_schedule(
                 runs.plans,
                 progress,
                 kernels_sha256=subject.kernels_sha256,
+                matmul=subject.matmul,
             )
         )
         fits = [plan.arena_bytes <= session.facts.available_bytes for plan in session.plans]

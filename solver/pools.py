@@ -1,4 +1,4 @@
-"""Where tasks run beside each other: processes of joblib on this machine, or a Dask cluster."""
+"""Where tasks run beside each other: processes of loky on this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Pool:
 
 @contextmanager
 def local_pool(processes: int) -> Iterator[Pool]:
-    """Processes of joblib's loky that end with this context, whatever they are doing, or with the
-    process that opened it."""
-    from joblib.externals.loky import ProcessPoolExecutor
+    """Processes of loky that end with this context, whatever they are doing, or with the process
+    that opened it."""
+    from loky import ProcessPoolExecutor
 
     with _safe_path():
         executor = ProcessPoolExecutor(

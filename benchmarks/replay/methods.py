@@ -97,7 +97,15 @@ def _rows(
     data = generated_batches(problem.step, _BATCHES * problem.step.batch, _SEED)
     batches = [data.batch(index) for index in range(question.steps)]
     initial = initial_values(problem.step, _SEED)
-    with open_replay(question.description, problem.step.distinct_specs, plans, progress) as session:
+    origin = problem.graph.origin
+    opened = open_replay(
+        question.description,
+        problem.step.distinct_specs,
+        plans,
+        progress,
+        matmul=None if origin is None else origin.matmul,
+    )
+    with opened as session:
 
         def run(plan: int, *, watched: bool) -> ReplayRecord:
             return session.run(

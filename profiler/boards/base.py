@@ -10,7 +10,7 @@ from typing import Protocol, Self, TypeAlias
 
 from devices.errors import MeasurementInvalid
 from devices.operation import OpSpec
-from devices.profile import BoardIdentity, Build
+from devices.profile import BoardIdentity, Build, MatmulComparison
 from profiler.meters.base import ClockReading
 
 Wait: TypeAlias = Callable[[float], None]
@@ -25,7 +25,8 @@ class RebootError(MeasurementInvalid):
 class BoardFacts:
     """What the board says about itself. ``throttle_command`` is Raspberry Pi's, where there is
     one; ``is_cache_known`` is False where ``last_level_cache_bytes`` is an assumption.
-    ``available_bytes`` is memory that is free for measuring."""
+    ``available_bytes`` is memory that is free for measuring. ``matmul_comparison`` is what decided
+    between two ways of computing matrix products, where that was left to the board."""
 
     identity: BoardIdentity
     boot_id: str
@@ -33,6 +34,7 @@ class BoardFacts:
     is_cache_known: bool
     available_bytes: int
     throttle_command: str | None = None
+    matmul_comparison: MatmulComparison | None = None
 
 
 @dataclass(frozen=True)

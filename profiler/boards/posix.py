@@ -102,6 +102,7 @@ class PosixBoard:
         self._builder = HarnessBuilder(self.transport, self._description.toolchain)
         self.install(self._plans, progress)
         self.build = self._known_harness.record
+        self._description = self._description.with_matmul(self.build.matmul)  # after a reboot, too
         self._storage_directory = self._make_storage_directory()
         if self._description.conditions is not None:
             pin(self.transport, self._description.conditions)
@@ -242,6 +243,7 @@ class PosixBoard:
             is_cache_known=cache_bytes is not None,
             available_bytes=int(available * _ARENA_SHARE),
             throttle_command=said.get("vcgencmd"),
+            matmul_comparison=self._known_harness.matmul_comparison,
         )
 
     def _run_harness(self, *arguments: str) -> str:

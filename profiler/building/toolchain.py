@@ -20,7 +20,17 @@ from typing import TypeAlias
 
 from devices.description import CrossToolchain, NativeToolchain
 from devices.errors import BoardCommandFailed, BuildFailed
-from devices.profile import Build
+from devices.profile import Build, MatmulComparison
+from profiler.building.blas import (
+    CBLAS_SOURCE,
+    COMPARISON,
+    IN_TREE_SOURCE,
+    PROBE,
+    Blas,
+    known_blas,
+    read_comparison,
+    renamed,
+)
 from profiler.building.plan_source import PLANS
 from profiler.building.programs import package_of
 from profiler.transports.base import CommandResult, Transport
@@ -62,11 +72,13 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuiltHarness:
-    """A program on the board, to be run with ``environment``."""
+    """A program on the board, to be run with ``environment``. ``matmul_comparison`` is what decided
+    where the toolchain leaves open what computes matrix products."""
 
     path: str
     record: Build
     environment: Mapping[str, str]
+    matmul_comparison: MatmulComparison | None = None
 
 
 class HarnessBuilder:
@@ -109,7 +121,8 @@ class HarnessBuilder:
                     program, PROGRAM, timeout_s=deadline.remaining_s, executable=True
                 )
         path = f"{self.transport.directory}/{PROGRAM}"
-        return BuiltHarness(path, self._compiled.record, ENVIRONMENT)
+        compiled = self._compiled
+        return BuiltHarness(path, compiled.record, ENVIRONMENT, compiled.matmul_comparison)
 
     def close(self) -> None:
         """The programs stay; what is on the board is the transport's."""
@@ -186,40 +199,22 @@ def read_sources(directory: Path) -> Files:
 
 
 @dataclass(frozen=True)
-class _Blas:
-    """A BLAS that may be there; ``prefix`` is what its build put before every symbol."""
-
-    prefix: str
-    link: tuple[str, ...]
-
-    @property
-    def defines(self) -> tuple[str, ...]:
-        return ("-DJW_CBLAS", f"-DJW_CBLAS_SGEMM={self.prefix}cblas_sgemm")
-
-
-_BLAS_PROBE = """
-#include <stdio.h>
-#include <string.h>
-void JW_CBLAS_SGEMM(int, int, int, int, int, int, float, const float *, int, const float *, int,
-                    float, float *, int);
-char *JW_BLAS_CONFIG(void);
-int main(void) {
-    const float a = 2.0f, b = 3.0f;
-    float c = 0.0f;
-    JW_CBLAS_SGEMM(101, 111, 111, 1, 1, 1, 1.0f, &a, 1, &b, 1, 0.0f, &c, 1);
-    puts(JW_BLAS_CONFIG());
-    return c == 6.0f ? 0 : 1;
-}
-"""
-
-
-@dataclass(frozen=True)
 class _Compiled:
     """What lies on the machine: objects by path, and with what they are linked."""
 
     objects: tuple[str, ...]
     link: tuple[str, ...]
     record: Build
+    matmul_comparison: MatmulComparison | None
+
+
+@dataclass(frozen=True)
+class _FoundBlas:
+    """``config`` is what it says about itself, and empty for a cross compiler, whose programs do
+    not run here."""
+
+    blas: Blas
+    config: str
 
 
 @dataclass(frozen=True)
@@ -237,12 +232,17 @@ class _Machine:
             archive = Path(scratch) / "sources.tar"
             sources.write_archive(archive)
             probe = Path(scratch) / "probe.c"
-            probe.write_text(_BLAS_PROBE)
-            for path in (archive, probe):
+            probe.write_text(PROBE)
+            for path in (archive, probe, COMPARISON):
                 self.transport.put(path, path.name, timeout_s=self._left_s())
         self.transport.run(["tar", "-xf", archive.name], timeout_s=self._left_s())
-        blas, blas_config = self._choose_blas(probe.name)
-        flags = (*KERNEL_FLAGS, *self.toolchain.flags, *(blas.defines if blas else ()))
+        found = self._find_blas(probe.name)
+        comparison = None
+        if found is not None and self.toolchain.matmul == "auto":
+            comparison = self._compare(found)
+            if comparison.faster == "in-tree":
+                found = None
+        flags = (*KERNEL_FLAGS, *self.toolchain.flags, *(found.blas.defines if found else ()))
         objects = [
             *self._compile_all("kernels", sources.kernels, flags),
             *self._compile_all("executor", sources.executor, self._executor_flags),
@@ -252,11 +252,12 @@ class _Machine:
             kernels_sha256=sources_hash(sources.kernels, flags),
             compiler=version,
             flags=flags,
-            matmul="cblas" if blas else "in-tree",
-            blas=blas_config,
+            matmul="cblas" if found else "in-tree",
+            blas=(found.config or None) if found else None,
             threads=1,
         )
-        return _Compiled(tuple(objects), (*(blas.link if blas else ()), *LIBRARIES), record)
+        link = (*(found.blas.link if found else ()), *LIBRARIES)
+        return _Compiled(tuple(objects), link, record, comparison)
 
     def link(self, compiled: _Compiled, plans: str | None) -> None:
         objects = list(compiled.objects)
@@ -292,25 +293,25 @@ class _Machine:
     def _is_cross(self) -> bool:
         return isinstance(self.toolchain, CrossToolchain)
 
-    def _choose_blas(self, probe: str) -> tuple[_Blas | None, str | None]:
-        """The first BLAS that links and multiplies, and what it says about itself."""
+    def _find_blas(self, probe: str) -> _FoundBlas | None:
+        """The first BLAS that links and multiplies, unless none is wanted."""
         if self.toolchain.matmul == "in-tree":
-            return None, None
+            return None
         self.tell("looking for a BLAS")
         said = ""
-        for blas in self._known_blas():
-            defines = (*blas.defines, f"-DJW_BLAS_CONFIG={blas.prefix}openblas_get_config")
+        is_this_computer = isinstance(self.transport, LocalTransport) and not self._is_cross
+        for blas in known_blas(is_this_computer=is_this_computer):
             result = self._compiler(
-                *self.toolchain.flags, *defines, probe, "-o", "probe", *blas.link
+                *self.toolchain.flags, *blas.probe_defines, probe, "-o", "probe", *blas.link
             )
             if result.exit_code == 0 and self._is_cross:
-                return blas, None  # it would not run here
+                return _FoundBlas(blas, "")
             if result.exit_code == 0:
                 result = self.transport.run(
                     ["./probe"], timeout_s=self._left_s(), environment=ENVIRONMENT, check=False
                 )
             if result.exit_code == 0:
-                return blas, result.stdout.strip()
+                return _FoundBlas(blas, result.stdout.strip())
             said = first_errors(result.stderr)
         if self.toolchain.matmul == "cblas":
             raise BuildFailed(
@@ -318,17 +319,24 @@ class _Machine:
                 f" ({said})",
                 remedy="install it with: sudo apt install libopenblas-dev",
             )
-        return None, None
+        return None
 
-    def _known_blas(self) -> list[_Blas]:
-        known = [_Blas("", ("-lopenblas",))]
-        if isinstance(self.transport, LocalTransport) and not self._is_cross:
-            import scipy_openblas32 as wheel
-
-            directory = wheel.get_lib_dir()
-            link = (f"-L{directory}", f"-l{wheel.get_library()}", f"-Wl,-rpath,{directory}")
-            known.insert(0, _Blas("scipy_", link))
-        return known
+    def _compare(self, found: _FoundBlas) -> MatmulComparison:
+        self.tell(f"comparing matrix products: in-tree and {found.config}")
+        flags = (*KERNEL_FLAGS, *self.toolchain.flags)
+        self._compile("kernels", IN_TREE_SOURCE, (*flags, *renamed("in_tree")))
+        self._compile("kernels", CBLAS_SOURCE, (*flags, *found.blas.defines, *renamed("cblas")))
+        sides = [f"{_SOURCE}/kernels/{name}.o" for name in (IN_TREE_SOURCE, CBLAS_SOURCE)]
+        result = self._compiler(
+            *flags,
+            *("-I", f"{_SOURCE}/kernels", COMPARISON.name, *sides, "-o", COMPARISON.stem),
+            *(*found.blas.link, *LIBRARIES),
+        )
+        self._require(result, "link the comparison of matrix products")
+        ran = self.transport.run(
+            [f"./{COMPARISON.stem}"], timeout_s=self._left_s(), environment=ENVIRONMENT
+        )
+        return read_comparison(ran.stdout, found.config)
 
     def _compile_all(self, directory: str, files: Files, flags: tuple[str, ...]) -> list[str]:
         """Each source by itself, so that progress shows and errors are of one file."""

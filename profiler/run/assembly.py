@@ -19,6 +19,7 @@ from devices.profile import (
     Cost,
     DeviceProfile,
     EnergySource,
+    MatmulComparison,
     MeterRecord,
     OperationCost,
     StorageCosts,
@@ -49,6 +50,7 @@ class RunResult:
     description: DeviceDescription
     facts: BoardFacts
     build: Build
+    matmul_comparison: MatmulComparison | None
     content: BlockContent
     step: ExecutionPlan | None
     memory: Memory
@@ -77,6 +79,7 @@ def assemble(run: RunResult) -> DeviceProfile:
         meter=run.meter,
         board=run.facts.identity.model_copy(update={"cpu_frequency_hz": _frequency_hz(run)}),
         build=run.build,
+        matmul_comparison=run.matmul_comparison,
         idle_power_w=(
             median_interval(idle_w, run.seed)
             if idle_w and run.meter is not None and is_instrument(run.meter)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from profiler.run.trials import RunDirectory
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def trials_frame(run_directory: Path) -> pd.DataFrame:
@@ -20,6 +22,8 @@ def trials_frame(run_directory: Path) -> pd.DataFrame:
 
     Raises :class:`~devices.documents.document.DocumentError` for a damaged file of trials.
     """
+    import pandas as pd
+
     rows = [
         {
             "block": harness_run.header.block,

@@ -102,9 +102,11 @@ def profile_device(
     def building(what: str) -> None:
         on_progress(ProgressEvent(what, 0.0, None))
 
+    begun = directory.metadata()
+    decided = description.with_matmul(None if begun is None else begun.build.matmul)
     with (
         described_meter(description) as meter_for,
-        open_board(description, options.poll_interval_s, building) as board,
+        open_board(decided, options.poll_interval_s, building) as board,
     ):
         board.prepare(building)
         content = block_content(
@@ -119,7 +121,7 @@ def profile_device(
             # Which is what boards are that schedules are for. The profile says so.
             content = replace(content, step_windows=0)
         storage_place = board.storage_place if content.transfers else None
-        directory.claim(
+        metadata = directory.claim(
             RunMetadata(
                 description=description.model_dump(mode="json", by_alias=True, exclude_none=True),
                 board=board.facts.identity.model_copy(update={"cpu_frequency_hz": None}),
@@ -129,6 +131,7 @@ def profile_device(
                 storage=bool(content.transfers),
                 min_window_s=options.min_window_s,
                 seed=options.seed,
+                matmul_comparison=board.facts.matmul_comparison,
             )
         )
         table = TrialTable.of(directory.harness_runs())
@@ -154,6 +157,7 @@ def profile_device(
             description=description,
             facts=board.facts,
             build=board.build,
+            matmul_comparison=metadata.matmul_comparison,
             content=content,
             step=step,
             memory=memory,

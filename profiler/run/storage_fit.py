@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from devices.profile import AffinePageCost, SweepPoint
 
@@ -27,6 +26,8 @@ def fit_affine(pages: Sequence[int], costs: Sequence[float]) -> AffineFit:
     y = np.asarray(costs, dtype=np.float64)
     if len(x) < 2 or (y <= 0).any():
         raise ValueError("a fit needs two or more sizes with a positive cost")
+    from scipy.optimize import nnls
+
     rows = np.column_stack([1.0 / y, x / y])
     # Equal norms of the columns: nnls compares gradients across them.
     scale = np.linalg.norm(rows, axis=0)

@@ -31,7 +31,7 @@ from devices.documents.document import (
     write_atomically,
 )
 from devices.errors import MeasurementInvalid
-from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource
+from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource, MatmulComparison
 from devices.quantities import Count, NonNegative, WholeNumber
 
 _NS_PER_S = 1e9
@@ -125,7 +125,8 @@ class HarnessRun(StrictModel):
 
 
 class RunMetadata(StrictModel):
-    """What all trials of a run have in common. Trials that differ in any of it are not mixed."""
+    """What all trials of a run have in common. Trials that differ in any of it are not mixed.
+    ``matmul_comparison`` is what had decided on the build when the run began."""
 
     schema_: Annotated[Literal["profile-run/1"], Field(alias="schema")] = "profile-run/1"
     description: Mapping[str, Any]
@@ -136,6 +137,7 @@ class RunMetadata(StrictModel):
     storage: bool
     min_window_s: float
     seed: int
+    matmul_comparison: MatmulComparison | None = None
 
 
 _MEANINGS = {
@@ -169,15 +171,18 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def claim(self, metadata: RunMetadata) -> None:
-        """Begin a run here, or go on with one. Raises
+    def metadata(self) -> RunMetadata | None:
+        """Of the run that was begun here; None where there is none."""
+        return read_json(self._metadata_file, RunMetadata) if self._metadata_file.exists() else None
+
+    def claim(self, metadata: RunMetadata) -> RunMetadata:
+        """Begin a run here, or go on with one, whose metadata are returned. Raises
         :class:`~devices.errors.MeasurementInvalid` if the trials that are here were measured under
         other circumstances."""
-        file = self.path / "run.json"
-        if not file.exists():
-            write_atomically(file, _json(metadata, indent=1) + "\n")
-            return
-        before = read_json(file, RunMetadata)
+        before = self.metadata()
+        if before is None:
+            write_atomically(self._metadata_file, _json(metadata, indent=1) + "\n")
+            return metadata
         for name, meaning in _MEANINGS.items():
             if getattr(before, name) != getattr(metadata, name):
                 raise MeasurementInvalid(
@@ -185,6 +190,11 @@ class RunDirectory:
                     f" ({_first_difference(getattr(before, name), getattr(metadata, name))});"
                     " they cannot be continued. Remove that directory, or name another one"
                 )
+        return before
+
+    @property
+    def _metadata_file(self) -> Path:
+        return self.path / "run.json"
 
     def harness_runs(self) -> list[HarnessRun]:
         """In the order in which they were measured. Raises

@@ -32,11 +32,13 @@ def open_replay(
     progress: Progress,
     *,
     kernels_sha256: str | None = None,
+    matmul: str | None = None,
     poll_interval_s: float = _POLL_INTERVAL_S,
 ) -> Iterator[ReplaySession]:
     """The board of a description, with the plans that ``make_plans`` makes once it is known how
-    much workspace the operations of ``specs`` need. ``kernels_sha256`` is that of the profile which
-    the plans are for.
+    much workspace the operations of ``specs`` need. ``kernels_sha256`` and ``matmul`` are those of
+    the profile which the plans are for; where a description leaves open what computes matrix
+    products, it is ``matmul``.
 
     A Linux board compiles its kernels once, is asked, and gets the plans linked to them. For a
     microcontroller a computer with the same numbers is asked (:mod:`replay.running.twin`), so that
@@ -46,6 +48,7 @@ def open_replay(
     for a plan that pages where the board has no storage for it; and what opening boards and meters
     raises.
     """
+    description = description.with_matmul(matmul)
     with ExitStack() as stack:
         meter_for = stack.enter_context(described_meter(description))
 

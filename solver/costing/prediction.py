@@ -16,8 +16,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import nnls
-from scipy.special import stdtrit
 
 from devices.errors import InputError
 from devices.operation import OpSpec
@@ -54,6 +52,8 @@ def fit(specs: Sequence[OpSpec], costs: Sequence[float]) -> Law:
     the others predict."""
     if len(specs) < FEWEST_SAMPLES:
         raise PredictionError(f"{len(specs)} operations, {FEWEST_SAMPLES} are needed")
+    from scipy.special import stdtrit
+
     features = np.array([_features(spec) for spec in specs])
     measured = np.array(costs)
     everything = np.arange(len(specs))
@@ -78,6 +78,8 @@ def _features(spec: OpSpec) -> _Array:
 def _solve(features: _Array, measured: _Array) -> _Array:
     """Coefficients of least relative error; columns are scaled to lengths of one, since FLOP and
     calls differ by many orders of magnitude."""
+    from scipy.optimize import nnls
+
     relative = features / measured[:, None]
     lengths = np.linalg.norm(relative, axis=0)
     lengths[lengths == 0] = 1.0

@@ -532,6 +532,25 @@ def test_other_kernels_than_those_of_the_profile_are_refused() -> None:
         pass
 
 
+def test_a_board_that_may_choose_computes_matrix_products_as_the_profile_had_it(
+    compiled_already: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    put = HarnessBuilder.build
+
+    def record(builder: HarnessBuilder, *arguments: Any, **rest: Any) -> BuiltHarness:
+        asked.append(builder._toolchain.matmul)
+        return put(builder, *arguments, **rest)
+
+    compiled_already.setattr(HarnessBuilder, "build", record)
+    open_one = describe(toolchain={"kind": "native", "compiler": "cc"})
+    for description in (open_one, describe()):  # the second one asks for in-tree
+        with open_replay(description, (), lambda _: [], lambda _what: None, matmul="cblas"):
+            pass
+    assert set(asked[:2]) == {"cblas"}
+    assert set(asked[2:]) == {"in-tree"}
+
+
 @pytest.mark.parametrize(
     ("storage", "said"),
     [

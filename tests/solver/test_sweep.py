@@ -432,7 +432,7 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     yield
-    # That of joblib which keeps watch over shared memory lives as long as this one.
+    # That of loky which keeps watch over shared memory lives as long as this one.
     wait_until(lambda: all(b"resource_tracker" in command(p) for p in marked(mark)))
 
 

@@ -196,7 +196,7 @@ def test_here_cblas_comes_from_the_wheel_and_keeps_to_one_thread(
         "return 0", 'printf("%d threads\\n", scipy_openblas_get_num_threads()); return 0'
     )
     (tree.harness / "main.c").write_text(main)
-    built = tree.build(local, NativeToolchain(kind="native", flags=("-O0",)))
+    built = tree.build(local, NativeToolchain(kind="native", flags=("-O0",), matmul="cblas"))
     assert output(local, built) == "cblas 6\n1 threads\n"
     assert built.record.matmul == "cblas"
     assert str(built.record.blas).startswith("OpenBLAS")
@@ -210,7 +210,7 @@ def test_on_a_board_cblas_is_the_systems_openblas(
     source = sshd.directory / "blas.c"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
     flags = ("-O0", f"-L{sshd.directory}", f"-Wl,-rpath,{sshd.directory}")
-    built = tree.build(remote, NativeToolchain(kind="native", flags=flags))
+    built = tree.build(remote, NativeToolchain(kind="native", flags=flags, matmul="cblas"))
     assert output(remote, built) == "cblas 6\n"
     assert built.record.blas == "OpenBLAS of this test"
 
@@ -227,6 +227,7 @@ def test_a_board_without_openblas_computes_in_tree_unless_cblas_is_asked_for(
     toolchain = NativeToolchain(kind="native", compiler=str(compiler), flags=("-O0",))
     built = tree.build(remote, toolchain)
     assert output(remote, built) == "in-tree 6\n"
+    assert built.matmul_comparison is None
     with pytest.raises(BuildFailed, match=r"no -lopenblas.*apt install libopenblas-dev"):
         tree.build(remote, toolchain.model_copy(update={"matmul": "cblas"}))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,10 @@ from devices.errors import (
 )
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from devices.profile import DeviceProfile, MeterRecord
+from devices.profile import DeviceProfile, Interval, MatmulComparison, MeterRecord
 from profiler.boards.base import RebootError
 from profiler.boards.posix import PosixBoard
-from profiler.building.toolchain import BuiltHarness
+from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import Reading, Void
 from profiler.opening.meters import open_board_meter
 from profiler.run.options import ProfileOptions
@@ -42,6 +43,14 @@ from tests.support.boards.measuring import (
 SPECS = (SMALL, LARGE, UPDATE)
 QUICK = ProfileOptions(
     blocks=3, min_window_s=0.002, storage=False, step_windows=1, idle_s=0.005, poll_interval_s=0.05
+)
+
+COMPARISON = MatmulComparison(
+    library="a BLAS",
+    rounds=9,
+    in_tree_s=Interval.exact(1e-3),
+    cblas_s=Interval.exact(2e-3),
+    ratio=Interval.exact(2.0),
 )
 
 
@@ -249,6 +258,39 @@ def test_the_next_run_goes_on_with_one_that_was_cut_and_else_begins_anew(tmp_pat
     found = profile(first)
     assert read_yaml(first / "profile.yaml", DeviceProfile) == found
     assert directory() > first
+
+
+def test_what_computes_matrix_products_is_decided_once_in_a_run(
+    prebuilt: BuiltHarness, monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
+) -> None:
+    """Neither a run that goes on nor a board that has rebooted compares them again."""
+    asked: list[str] = []
+    put = HarnessBuilder.build
+
+    def choose(builder: HarnessBuilder, *arguments: Any, **rest: Any) -> BuiltHarness:
+        asked.append(builder._toolchain.matmul)
+        built = put(builder, *arguments, **rest)
+        return replace(built, matmul_comparison=COMPARISON) if asked[-1] == "auto" else built
+
+    def cut(event: ProgressEvent) -> None:
+        if event.activity.startswith("measuring block 2"):
+            raise KeyboardInterrupt
+
+    def reboot(_plan: int) -> None:
+        if mishaps.boot_id is None:
+            mishaps.boot_id = "another"
+            raise BoardCommandFailed("connection closed")
+
+    monkeypatch.setattr(HarnessBuilder, "build", choose)
+    toolchain = describe().toolchain.model_copy(update={"matmul": "auto"})
+    board = describe().model_copy(update={"toolchain": toolchain})
+    with pytest.raises(KeyboardInterrupt):
+        profile(tmp_path, board, on_progress=cut)
+    mishaps.poll = reboot
+    found = profile(tmp_path, board)
+    assert asked == ["auto", "in-tree", "in-tree"]
+    assert found.matmul_comparison == COMPARISON
+    assert found.build == prebuilt.record
 
 
 @pytest.mark.usefixtures("prebuilt")
