@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from solver.referee.referee import Replay
     from solver.search.search import Progress
 
+# Said of a search that was ended from outside; of the others the bound says enough.
+_STOPPED = {"time_limit": "; stopped by the time limit", "interrupted": "; interrupted"}
+
 
 def solve(arguments: Namespace, console: Console) -> int:
     from commands.baselines import compare_with_baselines
@@ -167,6 +170,7 @@ def _summarise(console: Console, schedule: Schedule, kept: Replay, graph: Costed
     console.result(
         f"{solver.formulation}, {solver.version}: {solver.seconds:.1f} s, of which"
         f" {solver.build_seconds:.2f} s to build the program; {solver.rounds} rounds"
+        + _STOPPED.get(schedule.ended_by or "", "")
     )
     for choice in schedule.chosen:
         console.result(f"chosen: {choice}")

@@ -13,6 +13,7 @@ from devices.quantities import Count, NonNegative, Size
 
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Status: TypeAlias = Literal["optimal", "feasible", "infeasible", "no_solution"]
+EndedBy: TypeAlias = Literal["proven", "gap", "time_limit", "interrupted"]
 Coverage: TypeAlias = Literal["all", "activations"]
 
 
@@ -128,7 +129,14 @@ class Robustness(StrictModel):
 
 
 class Schedule(StrictModel):
-    """``status`` says how the search ended: ``optimal`` is proven within the asked gap.
+    """``status`` says what is known of the schedule: ``optimal`` is proven within the asked gap.
+
+    ``ended_by`` says how the search under this budget ended: with a proof that nothing is better,
+    rounding apart, or that nothing fits (``proven``); within the asked ``gap``; at the
+    ``time_limit``; ``interrupted`` by Ctrl-C. It is about the search: what comes after it, such as
+    addresses that cost energy, changes the status alone. It is absent where nothing was searched
+    (schedules by rule, points of a sweep that follow from others), where the methods had nothing
+    left to try and had proven nothing, and in files of ``schedule/1``.
 
     ``energy_bound_j`` is proven for every schedule that ``bound_covers`` describes; what it leaves
     out stands in ``restrictions``; ``any_order_bound_j`` is proven for every schedule whatever.
@@ -142,6 +150,7 @@ class Schedule(StrictModel):
     graph: str
     energy_source: EnergySource | None = None
     status: Status
+    ended_by: EndedBy | None = None
     energy_j: NonNegative | None = None
     energy_bound_j: NonNegative | None = None
     gap: NonNegative | None = None

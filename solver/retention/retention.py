@@ -92,7 +92,7 @@ def solve_retention(
                     return "proven"
     except KeyboardInterrupt:
         return "interrupted"
-    return "stopped"
+    return "time_limit" if time.monotonic() >= deadline else "spent"
 
 
 @dataclass
@@ -121,7 +121,7 @@ class _Standing:
 
 def search_retention(search: Search, deadline: float) -> Ending:
     """Solve the problem of ``search``, whose objective is energy, with retention intervals instead
-    of a program. What restrictions leave no schedule for may have one: that ends as ``stopped``."""
+    of a program. What restrictions leave no schedule for may have one: that ends as ``spent``."""
     began = time.monotonic()
     search.restrictions = restrictions_of(search.problem)
     search.rounds += 1
@@ -152,4 +152,4 @@ def search_retention(search: Search, deadline: float) -> Ending:
         on_bound=raise_bound,
         on_version=name,
     )
-    return "stopped" if ending == "infeasible" else ending
+    return "spent" if ending == "infeasible" else ending

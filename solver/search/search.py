@@ -22,7 +22,8 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
 
-Ending: TypeAlias = Literal["proven", "infeasible", "stopped", "interrupted"]
+# Spent: there is nothing left to try, and nothing is proven.
+Ending: TypeAlias = Literal["proven", "infeasible", "time_limit", "spent", "interrupted"]
 # The program of a problem and an objective; simplified, if it knows how to be, where so asked.
 Build: TypeAlias = Callable[[Problem, Objective, bool], Formulation]
 
@@ -161,12 +162,14 @@ class Search:
                     break
                 if finished.outcome == "infeasible" and self._exact:
                     return "infeasible"
-                if self._is_spent or time.monotonic() >= deadline:
-                    return "stopped"
+                if self._is_spent:
+                    return "spent"
+                if time.monotonic() >= deadline:
+                    return "time_limit"
                 if wrong is not None:
                     self._rule_out(formulation, wrong)
                 elif not self._expect_less(formulation):
-                    return "stopped"
+                    return "spent"
         except KeyboardInterrupt:
             return "interrupted"
         return "proven"

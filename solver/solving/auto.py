@@ -93,8 +93,10 @@ class AutomaticSearch:
             return "infeasible"
         if not self._search.proven:
             self._search_orders(annealing)
-        if self._search.proven or time.monotonic() >= self._deadline:
-            return "stopped"
+        if self._search.proven:
+            return "proven"
+        if time.monotonic() >= self._deadline:
+            return "time_limit"
         op_count = len(self._problem.graph.ops)
         left_s = self._deadline - time.monotonic()
         if (
@@ -107,7 +109,9 @@ class AutomaticSearch:
             + (f" in the {max(0.0, left_s):.0f} s that are left" if op_count <= MOST_OPS else "")
         )
         self._anneal_on(self._deadline, to_the_end=self._deadline < inf)
-        return "stopped"
+        # With more time the compact program would have been tried, unless it is too large anyway.
+        is_out_of_time = op_count <= MOST_OPS or time.monotonic() >= self._deadline
+        return "time_limit" if is_out_of_time else "spent"
 
     # --- schedules ------------------------------------------------------------------------------
 
@@ -257,7 +261,8 @@ class AutomaticSearch:
                 self._search.offer_if_valid(compact.actions)
             actions = self._search.actions
             in_its_order = actions is None or _in_order(actions, compact.problem.graph)
-            if ending in ("stopped", "interrupted") or in_its_order or self._search.proven:
+            is_over = ending not in ("proven", "infeasible")
+            if is_over or in_its_order or self._search.proven:
                 return ending
 
     # --- what came out --------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def search_by_name(
             ending = _run(search, deadline)
         except KeyboardInterrupt:
             ending = "interrupted"
-    is_late = search.actions is None and ending == "stopped" and _may_be_late(problem)
+    is_late = _may_be_late(search, ending)
     bound_j = search.bound or least_j
     is_trivial = bound_j <= least_j
     version = search.engine_version
@@ -97,7 +97,7 @@ def _run(search: Search, deadline: float) -> Ending:
             if options.formulation == "compact" and options.threads > 1 and search.actions:
                 search.companion = _annealing(search, beside)
             ending = search.run(deadline)
-    if search.actions is None and ending == "stopped" and _may_be_late(problem):
+    if _may_be_late(search, ending):
         until = min(deadline, time.monotonic() + _FASTEST_S)
         search.offer_if_valid(fastest_search(problem, options, until).actions or ())
     return ending
@@ -114,9 +114,12 @@ def _annealing(search: Search, beside: ExitStack) -> Annealer | None:
     return annealer
 
 
-def _may_be_late(problem: Problem) -> bool:
-    """A schedule can be within every row of the program and late all the same."""
-    return problem.overlaps and problem.budget.deadline_s is not None
+def _may_be_late(search: Search, ending: Ending) -> bool:
+    """Nothing is found or proven, and what was found may have been late: a schedule can be within
+    every row of the program and late all the same."""
+    is_open = search.actions is None and ending in ("time_limit", "spent")
+    problem = search.problem
+    return is_open and problem.overlaps and problem.budget.deadline_s is not None
 
 
 def python_mip() -> str:

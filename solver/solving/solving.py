@@ -53,24 +53,25 @@ def solve_graph(
     packed = pack(problem, outcome.actions, options, 0.0 if interrupted else limit_s)
     if packed.plan.arena_bytes > budget.ram_bytes:
         common = _common(problem, options, outcome, started, packed.notes)
-        return Schedule(status="no_solution", **common)
+        return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
     return _with_actions(problem, options, outcome, started, packed.actions, packed)
 
 
 def _with_actions(
     problem: Problem,
     options: SolverOptions,
-    outcome: Outcome,
+    searched: Outcome,
     started: float,
     actions: tuple[Action, ...],
     packed: Packed | None = None,
 ) -> Schedule:
-    if outcome.order is not None and first_executions(actions) != outcome.order:
+    outcome = searched
+    if searched.order is not None and first_executions(actions) != searched.order:
         # Packing has changed the order: what was proven is about another one.
-        any_order_j = outcome.any_order_bound_j
+        any_order_j = searched.any_order_bound_j
         outcome = replace(
-            outcome,
-            ending="stopped",
+            searched,
+            ending="spent",
             bound_j=any_order_j,
             covers=ANY_ORDER,
             restrictions=(),
@@ -84,6 +85,7 @@ def _with_actions(
     )
     return Schedule(
         status="optimal" if is_proven else "feasible",
+        ended_by=searched.ended_by,
         energy_j=result.energy_j,
         energy_bound_j=bound_j,
         gap=gap,
@@ -116,10 +118,11 @@ def _without_actions(
 ) -> Schedule:
     if outcome.ending != "infeasible":
         common = _common(problem, options, outcome, started)
-        return Schedule(status="no_solution", **common)
+        return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
     advice = advise(problem, options)
     return Schedule(
         status="infeasible",
+        ended_by=outcome.ended_by,
         smallest_ram_bytes=advice.ram_bytes,
         smallest_deadline_s=advice.deadline_s,
         limiting_op=advice.op,

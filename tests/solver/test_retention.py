@@ -375,7 +375,7 @@ def test_a_gap_that_is_reached_ends_the_search() -> None:
     problem = training_chain(30)
     budget = tight(problem, 0.9)
     assert _solve(problem, budget, gap=0.9) == "proven"
-    assert _solve(problem, budget, gap=0.9, limit_s=-1.0) == "stopped"
+    assert _solve(problem, budget, gap=0.9, limit_s=-1.0) == "time_limit"
 
 
 def test_what_does_not_fit_is_infeasible() -> None:
