@@ -15,6 +15,7 @@ from devices.errors import Defect, InputError, JoulewrightError
 from devices.published import load_published
 from networks.models import build_model
 from solver.costing.costing import cost_graph
+from tests.support.graphs.graph_examples import hard_problem
 from tests.support.paths import ROOT
 
 
@@ -78,8 +79,23 @@ def test_json_is_one_document_on_standard_output_and_nothing_else(
 ) -> None:
     assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "schedule/1"
+    assert document["schema"] == "schedule/2"
+    assert document["ended_by"] == "proven"
     assert document["energy_source"] == "published"
+
+
+def test_solve_says_that_the_time_limit_ended_the_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problem, budget = hard_problem()
+    path = tmp_path / "hard.json"
+    path.write_text(problem.model_dump_json(by_alias=True, exclude_none=True))
+    limit = ("--gap", "0", "--time-limit", "0.2", "--no-addresses")
+    ram = ("--ram-budget", str(budget.ram_bytes))
+    assert run("solve", "--graph", str(path), *ram, *limit) in (0, 6)
+    assert "; stopped by the time limit" in capsys.readouterr().out
+    assert run("solve", "--graph", str(path), "--ram-budget", "100%") == 0
+    assert "stopped" not in capsys.readouterr().out
 
 
 def test_an_impossible_budget_names_the_smallest_that_would_do(

@@ -450,6 +450,7 @@ def test_the_time_limit_returns_the_best_so_far(
         schedule = solve_graph(problem, budget, options, heard.append)
     assert time.monotonic() - began < 20.0
     assert schedule.status in ("feasible", "no_solution")
+    assert schedule.ended_by == "time_limit"
     _assert_only_better(heard)
     if schedule.status == "feasible":
         _assert_sound(problem, budget, schedule)
@@ -541,6 +542,7 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
     assert not marked(mark)
     schedule = Schedule.model_validate_json(output.splitlines()[-1], strict=True)
     assert schedule.status in ("feasible", "no_solution")
+    assert schedule.ended_by == "interrupted"
     if schedule.status == "feasible":
         _assert_sound(*hard_problem(), schedule)
 

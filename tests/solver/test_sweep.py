@@ -522,6 +522,19 @@ def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
     assert [row.energy_j for row in again.points] == [row.energy_j for row in record.points]
 
 
+def test_a_sweep_goes_on_from_schedules_of_the_first_format(
+    tmp_path: Path, chain: CostedGraph
+) -> None:
+    _, record = kept(tmp_path, chain, "75%,90%")
+    for row in record.points:
+        path = tmp_path / str(row.schedule)
+        document = json.loads(path.read_text())
+        del document["ended_by"]
+        document |= {"schema": "schedule/1", "steps": document.pop("actions")}
+        path.write_text(json.dumps(document))
+    assert kept(tmp_path, chain, "75%,90%") == (0, record)
+
+
 def test_what_is_known_of_another_graph_of_the_same_name_is_dropped(tmp_path: Path) -> None:
     graph, budget = two_layers(), Budget(ram_bytes=30)
 
