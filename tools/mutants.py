@@ -178,7 +178,7 @@ def mutants_of(root: Path, target: Target) -> list[Mutant]:
 def shuffled(mutants: Sequence[Mutant], seed: int) -> list[Mutant]:
     """In a random order in which every line comes once before any comes twice."""
     drawn = list(mutants)
-    random.Random(seed).shuffle(drawn)
+    random.Random(seed).shuffle(drawn)  # noqa: S311 - a sample, no secret
     met: Counter[tuple[str, int]] = Counter()
     rounds = {}
     for mutant in drawn:
@@ -270,7 +270,7 @@ class Copy:
             # Whatever the tests have started goes with them, also on Ctrl-C.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.communicate()
         return process.returncode
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,13 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (modules[item.path], durations.get(item.nodeid, 0.0)))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Add up setup, call and teardown, except what a module sets up once for all."""
-    report = yield
-    if report.when == "call":  # type: ignore[attr-defined]
-        _recorded[item.nodeid] = report.duration  # type: ignore[attr-defined]
-    return report  # type: ignore[return-value]
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Take the time of the test itself: what a module sets up once is not the first one's."""
+    if report.when == "call":
+        _recorded[report.nodeid] = report.duration
 
 
 def pytest_sessionfinish() -> None:

@@ -150,7 +150,9 @@ class _Python:
     def _expression(self, node: ast.AST) -> Iterator[Edit]:
         match node:
             case ast.Compare(left=left, ops=operators, comparators=others):
-                for operator, (one, other) in zip(operators, pairwise((left, *others)), strict=True):
+                for operator, (one, other) in zip(
+                    operators, pairwise((left, *others)), strict=True
+                ):
                     pattern, replacements = _COMPARISONS[type(operator)]
                     for replacement in replacements:
                         yield from self._between(one, other, pattern, replacement, "comparison")
@@ -162,7 +164,9 @@ class _Python:
                 pattern, replacement = re.escape(sign) + "=", replacement + "="
                 yield from self._between(target, value, pattern, replacement, "arithmetic")
             case ast.BoolOp(op=operator, values=values):
-                pattern, replacement = ("and", "or") if isinstance(operator, ast.And) else ("or", "and")
+                pattern, replacement = (
+                    ("and", "or") if isinstance(operator, ast.And) else ("or", "and")
+                )
                 for one, other in pairwise(values):
                     yield from self._between(one, other, pattern, replacement, "and, or")
             case ast.UnaryOp(operand=operand, op=ast.Not() | ast.USub()):
