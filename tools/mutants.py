@@ -194,6 +194,7 @@ class Copy:
     """A copy of the files of a checkout that git does not ignore, in which tests run."""
 
     def __init__(self, root: Path, directory: Path) -> None:
+        directory.chmod(0o755)  # servers under other users read files of tests
         self._root = directory / "tree"
         self._directory = directory
         listed = subprocess.run(
@@ -270,7 +271,9 @@ class Copy:
             # Whatever the tests have started goes with them, also on Ctrl-C.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
         return process.returncode
 
 
