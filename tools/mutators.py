@@ -63,6 +63,8 @@ _ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.RShift: (">>", "<<"),
 }
 _COUNTERPARTS = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "max"}
+# The order of their arguments says nothing.
+_SYMMETRIC = {"min", "max"}
 _TYPED = {"isinstance", "cast", "TypeVar", "NewType"}
 
 
@@ -188,6 +190,8 @@ class _Python:
                 return
             case ast.Name(id=name) if name in _COUNTERPARTS:
                 yield self._replace(node.func, _COUNTERPARTS[name], "counterpart called")
+                if name in _SYMMETRIC:
+                    return
         plain = [a for a in node.args if not isinstance(a, ast.Starred)]
         if len(plain) == len(node.args) and len(plain) > 1:
             first, second = plain[:2]

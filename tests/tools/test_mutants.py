@@ -132,7 +132,7 @@ def test_an_error_is_left_out_whole_and_keeps_its_words() -> None:
         ("x += 1", {"x -= 1", "x += 2", "x += 0", "pass"}),
         ("x.y = z", {"pass"}),
         ("f(a, b, c)", {"f(b, a, c)", "pass"}),
-        ("x = max(y)", {"x = min(y)"}),
+        ("x = max(y, z)", {"x = min(y, z)"}),
         ("x = not é", {"x = (é)"}),
         ("x = 'word'", {"x = 'word_'"}),
         ("x = [y for y in z if y]", {"x = [y for y in z if True]"}),

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from devices.description import Storage
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
@@ -42,7 +43,7 @@ from devices.plan import (
     Probe,
 )
 from profiler.building.plan_source import kernel_entry, scalar_bits
-from profiler.building.store_layout import StoreLayout
+from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.paths import NATIVE, ROOT
 
 EXECUTOR = ROOT / "onboard" / "executor"
@@ -616,3 +617,37 @@ def words(*values: int) -> bytes:
 
 def bumped(data: bytes, by: int = 1) -> bytes:
     return words(*(word + by for word in struct.unpack(f"<{len(data) // 4}I", data)))
+
+
+# --- cards ------------------------------------------------------------------------------------
+
+
+def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
+    return Storage(
+        medium="nor-flash",
+        driver="any",
+        page_bytes=page_bytes,
+        erase_block_bytes=block_bytes,
+        scratch_bytes=1 << 20,
+    )
+
+
+CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)]
+
+
+def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
+    replay = Replay(library, plan, store_layout(plan, storage), medium)
+    values = initial(plan)
+    for stored in (True, False):
+        for number, kept in enumerate(plan.kept):
+            if (kept.address is None) is stored:
+                replay.keep(number, values[number], kept.address or 0)
+    replay.commit()
+    return replay
+
+
+def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 0) -> Medium:
+    layout = store_layout(plan, storage)
+    unit = layout.erase_block_bytes or layout.page_bytes
+    size = parts * layout.step_bytes + beyond * unit
+    return Medium(layout.page_bytes, layout.erase_block_bytes, size)
