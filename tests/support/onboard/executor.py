@@ -133,7 +133,7 @@ class _Plan(Structure):
 
 
 _Transfer = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint64, c_void_p, ctypes.c_size_t)
-_Clock = ctypes.CFUNCTYPE(c_uint64)
+Clock = ctypes.CFUNCTYPE(c_uint64)
 
 
 class _Medium(Structure):
@@ -174,8 +174,8 @@ class _Executor(Structure):
         ("room_behind", c_uint32),
         ("store", POINTER(_Store)),
         ("channel", c_void_p),
-        ("clock_ns", _Clock),
-        ("running_ns", _Clock),
+        ("clock_ns", Clock),
+        ("running_ns", Clock),
         ("steps", c_uint32),
         ("blocked_ns", c_uint64),
         ("failed", c_void_p),
@@ -240,8 +240,8 @@ class Refused(Exception):
 class Medium:
     """Pages, and erase blocks where ``erase_block_bytes`` is not 0: what is written must have been
     erased since it was last written. Every call is counted; the one with number ``cut_at`` is the
-    last, and only ``torn`` bytes of it are done. Pages in ``unreadable`` fail. Nothing is written
-    from beyond ``arena``.
+    last, and only ``torn`` bytes of it are done. Pages in ``unreadable`` and blocks in
+    ``unerasable`` fail. Nothing is written from beyond ``arena``.
     """
 
     def __init__(self, page_bytes: int, erase_block_bytes: int, scratch_bytes: int) -> None:
@@ -254,6 +254,7 @@ class Medium:
         self.cut_at: int | None = None
         self.torn = 0
         self.unreadable: set[int] = set()
+        self.unerasable: set[int] = set()
         self.arena = range(0)
         self.mistakes: list[str] = []
         self._sentences: dict[str, Any] = {}
@@ -334,6 +335,8 @@ class Medium:
         block = self.erase_block_bytes
         assert offset % block == size % block == 0, (offset, size)
         self._pages(offset, size)
+        if self.unerasable.intersection(range(offset // block, (offset + size) // block)):
+            return "the block is worn out"
         for begin in range(offset, offset + size, block):
             if begin - offset >= most and most != size:
                 self.content[begin : begin + block // 2] = b"\x99" * (block // 2)
@@ -370,8 +373,8 @@ class Replay:
         self._arena = begin + ROOM
         self._table = self._plan_table()
         self.store = _Store()
-        clock = self._kept_alive(_Clock(self._look))
-        running = self._kept_alive(_Clock(lambda: 0))
+        clock = self._kept_alive(Clock(self._look))
+        running = self._kept_alive(Clock(lambda: 0))
         self.executor = _Executor(
             plan=ctypes.pointer(self._table),
             arena=self._arena,
