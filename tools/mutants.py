@@ -80,7 +80,7 @@ TARGETS = (
         "evaluate",
         ("profiler/run/evaluate.py",),
         ("tests/profiler/run/test_measuring.py",),
-        ("tests/profiler/boards/test_health.py", "tests/profiler/run/test_profile_run.py"),
+        ("tests/profiler/boards/test_health.py",),
         22,
     ),
     Target(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from devices.plan import Action, ExecutionPlan, Kept, PageOut
+from devices.plan import Action, Block, ExecutionPlan, Kept, PageIn, PageOut
 from profiler.building.store_layout import store_layout
 from tests.support.onboard.executor import (
     Refused,
@@ -20,6 +20,8 @@ from tests.support.onboard.executor import (
     initial,
     keeping,
     medium_for,
+    shim,
+    words,
 )
 
 
@@ -131,3 +133,29 @@ def test_a_block_that_cannot_be_erased_is_not_written(library: ctypes.CDLL) -> N
     replay.fetch(2, plan.kept[2].address or 0)
     replay.step()
     assert replay.fetch(0) == bumped(initial(plan)[0])
+
+
+# --- plans at their limits ----------------------------------------------------------------------
+
+
+def test_a_plan_may_keep_a_single_tensor_in_storage(library: ctypes.CDLL) -> None:
+    place, value = Block(0, 64), words(*range(16))
+    plan = ExecutionPlan(
+        "one tensor",
+        128,
+        {},
+        (Kept("t", "t", 64, None, 0),),
+        (
+            Action(PageIn("t", place, 0, "last step")),
+            shim("bump", 0, 64),
+            Action(PageOut("t", place, 0)),
+        ),
+        slot_bytes=(64,),
+    )
+    storage = card(64)
+    replay = Replay(library, plan, store_layout(plan, storage), medium_for(plan, storage, 2))
+    replay.keep(0, value)
+    replay.commit()
+    for _ in range(3):
+        replay.step()
+    assert replay.fetch(0) == bumped(value, 3)
