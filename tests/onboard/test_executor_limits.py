@@ -1,11 +1,15 @@
-"""How long a step waits for the storage without a processor, as the executor counts it."""
+"""What the executor counts while it waits, and what it hands on to kernels."""
 
 from __future__ import annotations
 
 import ctypes
 
+import numpy as np
 import pytest
 
+from devices.operation import OpSpec
+from devices.plan import Action, Compute, ExecutionPlan
+from profiler.building.store_layout import StoreLayout
 from tests.support.onboard.executor import (
     Clock,
     Replay,
@@ -25,6 +29,9 @@ TRANSFERS = 4
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return build_executor(tmp_path_factory.mktemp("executor"))
+
+
+# --- waiting ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -60,3 +67,20 @@ def test_without_a_clock_nothing_is_counted(replay: Replay, missing: str) -> Non
     setattr(replay.executor, missing, Clock())
     replay.step()
     assert replay.executor.blocked_ns == 0
+
+
+# --- scalars ------------------------------------------------------------------------------------
+
+
+def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.CDLL) -> None:
+    """With a probability of a half, ones become nothing or twice as much."""
+    spec = OpSpec.of("dropout.forward", elements=256)
+    drop = Compute("drop", spec, (0,), (1024,), None, {"probability": 0.5, "seed": 3.0})
+    plan = ExecutionPlan("dropout", 2048, {}, (), (Action(drop),))
+    replay = Replay(library, plan, StoreLayout(1, 0, (), 0, 0, 0))
+    replay.put(0, np.ones(256, np.float32).tobytes())
+    for _ in range(4):
+        replay.step()
+        values = np.frombuffer(replay[1024:2048], np.float32)
+        assert set(values) == {0.0, 2.0}
+        assert 90 < np.count_nonzero(values) < 166
