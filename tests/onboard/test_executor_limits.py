@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from devices.operation import OpSpec
-from devices.plan import Action, Compute, ExecutionPlan
-from profiler.building.store_layout import StoreLayout
+from devices.plan import Action, Block, Compute, ExecutionPlan, PageOut
+from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.onboard.executor import (
+    Channel,
     Clock,
+    Refused,
     Replay,
     begun,
     build_executor,
     card,
     keeping,
     medium_for,
+    shim,
 )
 
 LOOK_NS = 1_000_000
@@ -84,3 +88,63 @@ def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.
         values = np.frombuffer(replay[1024:2048], np.float32)
         assert set(values) == {0.0, 2.0}
         assert 90 < np.count_nonzero(values) < 166
+
+
+# --- transfers beside the computing -------------------------------------------------------------
+
+
+def paging_out(*waits_for: int) -> ExecutionPlan:
+    """Three tensors leave; each of the actions behind them waits for so many of the transfers."""
+    outs = [Action(PageOut("t", Block(64 * k, 64), k, asynchronous=True)) for k in range(3)]
+    bumps = [replace(shim("bump", 0, 4), waits_for=count) for count in waits_for]
+    return ExecutionPlan("out", 256, {}, (), (*outs, *bumps), slot_bytes=(64,) * 3)
+
+
+def with_channel(
+    library: ctypes.CDLL, plan: ExecutionPlan, fails_at: int | None = None
+) -> tuple[Replay, Channel]:
+    storage = card(64)
+    replay = Replay(library, plan, store_layout(plan, storage), medium_for(plan, storage, 2))
+    return replay, Channel(replay, fails_at)
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "waits"),
+    [
+        ((0, 0), [(3, 0)]),
+        ((1,), [(3, 2), (2, 0)]),
+        ((1, 1, 2), [(3, 2), (2, 1), (1, 0)]),
+        ((3, 1), [(3, 0)]),
+    ],
+)
+def test_an_action_waits_for_the_transfers_that_it_needs_and_the_step_for_all(
+    library: ctypes.CDLL, waits_for: tuple[int, ...], waits: list[tuple[int, int]]
+) -> None:
+    replay, channel = with_channel(library, paging_out(*waits_for))
+    for _ in range(2):
+        channel.waits.clear()
+        replay.step()
+        assert channel.waits == waits
+
+
+def test_a_transfer_that_has_to_be_done_at_once_waits_for_those_under_way(
+    library: ctypes.CDLL,
+) -> None:
+    plan = paging_out()
+    last = plan.actions[-1]
+    assert isinstance(last.does, PageOut)
+    at_once = Action(replace(last.does, asynchronous=False))
+    replay, channel = with_channel(library, replace(plan, actions=(*plan.actions[:2], at_once)))
+    replay.step()
+    assert channel.waits == [(2, 0)]
+
+
+@pytest.mark.parametrize("waits_for", [(), (1,), (3,)])
+def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
+    library: ctypes.CDLL, waits_for: tuple[int, ...]
+) -> None:
+    replay, channel = with_channel(library, paging_out(*waits_for), fails_at=1)
+    with pytest.raises(Refused, match="the channel broke") as caught:
+        replay.step()
+    assert caught.value.action == 1
+    assert channel.waits[-1][1] == 0

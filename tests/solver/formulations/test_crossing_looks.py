@@ -124,6 +124,21 @@ def test_ops_that_are_looked_at_together_lie_apart_and_are_few(length: int, apar
     assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
 
 
+def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
+    costed = graph(
+        [op("f", "w", "a"), op("loss", "a", "c"), op("back", "c w", "g"), op("last", "g a", "e")],
+        [
+            tensor("w", 5, kind="parameter", home="ram", persist="ram"),
+            *(tensor(name, 2) for name in "ac"),
+            tensor("g", 2, kind="gradient"),
+            tensor("e", 1, persist="ram"),
+        ],
+    )
+    for covers, crossed in (("all", [0]), ("activations", [])):
+        budget = Budget.model_validate({"ram_bytes": 100, "covers": covers})
+        assert CrossingProgram(Problem(costed, budget), "any").crossing(1) == crossed
+
+
 def test_no_objective_proves_less_than_what_is_unavoidable() -> None:
     crossing = program(chain(), 9)
     assert crossing.bound_j(-1.0) == crossing.bound_j(0.0) == 16.0

@@ -217,7 +217,7 @@ def build_executor(directory: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
     sizes = (ctypes.c_size_t * (len(_STRUCTURES) + 1)).in_dll(loaded, "shim_sizes")
     assert list(sizes)[:-1] == [ctypes.sizeof(structure) for structure in _STRUCTURES]
-    for name in ("begin", "step", "afterwards"):
+    for name in ("begin", "step", "afterwards", "transfer"):
         getattr(loaded, f"jw_executor_{name}").restype = c_char_p
     for name in ("open", "keep", "complete", "recover", "fetch"):
         getattr(loaded, f"jw_store_{name}").restype = c_char_p
@@ -551,6 +551,47 @@ def shim(name: str, address: int, size_bytes: int) -> Action:
     spec = OpSpec.of("relu.forward", elements=size_bytes // 4)
     scalars: Mapping[str, float] = {}
     return Action(Compute(f"shim_{name}", spec, (address,), (address,), None, scalars))
+
+
+# --- channels -----------------------------------------------------------------------------------
+
+_Submit = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+_Wait = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint16, POINTER(c_void_p))
+
+
+class _Channel(Structure):
+    _fields_ = (("submit", _Submit), ("wait", _Wait))
+
+
+class Channel:
+    """Carries transfers out when it is waited for, and notes in ``waits`` how many were under way
+    and how many were to be left. The one with number ``fails_at`` fails."""
+
+    def __init__(self, replay: Replay, fails_at: int | None = None) -> None:
+        self._replay = replay
+        self._fails_at = fails_at
+        self._under_way: list[int] = []
+        self._done = 0
+        self._sentence = ctypes.create_string_buffer(b"the channel broke")
+        self.waits: list[tuple[int, int]] = []
+        self._structure = _Channel(
+            _Submit(lambda _, transfer: self._under_way.append(transfer)), _Wait(self._wait)
+        )
+        replay.executor.channel = ctypes.addressof(self._structure)
+
+    def _wait(self, _channel: int, left: int, failed: Any) -> int | None:
+        self.waits.append((len(self._under_way), left))
+        while len(self._under_way) > left:
+            transfer = self._under_way.pop(0)
+            if self._done == self._fails_at:
+                self._under_way.clear()
+                failed[0] = transfer
+                return ctypes.addressof(self._sentence)
+            executor = ctypes.byref(self._replay.executor)
+            error = self._replay.library.jw_executor_transfer(executor, c_void_p(transfer))
+            assert error is None
+            self._done += 1
+        return None
 
 
 # --- plans ----------------------------------------------------------------------------------
