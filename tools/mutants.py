@@ -58,7 +58,10 @@ TARGETS = (
     Target(
         "addresses",
         ("solver/referee/addresses.py",),
-        ("tests/solver/addresses/test_addresses.py",),
+        (
+            "tests/solver/addresses/test_address_limits.py",
+            "tests/solver/addresses/test_addresses.py",
+        ),
         ("tests/replay/test_lowering.py",),
         16,
     ),
@@ -72,14 +75,18 @@ TARGETS = (
     Target(
         "crossing",
         ("solver/formulations/crossing.py",),
-        ("tests/solver/formulations/test_crossing.py",),
+        (
+            "tests/solver/formulations/test_crossing_looks.py",
+            "tests/solver/formulations/test_crossing_deadline.py",
+            "tests/solver/formulations/test_crossing.py",
+        ),
         ("tests/solver/test_search_parts.py",),
         26,
     ),
     Target(
         "evaluate",
         ("profiler/run/evaluate.py",),
-        ("tests/profiler/run/test_measuring.py",),
+        ("tests/profiler/run/test_hindrances.py", "tests/profiler/run/test_measuring.py"),
         ("tests/profiler/boards/test_health.py",),
         22,
     ),
@@ -100,7 +107,7 @@ TARGETS = (
     Target(
         "lowering",
         ("replay/lowering/*.py",),
-        ("tests/replay/test_lowering.py",),
+        ("tests/replay/test_lowering_limits.py", "tests/replay/test_lowering.py"),
         (
             *("tests/replay/test_replay.py", "-k"),
             "very_bits or dropout or however or went_to_storage or guarded",
@@ -114,14 +121,14 @@ TARGETS = (
             "onboard/executor/store_pages.c",
             "onboard/executor/store_record.c",
         ),
-        ("tests/onboard/test_executor.py",),
+        ("tests/onboard/test_store_limits.py", "tests/onboard/test_executor.py"),
         ("tests/onboard/test_linux_replay.py",),
         36,
     ),
     Target(
         "executor",
         ("onboard/executor/executor.c", "onboard/executor/checksum.c"),
-        ("tests/onboard/test_executor.py",),
+        ("tests/onboard/test_executor_limits.py", "tests/onboard/test_executor.py"),
         ("tests/onboard/test_linux_replay.py",),
         26,
     ),
