@@ -139,6 +139,13 @@ def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
         assert CrossingProgram(Problem(costed, budget), "any").crossing(1) == crossed
 
 
+def test_nothing_fits_where_there_is_no_ram() -> None:
+    crossing = program(chain(), 0)
+    assert crossing.tightest(values(crossing)) == [GB, 1]
+    crossing.look_at(GB)
+    assert not crossing.program.satisfied_by([1.0] * len(crossing.program.cost))
+
+
 def test_no_objective_proves_less_than_what_is_unavoidable() -> None:
     crossing = program(chain(), 9)
     assert crossing.bound_j(-1.0) == crossing.bound_j(0.0) == 16.0
