@@ -28,14 +28,18 @@ from devices.plan import (
 )
 from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.onboard.executor import (
+    CARDS,
     KEPT,
     ActionRefused,
     Medium,
     Replay,
+    begun,
     build_executor,
     bumped,
+    card,
     initial,
     keeping,
+    medium_for,
     shim,
     words,
 )
@@ -219,40 +223,9 @@ def test_what_was_freed_is_no_number_any_more(library: ctypes.CDLL) -> None:
 # --- storage ----------------------------------------------------------------------------------
 
 
-def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
-    return Storage(
-        medium="nor-flash",
-        driver="any",
-        page_bytes=page_bytes,
-        erase_block_bytes=block_bytes,
-        scratch_bytes=1 << 20,
-    )
-
-
-CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)]
-
-
-def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
-    replay = Replay(library, plan, store_layout(plan, storage), medium)
-    values = initial(plan)
-    for stored in (True, False):
-        for number, kept in enumerate(plan.kept):
-            if (kept.address is None) is stored:
-                replay.keep(number, values[number], kept.address or 0)
-    replay.commit()
-    return replay
-
-
 def train(replay: Replay, steps: int) -> None:
     for _ in range(steps):
         replay.step()
-
-
-def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 0) -> Medium:
-    layout = store_layout(plan, storage)
-    unit = layout.erase_block_bytes or layout.page_bytes
-    size = parts * layout.step_bytes + beyond * unit
-    return Medium(layout.page_bytes, layout.erase_block_bytes, size)
 
 
 @pytest.mark.parametrize("storage", CARDS)

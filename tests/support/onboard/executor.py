@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from devices.description import Storage
 from devices.operation import OpSpec
 from devices.plan import (
     Action,
@@ -42,7 +43,7 @@ from devices.plan import (
     Probe,
 )
 from profiler.building.plan_source import kernel_entry, scalar_bits
-from profiler.building.store_layout import StoreLayout
+from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.paths import NATIVE, ROOT
 
 EXECUTOR = ROOT / "onboard" / "executor"
@@ -132,7 +133,7 @@ class _Plan(Structure):
 
 
 _Transfer = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint64, c_void_p, ctypes.c_size_t)
-_Clock = ctypes.CFUNCTYPE(c_uint64)
+Clock = ctypes.CFUNCTYPE(c_uint64)
 
 
 class _Medium(Structure):
@@ -173,8 +174,8 @@ class _Executor(Structure):
         ("room_behind", c_uint32),
         ("store", POINTER(_Store)),
         ("channel", c_void_p),
-        ("clock_ns", _Clock),
-        ("running_ns", _Clock),
+        ("clock_ns", Clock),
+        ("running_ns", Clock),
         ("steps", c_uint32),
         ("blocked_ns", c_uint64),
         ("failed", c_void_p),
@@ -217,7 +218,7 @@ def build_executor(directory: Path) -> ctypes.CDLL:
     loaded = ctypes.CDLL(str(library))
     sizes = (ctypes.c_size_t * (len(_STRUCTURES) + 1)).in_dll(loaded, "shim_sizes")
     assert list(sizes)[:-1] == [ctypes.sizeof(structure) for structure in _STRUCTURES]
-    for name in ("begin", "step", "afterwards"):
+    for name in ("begin", "step", "afterwards", "transfer"):
         getattr(loaded, f"jw_executor_{name}").restype = c_char_p
     for name in ("open", "keep", "complete", "recover", "fetch"):
         getattr(loaded, f"jw_store_{name}").restype = c_char_p
@@ -240,8 +241,8 @@ class ActionRefused(Exception):
 class Medium:
     """Pages, and erase blocks where ``erase_block_bytes`` is not 0: what is written must have been
     erased since it was last written. Every call is counted; the one with number ``cut_at`` is the
-    last, and only ``torn`` bytes of it are done. Pages in ``unreadable`` fail. Nothing is written
-    from beyond ``arena``.
+    last, and only ``torn`` bytes of it are done. Pages in ``unreadable`` and blocks in
+    ``unerasable`` fail. Nothing is written from beyond ``arena``.
     """
 
     def __init__(self, page_bytes: int, erase_block_bytes: int, scratch_bytes: int) -> None:
@@ -254,6 +255,7 @@ class Medium:
         self.cut_at: int | None = None
         self.torn = 0
         self.unreadable: set[int] = set()
+        self.unerasable: set[int] = set()
         self.arena = range(0)
         self.mistakes: list[str] = []
         self._sentences: dict[str, Any] = {}
@@ -334,6 +336,8 @@ class Medium:
         block = self.erase_block_bytes
         assert offset % block == size % block == 0, (offset, size)
         self._pages(offset, size)
+        if self.unerasable.intersection(range(offset // block, (offset + size) // block)):
+            return "the block is worn out"
         for begin in range(offset, offset + size, block):
             if begin - offset >= most and most != size:
                 self.content[begin : begin + block // 2] = b"\x99" * (block // 2)
@@ -370,8 +374,8 @@ class Replay:
         self._arena = begin + ROOM
         self._table = self._plan_table()
         self.store = _Store()
-        clock = self._kept_alive(_Clock(self._look))
-        running = self._kept_alive(_Clock(lambda: 0))
+        clock = self._kept_alive(Clock(self._look))
+        running = self._kept_alive(Clock(lambda: 0))
         self.executor = _Executor(
             plan=ctypes.pointer(self._table),
             arena=self._arena,
@@ -550,6 +554,47 @@ def shim(name: str, address: int, size_bytes: int) -> Action:
     return Action(Compute(f"shim_{name}", spec, (address,), (address,), None, scalars))
 
 
+# --- channels -----------------------------------------------------------------------------------
+
+_Submit = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+_Wait = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_uint16, POINTER(c_void_p))
+
+
+class _Channel(Structure):
+    _fields_ = (("submit", _Submit), ("wait", _Wait))
+
+
+class Channel:
+    """Carries transfers out when it is waited for, and notes in ``waits`` how many were under way
+    and how many were to be left. The one with number ``fails_at`` fails."""
+
+    def __init__(self, replay: Replay, fails_at: int | None = None) -> None:
+        self._replay = replay
+        self._fails_at = fails_at
+        self._under_way: list[int] = []
+        self._done = 0
+        self._sentence = ctypes.create_string_buffer(b"the channel broke")
+        self.waits: list[tuple[int, int]] = []
+        self._structure = _Channel(
+            _Submit(lambda _, transfer: self._under_way.append(transfer)), _Wait(self._wait)
+        )
+        replay.executor.channel = ctypes.addressof(self._structure)
+
+    def _wait(self, _channel: int, left: int, failed: Any) -> int | None:
+        self.waits.append((len(self._under_way), left))
+        while len(self._under_way) > left:
+            transfer = self._under_way.pop(0)
+            if self._done == self._fails_at:
+                self._under_way.clear()
+                failed[0] = transfer
+                return ctypes.addressof(self._sentence)
+            executor = ctypes.byref(self._replay.executor)
+            error = self._replay.library.jw_executor_transfer(executor, c_void_p(transfer))
+            assert error is None
+            self._done += 1
+        return None
+
+
 # --- plans ----------------------------------------------------------------------------------
 
 KEPT = (28, 64, 100, 4)
@@ -617,3 +662,37 @@ def words(*values: int) -> bytes:
 
 def bumped(data: bytes, by: int = 1) -> bytes:
     return words(*(word + by for word in struct.unpack(f"<{len(data) // 4}I", data)))
+
+
+# --- cards ------------------------------------------------------------------------------------
+
+
+def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
+    return Storage(
+        medium="nor-flash",
+        driver="any",
+        page_bytes=page_bytes,
+        erase_block_bytes=block_bytes,
+        scratch_bytes=1 << 20,
+    )
+
+
+CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)]
+
+
+def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
+    replay = Replay(library, plan, store_layout(plan, storage), medium)
+    values = initial(plan)
+    for stored in (True, False):
+        for number, kept in enumerate(plan.kept):
+            if (kept.address is None) is stored:
+                replay.keep(number, values[number], kept.address or 0)
+    replay.commit()
+    return replay
+
+
+def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 0) -> Medium:
+    layout = store_layout(plan, storage)
+    unit = layout.erase_block_bytes or layout.page_bytes
+    size = parts * layout.step_bytes + beyond * unit
+    return Medium(layout.page_bytes, layout.erase_block_bytes, size)

@@ -1,0 +1,150 @@
+"""What the executor counts while it waits, and what it hands on to kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from devices.operation import OpSpec
+from devices.plan import Action, Block, Compute, ExecutionPlan, PageOut
+from profiler.building.store_layout import StoreLayout, store_layout
+from tests.support.onboard.executor import (
+    Channel,
+    Clock,
+    Refused,
+    Replay,
+    begun,
+    build_executor,
+    card,
+    keeping,
+    medium_for,
+    shim,
+)
+
+LOOK_NS = 1_000_000
+"""By which each look at the stand-in's clock moves it on; every transfer takes one look."""
+TRANSFERS = 4
+"""Of a step of ``keeping``: two tensors in, two out. Those behind the step are not counted."""
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return build_executor(tmp_path_factory.mktemp("executor"))
+
+
+# --- waiting ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replay(library: ctypes.CDLL) -> Replay:
+    plan, storage = keeping(), card(64)
+    return begun(library, plan, storage, medium_for(plan, storage, 3))
+
+
+def test_every_step_counts_its_own_transfers_and_none_behind_it(replay: Replay) -> None:
+    for _ in range(3):
+        replay.step()
+        assert replay.executor.blocked_ns == TRANSFERS * LOOK_NS
+
+
+@pytest.mark.parametrize(
+    ("share", "blocked_ns"),
+    [(0.25, TRANSFERS * LOOK_NS * 3 // 4), (1.0, 0), (1.5, 0)],
+)
+def test_the_processors_share_of_a_transfer_is_no_waiting(
+    replay: Replay, share: float, blocked_ns: int
+) -> None:
+    """A thread that ran for longer than the clock says, which differs in its last digits, waited
+    for nothing."""
+    looks = iter(range(1, 1000))
+    running = Clock(lambda: int(next(looks) * share * LOOK_NS))
+    replay.executor.running_ns = running
+    replay.step()
+    assert replay.executor.blocked_ns == blocked_ns
+
+
+@pytest.mark.parametrize("missing", ["clock_ns", "running_ns"])
+def test_without_a_clock_nothing_is_counted(replay: Replay, missing: str) -> None:
+    setattr(replay.executor, missing, Clock())
+    replay.step()
+    assert replay.executor.blocked_ns == 0
+
+
+# --- scalars ------------------------------------------------------------------------------------
+
+
+def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.CDLL) -> None:
+    """With a probability of a half, ones become nothing or twice as much."""
+    spec = OpSpec.of("dropout.forward", elements=256)
+    drop = Compute("drop", spec, (0,), (1024,), None, {"probability": 0.5, "seed": 3.0})
+    plan = ExecutionPlan("dropout", 2048, {}, (), (Action(drop),))
+    replay = Replay(library, plan, StoreLayout(1, 0, (), 0, 0, 0))
+    replay.put(0, np.ones(256, np.float32).tobytes())
+    for _ in range(4):
+        replay.step()
+        values = np.frombuffer(replay[1024:2048], np.float32)
+        assert set(values) == {0.0, 2.0}
+        assert 90 < np.count_nonzero(values) < 166
+
+
+# --- transfers beside the computing -------------------------------------------------------------
+
+
+def paging_out(*waits_for: int) -> ExecutionPlan:
+    """Three tensors leave; each of the actions behind them waits for so many of the transfers."""
+    outs = [Action(PageOut("t", Block(64 * k, 64), k, asynchronous=True)) for k in range(3)]
+    bumps = [replace(shim("bump", 0, 4), waits_for=count) for count in waits_for]
+    return ExecutionPlan("out", 256, {}, (), (*outs, *bumps), slot_bytes=(64,) * 3)
+
+
+def with_channel(
+    library: ctypes.CDLL, plan: ExecutionPlan, fails_at: int | None = None
+) -> tuple[Replay, Channel]:
+    storage = card(64)
+    replay = Replay(library, plan, store_layout(plan, storage), medium_for(plan, storage, 2))
+    return replay, Channel(replay, fails_at)
+
+
+@pytest.mark.parametrize(
+    ("waits_for", "waits"),
+    [
+        ((0, 0), [(3, 0)]),
+        ((1,), [(3, 2), (2, 0)]),
+        ((1, 1, 2), [(3, 2), (2, 1), (1, 0)]),
+        ((3, 1), [(3, 0)]),
+    ],
+)
+def test_an_action_waits_for_the_transfers_that_it_needs_and_the_step_for_all(
+    library: ctypes.CDLL, waits_for: tuple[int, ...], waits: list[tuple[int, int]]
+) -> None:
+    replay, channel = with_channel(library, paging_out(*waits_for))
+    for _ in range(2):
+        channel.waits.clear()
+        replay.step()
+        assert channel.waits == waits
+
+
+def test_a_transfer_that_has_to_be_done_at_once_waits_for_those_under_way(
+    library: ctypes.CDLL,
+) -> None:
+    plan = paging_out()
+    last = plan.actions[-1]
+    assert isinstance(last.does, PageOut)
+    at_once = Action(replace(last.does, asynchronous=False))
+    replay, channel = with_channel(library, replace(plan, actions=(*plan.actions[:2], at_once)))
+    replay.step()
+    assert channel.waits == [(2, 0)]
+
+
+@pytest.mark.parametrize("waits_for", [(), (1,), (3,)])
+def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
+    library: ctypes.CDLL, waits_for: tuple[int, ...]
+) -> None:
+    replay, channel = with_channel(library, paging_out(*waits_for), fails_at=1)
+    with pytest.raises(Refused, match="the channel broke") as caught:
+        replay.step()
+    assert caught.value.action == 1
+    assert channel.waits[-1][1] == 0

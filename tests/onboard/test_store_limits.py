@@ -1,0 +1,161 @@
+"""The store where it meets another plan, a worn-out medium, or nothing at all."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from devices.plan import Action, Block, ExecutionPlan, Kept, PageIn, PageOut
+from profiler.building.store_layout import store_layout
+from tests.support.onboard.executor import (
+    Refused,
+    Replay,
+    begun,
+    build_executor,
+    bumped,
+    card,
+    initial,
+    keeping,
+    medium_for,
+    shim,
+    words,
+)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    return build_executor(tmp_path_factory.mktemp("executor"))
+
+
+# --- whose records these are --------------------------------------------------------------------
+
+
+def with_slot_bytes(plan: ExecutionPlan, slot: int) -> ExecutionPlan:
+    sizes = list(plan.slot_bytes)
+    sizes[slot] += 4
+    return replace(plan, slot_bytes=tuple(sizes))
+
+
+def with_kept(plan: ExecutionPlan, number: int, change: Callable[[Kept], Kept]) -> ExecutionPlan:
+    kept = list(plan.kept)
+    kept[number] = change(kept[number])
+    return replace(plan, kept=tuple(kept))
+
+
+def with_address(plan: ExecutionPlan, number: int) -> ExecutionPlan:
+    """Page out from four bytes further on, before or after the step has ended."""
+    actions = [*plan.actions, *plan.afterwards]
+    outs = [i for i, each in enumerate(actions) if isinstance(each.does, PageOut)]
+    deed = actions[outs[number]].does
+    assert isinstance(deed, PageOut)
+    block = replace(deed.block, address=deed.block.address + 4)
+    actions[outs[number]] = Action(replace(deed, block=block))
+    within = len(plan.actions)
+    return replace(plan, actions=tuple(actions[:within]), afterwards=tuple(actions[within:]))
+
+
+@pytest.mark.parametrize("at", [0, -1])
+@pytest.mark.parametrize(
+    "change",
+    [
+        with_slot_bytes,
+        lambda plan, at: with_kept(plan, at, lambda kept: replace(kept, bytes=kept.bytes + 4)),
+        lambda plan, at: with_kept(plan, at, lambda kept: replace(kept, address=60)),
+        lambda plan, at: with_kept(plan, at, lambda kept: replace(kept, slot=(kept.slot or 0) ^ 1)),
+        with_address,
+        lambda plan, at: replace(plan, name="Kept" if at == 0 else "kepT"),
+        lambda plan, at: replace(plan, arena_bytes=plan.arena_bytes + 64),
+    ],
+    ids=[
+        *("bytes of a slot", "bytes kept", "address between steps", "slot of what is kept"),
+        *("address of an action", "letter of the name", "arena"),
+    ],
+)
+def test_plans_that_differ_in_anything_do_not_recover_each_others_steps(
+    library: ctypes.CDLL, change: Callable[[ExecutionPlan, int], ExecutionPlan], at: int
+) -> None:
+    plan, storage = keeping(), card(64)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 2)
+    begun(library, plan, storage, medium)
+    other = change(plan, at)
+    assert other != plan
+    assert Replay(library, plan, layout, medium).recover() == 0
+    with pytest.raises(Refused, match="no complete step of this plan"):
+        Replay(library, other, layout, medium).recover()
+
+
+def test_slots_that_lie_elsewhere_are_another_plans(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 2)
+    begun(library, plan, storage, medium)
+    for moved in ((64, *layout.offsets[1:]), (*layout.offsets[:-1], 0)):
+        with pytest.raises(Refused, match="no complete step of this plan"):
+            Replay(library, plan, replace(layout, offsets=moved), medium).recover()
+
+
+# --- media that fail ----------------------------------------------------------------------------
+
+
+def test_a_recovery_that_finds_nothing_leaves_no_step_to_go_on_from(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    replay.step()
+    medium.content[:] = bytes(len(medium.content))
+    with pytest.raises(Refused, match="no complete step of this plan"):
+        replay.recover()
+    with pytest.raises(Refused, match="no step is complete yet"):
+        replay.fetch(0)
+    with pytest.raises(Refused, match="nothing was yet"):
+        replay.step()
+
+
+def test_a_block_that_cannot_be_erased_is_not_written(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(16, 64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    medium.unerasable = {store_layout(plan, storage).step_bytes // 64}
+    before = replay.store.bytes_out
+    with pytest.raises(
+        Refused, match=r"slot 0 at byte \d+ of the storage cannot be written: the block is worn out"
+    ):
+        replay.step()
+    assert replay.store.bytes_out == before
+    medium.unerasable = set()
+    assert replay.recover() == 0
+    assert [replay.fetch(n) for n in range(4)] == initial(plan)
+    replay.fetch(0, plan.kept[0].address or 0)
+    replay.fetch(2, plan.kept[2].address or 0)
+    replay.step()
+    assert replay.fetch(0) == bumped(initial(plan)[0])
+
+
+# --- plans at their limits ----------------------------------------------------------------------
+
+
+def test_a_plan_may_keep_a_single_tensor_in_storage(library: ctypes.CDLL) -> None:
+    place, value = Block(0, 64), words(*range(16))
+    plan = ExecutionPlan(
+        "one tensor",
+        128,
+        {},
+        (Kept("t", "t", 64, None, 0),),
+        (
+            Action(PageIn("t", place, 0, "last step")),
+            shim("bump", 0, 64),
+            Action(PageOut("t", place, 0)),
+        ),
+        slot_bytes=(64,),
+    )
+    storage = card(64)
+    replay = Replay(library, plan, store_layout(plan, storage), medium_for(plan, storage, 2))
+    replay.keep(0, value)
+    replay.commit()
+    for _ in range(3):
+        replay.step()
+    assert replay.fetch(0) == bumped(value, 3)

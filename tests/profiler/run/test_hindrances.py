@@ -1,0 +1,178 @@
+"""What makes a window void, at its limits, and what a trial takes over from its record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from profiler.errors import MeasurementInvalid
+from profiler.meters.base import Reading, Void
+from profiler.run.evaluate import evaluate
+from profiler.run.trials import Trial
+from profiler.script.records import Health, WindowRecord
+from profiler.script.transfers import TransferWindow
+from profiler.script.windows import IdleWindow, OpWindow, Window
+from tests.support.boards.measuring import SMALL
+
+WARM = OpWindow(SMALL, "warm")
+
+
+@dataclass
+class Meter:
+    """Gives the same reading for every window and remembers what it was asked for."""
+
+    reading: Reading = 1.0
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        self.asked.append((start_ns, end_ns))
+        return self.reading
+
+
+def record(**changes: int) -> WindowRecord:
+    fields = {
+        "id": 0,
+        "executions": 10,
+        "start_ns": 1_000_000,
+        "end_ns": 2_000_000,
+        "tail_end_ns": 2_000_000,
+        "running_ns": 1_000_000,
+        "frequency_before_khz": 0,
+        "frequency_after_khz": 0,
+        "temperature_mc": 0,
+        "tries": 1,
+    }
+    return WindowRecord(**fields | changes)
+
+
+def trial(
+    window: Window = WARM,
+    meter: Meter | None = None,
+    *,
+    is_measured: bool = True,
+    throttled: tuple[int, int] | None = None,
+    **changes: int,
+) -> Trial:
+    (found,) = evaluate(
+        [record(**changes)],
+        [window],
+        meter,
+        is_measured=is_measured,
+        start=None,
+        throttled=throttled,
+    )
+    return found
+
+
+@pytest.mark.parametrize("after", [1_470_000, 1_530_000])
+def test_a_frequency_may_change_by_two_percent_either_way(after: int) -> None:
+    assert trial(frequency_before_khz=1_500_000, frequency_after_khz=after).void is None
+    beyond = after + (1 if after > 1_500_000 else -1)
+    found = trial(frequency_before_khz=1_500_000, frequency_after_khz=beyond)
+    assert found.void == f"the frequency went from 1500000 to {beyond} kHz"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 0.10])
+def test_a_tenth_of_a_window_may_go_to_other_programs(share: float) -> None:
+    running_ns = round(1_000_000 * (1 - share))
+    assert trial(meter=Meter(), running_ns=running_ns).void is None
+
+
+def test_more_than_a_tenth_voids_what_is_really_measured_only() -> None:
+    assert trial(meter=Meter(), running_ns=899_000).void is not None
+    assert trial(meter=Meter(), running_ns=899_000, is_measured=False).void is None
+
+
+@pytest.mark.parametrize(
+    ("bits", "seen"),
+    [
+        # Now at the beginning, no more at the end, and the other way round.
+        ((0x00001, 0x00000), "under-voltage"),
+        ((0x00000, 0x00001), "under-voltage"),
+        ((0x10001, 0x10000), "under-voltage"),
+        ((0x20002, 0x20000), "frequency capped"),
+        ((0x00000, 0x80000), "temperature limit"),
+        ((0x00000, 0x80008), "temperature limit"),
+        ((0x00008, 0x00005), "under-voltage, throttled, temperature limit"),
+        # Since boot, and at the beginning already.
+        ((0x80000, 0x80000), None),
+        ((0xF0000, 0xF0000), None),
+        ((0xF0000, 0x00000), None),
+        # Bits that say nothing.
+        ((0x00010, 0x100000), None),
+        # A board that could not tell.
+        ((-1, 0x00000), None),
+        ((-1, 0x10000), "under-voltage"),
+        ((0x00004, -1), "throttled"),
+    ],
+)
+def test_what_a_board_reports_at_either_end_or_for_the_first_time_counts(
+    bits: tuple[int, int], seen: str | None
+) -> None:
+    assert trial(throttled=bits).void == (None if seen is None else f"the board reports {seen}")
+
+
+def test_all_that_voids_a_window_is_told() -> None:
+    found = trial(
+        meter=Meter(Void("samples were lost")),
+        throttled=(0, 1),
+        running_ns=500_000,
+        frequency_before_khz=1000,
+        frequency_after_khz=2000,
+    )
+    assert found.void == (
+        "the board reports under-voltage; the frequency went from 1000 to 2000 kHz;"
+        " other programs had the processor for 50% of the window; samples were lost"
+    )
+    assert found.energy_j is None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"executions": 0}, {"executions": -1}, {"end_ns": 1_000_000}, {"end_ns": 999_999}]
+)
+def test_a_record_of_no_execution_or_no_time_is_refused(changes: dict[str, int]) -> None:
+    with pytest.raises(MeasurementInvalid, match="the record of its window makes no sense"):
+        trial(**changes)
+
+
+def test_a_record_of_one_execution_in_a_nanosecond_is_taken() -> None:
+    assert trial(executions=1, end_ns=1_000_001, running_ns=1).time_s == pytest.approx(1e-9)
+
+
+def test_the_energy_of_a_transfer_goes_to_the_end_of_its_tail() -> None:
+    meter = Meter(0.25)
+    found = trial(TransferWindow("write", 4096, 1), meter, tail_end_ns=7_000_000)
+    assert meter.asked == [(1_000_000, 7_000_000)]
+    assert found.energy_j == 0.25
+
+
+def test_a_trial_takes_over_its_record() -> None:
+    found = trial(IdleWindow("before"), temperature_mc=41_000, tries=3, running_ns=900_000)
+    assert (found.start_ns, found.end_ns, found.tail_end_ns) == (1_000_000, 2_000_000, 2_000_000)
+    assert (found.temperature_mc, found.tries, found.running_ns) == (41_000, 3, 900_000)
+    assert (found.throttled, found.cooling, found.energy_j) == (None, None, None)
+
+
+def test_what_a_board_says_of_itself_is_kept_with_the_trial() -> None:
+    (found,) = evaluate(
+        [WindowRecord(**vars(record()) | {"throttled": 0, "cooling": 0})],
+        [IdleWindow("before")],
+        None,
+        is_measured=False,
+        start=Health("b", 0, 0, throttled=0, cooling=0),
+        throttled=None,
+    )
+    assert (found.throttled, found.cooling, found.void) == (0, 0, None)
+
+
+def test_cooling_before_the_first_window_voids_it() -> None:
+    (found,) = evaluate(
+        [WindowRecord(**vars(record()) | {"cooling": 0})],
+        [IdleWindow("before")],
+        None,
+        is_measured=False,
+        start=Health("b", 0, 0, cooling=1),
+        throttled=None,
+    )
+    assert found.void == "the processor was slowed down to cool it"

@@ -1,0 +1,152 @@
+"""Where the crossing program looks at memory next, given a solution of what it has so far."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from solver.formulations.crossing import CrossingProgram
+from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
+from solver.problem.schedule import Budget
+from tests.support.graphs.graph_examples import graph, op, tensor
+
+LOSS, GB = 2, 3
+"""Ops of :func:`chain` that ``a`` crosses, with 11 and 13 bytes in RAM."""
+
+
+def chain() -> CostedGraph:
+    """``a``, of 6 bytes, is read before and after ``loss`` and ``gb``."""
+    return graph(
+        [
+            op("f", "x", "a", energy_j=9.0),
+            op("g", "a", "b", energy_j=4.0),
+            op("loss", "b", "c"),
+            op("gb", "b c", "d"),
+            op("ga", "a d", "e"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 6, page_out=(1.0, 2.0), page_in=(1.0, 3.0)),
+            tensor("b", 3),
+            tensor("c", 2),
+            tensor("d", 2),
+            tensor("e", 1, persist="ram"),
+        ],
+    )
+
+
+def program(costed: CostedGraph, ram_bytes: int) -> CrossingProgram:
+    return CrossingProgram(Problem(costed, Budget(ram_bytes=ram_bytes)), "any")
+
+
+def values(crossing: CrossingProgram, *, again: float = 0.0, paged: float = 0.0) -> list[float]:
+    """Of ``f`` computed again, and ``a`` paged, so many times."""
+    found = [0.0] * len(crossing.program.cost)
+    found[crossing.again[0]] = again
+    found[crossing.paged[1]] = paged
+    return found
+
+
+def training(length: int) -> CostedGraph:
+    """Forward ops that read the one before, and backward ops that read them in reverse; sizes
+    differ."""
+    forward = [op(f"f{k}", f"a{k - 1}" if k else "x", f"a{k}") for k in range(length)]
+    backward = [
+        op(f"b{k}", f"a{k}" + (f" g{k + 1}" if k + 1 < length else ""), f"g{k}")
+        for k in reversed(range(length))
+    ]
+    sizes = [1 + 7 * k % 5 for k in range(length)]
+    return graph(
+        [*forward, *backward],
+        [
+            tensor("x", 1, home="ram"),
+            *(tensor(f"a{k}", size) for k, size in enumerate(sizes)),
+            *(tensor(f"g{k}", size) for k, size in enumerate(sizes)),
+        ],
+    )
+
+
+def test_the_op_with_the_largest_excess_is_looked_at_first() -> None:
+    crossing = program(chain(), 9)
+    assert crossing.crossing(LOSS) == crossing.crossing(GB) == [1]
+    assert crossing.tightest(values(crossing)) == [GB]
+    crossing.look_at(GB)
+    assert crossing.tightest(values(crossing)) == [LOSS]
+    crossing.look_at(LOSS)
+    assert crossing.tightest(values(crossing)) == []
+
+
+@pytest.mark.parametrize("ram_bytes", [13, 14])
+def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
+    crossing = program(chain(), ram_bytes)
+    assert crossing.tightest(values(crossing)) == []
+
+
+@pytest.mark.parametrize(
+    ("again", "paged", "expected"),
+    [
+        (1.0, 0.0, []),
+        (0.0, 1.0, []),
+        (0.5, 0.0, [GB]),
+        (0.0, 0.5, [GB]),
+        (0.5, 0.5, []),
+        (0.7, 0.0, []),  # 7 bytes and 1.8 of a
+        (1.0, 1.0, []),
+    ],
+)
+def test_what_is_had_back_is_not_in_the_way(
+    again: float, paged: float, expected: list[int]
+) -> None:
+    crossing = program(chain(), 9)
+    assert crossing.tightest(values(crossing, again=again, paged=paged)) == expected
+
+
+@pytest.mark.parametrize(("length", "apart"), [(15, 1), (60, 3), (200, 10)])
+def test_ops_that_are_looked_at_together_lie_apart_and_are_few(length: int, apart: int) -> None:
+    costed = training(length)
+    crossing = program(costed, 20)
+    problem = crossing.problem
+    excess = np.array(
+        [
+            sum(problem.size[i] for i in {*problem.reads[t], *problem.writes[t]})
+            + sum(problem.size[i] for i in crossing.crossing(t))
+            for t in range(len(costed.ops))
+        ]
+    )
+    chosen = crossing.tightest([0.0] * len(crossing.program.cost))
+    assert chosen[0] == int(np.argmax(excess))
+    assert len(chosen) == 8 or length == 15
+    assert list(excess[chosen]) == sorted(excess[chosen], reverse=True)
+    assert all(abs(s - t) > apart for k, s in enumerate(chosen) for t in chosen[:k])
+    # No op between them would have been a better choice.
+    others = (t for t in range(len(excess)) if all(abs(t - s) > apart for s in chosen))
+    assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
+
+
+def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
+    costed = graph(
+        [op("f", "w", "a"), op("loss", "a", "c"), op("back", "c w", "g"), op("last", "g a", "e")],
+        [
+            tensor("w", 5, kind="parameter", home="ram", persist="ram"),
+            *(tensor(name, 2) for name in "ac"),
+            tensor("g", 2, kind="gradient"),
+            tensor("e", 1, persist="ram"),
+        ],
+    )
+    for covers, crossed in (("all", [0]), ("activations", [])):
+        budget = Budget.model_validate({"ram_bytes": 100, "covers": covers})
+        assert CrossingProgram(Problem(costed, budget), "any").crossing(1) == crossed
+
+
+def test_nothing_fits_where_there_is_no_ram() -> None:
+    crossing = program(chain(), 0)
+    assert crossing.tightest(values(crossing)) == [GB, 1]
+    crossing.look_at(GB)
+    assert not crossing.program.satisfied_by([1.0] * len(crossing.program.cost))
+
+
+def test_no_objective_proves_less_than_what_is_unavoidable() -> None:
+    crossing = program(chain(), 9)
+    assert crossing.bound_j(-1.0) == crossing.bound_j(0.0) == 16.0
+    assert crossing.bound_j(2.0) - crossing.bound_j(1.0) == pytest.approx(16.0 / 1000.0)
