@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from devices.operation import OpSpec
-from devices.plan import Action, Block, Compute, ExecutionPlan, PageOut
+from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageOut
 from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.onboard.executor import (
     Channel,
@@ -95,7 +95,7 @@ def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.
 
 def paging_out(*waits_for: int) -> ExecutionPlan:
     """Three tensors leave; each of the actions behind them waits for so many of the transfers."""
-    outs = [Action(PageOut("t", Block(64 * k, 64), k, asynchronous=True)) for k in range(3)]
+    outs = [Action(PageOut("t", ArenaRange(64 * k, 64), k, asynchronous=True)) for k in range(3)]
     bumps = [replace(shim("bump", 0, 4), waits_for=count) for count in waits_for]
     return ExecutionPlan("out", 256, {}, (), (*outs, *bumps), slot_bytes=(64,) * 3)
 

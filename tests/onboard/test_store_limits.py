@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from devices.plan import Action, Block, ExecutionPlan, Kept, PageIn, PageOut
+from devices.plan import Action, ArenaRange, ExecutionPlan, Kept, PageIn, PageOut
 from profiler.building.store_layout import store_layout
 from tests.support.onboard.executor import (
     Refused,
@@ -139,7 +139,7 @@ def test_a_block_that_cannot_be_erased_is_not_written(library: ctypes.CDLL) -> N
 
 
 def test_a_plan_may_keep_a_single_tensor_in_storage(library: ctypes.CDLL) -> None:
-    place, value = Block(0, 64), words(*range(16))
+    place, value = ArenaRange(0, 64), words(*range(16))
     plan = ExecutionPlan(
         "one tensor",
         128,

@@ -26,7 +26,7 @@ from devices.errors import BoardCommandFailed, MeasurementInvalid, RequestRefuse
 from devices.operation import SIGNATURES, OpSpec
 from devices.plan import (
     Action,
-    BlockRecord,
+    ArenaRange,
     Check,
     Compute,
     ExecutionPlan,
@@ -597,11 +597,11 @@ def awkward_plan() -> ExecutionPlan:
     kind."""
     relu = OpSpec.of("relu.forward", elements=100)
     dropout = OpSpec.of("dropout.forward", elements=100)
-    a, b = BlockRecord(0, 400), BlockRecord(400, 400)
+    a, b = ArenaRange(0, 400), ArenaRange(400, 400)
     scalars = {"probability": 0.1, "seed": float(0xFF800001)}
     operations: list[Operation] = [
         Compute('*/ "quoted" \\', relu, (0,), (400,), None, {}),
-        Compute("two\nlines ??/", dropout, (400,), (800,), BlockRecord(1200, 64), scalars),
+        Compute("two\nlines ??/", dropout, (400,), (800,), ArenaRange(1200, 64), scalars),
         PageOut("ä", a, 0, asynchronous=True),
         PageIn("ä", a, 0, of="last step"),
         Move("m", a, 800),

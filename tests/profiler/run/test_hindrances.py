@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from profiler.errors import MeasurementInvalid
+from devices.errors import MeasurementInvalid
 from profiler.meters.base import Reading, Void
 from profiler.run.evaluate import evaluate
 from profiler.run.trials import Trial
