@@ -12,9 +12,9 @@ from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageOut
 from profiler.building.store_layout import StoreLayout, store_layout
 from tests.support.onboard.executor import (
+    ActionRefused,
     Channel,
     Clock,
-    Refused,
     Replay,
     begun,
     build_executor,
@@ -144,7 +144,7 @@ def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
     library: ctypes.CDLL, waits_for: tuple[int, ...]
 ) -> None:
     replay, channel = with_channel(library, paging_out(*waits_for), fails_at=1)
-    with pytest.raises(Refused, match="the channel broke") as caught:
+    with pytest.raises(ActionRefused, match="the channel broke") as caught:
         replay.step()
     assert caught.value.action == 1
     assert channel.waits[-1][1] == 0

@@ -11,7 +11,7 @@ import pytest
 from devices.plan import Action, ArenaRange, ExecutionPlan, Kept, PageIn, PageOut
 from profiler.building.store_layout import store_layout
 from tests.support.onboard.executor import (
-    Refused,
+    ActionRefused,
     Replay,
     begun,
     build_executor,
@@ -84,7 +84,7 @@ def test_plans_that_differ_in_anything_do_not_recover_each_others_steps(
     other = change(plan, at)
     assert other != plan
     assert Replay(library, plan, layout, medium).recover() == 0
-    with pytest.raises(Refused, match="no complete step of this plan"):
+    with pytest.raises(ActionRefused, match="no complete step of this plan"):
         Replay(library, other, layout, medium).recover()
 
 
@@ -94,7 +94,7 @@ def test_slots_that_lie_elsewhere_are_another_plans(library: ctypes.CDLL) -> Non
     medium = medium_for(plan, storage, 2)
     begun(library, plan, storage, medium)
     for moved in ((64, *layout.offsets[1:]), (*layout.offsets[:-1], 0)):
-        with pytest.raises(Refused, match="no complete step of this plan"):
+        with pytest.raises(ActionRefused, match="no complete step of this plan"):
             Replay(library, plan, replace(layout, offsets=moved), medium).recover()
 
 
@@ -107,11 +107,11 @@ def test_a_recovery_that_finds_nothing_leaves_no_step_to_go_on_from(library: cty
     replay = begun(library, plan, storage, medium)
     replay.step()
     medium.content[:] = bytes(len(medium.content))
-    with pytest.raises(Refused, match="no complete step of this plan"):
+    with pytest.raises(ActionRefused, match="no complete step of this plan"):
         replay.recover()
-    with pytest.raises(Refused, match="no step is complete yet"):
+    with pytest.raises(ActionRefused, match="no step is complete yet"):
         replay.fetch(0)
-    with pytest.raises(Refused, match="nothing was yet"):
+    with pytest.raises(ActionRefused, match="nothing was yet"):
         replay.step()
 
 
@@ -122,7 +122,8 @@ def test_a_block_that_cannot_be_erased_is_not_written(library: ctypes.CDLL) -> N
     medium.unerasable = {store_layout(plan, storage).step_bytes // 64}
     before = replay.store.bytes_out
     with pytest.raises(
-        Refused, match=r"slot 0 at byte \d+ of the storage cannot be written: the block is worn out"
+        ActionRefused,
+        match=r"slot 0 at byte \d+ of the storage cannot be written: the block is worn out",
     ):
         replay.step()
     assert replay.store.bytes_out == before

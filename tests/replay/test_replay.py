@@ -45,8 +45,7 @@ from profiler.boards.posix import PosixBoard
 from profiler.building.plan_source import kernel_entry, plans_source
 from profiler.building.store_layout import record_bytes, store_layout
 from profiler.building.toolchain import EXECUTOR, KERNELS, BuiltHarness, HarnessBuilder
-from profiler.meters.base import BlockRecord as MeterBlock
-from profiler.meters.base import PowerTrace
+from profiler.meters.base import BlockRecord, PowerTrace
 from profiler.meters.trace import SampledPower
 from replay.lowering.lowering import lower, unscheduled
 from replay.running.failure import ReplayFailed
@@ -433,7 +432,7 @@ class MadeUpMeter:
     def begin(self) -> None:
         pass
 
-    def finish(self, block: MeterBlock, /) -> PowerTrace:
+    def finish(self, block: BlockRecord, /) -> PowerTrace:
         start_ns, end_ns = block.windows_ns[0][0], block.windows_ns[-1][1]
         period_ns = int(1e9 / self.rate_hz)
         times_ns = np.arange(start_ns, end_ns + period_ns, period_ns)
