@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 import cli
+from commands.profile import matmul_sentence
 from devices.documents.document import dump_yaml, write_atomically
 from devices.errors import Defect, InputError, JoulewrightError
+from devices.profile import Interval, MatmulComparison
 from devices.published import load_published
 from networks.models import build_model
 from solver.costing.costing import cost_graph
@@ -305,3 +307,31 @@ def test_devices_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     assert run("models", "--json") == 0
     models = json.loads(capsys.readouterr().out)["models"]
     assert {"bert", "dscnn", "resnet18_cifar"} <= {model["model"] for model in models}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (
+            Interval(median=0.75, low=0.74, high=0.76),
+            "OpenBLAS 0.3.30, which is faster here than in-tree: 750 µs against 1 ms",
+        ),
+        (
+            Interval(median=1.5, low=1.4, high=1.6),
+            "in-tree, which is faster here than OpenBLAS 0.3.30: 1 ms against 1.5 ms",
+        ),
+        (
+            Interval(median=0.99, low=0.97, high=1.01),
+            "in-tree, which is not measurably slower here than OpenBLAS 0.3.30: 1 ms against",
+        ),
+    ],
+)
+def test_a_profile_tells_what_computes_matrix_products_and_why(ratio: Interval, said: str) -> None:
+    comparison = MatmulComparison(
+        library="OpenBLAS 0.3.30 DYNAMIC_ARCH NO_AFFINITY Haswell",
+        rounds=99,
+        in_tree_s=Interval.exact(1e-3),
+        cblas_s=ratio.scaled(1e-3),
+        ratio=ratio,
+    )
+    assert matmul_sentence(comparison).startswith(f"matrix products: {said}")

@@ -132,6 +132,16 @@ def test_this_computer_states_no_facts_that_it_can_be_asked_for() -> None:
     assert board.memory is None
 
 
+def test_a_build_decides_only_what_a_description_leaves_open() -> None:
+    local = load_description("local")
+    assert local.with_matmul(None) == local
+    decided = local.with_matmul("cblas")
+    assert decided.toolchain.matmul == "cblas"
+    assert decided.with_matmul("in-tree") == decided
+    firmware = load_description("nrf52840-dk")
+    assert firmware.with_matmul("cblas") == firmware
+
+
 def test_the_jetsons_name_their_rails_by_label() -> None:
     for name in ("jetson-tx2", "jetson-orin-nano"):
         meter = load_description(name).meter

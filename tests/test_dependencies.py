@@ -1,0 +1,184 @@
+"""Dependencies: declared, public, described, and imported where they are used."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+SHIPPED = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+OWN = {pattern.rstrip("*") for pattern in SHIPPED}
+AROUND = {"benchmarks", "tests", "tools"}
+
+# Declared and imported nowhere: other packages load them.
+LOADED_BY_OTHERS = {"pyarrow", "pyvisa-py", "highspy"}
+
+# Only for recording references and for one benchmark; see docs/dependencies.md.
+NOT_DECLARED = {"torch"}
+
+# They take long to import, and most commands do not need them.
+HEAVY = {"pandas", "pyarrow", "matplotlib", "scipy", "ortools", "loky", "mip"}
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {canonical(re.split(r"[^\w.-]", line)[0]) for line in requirements}
+
+
+DIRECT = names(PROJECT["project"]["dependencies"])
+EXTRAS = {
+    extra: names(lines) for extra, lines in PROJECT["project"]["optional-dependencies"].items()
+}
+DEVELOPMENT = names(PROJECT["dependency-groups"]["dev"])
+RUNTIME = DIRECT.union(*EXTRAS.values())
+
+
+@cache
+def distributions_by_import() -> Mapping[str, list[str]]:
+    """Which installed packages provide a top-level module."""
+    return packages_distributions()
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Lines and full names of what is imported from elsewhere, ``from a import b`` as a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            match node.args:
+                case [ast.Constant(value=str(name)), *_]:
+                    yield node.lineno, name
+
+
+def complaints(source: str, declared: set[str]) -> list[str]:
+    """What is wrong with the imports of a module that may use ``declared`` packages."""
+    distributions = distributions_by_import()
+    found = []
+    for line, name in imports(ast.parse(source)):
+        top, *rest = name.split(".")
+        if top in sys.stdlib_module_names or top in OWN | AROUND | {"cli", "__future__"}:
+            continue
+        packages = {canonical(package) for package in distributions.get(top, [top])}
+        if not packages & declared:
+            found.append(f"line {line}: {name} is of {'/'.join(sorted(packages))}, not declared")
+        if any(part.startswith("_") or part == "externals" for part in rest):
+            found.append(f"line {line}: {name} is private")
+    return found
+
+
+def modules(top: set[str]) -> list[Path]:
+    return [path for name in sorted(top) for path in sorted((ROOT / name).rglob("*.py"))]
+
+
+def test_every_import_is_declared_and_public() -> None:
+    found = {
+        str(path): said
+        for path in [*modules(OWN), ROOT / "cli.py"]
+        if (said := complaints(path.read_text(encoding="utf-8"), RUNTIME))
+    }
+    assert found == {}
+
+
+def test_tests_and_benchmarks_import_what_developers_install() -> None:
+    declared = RUNTIME | DEVELOPMENT | NOT_DECLARED
+    found = {
+        str(path): said
+        for path in modules(AROUND)
+        if (said := complaints(path.read_text(encoding="utf-8"), declared))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import numpy\nfrom mip import highs\nfrom solver import solve\nimport json", []),
+        ("import pygments", ["line 1: pygments is of pygments, not declared"]),
+        ("def f():\n    import pluggy", ["line 2: pluggy is of pluggy, not declared"]),
+        ("import_module('pluggy')", ["line 1: pluggy is of pluggy, not declared"]),
+        ("import unheard_of.part", ["line 1: unheard_of.part is of unheard-of, not declared"]),
+        ("from numpy._core import multiarray", ["line 1: numpy._core.multiarray is private"]),
+        ("from mip.externals import anything", ["line 1: mip.externals.anything is private"]),
+        ("from rich import _spinners", ["line 1: rich._spinners is private"]),
+    ],
+)
+def test_an_undeclared_or_private_import_is_found(source: str, said: list[str]) -> None:
+    assert complaints(source, RUNTIME) == said
+
+
+def test_nothing_is_declared_that_nobody_imports() -> None:
+    distributions = distributions_by_import()
+    used = {
+        canonical(package)
+        for path in [*modules(OWN), ROOT / "cli.py"]
+        for _, name in imports(ast.parse(path.read_text(encoding="utf-8")))
+        for package in distributions.get(name.split(".")[0], [])
+    }
+    assert RUNTIME - used == LOADED_BY_OTHERS
+
+
+def test_extras_are_there_for_the_tests() -> None:
+    assert set().union(*EXTRAS.values()) <= DEVELOPMENT
+
+
+def listed(page: str, title: str) -> list[tuple[str, ...]]:
+    """The rows of the table under a title, cell by cell."""
+    section = re.split(r"^## ", page, flags=re.MULTILINE)
+    table = next(part for part in section if part.startswith(f"{title}\n"))
+    rows = [line for line in table.splitlines() if line.startswith("|")][2:]
+    return [tuple(cell.strip().strip("`") for cell in row.strip("|").split(" | ")) for row in rows]
+
+
+def test_the_page_lists_exactly_what_is_declared() -> None:
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    extras = {(extra, package) for extra, packages in EXTRAS.items() for package in packages}
+    assert {canonical(row[0]) for row in listed(page, "Always")} == DIRECT
+    assert {(row[0], canonical(row[1])) for row in listed(page, "Extras")} == extras
+    checks = {canonical(row[0]) for row in listed(page, "Tests and checks")}
+    assert checks == DEVELOPMENT - RUNTIME
+
+
+def test_locks_name_no_index_and_pin_what_is_declared() -> None:
+    for name, declared in (
+        ("requirements.lock", DIRECT),
+        ("requirements-dev.lock", DIRECT | DEVELOPMENT),
+    ):
+        lock = (ROOT / name).read_text(encoding="utf-8")
+        assert "://" not in lock
+        assert not re.search(r"^--(extra-)?index-url|^--find-links", lock, re.MULTILINE)
+        assert declared <= set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    "imported",
+    [
+        "import cli, commands.command_line",
+        "import commands.profile, commands.solve, commands.run, commands.sweep, commands.plot",
+        "from solver import solve",
+        "import solver.sweep.sweep, solver.robustness.robustness",
+        "import profiler.run.run, profiler.run.frame",
+        "import replay.runs, replay.running.opening, replay.export.export",
+    ],
+)
+def test_heavy_libraries_are_not_imported_at_start_up(imported: str) -> None:
+    program = f"import sys; {imported}; print(*sorted({HEAVY!r} & set(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == []
