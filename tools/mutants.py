@@ -93,14 +93,14 @@ TARGETS = (
     Target(
         "statistics",
         ("profiler/statistics.py",),
-        ("tests/profiler/run/test_measuring.py",),
+        ("tests/profiler/run/test_fits.py", "tests/profiler/run/test_measuring.py"),
         ("tests/replay/test_replay_report.py",),
         10,
     ),
     Target(
         "storage fit",
         ("profiler/run/storage_fit.py",),
-        ("tests/profiler/run/test_measuring.py",),
+        ("tests/profiler/run/test_fits.py", "tests/profiler/run/test_measuring.py"),
         ("tests/profiler/run/test_storage_windows.py",),
         14,
     ),
