@@ -528,9 +528,11 @@ class OnBoard:
         _progress: Progress,
         *,
         kernels_sha256: str,
+        matmul: str,
     ) -> Iterator[ReplaySession]:
         """Instead of compiling it all anew."""
         assert kernels_sha256 == self.session.build.kernels_sha256
+        assert matmul == self.session.build.matmul
         assert (
             make_plans({spec: self.workspace_bytes[spec] for spec in specs}) == self.session.plans
         )
