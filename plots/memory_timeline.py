@@ -23,9 +23,11 @@ from plots.style import (
     PALE,
     VERMILLION,
     binary_unit,
+    budget_key,
     energy_words,
     engineering,
     heading,
+    name_phase,
     save,
     size_text,
     styled,
@@ -228,16 +230,7 @@ def _shade_phases(axes: Axes, graph: CostedGraph, played: Replay, end_s: float) 
         stop_s = starts[last] if last < len(starts) else end_s
         axes.axvspan(start_s, stop_s, color=_SHADES[phase], linewidth=0, zorder=0)
         if stop_s - start_s > 0.06 * end_s:
-            axes.text(
-                (start_s + stop_s) / 2,
-                1.01,
-                phase,
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="bottom",
-                fontsize=8,
-                color=GREY,
-            )
+            name_phase(axes, (start_s + stop_s) / 2, phase)
 
 
 @dataclass(frozen=True)
@@ -283,14 +276,7 @@ def _draw_lanes(axes: Axes, lanes: Sequence[_Lane], end_s: float) -> None:
 def _legend(schedule: Schedule) -> list[Line2D | Patch]:
     return [
         Line2D([], [], color=BLUE, linewidth=1.2, label="in RAM, workspace included"),
-        Line2D(
-            [],
-            [],
-            color=BLACK,
-            linewidth=1.1,
-            linestyle="--",
-            label=f"budget {size_text(schedule.budget.ram_bytes)}",
-        ),
+        budget_key(schedule.budget.ram_bytes),
         Line2D([], [], color=BLACK, marker="o", linestyle="", markersize=4, label="peak"),
         Patch(
             facecolor=_SHADES["backward"], edgecolor=GREY, linewidth=0.5, label="backward, update"

@@ -23,6 +23,7 @@ from plots.style import (
     VERMILLION,
     energy_words,
     heading,
+    name_phase,
     save,
     size_text,
     styled,
@@ -150,16 +151,7 @@ def _label_columns(axes: Axes, columns: Sequence[Stage], names: Sequence[str]) -
         if first > 0:
             axes.axvline(first, color=INK, linewidth=0.7)
         if last - first > 0.06 * len(columns):
-            axes.text(
-                (first + last) / 2,
-                1.01,
-                phase,
-                transform=axes.get_xaxis_transform(),
-                ha="center",
-                va="bottom",
-                fontsize=8,
-                color=GREY,
-            )
+            name_phase(axes, (first + last) / 2, phase)
 
 
 def _label_rows(

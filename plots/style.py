@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from devices.documents.document import write_atomically
@@ -105,6 +107,26 @@ def heading(figure: Figure, title: str, lines: Sequence[str]) -> None:
     for index, line in enumerate(lines):
         top = 1 - (0.36 + 0.19 * index) / height
         figure.text(0.1 / figure.get_figwidth(), top, line, va="top", size=9, color=INK)
+
+
+def name_phase(axes: Axes, x: float, phase: str) -> None:
+    """A phase's name above the axes, centred at ``x`` in data coordinates."""
+    axes.text(
+        x,
+        1.01,
+        phase,
+        transform=axes.get_xaxis_transform(),
+        ha="center",
+        va="bottom",
+        fontsize=8,
+        color=GREY,
+    )
+
+
+def budget_key(budget_bytes: int) -> Line2D:
+    """The legend's entry for the RAM budget's dashed line."""
+    label = f"budget {size_text(budget_bytes)}"
+    return Line2D([], [], color=BLACK, linewidth=1.1, linestyle="--", label=label)
 
 
 def energy_words(source: str | None) -> str:

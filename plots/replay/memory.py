@@ -20,6 +20,7 @@ from plots.style import (
     PALE,
     PURPLE,
     binary_unit,
+    budget_key,
     heading,
     save,
     size_text,
@@ -154,14 +155,7 @@ def _legend(report: ReplayReport) -> list[Line2D | Patch]:
     present = {group(action) for action in report.actions}
     return [
         Line2D([], [], color=BLUE, linewidth=1.2, label="in RAM, workspace included"),
-        Line2D(
-            [],
-            [],
-            color=BLACK,
-            linewidth=1.1,
-            linestyle="--",
-            label=f"budget {size_text(memory.budget_bytes)}",
-        ),
+        budget_key(memory.budget_bytes),
         Line2D([], [], color=GREY, linewidth=1.0, label=f"arena {size_text(memory.arena_bytes)}"),
         Line2D(
             [],
