@@ -206,6 +206,10 @@ def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "replay.json"
     data = report.model_dump(mode="json", by_alias=True, exclude_none=True)
     write_atomically(path, json.dumps(data))
+    # The key by which reports of any age name the place in the schedule.
+    assert [action["step"] for action in data["actions"]] == [
+        action.schedule_index for action in report.actions
+    ]
     assert read_json(path, ReplayReport) == report
 
 
