@@ -18,9 +18,9 @@ from pathlib import Path
 
 from devices.documents.document import DocumentError, read_json, write_atomically
 from solver.constructed import keep_everything
-from solver.options import SolverOptions
+from solver.options import Coverage, SolverOptions
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Action, Budget, Coverage, PageIn, PageOut, Schedule
+from solver.problem.schedule import Action, Budget, PageIn, PageOut, Schedule
 from solver.referee.referee import RefereeError, Replay, replay, verify
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved, Study

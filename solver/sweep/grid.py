@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 
 from solver.constructed import keep_everything
+from solver.options import Coverage
 from solver.problem.graph import CostedGraph
 from solver.problem.quantities import QuantityError, parse_deadline_s, parse_ram_bytes
-from solver.problem.schedule import Budget, Coverage
+from solver.problem.schedule import Budget
 from solver.referee.referee import replay
 
 _RANGE = re.compile(r"(?P<first>.+)\.\.(?P<last>.+)/\s*(?P<count>\d+)\s*")
