@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
-from commands.profile import short_key
+from commands.wording import short_key
 from devices.description import DeviceDescription
 from devices.documents.document import DocumentError, dump_yaml, read_json, read_yaml
 from devices.errors import MeasurementInvalid
@@ -528,9 +528,11 @@ class OnBoard:
         _progress: Progress,
         *,
         kernels_sha256: str,
+        matmul: str | None,
     ) -> Iterator[ReplaySession]:
         """Instead of compiling it all anew."""
         assert kernels_sha256 == self.session.build.kernels_sha256
+        assert matmul == self.session.build.matmul
         assert (
             make_plans({spec: self.workspace_bytes[spec] for spec in specs}) == self.session.plans
         )
