@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from commands.profile import matmul_sentence
+from commands.profile.summary import matmul_sentence
 from devices.documents.document import dump_yaml, write_atomically
 from devices.errors import Defect, InputError, JoulewrightError
 from devices.profile import Interval, MatmulComparison
