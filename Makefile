@@ -21,6 +21,8 @@ check: test-setup
 	$(RUN) -m ruff format --check .
 	git ls-files '*.c' '*.h' | xargs $(VENV)/bin/clang-format --dry-run --Werror
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+	$(RUN) tools/structure.py
 
 setup: $(VENV)/.locked
 test-setup: $(VENV)/.locked-dev

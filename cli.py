@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 import sys
-from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from commands.command import Call
 from commands.command_line import parse
 from commands.console import Console
 from devices.errors import Defect, ExitCode, JoulewrightError
@@ -19,14 +19,15 @@ from devices.errors import Defect, ExitCode, JoulewrightError
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
-    arguments = parse(argv)
-    console = Console(json_output=arguments.json)
+    console = Console()
+    call: Call | None = None
     try:
-        return int(_command(arguments.command)(arguments, console))
+        call = parse(argv)
+        return int(call.run(Console(call.json_output)))
     except KeyboardInterrupt:
-        resumed = arguments.command in _RESUMED and not getattr(arguments, "refine", None)
+        resumes = call is not None and call.resumes
         kept = "; what was finished is kept, and the same command goes on with it"
-        console.say(f"interrupted{kept if resumed else ''}")
+        console.say(f"interrupted{kept if resumes else ''}")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
         # Whoever read standard output has seen enough.
@@ -42,57 +43,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         console.say(f"error: {error.filename}: {error.strerror}")
         return ExitCode.USAGE
-
-
-def _command(name: str) -> Callable[[Namespace, Console], int]:
-    match name:
-        case "profile":
-            from commands.profile import profile
-
-            return profile
-        case "solve":
-            from commands.solve import solve
-
-            return solve
-        case "run":
-            from commands.run import run
-
-            return run
-        case "sweep":
-            from commands.sweep import sweep
-
-            return sweep
-        case "plot":
-            from commands.plot import plot
-
-            return plot
-        case "export":
-            from commands.export import export
-
-            return export
-        case "diff":
-            from commands.diff import diff
-
-            return diff
-        case "flash":
-            from commands.flash import flash
-
-            return flash
-        case "lab":
-            from commands.lab import lab
-
-            return lab
-        case "models":
-            from commands.listing import list_models
-
-            return list_models
-    from commands.listing import list_devices
-
-    return list_devices
-
-
-# Whose work is kept piece by piece.
-_RESUMED = {"profile", "sweep"}
 
 
 if __name__ == "__main__":

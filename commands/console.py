@@ -1,19 +1,24 @@
-"""Where a command writes: results to standard output, everything else to standard error."""
+"""Where a command writes: results to standard output, everything else to standard error.
+
+The only module that prints or animates.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 
 @dataclass(frozen=True)
 class Console:
     """With ``json_output`` standard output carries one JSON document and nothing else."""
 
-    json_output: bool
+    json_output: bool = False
 
     def say(self, text: str) -> None:
         """For the person who waits."""
@@ -42,40 +47,95 @@ class Console:
             )
             self.result("  ".join(cells).rstrip())
 
+    def status(self, text: str = "", *, lines_every_s: float = 0.0) -> Status:
+        """What is being done now, from ``text`` on."""
+        return Status(self, text, lines_every_s)
 
-def time_words(source: str | None, what: str = "time") -> str:
-    """A heading for seconds. They are measured even where joules are estimated, but not on an
-    emulated board, nor where a paper's rates are all that there is."""
-    return f"{what} ({source})" if source in {"emulated", "published"} else what
-
-
-WITHOUT_ADDRESSES = (
-    "baselines count RAM as a sum of bytes, as they are published (DTR and Coop choose addresses);"
-    " every schedule of this solver has addresses in one arena"
-)
+    def progress(self, activity: str, things: int | None = None) -> Progress:
+        """How far ``activity`` and those that follow it are: how many of so many ``things`` are
+        done, or without them which share of all."""
+        return Progress(self, activity, things)
 
 
-def si(value: float, unit: str, digits: int = 4) -> str:
-    """``0.000546 J`` as ``546 µJ``."""
-    if value == 0:
-        return f"0 {unit}"
-    for factor, prefix in (
-        (1e9, "G"),
-        (1e6, "M"),
-        (1e3, "k"),
-        (1.0, ""),
-        (1e-3, "m"),
-        (1e-6, "µ"),
-        (1e-9, "n"),
-    ):
-        if abs(value) >= factor:
-            return f"{value / factor:.{digits}g} {prefix}{unit}"
-    return f"{value:.{digits}g} {unit}"
+class Status:
+    """One line that changes on a terminal; lines one below the other elsewhere, at most one in
+    ``lines_every_s`` seconds. To be made by :meth:`Console.status`, and used as a context manager.
+    """
+
+    def __init__(self, console: Console, text: str, lines_every_s: float) -> None:
+        from rich.console import Console as RichConsole
+        from rich.status import Status as RichStatus
+
+        self._console = console
+        self._rich = RichConsole(stderr=True)
+        self._status = RichStatus(text, console=self._rich)
+        self._lines_every_s = lines_every_s
+        self._next_line_at = 0.0
+
+    def __enter__(self) -> Self:
+        self._status.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._status.stop()
+
+    def show(self, text: str, *, passing: bool = False) -> None:
+        """``passing``: shown only where the next one replaces it."""
+        self._status.update(text)
+        if self._rich.is_terminal or passing or time.monotonic() < self._next_line_at:
+            return
+        self._next_line_at = time.monotonic() + self._lines_every_s
+        self._console.say(text)
 
 
-def size(size_bytes: float) -> str:
-    """``1226880`` as ``1.17 MiB``; exact bytes below one KiB."""
-    for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size_bytes >= factor:
-            return f"{size_bytes / factor:.2f} {unit}"
-    return f"{size_bytes:.0f} B"
+class Progress:
+    """A bar on a terminal, a line for each activity elsewhere. To be made by
+    :meth:`Console.progress`, and used as a context manager."""
+
+    def __init__(self, console: Console, activity: str, things: int | None) -> None:
+        from rich.console import Console as RichConsole
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+
+        words, elapsed = TextColumn("{task.description}"), TimeElapsedColumn()
+        share = TextColumn("{task.percentage:3.0f} %")
+        columns = (
+            (words, BarColumn(), share, elapsed, TextColumn("{task.fields[left]}"))
+            if things is None
+            else (MofNCompleteColumn(), BarColumn(), elapsed, words)
+        )
+        self._progress = RichProgress(*columns, console=RichConsole(stderr=True), transient=True)
+        self._task = self._progress.add_task(
+            activity, total=1.0 if things is None else things, left=""
+        )
+        self._console = console
+        self._things = things
+        self._said = ("", 0.0)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+    def show(self, activity: str, done: float, left: str = "") -> None:
+        """``done``: of the things, or the share. ``left`` says how long the rest takes."""
+        self._progress.update(self._task, description=activity, completed=done, left=left)
+        # Of a share each change would be a line.
+        said = (activity, 0.0 if self._things is None else done)
+        if self._progress.console.is_terminal or said == self._said:
+            return
+        self._said = said
+        amount = f"{100 * done:3.0f} %" if self._things is None else f"{done} of {self._things}"
+        self._console.say(f"{amount}  {activity}  {left}".rstrip())

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from commands.console import Console, si
+from commands.arguments import add_json, add_results
+from commands.command import Command
+from commands.console import Console
+from devices.documents.readable import si
 from devices.errors import ExitCode
+from devices.results import Results
 
 if TYPE_CHECKING:
     from devices.comparison import Difference, ProfileComparison
@@ -17,19 +22,39 @@ _SHOWN = 20
 _NAMED = 5
 
 
-def diff(arguments: Namespace, console: Console) -> int:
+@dataclass(frozen=True)
+class DiffOptions:
+    """Two profiles, by name or path."""
+
+    first: str
+    second: str
+    results: Results
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> DiffOptions:
+        """What was read from the command line."""
+        return cls(namespace.first, namespace.second, namespace.results)
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    add_json(parser)
+    add_results(parser)
+    parser.add_argument("first", metavar="A", help="a profile, by name or path")
+    parser.add_argument("second", metavar="B", help="the other one")
+
+
+def diff(options: DiffOptions, console: Console) -> int:
+    """Compare, and show the largest differences."""
     from devices.comparison import compare
     from devices.library import resolve_profile
 
-    measured = arguments.results.profiles
-    first, second = (
-        resolve_profile(name, measured) for name in (arguments.first, arguments.second)
-    )
+    measured = options.results.profiles
+    first, second = (resolve_profile(name, measured) for name in (options.first, options.second))
     comparison = compare(first, second)
     console.document(
         {
-            "first": arguments.first,
-            "second": arguments.second,
+            "first": options.first,
+            "second": options.second,
             "energy_sources": [first.energy_source, second.energy_source],
             "compared": len(comparison.figures),
             "differences": [_document(difference) for difference in comparison.differences],
@@ -41,7 +66,7 @@ def diff(arguments: Namespace, console: Console) -> int:
             ],
         }
     )
-    _show(console, arguments, comparison, (first, second))
+    _show(console, options, comparison, (first, second))
     return ExitCode.DONE
 
 
@@ -63,7 +88,7 @@ def _finite(ratio: float) -> float | None:
 
 def _show(
     console: Console,
-    arguments: Namespace,
+    options: DiffOptions,
     comparison: ProfileComparison,
     profiles: tuple[DeviceProfile, DeviceProfile],
 ) -> None:
@@ -81,8 +106,8 @@ def _show(
         if len(differences) > _SHOWN:
             console.result(f"… and {len(differences) - _SHOWN} more (--json has them all)")
     for name, lone in (
-        (arguments.first, comparison.only_first),
-        (arguments.second, comparison.only_second),
+        (options.first, comparison.only_first),
+        (options.second, comparison.only_second),
     ):
         if lone:
             more = f" and {len(lone) - _NAMED} more" if len(lone) > _NAMED else ""
@@ -110,3 +135,6 @@ def _interval(interval: Interval, unit: str) -> str:
 
 def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.2f} %"
+
+
+DIFF = Command(_add_options, DiffOptions.of, diff)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from commands.console import Console, size
+from commands.arguments import add_device, add_json
+from commands.command import Command
+from commands.console import Console
+from devices.documents.readable import size
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -13,13 +17,35 @@ if TYPE_CHECKING:
     from profiler.building.firmware_image import FirmwareImage
 
 
-def flash(arguments: Namespace, console: Console) -> int:
+@dataclass(frozen=True)
+class FlashOptions:
+    """``dry_run``: build, and touch no board."""
+
+    device: str
+    dry_run: bool
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> FlashOptions:
+        """What was read from the command line."""
+        return cls(namespace.device, namespace.dry_run)
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    add_json(parser)
+    add_device(parser)
+    parser.add_argument(
+        "--dry-run", action="store_true", help="build, and say what would be done; touch no board"
+    )
+
+
+def flash(options: FlashOptions, console: Console) -> int:
+    """Build the firmware, put it on the board, and ask the board who it is."""
     from devices.description import load_description
     from devices.documents.document import DocumentError
     from profiler.building.firmware_image import build_firmware
     from profiler.flashing.flashing import flashing_of, greet
 
-    description = load_description(arguments.device)
+    description = load_description(options.device)
     if description.firmware is None:
         raise DocumentError(
             f"{description.name} has no firmware to be flashed: it is reached by"
@@ -36,7 +62,7 @@ def flash(arguments: Namespace, console: Console) -> int:
         "program_bytes": image.bin.stat().st_size,
         "does": words,
     }
-    if arguments.dry_run:
+    if options.dry_run:
         console.document(document)
         console.result(words)
         return ExitCode.DONE
@@ -63,3 +89,6 @@ def _emulator_words(description: DeviceDescription, image: FirmwareImage) -> str
         f"start {description.emulator.program} with {image.elf}, which keeps running as after:"
         f" lab up --device {description.name}"
     )
+
+
+FLASH = Command(_add_options, FlashOptions.of, flash)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from dataclasses import asdict
+from argparse import ArgumentParser, Namespace
+from dataclasses import asdict, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from commands.arguments import add_json
+from commands.command import Command
 from commands.console import Console
 from devices.errors import ExitCode
 
@@ -14,19 +16,68 @@ if TYPE_CHECKING:
     from devices.description import DeviceDescription
 
 
-def lab(arguments: Namespace, console: Console) -> int:
-    match arguments.action:
+@dataclass(frozen=True)
+class Up:
+    """Start these boards; without any, all emulated ones of the catalogue."""
+
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Down:
+    """Stop these boards; without any, all that run."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """Show which boards run."""
+
+
+LabOptions: TypeAlias = Up | Down | Status
+
+
+def _options_of(namespace: Namespace) -> LabOptions:
+    match namespace.action:
         case "up":
-            return _up(arguments, console)
+            return Up(tuple(namespace.device or ()))
         case "down":
-            return _down(arguments, console)
-    return _status(console)
+            return Down(tuple(namespace.name))
+    return Status()
 
 
-def _up(arguments: Namespace, console: Console) -> int:
+def _add_options(parser: ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="up|status|down")
+    up = actions.add_parser("up", help="start boards that keep running")
+    add_json(up)
+    up.add_argument(
+        "--device",
+        nargs="+",
+        metavar="NAME",
+        help="of the catalogue, or a description's path (all emulated boards of the catalogue)",
+    )
+    add_json(actions.add_parser("status", help="which are running, since when"))
+    down = actions.add_parser("down", help="stop them")
+    add_json(down)
+    down.add_argument("name", nargs="*", metavar="NAME", help="only these")
+
+
+def lab(options: LabOptions, console: Console) -> int:
+    """Start, stop or show boards."""
+    match options:
+        case Up():
+            return _up(options, console)
+        case Down():
+            return _down(options, console)
+        case Status():
+            return _status(console)
+
+
+def _up(options: Up, console: Console) -> int:
     from profiler.lab import bring_up
 
-    for description in _described(arguments.device):
+    for description in _described(options.devices):
         bring_up(description, console.say)
     return _status(console)
 
@@ -54,10 +105,10 @@ def _status(console: Console) -> int:
     return ExitCode.DONE
 
 
-def _down(arguments: Namespace, console: Console) -> int:
+def _down(options: Down, console: Console) -> int:
     from profiler.lab import kept_boards, take_down
 
-    names = arguments.name or [board.name for board in kept_boards()]
+    names = options.names or [board.name for board in kept_boards()]
     was_alive = take_down(names)
     for name in names:
         if name not in was_alive:
@@ -74,7 +125,7 @@ def _down(arguments: Namespace, console: Console) -> int:
     return ExitCode.DONE
 
 
-def _described(names: list[str] | None) -> list[DeviceDescription]:
+def _described(names: tuple[str, ...]) -> list[DeviceDescription]:
     """Those named, or all emulated boards of the catalogue."""
     from devices.description import catalog_names, load_description
 
@@ -90,3 +141,6 @@ def _require_known(name: str) -> None:
     from devices.description import load_description
 
     load_description(name)
+
+
+LAB = Command(_add_options, _options_of, lab)

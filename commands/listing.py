@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
 
-from commands.console import Console, si, size
+from commands.arguments import DEFAULT_BATCH, add_json, count
+from commands.command import Command
+from commands.console import Console
+from devices.documents.readable import si, size
 from devices.errors import ExitCode
 
 
-def list_devices(_arguments: Namespace, console: Console) -> int:
+def list_devices(_options: None, console: Console) -> int:
+    """Boards of the catalogue, and published profiles."""
     from devices.description import catalog_names, load_description
     from devices.published import published_names
 
@@ -40,10 +45,28 @@ def list_devices(_arguments: Namespace, console: Console) -> int:
     return ExitCode.DONE
 
 
-def list_models(arguments: Namespace, console: Console) -> int:
+@dataclass(frozen=True)
+class ModelsOptions:
+    """``batch``: samples in a step."""
+
+    batch: int
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> ModelsOptions:
+        """What was read from the command line."""
+        return cls(namespace.batch)
+
+
+def _add_models_options(parser: ArgumentParser) -> None:
+    add_json(parser)
+    parser.add_argument("--batch", type=count, default=DEFAULT_BATCH)
+
+
+def list_models(options: ModelsOptions, console: Console) -> int:
+    """Networks, and how large their training steps are."""
     from networks.models import build_model, model_names
 
-    steps = [build_model(name, arguments.batch) for name in model_names()]
+    steps = [build_model(name, options.batch) for name in model_names()]
     facts = [
         {
             "model": name,
@@ -56,7 +79,7 @@ def list_models(arguments: Namespace, console: Console) -> int:
         for name, step in zip(model_names(), steps, strict=True)
     ]
     console.document({"models": facts})
-    rows = [["model", "ops", "distinct", "parameters", f"activations, batch {arguments.batch}"]]
+    rows = [["model", "ops", "distinct", "parameters", f"activations, batch {options.batch}"]]
     rows += [
         [
             str(fact["model"]),
@@ -69,3 +92,7 @@ def list_models(arguments: Namespace, console: Console) -> int:
     ]
     console.table(rows, right=range(1, 5))
     return ExitCode.DONE
+
+
+DEVICES = Command(add_json, lambda _namespace: None, list_devices)
+MODELS = Command(_add_models_options, ModelsOptions.of, list_models)

@@ -2,68 +2,69 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
+from argparse import ArgumentError, ArgumentParser, Namespace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from commands.arguments import add_graph_beside, add_json, add_results
+from commands.command import Command
 from commands.console import Console
 from devices.errors import ExitCode
-
-if TYPE_CHECKING:
-    from devices.profile import DeviceProfile
+from devices.results import Results
 
 
-def plot(arguments: Namespace, console: Console) -> int:
+@dataclass(frozen=True)
+class PlotOptions:
+    """A profile (name or path), a schedule, or both. ``graph`` is the schedule's, where it does not
+    lie beside it."""
+
+    profile: str | None
+    schedule: Path | None
+    graph: Path | None
+    directory: Path | None
+    results: Results
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> PlotOptions:
+        """Raises :class:`argparse.ArgumentError` where nothing is to be drawn."""
+        if not (namespace.profile or namespace.schedule):
+            raise ArgumentError(None, "plot needs --profile or --schedule")
+        return cls(
+            profile=namespace.profile,
+            schedule=namespace.schedule,
+            graph=namespace.graph,
+            directory=namespace.directory,
+            results=namespace.results,
+        )
+
+
+def _add_options(parser: ArgumentParser) -> None:
+    add_json(parser)
+    add_results(parser)
+    parser.add_argument("--profile", help="op costs and paging costs of a profile")
+    parser.add_argument("--schedule", type=Path, help="memory and stages of a schedule")
+    add_graph_beside(parser)
+    parser.add_argument("--directory", type=Path, help="for the pictures (results)")
+
+
+def plot(options: PlotOptions, console: Console) -> int:
+    """Draw, and name the files."""
     from devices.library import resolve_profile
+    from plots.pictures import draw_profile, draw_schedule
+    from solver.problem.files import read_solved
 
-    directory = arguments.directory or arguments.results.root
+    directory = options.directory or options.results.root
     pictures: list[Path] = []
-    if arguments.profile is not None:
-        profile = resolve_profile(arguments.profile, arguments.results.profiles)
-        pictures += plot_profile(profile, directory)
-    if arguments.schedule is not None:
-        pictures += plot_schedule(arguments.schedule, arguments.graph, directory)
+    if options.profile is not None:
+        profile = resolve_profile(options.profile, options.results.profiles)
+        pictures += draw_profile(profile, directory)
+    if options.schedule is not None:
+        graph, schedule = read_solved(options.schedule, options.graph)
+        pictures += draw_schedule(graph, schedule, directory, options.schedule.stem)
     console.document({"pictures": [str(picture) for picture in pictures]})
     for picture in pictures:
         console.result(str(picture))
     return ExitCode.DONE
 
 
-def plot_profile(profile: DeviceProfile, directory: Path) -> list[Path]:
-    from plots.operation_costs import operation_costs
-    from plots.storage_costs import storage_costs
-
-    pictures = []
-    if profile.operations:
-        pictures.append(directory / f"{profile.name}-operations.png")
-        operation_costs(profile, pictures[-1])
-    if profile.storage is not None:
-        pictures.append(directory / f"{profile.name}-storage.png")
-        storage_costs(profile, pictures[-1])
-    return pictures
-
-
-def plot_schedule(schedule_path: Path, graph_path: Path | None, directory: Path) -> list[Path]:
-    from commands.solve import graph_path as beside
-    from devices.documents.document import read_json
-    from plots.arena import arena
-    from plots.memory_timeline import memory_timeline
-    from plots.robustness import robustness
-    from plots.schedule_matrix import schedule_matrix
-    from solver.problem.graph import CostedGraph
-    from solver.problem.schedule import Schedule
-
-    schedule = read_json(schedule_path, Schedule)
-    graph = read_json(graph_path or beside(schedule_path), CostedGraph)
-    memory = directory / f"{schedule_path.stem}-memory.png"
-    stages = directory / f"{schedule_path.stem}-stages.png"
-    memory_timeline(graph, schedule, memory)
-    schedule_matrix(graph, schedule, stages)
-    pictures = [memory, stages]
-    if schedule.arena_bytes is not None:
-        pictures.append(directory / f"{schedule_path.stem}-addresses.png")
-        arena(graph, schedule, pictures[-1])
-    if schedule.robustness is not None:
-        pictures.append(directory / f"{schedule_path.stem}-robustness.png")
-        robustness(schedule, pictures[-1])
-    return pictures
+PLOT = Command(_add_options, PlotOptions.of, plot)

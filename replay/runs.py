@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from devices.errors import InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from devices.description import DeviceDescription
     from devices.operation import OpSpec
     from devices.plan import ExecutionPlan
@@ -25,6 +27,7 @@ _SCHEDULED, _UNSCHEDULED, _GUARDED = range(3)
 """Numbers of the plans in the program on a board."""
 
 _GUARDED_STEPS = 2
+_GENERATED_BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,19 @@ class Training:
     batches: Batches
     steps: int
     seed: int
+
+
+def training_on(step: TrainingStep, samples: Path | None, steps: int, seed: int) -> Training:
+    """Training on the samples of a file (``.npz``), or on generated ones. Raises
+    :class:`~devices.errors.InputError` for a file that is not of this network."""
+    from networks.data import generated_batches, load_batches
+
+    batches = (
+        generated_batches(step, _GENERATED_BATCHES * step.batch, seed)
+        if samples is None
+        else load_batches(samples, step)
+    )
+    return Training(batches, steps, seed)
 
 
 @dataclass(frozen=True)
@@ -156,6 +172,24 @@ def planned_workspace(step: TrainingStep, graph: CostedGraph) -> dict[OpSpec, in
     """What kernels need for themselves as the graph has it, where no board is asked."""
     planned = {op.name: op.workspace_bytes for op in graph.ops}
     return {op.spec: planned.get(op.name, 0) for op in step.ops}
+
+
+def planned_execution(subject: Subject) -> ExecutionPlan:
+    """The plan of the schedule, lowered without asking the board. Raises what
+    :func:`~replay.lowering.lowering.lower` raises."""
+    from replay.lowering.lowering import lower
+
+    workspace_bytes = planned_workspace(subject.step, subject.graph)
+    return lower(subject.step, subject.graph, subject.schedule, workspace_bytes)
+
+
+def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) -> int:
+    """What ``plan`` writes to the board's storage, the copies that keep it safe included."""
+    from profiler.building.store_layout import store_layout
+
+    if not plan.pages or description.storage is None:
+        return 0
+    return store_layout(plan, description.storage).written_bytes
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
-"""How to search."""
+"""How to search, and what a budget covers.
+
+Imports nothing of the project, so that the command line reads the choices at once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from solver.engines.engine import EngineName
-
 FormulationName: TypeAlias = Literal["auto", "compact", "poet", "retention"]
 Order: TypeAlias = Literal["auto", "given", "free"]
+EngineName: TypeAlias = Literal["highs", "cbc", "gurobi"]
+Coverage: TypeAlias = Literal["all", "activations"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from devices.errors import InputError
@@ -27,6 +27,11 @@ class Pool:
 
     executor: Executor
     width: Callable[[], int]
+
+
+def open_pool(processes: int, scheduler: str | None) -> AbstractContextManager[Pool]:
+    """The workers of the Dask cluster at ``scheduler``; without one, processes of this machine."""
+    return local_pool(processes) if scheduler is None else cluster_pool(scheduler)
 
 
 @contextmanager

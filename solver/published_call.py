@@ -6,9 +6,8 @@ from devices.library import resolve_profile
 from networks.models import build_model
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
-from solver.engines.engine import EngineName
-from solver.options import SolverOptions
-from solver.problem.schedule import Budget, Coverage, Schedule
+from solver.options import Coverage, EngineName, SolverOptions
+from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
 

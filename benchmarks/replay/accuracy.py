@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.replay.cases import Network, Progress, profiled, solved
-from commands.console import si, size
 from devices.description import DeviceDescription
+from devices.documents.readable import si, size
 from devices.replay import ExpectedStep
 from networks.data import generated_batches
 from profiler.statistics import median_interval

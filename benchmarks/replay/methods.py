@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.replay.cases import Network, Problem, Progress, profiled, solved
-from commands.console import si, size
 from devices.description import DeviceDescription
+from devices.documents.readable import si, size
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
 from networks.data import generated_batches

@@ -6,8 +6,8 @@ import statistics
 from collections.abc import Iterator, Mapping
 
 from benchmarks.replay.cases import Progress
-from commands.console import si
 from devices.description import DeviceDescription
+from devices.documents.readable import si
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from replay.running.opening import open_replay

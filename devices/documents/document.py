@@ -95,6 +95,11 @@ def dump_yaml(document: StrictModel) -> str:
     return core_yaml.dump(data, end_marked=document.end_marked)
 
 
+def dump_json(document: StrictModel) -> str:
+    """What :func:`read_json` reads back as the same document."""
+    return document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write next to ``path``, sync, rename. Raises :class:`OSError`, which names ``path`` also when
     the disk is full; ``path`` is then untouched."""

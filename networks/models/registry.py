@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import get_args
 
 from devices.errors import InputError
+from networks.kinds import Place
 from networks.models import mlp, resnet, tiny, transformer, vgg
 from networks.training import (
     Network,
@@ -15,7 +16,6 @@ from networks.training import (
     training_step,
     with_parameters_in_storage,
 )
-from networks.training.kinds import Place
 
 
 class ModelError(InputError):

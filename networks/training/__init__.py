@@ -4,9 +4,9 @@ A model describes its forward pass with :class:`~networks.training.network.Netwo
 :func:`~networks.training.derive.training_step` turns it into the operations of one training step.
 """
 
+from networks.kinds import Optimizer
 from networks.training.derive import training_step
 from networks.training.home import with_parameters_in_storage
-from networks.training.kinds import Optimizer
 from networks.training.network import Network, NetworkError, Value
 from networks.training.step import StepOp, StepTensor, TrainingStep
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec, Phase
+from networks.kinds import Optimizer, Place, TensorKind
 from networks.training.in_place import with_in_place
-from networks.training.kinds import Optimizer, Place, TensorKind
 from networks.training.network import Layer, Network, NetworkError, Value
 from networks.training.step import StepOp, StepTensor, TrainingStep
 

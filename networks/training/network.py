@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 
 from devices.errors import InputError
 from devices.operation import OpSpec
-from networks.training.kinds import TensorKind
+from networks.kinds import TensorKind
 
 Pair: TypeAlias = int | tuple[int, int]
 Padding: TypeAlias = Pair | Literal["same"]

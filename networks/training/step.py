@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from devices.operation import ELEMENT_BYTES, OpSpec, Phase
-from networks.training.kinds import Optimizer, Place, TensorKind
+from networks.kinds import Optimizer, Place, TensorKind
 
 
 @dataclass(frozen=True)

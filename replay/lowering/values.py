@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from devices.plan import ArenaRange, Observed, Probe
-from networks.training.kinds import Place
+from networks.kinds import Place
 from networks.training.step import StepOp, StepTensor, TrainingStep
 
 

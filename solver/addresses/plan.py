@@ -13,8 +13,9 @@ from solver.addresses.exact import pack_exactly
 from solver.addresses.packing import Packing
 from solver.addresses.residencies import ResidencyChain, blocks_of, spans_of
 from solver.addresses.search import OrderSearch
+from solver.options import Coverage
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Action, Compute, Coverage, Free, PageIn, PageOut
+from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 # Local search and CP-SAT take turns, each twice as long as the one before: both are lucky or not.
 _FIRST_WORK = 2_000_000

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from solver.options import Coverage
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Action, Compute, Coverage, Free, PageIn
+from solver.problem.schedule import Action, Compute, Free, PageIn
 
 
 @dataclass(frozen=True)

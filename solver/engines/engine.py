@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from multiprocessing import Pipe
 from signal import Signals
 from types import TracebackType
-from typing import Literal, Self, TypeAlias, get_args
+from typing import Self
 
 from devices.errors import EngineFailed
 from devices.program import module_process
@@ -23,9 +23,7 @@ from solver.engines.messages import (
     Silence,
 )
 from solver.engines.program import Program
-
-EngineName: TypeAlias = Literal["highs", "cbc", "gurobi"]
-ENGINES: tuple[EngineName, ...] = get_args(EngineName)
+from solver.options import EngineName
 
 _POLL_S = 0.2
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from solver.options import Coverage
 from solver.problem.graph import CostedGraph, Op
-from solver.problem.schedule import Coverage
 
 
 def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from devices.documents.document import StrictModel
 from devices.operation import Phase
 from devices.quantities import Count, NonNegative, Size
-from networks.training.kinds import Optimizer, Place, TensorKind
+from networks.kinds import Optimizer, Place, TensorKind
 
 
 class PageCost(StrictModel):

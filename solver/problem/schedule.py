@@ -10,11 +10,11 @@ from pydantic import Field
 from devices.documents.document import StrictModel
 from devices.profile import EnergySource
 from devices.quantities import Count, NonNegative, Size
+from solver.options import Coverage
 
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
 Status: TypeAlias = Literal["optimal", "feasible", "infeasible", "no_solution"]
 EndedBy: TypeAlias = Literal["proven", "gap", "time_limit", "interrupted"]
-Coverage: TypeAlias = Literal["all", "activations"]
 
 
 class Compute(StrictModel):

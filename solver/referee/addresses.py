@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from solver.options import Coverage
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph, Op
-from solver.problem.schedule import Action, Compute, Coverage, Free, PageIn
+from solver.problem.schedule import Action, Compute, Free, PageIn
 from solver.referee.referee import RefereeError, replay
 
 

@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from devices.errors import Defect
+from solver.options import Coverage
 from solver.problem.footprint import uncounted_tensors
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
-from solver.problem.schedule import Action, Budget, Compute, Coverage, Free, PageIn, PageOut
+from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.clock import Clock
 
 

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from solver.options import SolverOptions
-from solver.pools import Pool
+from solver.pools import Pool, local_pool
 from solver.problem.schedule import DrawStatistics, Robustness, Schedule, Share
 from solver.referee.referee import verify
 from solver.robustness.draws import BoolArray, CostDraws
 from solver.robustness.search import LEAST_IN_TIME, TOLERANCE, DrawProgress, DrawSearch, DrawTask
+
+DRAWS_SEED = 0
+
+# For all draws together, where the search has no time limit.
+_TIME_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,34 @@ def assess(
     except KeyboardInterrupt:
         pass
     return _assessment(search, options.gap, seed, time.monotonic() - started)
+
+
+def draws_limit_s(options: SolverOptions) -> float:
+    """The draws may take as long as the search."""
+    return options.time_limit_s or _TIME_LIMIT_S
+
+
+def assess_robustness(
+    schedule: Schedule,
+    draws: CostDraws,
+    options: SolverOptions,
+    robust: bool,
+    on_progress: Callable[[DrawProgress], None] = lambda _progress: None,
+) -> Schedule:
+    """The schedule of least energy with its ``robustness``, or if ``robust`` the one that is best
+    on average. A better one than ``schedule`` may have turned up.
+
+    ``draws`` are of :data:`DRAWS_SEED`; they are searched in as many processes as the search had
+    threads. Raises what :func:`assess` raises.
+    """
+    with local_pool(options.threads) as pool:
+        limit_s = draws_limit_s(options)
+        found = assess(schedule, draws, DRAWS_SEED, options, pool, limit_s, on_progress)
+    robustness, chosen = found.robustness, found.least_energy
+    if robust and found.best_on_average is not None:
+        chosen = found.best_on_average
+        robustness = robustness.model_copy(update={"schedule": "best_on_average"})
+    return chosen.model_copy(update={"robustness": robustness})
 
 
 def _assessment(search: DrawSearch, asked_gap: float, seed: int, seconds: float) -> Assessment:

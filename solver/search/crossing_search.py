@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from solver.engines.engine import Engine, EngineName
+from solver.engines.engine import Engine
 from solver.engines.messages import Bound, Finished, Incumbent, Silence
 from solver.formulations.crossing import CrossingProgram, OrderKept
+from solver.options import EngineName
 from solver.problem.problem import Problem
 
 # The relaxation without integrality grows at most this often, and so does the program after it.

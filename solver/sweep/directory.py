@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from devices.documents.document import DocumentError, read_json, write_atomically
+from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
+from devices.errors import InputError
 from solver.constructed import keep_everything
-from solver.options import SolverOptions
+from solver.options import Coverage, SolverOptions
+from solver.problem.files import file_stem, write_solved
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Action, Budget, Coverage, PageIn, PageOut, Schedule
+from solver.problem.schedule import Action, Budget, PageIn, PageOut, Schedule
 from solver.referee.referee import RefereeError, Replay, replay, verify
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved, Study
@@ -38,8 +40,17 @@ class SweepSubject:
     @property
     def stem(self) -> str:
         """Of the names of its files."""
-        name = re.sub(r"[^A-Za-z0-9._]+", "-", self.graph.name)
+        name = file_stem(self.graph.name)
         return name if self.covers == "all" else f"{name}-{self.covers}"
+
+
+def require_distinct_stems(subjects: Iterable[SweepSubject]) -> None:
+    """Raises :class:`~devices.errors.InputError` where two would be filed under the same names."""
+    for stem, count in Counter(subject.stem for subject in subjects).items():
+        if count > 1:
+            raise InputError(
+                f"{count} of the graphs would be filed as {stem!r}", remedy="rename them"
+            )
 
 
 class SweepDirectory:
@@ -110,8 +121,7 @@ class SweepDirectory:
         table = record.table()
         parquet = io.BytesIO()
         table.to_parquet(parquet, index=False)
-        text = record.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
-        write_atomically(self.path / "sweep.json", text)
+        write_atomically(self.path / "sweep.json", dump_json(record))
         write_atomically(self.path / "sweep.csv", table.to_csv(index=False))
         write_atomically(self.path / "sweep.parquet", parquet.getvalue())
 
@@ -161,12 +171,7 @@ class SweepDirectory:
         deadline = "no-deadline" if deadline_s is None else f"{deadline_s!r}s"
         name = f"{subject.stem}-{schedule.budget.ram_bytes}B-{deadline}"
         path = Path("schedules") / f"{name}.json"
-        for document, target in (
-            (subject.graph, self.path / path.with_suffix(".graph.json")),
-            (schedule, self.path / path),
-        ):
-            text = document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
-            write_atomically(target, text)
+        write_solved(self.path / path, subject.graph, schedule)
         return costs.point_row(schedule, gap, time_limit_s, str(path))
 
 

@@ -1,13 +1,16 @@
-"""Budgets × deadlines as people write them."""
+"""Budgets × deadlines as people write them, and the budgets of baselines beside them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from solver.baselines.registry import BASELINES
 from solver.constructed import keep_everything
+from solver.options import Coverage
 from solver.problem.graph import CostedGraph
 from solver.problem.quantities import QuantityError, parse_deadline_s, parse_ram_bytes
-from solver.problem.schedule import Budget, Coverage
+from solver.problem.schedule import Budget
 from solver.referee.referee import replay
 
 _RANGE = re.compile(r"(?P<first>.+)\.\.(?P<last>.+)/\s*(?P<count>\d+)\s*")
@@ -32,6 +35,16 @@ def budget_grid(
         for deadline_s in sorted(ends, key=lambda end: (end is None, end or 0.0))
         for ram_bytes in sorted(sizes)
     )
+
+
+def baseline_grid(graph: CostedGraph, grid: Sequence[Budget]) -> list[tuple[str, Budget]]:
+    """Every baseline, by name, under every RAM budget of ``grid`` and under what keeping everything
+    takes, with the most patient deadline: most of them know of none."""
+    patient = grid[-1]
+    peak_bytes = replay(graph, keep_everything(graph), patient.covers).peak_bytes
+    sizes = sorted({peak_bytes, *(budget.ram_bytes for budget in grid)})
+    budgets = [patient.model_copy(update={"ram_bytes": ram_bytes}) for ram_bytes in sizes]
+    return [(name, budget) for name in BASELINES for budget in budgets]
 
 
 def _sizes(word: str, peak_bytes: int) -> list[int]:

@@ -9,7 +9,8 @@ from pydantic import Field
 from devices.documents.document import StrictModel
 from devices.profile import EnergySource
 from devices.quantities import NonNegative, Size
-from solver.problem.schedule import Budget, Coverage, Status
+from solver.options import Coverage
+from solver.problem.schedule import Budget, Status
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -41,6 +41,11 @@ class Study:
     known: Sequence[Schedule] = ()
     baselines: Sequence[tuple[str, Budget]] = ()
 
+    @property
+    def things(self) -> int:
+        """How many points and baselines there are to do."""
+        return len(self.budgets) + len(self.baselines)
+
 
 @dataclass(frozen=True)
 class PointSolved:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cli
-from commands.profile import matmul_sentence
+from commands.profile.summary import matmul_sentence
 from devices.documents.document import dump_yaml, write_atomically
 from devices.errors import Defect, InputError, JoulewrightError
 from devices.profile import Interval, MatmulComparison
@@ -237,7 +237,7 @@ def fail_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> int:
         raise error
 
-    monkeypatch.setattr("commands.listing.list_models", fail)
+    monkeypatch.setattr("networks.models.build_model", fail)
 
 
 @pytest.mark.parametrize(
@@ -279,11 +279,11 @@ def test_an_operating_system_error_that_names_a_file_is_a_sentence(
 )
 def test_a_defect_keeps_its_traceback_and_exits_with_1(error: str) -> None:
     program = (
-        "import sys, cli, commands.listing\n"
+        "import sys, cli, networks.models\n"
         "from devices.errors import Defect\n"
         "from solver.referee.referee import RefereeError\n"
         f"def fail(*_): raise {error}\n"
-        "commands.listing.list_models = fail\n"
+        "networks.models.build_model = fail\n"
         "sys.exit(cli.main(['models']))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True)

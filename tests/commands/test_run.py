@@ -16,7 +16,7 @@ import pytest
 
 import cli
 from commands.console import Console
-from commands.replay_summary import summarise
+from commands.run.summary import summarise
 from devices.documents.document import dump_yaml, read_json
 from devices.replay import ReplayReport
 from networks.training.initial import initial_values
@@ -230,7 +230,7 @@ def test_what_was_measured_is_told_where_it_cannot_be_written(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "replay.json")
-    monkeypatch.setattr("devices.documents.document.write_atomically", Mock(side_effect=full))
+    monkeypatch.setattr("replay.directory.write_atomically", Mock(side_effect=full))
     monkeypatch.setattr("replay.runs.replay_schedule", lambda *_: bench.replayed)
     assert run(case, "--json", "--steps", str(STEPS)) == 2
     said = capsys.readouterr()

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from devices.operation import ELEMENT_BYTES
 from networks.data import Batches, DataError, generated_batches, load_batches
 from networks.data.inputs import sample_inputs
+from networks.kinds import Place
 from networks.models import build_model, model_names
 from networks.training import Network, TrainingStep, training_step
 from networks.training.draws import below, permutation, uniform
 from networks.training.initial import initial_values
-from networks.training.kinds import Place
 from tests.support.networks.references import SAMPLES
 from tests.support.networks.training import small_transformer
 from tests.support.onboard.kernels import Array

@@ -14,11 +14,11 @@ from networks.models import build_model, model_names
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
 from solver.constructed import keep_everything, page_everything
 from solver.costing.costing import CostingError, cost_graph
-from solver.options import SolverOptions
+from solver.options import Coverage, SolverOptions
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Coverage, PageIn, PageOut
+from solver.problem.schedule import Action, Budget, PageIn, PageOut
 from solver.referee.referee import Replay, replay, verify
 from solver.solving.solving import solve_graph
 from tests.support.networks.training import (

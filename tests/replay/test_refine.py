@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
-from commands.profile import short_key
+from commands.wording import short_key
 from devices.description import DeviceDescription
 from devices.documents.document import DocumentError, dump_yaml, read_json, read_yaml
 from devices.errors import MeasurementInvalid

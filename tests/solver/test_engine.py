@@ -12,9 +12,10 @@ import time
 import pytest
 
 from devices.errors import EngineFailed
-from solver.engines.engine import Engine, EngineName
+from solver.engines.engine import Engine
 from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent, Silence
 from solver.engines.program import Program
+from solver.options import EngineName
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.paths import ROOT
 

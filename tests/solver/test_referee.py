@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from solver.constructed import keep_everything, page_everything
+from solver.options import Coverage
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Compute, Coverage, Free, PageIn, PageOut
+from solver.problem.schedule import Action, Budget, Compute, Free, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
 from tests.support.graphs.graph_examples import actions, graph, op, tensor, two_layers
 from tests.support.graphs.graph_strategies import action_lists, small_graphs

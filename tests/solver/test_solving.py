@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 
 from devices.errors import EngineFailed
 from solver.constructed import keep_everything
-from solver.engines.engine import EngineName
-from solver.options import SolverOptions
+from solver.options import EngineName, SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import (
     Action,

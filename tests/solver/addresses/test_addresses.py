@@ -20,11 +20,11 @@ from solver.addresses.repair import Packed, fit_into_arena
 from solver.addresses.residencies import Span, blocks_of, spans_of
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
-from solver.options import SolverOptions
+from solver.options import Coverage, SolverOptions
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Compute, Coverage, PageIn
+from solver.problem.schedule import Action, Budget, Compute, PageIn
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, replay
 from solver.solving.solving import solve_graph

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from devices.operation import Phase
-from networks.training.kinds import Place, TensorKind
+from networks.kinds import Place, TensorKind
 from solver.constructed import keep_everything
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor

@@ -19,9 +19,9 @@ from devices.profile import (
     OperationCost,
     StorageCosts,
 )
+from networks.kinds import Place
 from networks.models import build_model
 from networks.training import TrainingStep
-from networks.training.kinds import Place
 from profiler.building.toolchain import KERNEL_FLAGS, KERNELS, read_sources, sources_hash
 from replay.lowering.lowering import lower
 from solver.constructed import keep_everything

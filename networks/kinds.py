@@ -1,4 +1,4 @@
-"""Literals that training steps and scheduling problems share."""
+"""Literals that training steps, scheduling problems and the command line share."""
 
 from __future__ import annotations
 

@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from commands.console import Console, si, size
-
-if TYPE_CHECKING:
-    from devices.profile import Interval
-    from devices.replay import Comparison, ReplayReport, StorageCount, ValueCheck
+from commands.console import Console
+from devices.description import DeviceDescription
+from devices.documents.readable import si, size
+from devices.plan import ExecutionPlan
+from devices.profile import Interval
+from devices.replay import Comparison, ReplayReport, StorageCount, ValueCheck
+from replay.runs import written_bytes_a_step
 
 _SHOWN_ACTIONS = 12
+
+
+def announce(
+    console: Console, description: DeviceDescription, steps: int, plan: ExecutionPlan
+) -> None:
+    """What would be done; no board is asked."""
+    written = written_bytes_a_step(plan, description)
+    console.document(
+        {
+            "device": description.name,
+            "steps": steps,
+            "arena_bytes": plan.arena_bytes,
+            "actions": len(plan.actions),
+            "written_bytes_a_step": written,
+            "flashes_firmware": description.firmware is not None,
+        }
+    )
+    console.result(
+        f"{description.name}: {steps} steps of {plan.name}, watched, and as many again"
+        f" unwatched, in an arena of {plan.arena_bytes} bytes ({len(plan.actions)} actions);"
+        " before them, where there is RAM for it, a few of a debug build"
+    )
+    if description.firmware is not None:
+        console.result("a firmware with the plan in it is put on the board, and stays there")
+    if plan.pages:
+        console.result(f"storage: {size(written)} are written a step, besides the initial values")
 
 
 def summarise(console: Console, report: ReplayReport) -> None:

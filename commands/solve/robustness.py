@@ -2,76 +2,38 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
-from typing import TYPE_CHECKING
-
-from commands.console import Console, si
-from devices.errors import InputError
-
-if TYPE_CHECKING:
-    from solver.options import SolverOptions
-    from solver.problem.graph import CostedGraph
-    from solver.problem.schedule import DrawStatistics, Schedule, Share
-    from solver.robustness.draws import CostDraws
-    from solver.robustness.search import DrawProgress
-
-_SEED = 0
-# For all draws together, where the command has no --time-limit.
-_TIME_LIMIT_S = 300.0
+from commands.console import Console
+from devices.documents.readable import si
+from solver.options import SolverOptions
+from solver.problem.schedule import DrawStatistics, Schedule, Share
+from solver.robustness.draws import CostDraws
+from solver.robustness.robustness import assess_robustness, draws_limit_s
+from solver.robustness.search import DrawProgress
 
 
-def draws_asked_for(arguments: Namespace, graph: CostedGraph) -> CostDraws | None:
-    """Raises ``NoIntervalsError`` if the graph states no intervals."""
-    if arguments.draws is None:
-        if arguments.robust:
-            raise InputError("--robust needs --draws, the number of draws, such as --draws 100")
-        return None
-    from solver.robustness.draws import draw_costs
-
-    return draw_costs(graph, arguments.draws, _SEED)
-
-
-def assess_robustness(
-    arguments: Namespace,
-    console: Console,
-    schedule: Schedule,
-    draws: CostDraws,
-    options: SolverOptions,
+def assess(
+    console: Console, schedule: Schedule, draws: CostDraws, options: SolverOptions, robust: bool
 ) -> Schedule:
-    """The schedule of least energy with its ``robustness``, or with ``--robust`` the one that is
-    best on average. A better one than ``schedule`` may have turned up.
-    The draws may take as long as the search, in as many processes as that had threads."""
-    from rich.console import Console as RichConsole
-    from rich.status import Status
-
-    from solver.pools import local_pool
-    from solver.robustness.robustness import assess
-
-    limit_s = options.time_limit_s or _TIME_LIMIT_S
+    """What :func:`~solver.robustness.robustness.assess_robustness` returns, announced, with what it
+    does shown meanwhile."""
     console.say(
-        f"holding the schedule against {arguments.draws} draws, for at most {limit_s:g} s;"
-        " Ctrl-C ends that earlier"
+        f"holding the schedule against {len(draws.energy_j)} draws, for at most"
+        f" {draws_limit_s(options):g} s; Ctrl-C ends that earlier"
     )
-    with (
-        Status("starting", console=RichConsole(stderr=True)) as status,
-        local_pool(options.threads) as pool,
-    ):
+    with console.status("starting") as status:
 
         def tell(progress: DrawProgress) -> None:
-            status.update(
+            status.show(
                 f"{progress.seconds:5.1f} s  {progress.solved_draws} of {progress.draws} draws"
-                f" searched, {progress.undecided} undecided, {progress.schedules} schedules"
+                f" searched, {progress.undecided} undecided, {progress.schedules} schedules",
+                passing=True,
             )
 
-        found = assess(schedule, draws, _SEED, options, pool, limit_s, tell)
-    robustness, chosen = found.robustness, found.least_energy
-    if arguments.robust and found.best_on_average is not None:
-        chosen = found.best_on_average
-        robustness = robustness.model_copy(update={"schedule": "best_on_average"})
-    return chosen.model_copy(update={"robustness": robustness})
+        return assess_robustness(schedule, draws, options, robust, tell)
 
 
 def summarise_robustness(console: Console, schedule: Schedule) -> None:
+    """Nothing for a schedule that was not held against draws."""
     robustness = schedule.robustness
     if robustness is None:
         return

@@ -1,0 +1,1 @@
+"""``profile``: what a training step costs on a board, measured."""

@@ -1,0 +1,163 @@
+"""``profile --refine RUN``: operations that a replay holds responsible are measured again, in the
+context in which they run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from commands.console import Console
+from commands.profile.options import RefineOptions
+from commands.wording import short_key
+from devices.description import load_description
+from devices.documents.document import dump_yaml, write_atomically
+from devices.documents.readable import si, size
+from devices.errors import ExitCode, InputError
+from devices.library import resolve_profile
+from devices.profile import DeviceProfile, Interval
+from replay.directory import GRAPH, StoredRun
+from replay.measure_again import measure_again, origin_of
+from replay.refine import FEWEST_STEPS, MOST_STEPS, Refinement, refinable
+
+_TRANSFERS = {"storage.read", "storage.write"}
+
+
+def refine(options: RefineOptions, console: Console) -> int:
+    """Exit code 0 also where nothing is to be refined."""
+    description = load_description(options.device)
+    run = StoredRun.read(options.run)
+    if run.report.device != description.name:
+        raise InputError(
+            f"{run.directory}: this was run on {run.report.device!r}, not on {description.name!r}",
+            remedy=f"--device {run.report.device} refines its profile",
+        )
+    keys = run.report.diagnosis.refine
+    if not keys:
+        _tell_that_nothing_is_refined(console, run)
+        return ExitCode.DONE
+    measured = options.results.profiles
+    profile = resolve_profile(origin_of(run).profile, measured)
+    chosen, unmeasured = refinable(profile, run.costs_s, keys, str(run.directory / GRAPH))
+    _tell_what_else(console, run, unmeasured)
+    if not chosen:
+        console.document(_document(None, (), unmeasured))
+        return ExitCode.DONE
+    out = options.out or measured / f"{profile.name}.yaml"
+    _announce(console, run, chosen)
+    if options.dry_run:
+        console.document(_plan_document(run, out, chosen, unmeasured))
+        return ExitCode.DONE
+    refined, refinements = measure_again(description, run, profile, chosen, console.say)
+    write_atomically(out, dump_yaml(refined))
+    console.document(_document(out, refinements, unmeasured))
+    _summarise(console, profile, refinements)
+    console.result(f"\nprofile  {out}\nnext     solve again with --profile {out}, and run")
+    return ExitCode.DONE
+
+
+def _tell_that_nothing_is_refined(console: Console, run: StoredRun) -> None:
+    for sentence in run.report.diagnosis.sentences:
+        console.result(sentence)
+    console.result(f"{run.directory}: no operation is responsible, nothing is measured again")
+    _tell_what_else(console, run, ())
+    console.document(_document(None, (), ()))
+
+
+def _tell_what_else(console: Console, run: StoredRun, unmeasured: Sequence[str]) -> None:
+    """Responsible, and not for this command."""
+    device = run.report.device
+    if _transfers_are_responsible(run):
+        console.say(
+            "transfers are responsible, too: costs of storage are no matter of context; measure"
+            f" them again with profile --device {device}"
+        )
+    if unmeasured:
+        origin = origin_of(run)
+        console.say(
+            f"responsible and never measured by itself, only predicted from others:"
+            f" {'; '.join(unmeasured)}. profile --device {device} --model {origin.model}"
+            f" --batch {origin.batch} --optimizer {origin.optimizer} measures that"
+        )
+
+
+def _transfers_are_responsible(run: StoredRun) -> bool:
+    return any(part.what in _TRANSFERS for part in run.report.diagnosis.responsible)
+
+
+def _announce(console: Console, run: StoredRun, chosen: Sequence[str]) -> None:
+    console.say(
+        f"{run.report.device}: {FEWEST_STEPS} to {MOST_STEPS} steps of {run.schedule.graph}, to"
+        f" measure {_operations(len(chosen))} in context"
+    )
+    for key in chosen:
+        console.say(f"  {key}")
+    if run.report.storage is not None:
+        written = run.report.storage.written_bytes.predicted
+        console.say(
+            f"storage: {size(written)} are written a step, {size(MOST_STEPS * written)} at most"
+        )
+
+
+def _summarise(console: Console, profile: DeviceProfile, refinements: Sequence[Refinement]) -> None:
+    label = profile.energy_source
+    rows = [
+        ["operation", "used before", "in context", "95 % interval", "ratio", f"energy ({label})"]
+    ]
+    for refinement in refinements:
+        before, now = refinement.before, refinement.now
+        rows.append(
+            [
+                short_key(refinement.op),
+                si(before.time_s.median, "s"),
+                si(now.time_s.median, "s"),
+                _half(now.time_s),
+                f"{refinement.ratio:.3g}",
+                si(now.energy_j.median, "J") if now.energy_j else "–",
+            ]
+        )
+    steps = refinements[0].now.trials
+    console.result(f"{_operations(len(refinements))}, measured again in {steps} steps")
+    console.table(rows, right=(1, 2, 3, 4, 5))
+
+
+def _operations(count: int) -> str:
+    return "1 operation" if count == 1 else f"{count} operations"
+
+
+def _half(interval: Interval) -> str:
+    half = (interval.high - interval.low) / 2 / interval.median if interval.median else 0.0
+    return f"±{100 * half:.1f} %"
+
+
+def _plan_document(
+    run: StoredRun, out: Path, chosen: Sequence[str], unmeasured: Sequence[str]
+) -> dict[str, object]:
+    storage = run.report.storage
+    return {
+        "device": run.report.device,
+        "profile": str(out),
+        "operations": list(chosen),
+        "never_measured": list(unmeasured),
+        "steps": [FEWEST_STEPS, MOST_STEPS],
+        "written_bytes_per_step": 0 if storage is None else storage.written_bytes.predicted,
+    }
+
+
+def _document(
+    out: Path | None, refinements: Sequence[Refinement], unmeasured: Sequence[str]
+) -> dict[str, object]:
+    """``profile`` is None where none was written."""
+    return {
+        "profile": None if out is None else str(out),
+        "refined": [
+            {
+                "op": refinement.op,
+                "before": refinement.before.model_dump(mode="json", exclude_none=True),
+                "in_context": refinement.now.model_dump(mode="json", exclude_none=True),
+                "ratio": refinement.ratio if math.isfinite(refinement.ratio) else None,
+            }
+            for refinement in refinements
+        ],
+        "never_measured": list(unmeasured),
+    }

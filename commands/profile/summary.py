@@ -1,0 +1,87 @@
+"""What ``profile`` shows: what will be measured, and what was."""
+
+from __future__ import annotations
+
+from commands.console import Console
+from commands.wording import short_key, time_words
+from devices.documents.readable import si, size
+from devices.profile import DeviceProfile, MatmulComparison, StorageCosts
+from profiler.run.preview import ProfilePlan, StoragePlan
+
+
+def announce(console: Console, device: str, plan: ProfilePlan) -> None:
+    """What would be measured, and what storage would suffer."""
+    console.say(
+        f"{device}: {plan.operations} distinct operations, {plan.blocks} blocks of"
+        f" {plan.windows_per_block} windows, about {plan.estimated_s / 60:.1f} min"
+    )
+    if plan.storage is not None:
+        _announce_storage(console, plan.storage)
+
+
+def _announce_storage(console: Console, plan: StoragePlan) -> None:
+    console.say(
+        f"storage: {plan.place}, at most {size(plan.budget_bytes)} written"
+        f" (about {size(plan.written_bytes)})"
+    )
+    if plan.erased_blocks:
+        endurance = "unknown" if plan.endurance_cycles is None else str(plan.endurance_cycles)
+        console.say(
+            f"storage: up to {plan.erased_blocks} erase blocks are erased, none more than"
+            f" {plan.cycles} times (endurance: {endurance} cycles)"
+        )
+
+
+def summarise(console: Console, result: DeviceProfile) -> None:
+    """The slowest operations, additivity, storage, and notes."""
+    label = result.energy_source
+    rows = [["operation", time_words(label), "95 % interval", f"energy ({label})"]]
+    costs = [(operation.op, operation.cost(result.cost_basis)) for operation in result.operations]
+    slowest = sorted(costs, key=lambda item: -item[1].time_s.median)[:8]
+    for key, cost in slowest:
+        time_s = cost.time_s
+        half = (time_s.high - time_s.low) / 2 / time_s.median if time_s.median else 0.0
+        energy = si(cost.energy_j.median, "J") if cost.energy_j else "–"
+        rows.append([short_key(key), si(time_s.median, "s"), f"±{100 * half:.1f} %", energy])
+    console.result(f"the {len(slowest)} slowest of {len(costs)} operations ({result.cost_words})")
+    console.table(rows, right=(1, 2, 3))
+    if result.additivity is not None:
+        warm, cold = (100 * result.additivity.ratio(state) for state in ("warm", "cold"))
+        console.result(
+            f"additivity: the operations of {result.additivity.model} sum up to {warm:.0f} % (warm)"
+            f" and {cold:.0f} % (cold) of a whole step, {si(result.additivity.step_s.median, 's')};"
+            f" used: {result.cost_words}"
+        )
+    if result.matmul_comparison is not None:
+        console.result(matmul_sentence(result.matmul_comparison))
+    if result.storage is not None:
+        _summarise_storage(console, result.storage)
+    for note in result.notes:
+        console.result(f"note: {note}")
+
+
+def matmul_sentence(comparison: MatmulComparison) -> str:
+    """Which of the two computes matrix products, and why."""
+    library = " ".join(comparison.library.split()[:2]) or "the BLAS"
+    taken, other = ("in-tree", comparison.in_tree_s), (library, comparison.cblas_s)
+    if comparison.faster == "cblas":
+        taken, other = other, taken
+    faster = "faster" if comparison.is_certain else "not measurably slower"
+    return (
+        f"matrix products: {taken[0]}, which is {faster} here than {other[0]}:"
+        f" {si(taken[1].median, 's')} against {si(other[1].median, 's')} for the same products"
+    )
+
+
+def _summarise_storage(console: Console, storage: StorageCosts) -> None:
+    page, block = (f"{storage.page_bytes}-byte page", f"{storage.erase_block_bytes}-byte block")
+    for name, cost, unit in (
+        ("read", storage.read, page),
+        ("write", storage.write, page),
+        ("erase", storage.erase, block),
+    ):
+        if cost is not None:
+            console.result(
+                f"storage {name}: {si(cost.fixed_s, 's')} + {si(cost.per_page_s, 's')} per {unit},"
+                f" fit error {100 * cost.fit_error:.0f} %"
+            )

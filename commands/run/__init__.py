@@ -1,0 +1,1 @@
+"""``run``: a schedule on its board, held against what was predicted."""

@@ -1,0 +1,98 @@
+"""What ``run`` does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.command import Command
+from commands.console import Console
+from commands.run.options import RunOptions, add_options
+from devices.errors import ExitCode
+
+if TYPE_CHECKING:
+    from replay.running.failure import Recovered
+
+# Activities that begin so are dozens.
+_MANY = "compiling "
+
+
+def run(options: RunOptions, console: Console) -> int:
+    """The exit code is that of an internal error where the schedule changed values."""
+    from commands.run.summary import announce, summarise
+    from devices.description import load_description
+    from plots.replay.pictures import draw_replay
+    from replay.directory import REPORT, VALUES, StoredRun
+    from replay.expectation import expected_step
+    from replay.reporting.diagnosis import remedy
+    from replay.run_report import run_report
+    from replay.running.failure import ReplayFailed
+    from replay.runs import (
+        Subject,
+        planned_execution,
+        replay_schedule,
+        training_on,
+        training_step_of,
+    )
+    from solver.problem.files import read_solved
+
+    description = load_description(options.device)
+    graph, schedule = read_solved(options.schedule, options.graph)
+    subject = Subject(description, training_step_of(graph), graph, schedule)
+    training = training_on(subject.step, options.samples, options.steps, options.seed)
+    # Before anything is built: a schedule that cannot be run, a directory that cannot be made.
+    planned = planned_execution(subject)
+    if options.dry_run:
+        announce(console, description, options.steps, planned)
+        return ExitCode.DONE
+    name = f"{description.name}-{options.schedule.stem}"
+    directory = options.out or options.results.replays / name
+    directory.mkdir(parents=True, exist_ok=True)
+    expected = expected_step(graph, schedule)
+    try:
+        with console.status() as status:
+            replayed = replay_schedule(
+                subject,
+                training,
+                expected.time_s.median,
+                lambda what: status.show(what, passing=what.startswith(_MANY)),
+            )
+    except ReplayFailed as failure:
+        if failure.recovered is not None:
+            _keep(console, directory, failure.recovered)
+        raise
+    report = run_report(
+        subject, str(options.schedule), replayed, expected, options.seed, options.steps_per_day
+    )
+    # What was measured is told also where it cannot be written.
+    console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
+    summarise(console, report)
+    StoredRun(directory, report, schedule, graph).write(replayed.timed.values)
+    pictures = draw_replay(graph, schedule, report, directory)
+    advice = remedy(report.diagnosis, description.name, str(directory))
+    if advice is not None:
+        console.result(advice)
+    console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")
+    for picture in pictures:
+        console.result(f"picture   {picture}")
+    if all(check.identical for check in report.values):
+        return ExitCode.DONE
+    console.say("error: the schedule changed values, which it must never do: this is a defect")
+    return ExitCode.INTERNAL_ERROR
+
+
+def _keep(console: Console, directory: Path, recovered: Recovered) -> None:
+    """What the last complete step of a replay that failed has left. That it failed is told in any
+    case."""
+    from replay.directory import RECOVERED, keep_recovered
+
+    path = directory / RECOVERED
+    try:
+        keep_recovered(directory, recovered)
+    except OSError as error:
+        console.say(f"error: {path}: {error.strerror}")
+    else:
+        console.say(f"after step {recovered.step}: {path}")
+
+
+RUN = Command(add_options, RunOptions.of, run)

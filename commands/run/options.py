@@ -1,0 +1,82 @@
+"""Options of ``run``."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass
+from pathlib import Path
+
+from commands.arguments import (
+    add_device,
+    add_graph_beside,
+    add_json,
+    add_results,
+    count,
+    positive,
+)
+from devices.results import Results
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """``graph`` is the schedule's, where it does not lie beside it. ``samples``: a file of them;
+    without one they are generated, from ``seed`` as initial values are."""
+
+    schedule: Path
+    device: str
+    graph: Path | None
+    steps: int
+    samples: Path | None
+    seed: int
+    steps_per_day: float
+    dry_run: bool
+    out: Path | None
+    results: Results
+
+    @classmethod
+    def of(cls, namespace: Namespace) -> RunOptions:
+        """What was read from the command line."""
+        return cls(
+            schedule=namespace.schedule,
+            device=namespace.device,
+            graph=namespace.graph,
+            steps=namespace.steps,
+            samples=namespace.batches,
+            seed=namespace.seed,
+            steps_per_day=namespace.steps_per_day,
+            dry_run=namespace.dry_run,
+            out=namespace.out,
+            results=namespace.results,
+        )
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add what ``run`` understands."""
+    add_json(parser)
+    add_results(parser)
+    parser.add_argument("--schedule", required=True, type=Path, help="as solve has written it")
+    add_device(parser)
+    add_graph_beside(parser)
+    parser.add_argument("--steps", type=count, default=10, help="training steps (10)")
+    parser.add_argument(
+        "--batches",
+        type=Path,
+        metavar="FILE",
+        help="samples to train on: .npz with an array for each input (default: generated ones)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of initial values and generated samples (0)"
+    )
+    parser.add_argument(
+        "--steps-per-day",
+        type=positive,
+        default=1000.0,
+        metavar="N",
+        help="for the years that the storage lasts (1000)",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be done; touch no board"
+    )
+    parser.add_argument(
+        "--out", type=Path, metavar="DIRECTORY", help="default: results/replays/DEVICE-SCHEDULE"
+    )

@@ -1,0 +1,1 @@
+"""``solve``: the schedule of least energy that fits the board."""

@@ -1,0 +1,69 @@
+"""``solve --baselines``: the methods that users and papers compare with, beside the schedule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from commands.console import Console
+from commands.wording import WITHOUT_ADDRESSES
+from devices.documents.readable import si, size
+from solver.baselines.comparison import ComparedBaseline, compare_with_baselines
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+from solver.referee.referee import Replay
+
+
+def show_baselines(
+    console: Console, graph: CostedGraph, schedule: Schedule, time_limit_s: float | None
+) -> list[dict[str, Any]]:
+    """Run every baseline under the schedule's budget and print them as a table; what it says, as
+    data.
+
+    Raises :class:`~devices.errors.EngineFailed`.
+    """
+    comparison = compare_with_baselines(
+        graph, schedule, time_limit_s, lambda name: console.say(f"baseline {name}")
+    )
+    ours = comparison.ours
+    table = [["method", "energy", "", "time", "peak of RAM", "fragmentation", ""]]
+    if ours is not None:
+        table.append(["this schedule", *_figures(ours, None), "", schedule.status])
+    table += [_row(baseline, ours) for baseline in comparison.baselines]
+    console.result("")
+    console.table(table, right=(1, 2, 3, 4, 5))
+    console.result(WITHOUT_ADDRESSES)
+    return [_as_data(baseline) for baseline in comparison.baselines]
+
+
+def _row(baseline: ComparedBaseline, ours: Replay | None) -> list[str]:
+    result, played = baseline.result, baseline.played
+    figures = ["–", "", "", ""] if played is None else _figures(played, ours)
+    share = "" if result.fragmentation is None else f"{100 * result.fragmentation:.1f} %"
+    return [baseline.name, *figures, share, result.note]
+
+
+def _figures(played: Replay, ours: Replay | None) -> list[str]:
+    """Energy, how much more that is than this schedule's, time, peak."""
+    more = ""
+    if ours is not None and ours.energy_j:
+        more = f"{100 * (played.energy_j / ours.energy_j - 1):+.2f} %"
+    return [si(played.energy_j, "J"), more, si(played.time_s, "s"), size(played.peak_bytes)]
+
+
+def _as_data(baseline: ComparedBaseline) -> dict[str, Any]:
+    result, played = baseline.result, baseline.played
+    data: dict[str, Any] = {
+        "name": baseline.name,
+        "note": result.note,
+        "seconds": baseline.seconds,
+    }
+    if played is not None:
+        data |= {
+            "energy_j": played.energy_j,
+            "time_s": played.time_s,
+            "peak_bytes": played.peak_bytes,
+            "bytes_written_to_storage": played.bytes_written_to_storage,
+        }
+    if result.arena_bytes is not None:
+        data |= {"arena_bytes": result.arena_bytes, "fragmentation": result.fragmentation}
+    return data

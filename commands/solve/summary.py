@@ -1,0 +1,146 @@
+"""What ``solve`` shows: costs, progress, the schedule that it found."""
+
+from __future__ import annotations
+
+from commands.console import Console
+from commands.wording import time_words
+from devices.documents.readable import si, size
+from solver.costing.costing import CostingResult, Predicted
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import PageIn, PageOut, Schedule
+from solver.referee.referee import Replay, replay
+from solver.search.search import Progress
+
+# Said of a search that was ended from outside; of the others the bound says enough.
+_STOPPED = {"time_limit": "; stopped by the time limit", "interrupted": "; interrupted"}
+
+
+def tell_costs(console: Console, costing: CostingResult, operations: int) -> None:
+    """Which of so many distinct operations were not measured by themselves."""
+    if costing.predicted:
+        _list_predicted(console, costing.predicted)
+    if costing.in_context:
+        console.say(
+            f"{len(costing.in_context)} of {operations} distinct operations cost what they took in"
+            " the context of a schedule (profile --refine)"
+        )
+
+
+def _list_predicted(console: Console, predicted: tuple[Predicted, ...]) -> None:
+    console.say(f"{len(predicted)} operations were not measured; their costs are predicted:")
+    for prediction in predicted:
+        time_s = prediction.time_s
+        console.say(
+            f"  {si(time_s.median, 's')} ({si(time_s.low, 's')} to {si(time_s.high, 's')})"
+            f"  {prediction.spec.key}  [{prediction.basis}]"
+        )
+
+
+def told(progress: Progress) -> str:
+    """The best schedule and the bound, while the search runs."""
+    best = "none yet" if progress.value is None else si(progress.value, "J", 6)
+    bound = "none yet" if progress.bound is None else si(progress.bound, "J", 6)
+    text = f"{progress.seconds:5.1f} s  best {best}  bound {bound}"
+    if progress.value and progress.bound is not None:
+        text += f"  gap {100 * (progress.value - progress.bound) / progress.value:.3f} %"
+    return text
+
+
+def summarise(console: Console, schedule: Schedule, kept: Replay, graph: CostedGraph) -> None:
+    """``kept`` is the step with nothing recomputed or paged."""
+    budget = schedule.budget
+    covers = "everything" if budget.covers == "all" else "activations and their gradients"
+    console.result(
+        f"{schedule.graph}: {schedule.status} under {size(budget.ram_bytes)}"
+        f" ({budget.ram_bytes} bytes) of RAM for {covers}"
+        + ("" if budget.deadline_s is None else f", within {si(budget.deadline_s, 's')}")
+        + (", transfers not counted" if budget.deadline_s and budget.instantaneous_paging else "")
+    )
+    if schedule.status == "infeasible":
+        _explain_infeasible(console, schedule)
+    if schedule.actions:
+        _compare(console, schedule, kept, graph)
+    solver = schedule.solver
+    console.result(
+        f"{solver.formulation}, {solver.version}: {solver.seconds:.1f} s, of which"
+        f" {solver.build_seconds:.2f} s to build the program; {solver.rounds} rounds"
+        + _STOPPED.get(schedule.ended_by or "", "")
+    )
+    for choice in schedule.chosen:
+        console.result(f"chosen: {choice}")
+    for note in schedule.notes:
+        console.result(f"note: {note}")
+
+
+def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGraph) -> None:
+    """The schedule beside the step with nothing recomputed or paged."""
+    chosen = replay(graph, schedule.actions, schedule.budget.covers)
+
+    def column(played: Replay) -> list[str]:
+        moments = played.moments
+        return [
+            size(played.peak_bytes),
+            si(played.energy_j, "J"),
+            si(played.time_s, "s"),
+            str(sum(moment.recomputation for moment in moments)),
+            str(sum(isinstance(moment.action, PageOut) for moment in moments)),
+            str(sum(isinstance(moment.action, PageIn) for moment in moments)),
+            size(played.bytes_written_to_storage),
+            si(played.hidden_s, "s"),
+        ]
+
+    source = schedule.energy_source or "source not stated"
+    names = [
+        "peak of RAM",
+        f"energy a step ({source})",
+        time_words(source, "time a step"),
+        "ops recomputed",
+        "tensors paged out",
+        "tensors paged in",
+        "written to storage",
+        "hidden transfer time",
+    ]
+    rows = [["", "unconstrained", "this schedule"]]
+    rows += [list(row) for row in zip(names, column(kept), column(chosen), strict=True)]
+    if not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in schedule.actions):
+        rows.pop()  # nothing runs beside ops
+    console.table(rows, right=(1, 2))
+    _tell_arena(console, schedule)
+    bound = schedule.energy_bound_j or 0.0
+    console.result(
+        f"proven: no schedule needs less than {si(bound, 'J')}, so this one is within"
+        f" {100 * (schedule.gap or 0.0):.3f} % of the least"
+        + (
+            f", among schedules in which {'; '.join(schedule.restrictions)}"
+            if schedule.restrictions
+            else ", in whatever order"
+        )
+    )
+    if schedule.restrictions and schedule.any_order_bound_j is not None:
+        console.result(f"proven for whatever order: {si(schedule.any_order_bound_j, 'J')} at least")
+
+
+def _tell_arena(console: Console, schedule: Schedule) -> None:
+    arena, least = schedule.arena_bytes, schedule.arena_bound_bytes
+    if arena is not None and least is not None:
+        console.result(
+            f"addresses: an arena of {size(arena)} ({arena} bytes); this schedule needs"
+            f" {least} bytes at least, so fragmentation is"
+            f" {100 * (1 - least / arena) if arena else 0.0:.3f} %"
+        )
+
+
+def _explain_infeasible(console: Console, schedule: Schedule) -> None:
+    if schedule.smallest_ram_bytes is not None:
+        console.result(
+            f"no schedule fits; the smallest RAM budget that would do is"
+            f" {schedule.smallest_ram_bytes} bytes ({size(schedule.smallest_ram_bytes)}),"
+            f" set by {schedule.limiting_op}"
+        )
+    else:
+        console.result("no schedule fits, whatever the RAM budget")
+    if schedule.smallest_deadline_s is not None:
+        console.result(
+            f"with this RAM budget the shortest deadline that would do is"
+            f" {schedule.smallest_deadline_s:.9g} s"
+        )

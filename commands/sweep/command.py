@@ -1,0 +1,99 @@
+"""What ``sweep`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from commands.command import Command
+from commands.console import Console
+from commands.sweep.options import ProfiledModels, SweepOptions, add_options
+from devices.errors import ExitCode
+from devices.program import COMMAND
+
+if TYPE_CHECKING:
+    from solver.sweep.directory import SweepSubject
+
+
+def sweep(options: SweepOptions, console: Console) -> int:
+    """The exit code says whether any point has a schedule."""
+    from commands.sweep.summary import summarise, told
+    from plots.tradeoff import tradeoff
+    from solver.pools import open_pool
+    from solver.sweep.directory import SweepDirectory, require_distinct_stems
+    from solver.sweep.grid import baseline_grid, budget_grid
+    from solver.sweep.record import SOLVED
+    from solver.sweep.sweep import sweep as solve_studies
+
+    out = options.out or options.results.sweep
+    directory = SweepDirectory(out, options.solver)
+    subjects = list(_subjects(options, console))
+    require_distinct_stems(subjects)
+    ram, deadlines = options.ram_budgets, options.deadlines
+    grids = [(each, budget_grid(each.graph, ram, deadlines, each.covers)) for each in subjects]
+    studies = []
+    for subject, grid in grids:
+        baselines = baseline_grid(subject.graph, grid) if options.baselines else []
+        studies.append(directory.study(subject, grid, baselines))
+    things = sum(study.things for study in studies)
+    with (
+        open_pool(options.jobs, options.scheduler) as pool,
+        console.progress("solving", things) as progress,
+    ):
+        for done, event in enumerate(solve_studies(studies, options.solver, pool), start=1):
+            directory.keep(event)
+            progress.show(told(event), done)
+    directory.write_tables()
+    pictures = []
+    statuses: set[str] = set()
+    for subject, grid in grids:
+        rows = directory.points(subject)
+        solved = [row for row in rows if row.method == SOLVED and row.budget in grid]
+        statuses.update(row.status for row in solved)
+        summarise(console, subject, solved, [row for row in rows if row.method != SOLVED])
+        if any(row.energy_j is not None for row in rows):
+            pictures.append(out / f"{subject.stem}.png")
+            tradeoff(rows, pictures[-1])
+    record = directory.record
+    console.document(record.model_dump(mode="json", by_alias=True, exclude_none=True))
+    console.result(f"table      {out / 'sweep.csv'}, {out / 'sweep.parquet'}")
+    console.result(f"schedules  {out / 'schedules'}")
+    for picture in pictures:
+        console.result(f"picture    {picture}")
+    if statuses & {"optimal", "feasible"}:
+        return ExitCode.DONE
+    return ExitCode.NO_SOLUTION if "no_solution" in statuses else ExitCode.INFEASIBLE
+
+
+def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]:
+    from devices.documents.document import read_json
+    from devices.library import resolve_profile
+    from networks.models import build_model
+    from solver.costing.costing import cost_graph
+    from solver.problem.graph import CostedGraph
+    from solver.sweep.directory import SweepSubject
+
+    source = options.graphs
+    if not isinstance(source, ProfiledModels):
+        for path in source:
+            yield SweepSubject(read_json(path, CostedGraph), options.covers)
+        return
+    for name in source.profiles:
+        profile = resolve_profile(name, options.results.profiles)
+        for model in source.models:
+            step = build_model(model, source.batch, source.optimizer, source.parameters_in)
+            costed = cost_graph(step, profile)
+            if costed.predicted:
+                console.say(
+                    f"{costed.graph.name}: {len(costed.predicted)} operations were not measured;"
+                    f" their costs are predicted ({COMMAND} solve lists them)"
+                )
+            yield SweepSubject(costed.graph, options.covers, profile.name, model)
+
+
+SWEEP = Command(
+    add_options,
+    SweepOptions.of,
+    sweep,
+    resumes=lambda _options: True,
+)

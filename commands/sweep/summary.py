@@ -1,0 +1,100 @@
+"""What ``sweep`` shows: each point as it is solved, then all points of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from commands.console import Console
+from commands.wording import WITHOUT_ADDRESSES, time_words
+from devices.documents.readable import si, size
+from solver.sweep.directory import SweepSubject
+from solver.sweep.record import SweepRow
+from solver.sweep.sweep import BaselineRun, PointSolved
+
+
+def summarise(
+    console: Console,
+    subject: SweepSubject,
+    solved: Sequence[SweepRow],
+    baselines: Sequence[SweepRow],
+) -> None:
+    """``solved`` are the points of a subject's grid, ``baselines`` all runs of them."""
+    source = subject.graph.energy_source or "source not stated"
+    kept = solved[0]
+    console.result(
+        f"{subject.graph.name}: unconstrained {size(kept.unconstrained_peak_bytes)},"
+        f" {si(kept.unconstrained_energy_j, 'J')}, {si(kept.unconstrained_time_s, 's')}"
+    )
+    head = ["RAM", "of it", "deadline", "", f"energy ({source})", "more", "proven gap"]
+    rows = [[*head, time_words(source), "best baseline"]]
+    rows += [
+        [
+            size(row.ram_bytes),
+            _percent(row.ram_bytes / row.unconstrained_peak_bytes, 0),
+            "none" if row.deadline_s is None else si(row.deadline_s, "s"),
+            row.status.replace("_", " "),
+            "–" if row.energy_j is None else si(row.energy_j, "J"),
+            _more(row),
+            "–" if row.gap is None else _percent(row.gap, 3),
+            "–" if row.time_s is None else si(row.time_s, "s"),
+            _best_baseline(row, baselines),
+        ]
+        for row in solved
+    ]
+    console.table(rows, right=(0, 1, 2, 4, 5, 6, 7))
+    if baselines:
+        console.result(WITHOUT_ADDRESSES)
+    for row in {row.deadline_s: row for row in solved if row.smallest_ram_bytes}.values():
+        assert row.smallest_ram_bytes is not None
+        console.result(
+            f"{_within(row)} the smallest RAM budget that would do is {row.smallest_ram_bytes}"
+            f" bytes ({size(row.smallest_ram_bytes)}), set by {row.limiting_op}"
+            + (f"; {row.note}" if row.note else "")
+        )
+    console.result("")
+
+
+def _within(row: SweepRow) -> str:
+    return "without a deadline" if row.deadline_s is None else f"within {si(row.deadline_s, 's')}"
+
+
+def _best_baseline(point: SweepRow, baselines: Sequence[SweepRow]) -> str:
+    """The cheapest schedule of a baseline that fits, whichever budget it was made for."""
+    deadline_s = float("inf") if point.deadline_s is None else point.deadline_s
+    fitting = [
+        (row.energy_j, row.method, row)
+        for row in baselines
+        if row.energy_j is not None
+        and row.time_s is not None
+        and row.time_s <= deadline_s
+        and max(row.peak_bytes or 0, row.arena_bytes or 0) <= point.ram_bytes
+    ]
+    if not fitting:
+        return "–"
+    _, name, best = min(fitting, key=lambda candidate: candidate[:2])
+    return f"{_more(best)} {name}"
+
+
+def _more(row: SweepRow) -> str:
+    """What a schedule costs above keeping everything."""
+    if row.energy_j is None or not row.unconstrained_energy_j:
+        return "–"
+    return f"{100 * (row.energy_j / row.unconstrained_energy_j - 1):+.3f} %"
+
+
+def _percent(share: float, digits: int) -> str:
+    return f"{100 * share:.{digits}f} %"
+
+
+def told(event: PointSolved | BaselineRun) -> str:
+    """What a point or a baseline came to."""
+    if not isinstance(event, PointSolved):
+        nothing = "" if event.result.actions else ", no schedule"
+        return f"{event.study.name}, {size(event.budget.ram_bytes)}: {event.name}{nothing}"
+    schedule = event.schedules[0]
+    deadline_s = schedule.budget.deadline_s
+    deadline = "" if deadline_s is None else f", {si(deadline_s, 's')}"
+    energy = "" if schedule.energy_j is None else f" {si(schedule.energy_j, 'J')}"
+    gap = "" if schedule.gap is None else f", gap {_percent(schedule.gap, 3)}"
+    where = f"{event.study.name}, {size(schedule.budget.ram_bytes)}{deadline}"
+    return f"{where}: {schedule.status.replace('_', ' ')}{energy}{gap}"

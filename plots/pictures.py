@@ -1,0 +1,42 @@
+"""All pictures of a profile and of a schedule."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from devices.profile import DeviceProfile
+from plots.arena import arena
+from plots.memory_timeline import memory_timeline
+from plots.operation_costs import operation_costs
+from plots.robustness import robustness
+from plots.schedule_matrix import schedule_matrix
+from plots.storage_costs import storage_costs
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+
+def draw_profile(profile: DeviceProfile, directory: Path) -> list[Path]:
+    """Draw what the profile has: costs of operations, costs of storage. The files written."""
+    pictures = []
+    if profile.operations:
+        pictures.append(directory / f"{profile.name}-operations.png")
+        operation_costs(profile, pictures[-1])
+    if profile.storage is not None:
+        pictures.append(directory / f"{profile.name}-storage.png")
+        storage_costs(profile, pictures[-1])
+    return pictures
+
+
+def draw_schedule(graph: CostedGraph, schedule: Schedule, directory: Path, stem: str) -> list[Path]:
+    """Draw memory and stages, and where the schedule has them, addresses and draws. The files
+    written, whose names begin with ``stem``."""
+    pictures = [directory / f"{stem}-memory.png", directory / f"{stem}-stages.png"]
+    memory_timeline(graph, schedule, pictures[0])
+    schedule_matrix(graph, schedule, pictures[1])
+    if schedule.arena_bytes is not None:
+        pictures.append(directory / f"{stem}-addresses.png")
+        arena(graph, schedule, pictures[-1])
+    if schedule.robustness is not None:
+        pictures.append(directory / f"{stem}-robustness.png")
+        robustness(schedule, pictures[-1])
+    return pictures

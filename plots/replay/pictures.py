@@ -1,0 +1,25 @@
+"""All pictures of a replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from devices.replay import ReplayReport
+from plots.replay.memory import replayed_memory
+from plots.replay.power import replayed_power
+from plots.replay.times import predicted_against_measured
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+
+def draw_replay(
+    graph: CostedGraph, schedule: Schedule, report: ReplayReport, directory: Path
+) -> list[Path]:
+    """Draw times and memory, and power where it was measured. The files written."""
+    pictures = [directory / "times.png", directory / "memory.png"]
+    predicted_against_measured(report, pictures[0])
+    replayed_memory(graph, schedule, report, pictures[1])
+    if report.power is not None:
+        pictures.append(directory / "power.png")
+        replayed_power(report, pictures[-1])
+    return pictures

@@ -1,0 +1,82 @@
+"""The directory that a run leaves: its schedule, graph and report, and the values it ended with."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from devices.documents.document import dump_json, read_json, write_atomically
+from devices.errors import InputError
+from devices.replay import ReplayReport
+from replay.running.failure import Recovered
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Schedule
+
+REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
+
+RECOVERED = "recovered.npz"
+"""Beside them, of a run that failed."""
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """What a finished run has left in ``directory``."""
+
+    directory: Path
+    report: ReplayReport
+    schedule: Schedule
+    graph: CostedGraph
+
+    @classmethod
+    def read(cls, path: Path) -> StoredRun:
+        """``path``: the directory, or the report in it. Raises
+        :class:`~devices.documents.document.DocumentError`."""
+        directory = path.parent if path.is_file() else path
+        return cls(
+            directory,
+            read_json(directory / REPORT, ReplayReport),
+            read_json(directory / SCHEDULE, Schedule),
+            read_json(directory / GRAPH, CostedGraph),
+        )
+
+    def write(self, values: Mapping[str, NDArray[np.float32]]) -> None:
+        """With the parameters that it ended with. Raises :class:`OSError`."""
+        for name, document in (
+            (SCHEDULE, self.schedule),
+            (GRAPH, self.graph),
+            (REPORT, self.report),
+        ):
+            write_atomically(self.directory / name, dump_json(document))
+        write_atomically(self.directory / VALUES, _npz(values))
+
+    @property
+    def costs_s(self) -> dict[str, float]:
+        """Seconds of each operation, by cost key, that the schedule was made with."""
+        return {op.cost_key: op.time_s for op in self.graph.ops if op.cost_key is not None}
+
+
+def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> ReplayReport:
+    """Report of a run of this schedule. Raises :class:`~devices.errors.InputError` for a run of
+    another one."""
+    report = read_json(directory / REPORT, ReplayReport)
+    if report.graph != graph.name:
+        raise InputError(f"{directory}: is a run of {report.graph}, not of {graph.name}")
+    if read_json(directory / SCHEDULE, Schedule).actions != schedule.actions:
+        raise InputError(f"{directory}: is a run of another schedule of {graph.name}")
+    return report
+
+
+def keep_recovered(directory: Path, recovered: Recovered) -> None:
+    """Write what the last complete step of a run that failed has left. Raises :class:`OSError`."""
+    write_atomically(directory / RECOVERED, _npz(recovered.values))
+
+
+def _npz(values: Mapping[str, NDArray[np.float32]]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(buffer, **dict(values))  # type: ignore[arg-type]
+    return buffer.getvalue()

@@ -1,0 +1,173 @@
+"""A schedule as a C project: what :func:`~replay.export.export.c_project` takes, gathered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from devices.description import DeviceDescription, Storage
+from devices.documents.readable import si
+from devices.errors import InputError
+from devices.plan import ExecutionPlan
+from devices.profile import DeviceProfile
+from networks.data import generated_batches
+from networks.training import TrainingStep
+from networks.training.initial import initial_values
+from profiler.building.toolchain import KERNEL_FLAGS, KERNELS, read_sources, sources_hash
+from replay.export.export import Compilation, Project, Provenance, c_project
+from replay.export.tables import TrainingData, workspace_queries
+from replay.lowering.lowering import lower
+from replay.running.twin import host_twin
+from replay.runs import planned_workspace, training_step_of
+from solver.problem.graph import CostedGraph, Origin
+from solver.problem.schedule import Schedule
+
+_BATCHES = 8
+_PAGE_BYTES = 512  # the block of an SD card, where no board says otherwise
+
+
+@dataclass(frozen=True)
+class ScheduleProject:
+    """``plan`` is the schedule, lowered. ``blas``: matrix products are OpenBLAS's."""
+
+    project: Project
+    plan: ExecutionPlan
+    blas: bool
+
+
+def schedule_project(
+    graph: CostedGraph,
+    schedule: Schedule,
+    name: str,
+    profile: DeviceProfile | None,
+    description: DeviceDescription | None,
+    seed: int,
+) -> ScheduleProject:
+    """``name`` is that of the schedule's file. ``profile`` is the one that the graph comes from,
+    None where it is not on this computer; ``description`` is the board that the project is for,
+    None for any.
+
+    Raises :class:`~devices.errors.InputError` for a graph without origin, kernels other than those
+    that were profiled, and a board without the storage that the schedule needs.
+    """
+    step = training_step_of(graph)
+    assert graph.origin is not None
+    origin = graph.origin
+    workspace_bytes = planned_workspace(step, graph)
+    plan = lower(step, graph, schedule, workspace_bytes)
+    _require_profiled_kernels(origin, profile)
+    if origin.kernels_sha256 is None:
+        _require_no_workspace(graph, plan)
+    project = c_project(
+        plan,
+        _storage(plan, description),
+        workspace_bytes,
+        _training(step, seed),
+        _compilation(origin, profile, description),
+        _provenance(origin, graph.energy_source, schedule, name, step.title),
+    )
+    return ScheduleProject(project, plan, blas=origin.matmul == "cblas")
+
+
+def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> None:
+    if profile is None or profile.build is None or origin.kernels_sha256 is None:
+        return
+    if sources_hash(read_sources(KERNELS), profile.build.flags) != origin.kernels_sha256:
+        raise InputError(
+            "the costs of the schedule were measured with other kernels, or other compiler flags,"
+            " than there are now",
+            remedy=f"measure {origin.profile} again and solve again",
+        )
+
+
+def _require_no_workspace(graph: CostedGraph, plan: ExecutionPlan) -> None:
+    queries = workspace_queries((KERNELS / "registry.c").read_text(encoding="utf-8"))
+    needing = [op.op for op in plan.computes if op.spec.kind in queries]
+    if needing:
+        raise InputError(
+            f"{graph.name}: its costs are published figures, which do not say how much workspace"
+            f" kernels need, and {needing[0]} needs some",
+            remedy="solve with a measured profile",
+        )
+
+
+def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Storage | None:
+    """The board's, or one that asks little."""
+    if description is None:
+        return Storage(medium="disk", path=".", page_bytes=_PAGE_BYTES)
+    if plan.pages and description.storage is None:
+        raise InputError(
+            f"{description.name}: has no storage, and the schedule pages",
+            remedy="solve with --no-paging, or describe the board's storage",
+        )
+    return description.storage
+
+
+def _training(step: TrainingStep, seed: int) -> TrainingData:
+    batches = generated_batches(step, _BATCHES * step.batch, seed)
+    return TrainingData(
+        initial_values(step, seed), [batches.batch(index) for index in range(_BATCHES)]
+    )
+
+
+def _compilation(
+    origin: Origin, profile: DeviceProfile | None, description: DeviceDescription | None
+) -> Compilation:
+    blas = origin.matmul == "cblas"
+    if description is not None and description.firmware is not None:
+        flags = description.toolchain.flags
+        return Compilation(
+            host_twin(description).toolchain.flags,
+            f"The example is compiled to compute the bits that {description.name} does.",
+            (description.toolchain.compiler, flags),
+        )
+    if profile is None or profile.build is None:
+        known = ("-O2",) if description is None else description.toolchain.flags
+        return Compilation(
+            known, "With which flags the kernels were profiled is not known.", None, blas
+        )
+    flags = tuple(_board_flags(profile.build.flags))
+    cross = re.match(r"\S+-g?cc\b", profile.build.compiler)
+    if cross is not None:
+        return Compilation(
+            ("-O2",),
+            f"The kernels were profiled on {origin.profile}, where the example may compute other"
+            " bits; export with --device for one that computes the same.",
+            (cross[0], flags),
+            blas,
+        )
+    return Compilation(
+        flags,
+        f"CFLAGS are those that the kernels were profiled with on {origin.profile}"
+        f" ({profile.build.compiler}).",
+        None,
+        blas,
+    )
+
+
+def _board_flags(flags: tuple[str, ...]) -> Iterator[str]:
+    """Without those that every build has, and those that say which BLAS."""
+    return (
+        flag for flag in flags if flag not in KERNEL_FLAGS and not flag.startswith("-DJW_CBLAS")
+    )
+
+
+def _provenance(
+    origin: Origin, energy_source: str | None, schedule: Schedule, name: str, title: str
+) -> Provenance:
+    source = energy_source or "of a source that is not stated"
+    kernels = f" with kernels {origin.kernels_sha256[:12]}" if origin.kernels_sha256 else ""
+    assert schedule.energy_j is not None
+    assert schedule.time_s is not None
+    return Provenance(
+        schedule=name,
+        network=f"{title}, trained with {origin.optimizer}",
+        costs=(
+            f"The schedule was found by the costs of the profile `{origin.profile}`{kernels}: what"
+            " each operation and each transfer takes of time and energy."
+            f" By them a step takes {si(schedule.time_s, 's')} and {si(schedule.energy_j, 'J')}"
+            f" (energy_source: {source}); on another board it takes something else, and another"
+            " schedule may be the best."
+        ),
+    )

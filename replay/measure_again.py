@@ -1,0 +1,99 @@
+"""Operations of a run's schedule, measured again on its board."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from devices.errors import InputError
+from replay.directory import GRAPH, StoredRun
+from replay.refine import (
+    Executions,
+    Provenance,
+    Refinement,
+    measure_in_context,
+    measured_build,
+    refine_profile,
+    require_same_board,
+    undisturbed_steps,
+)
+from replay.reporting.timing import ScheduledActions
+
+if TYPE_CHECKING:
+    from devices.description import DeviceDescription
+    from devices.profile import DeviceProfile
+    from devices.replay import MeasuredStep
+    from solver.problem.graph import Origin
+
+_SEED = 0
+
+
+def origin_of(run: StoredRun) -> Origin:
+    """Which training step and profile the schedule is for. Raises
+    :class:`~devices.errors.InputError` for a graph that does not say it."""
+    if run.graph.origin is None:
+        raise InputError(
+            f"{run.directory / GRAPH}: the graph does not say which profile it is from",
+            remedy="solve with --profile and --model, run that schedule, and refine that run",
+        )
+    return run.graph.origin
+
+
+def measure_again(
+    description: DeviceDescription,
+    run: StoredRun,
+    profile: DeviceProfile,
+    chosen: Sequence[str],
+    on_progress: Callable[[str], None],
+) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
+    """The profile with what the ``chosen`` operations cost within the schedule of ``run``.
+
+    Runs the schedule with the project's own samples, however those of the run were: what a
+    kernel takes does not depend on them. Raises what
+    :func:`~replay.running.opening.open_replay`, :func:`~replay.refine.require_same_board` and
+    :func:`~replay.refine.measure_in_context` raise.
+    """
+    from networks.data import generated_batches
+    from networks.training.initial import initial_values
+    from replay.expectation import expected_step
+    from replay.lowering.lowering import lower
+    from replay.running.opening import open_replay
+    from replay.runs import training_step_of
+
+    step = training_step_of(run.graph)
+    batch = generated_batches(step, step.batch, _SEED).batch(0)
+    initial = initial_values(step, _SEED)
+    build = measured_build(profile)
+    opened = open_replay(
+        description,
+        step.distinct_specs,
+        lambda workspace_bytes: [lower(step, run.graph, run.schedule, workspace_bytes)],
+        on_progress,
+        kernels_sha256=build.kernels_sha256,
+        matmul=build.matmul,
+    )
+    with opened as session:
+        require_same_board(profile, session.facts.identity, session.energy_source)
+        expected = expected_step(run.graph, run.schedule).actions
+        scheduled = ScheduledActions.of(session.plans[0], expected)
+        executions = Executions.of(scheduled, expected, chosen)
+
+        def run_steps(count: int) -> Sequence[MeasuredStep]:
+            record = session.run(
+                0,
+                initial,
+                [batch],
+                steps=count,
+                watched=True,
+                expected_step_s=run.report.time_s.measured.median,
+            )
+            return undisturbed_steps(record)
+
+        steps = measure_in_context(run_steps, executions, on_progress)
+    provenance = Provenance(
+        schedule=f"{run.schedule.graph}, {run.schedule.budget.ram_bytes} bytes of RAM",
+        run=str(run.directory),
+        measured=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    return refine_profile(profile, steps, executions, provenance)

@@ -1,0 +1,66 @@
+"""The report of a run: what was measured, held against what was predicted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from devices.replay import ExpectedStep, ReplayReport
+from profiler.statistics import median_interval
+from replay.reporting.report import ReportHead, replay_report
+from replay.runs import Replayed, Subject
+
+
+def run_report(
+    subject: Subject,
+    schedule: str,
+    replayed: Replayed,
+    expected: ExpectedStep,
+    seed: int,
+    steps_per_day: float,
+) -> ReplayReport:
+    """``schedule`` names the file of the schedule, ``seed`` is that of the training. What limits
+    the comparison is in the report.
+
+    Raises what :func:`~replay.reporting.report.replay_report` raises.
+    """
+    origin = subject.graph.origin
+    head = ReportHead(
+        device=subject.description.name,
+        schedule=schedule,
+        origin={} if origin is None else origin.model_dump(),
+        storage=subject.description.storage,
+    )
+    report = replay_report(
+        head, expected, replayed.plan, replayed.measured, replayed.checks, steps_per_day
+    )
+    unscheduled = replayed.unscheduled
+    times_s = [] if unscheduled is None else [step.time_s for step in unscheduled.sound_steps]
+    losses = (loss if math.isfinite(loss) else None for loss in replayed.timed.losses)
+    return report.model_copy(
+        update={
+            "losses": tuple(losses),
+            "unscheduled_s": median_interval(times_s, seed) if times_s else None,
+            "limits": (*report.limits, *_limits(subject, replayed)),
+        }
+    )
+
+
+def _limits(subject: Subject, replayed: Replayed) -> Iterator[str]:
+    origin, device = subject.graph.origin, subject.description.name
+    if origin is None or origin.kernels_sha256 is None:
+        yield "costs are published figures: nothing ties them to the kernels that ran"
+    elif origin.profile != device:
+        yield f"costs are those of {origin.profile}, and this is {device}"
+    if not replayed.checks:
+        yield (
+            "values were compared with nothing: the step with nothing scheduled does not fit into"
+            " the board's free memory"
+        )
+    disturbed = replayed.timed.disturbed
+    if disturbed:
+        yield f"{len(disturbed)} steps do not count: {next(iter(disturbed.values()))}"
+    unmetered = replayed.timed.unmetered
+    if unmetered:
+        reason = next(iter(unmetered.values()))
+        yield f"the energy of {len(unmetered)} steps is not known: {reason}"

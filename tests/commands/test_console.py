@@ -1,0 +1,43 @@
+"""What ``Console`` shows where standard error is no terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from commands.console import Console
+
+
+def test_a_status_is_a_line_for_each_text_but_passing_ones(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Console().status("beginning") as status:
+        status.show("building")
+        status.show("compiling a.c", passing=True)
+        status.show("running")
+    captured = capsys.readouterr()
+    assert captured.err == "building\nrunning\n"
+    assert captured.out == ""
+
+
+def test_a_status_keeps_to_its_rate_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with Console().status(lines_every_s=60.0) as status:
+        status.show("first")
+        status.show("second")
+    assert capsys.readouterr().err == "first\n"
+
+
+def test_progress_of_things_is_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+    with Console().progress("solving", 2) as progress:
+        progress.show("a point", 1)
+        progress.show("a point", 2)
+    assert capsys.readouterr().err.rstrip() == "1 of 2  a point\n2 of 2  a point"
+
+
+def test_progress_of_a_share_is_a_line_for_each_activity(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Console().progress("connecting") as progress:
+        progress.show("block 1", 0.0)
+        progress.show("block 1", 0.25, "3 s left")
+        progress.show("block 2", 0.5, "2 s left")
+    assert capsys.readouterr().err.rstrip() == "  0 %  block 1\n 50 %  block 2  2 s left"

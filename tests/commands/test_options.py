@@ -1,0 +1,130 @@
+"""Options as typed values, and the choices that they have."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from commands.command_line import parse
+from commands.profile.options import MeasureOptions, RefineOptions
+from commands.solve.options import ProfiledModel
+from devices.errors import InputError
+from devices.results import Results
+from networks.kinds import Optimizer, Place
+from profiler.run.options import ProfileOptions
+from solver.options import Coverage, EngineName, FormulationName, Order, SolverOptions
+
+COMMANDS: Mapping[str, Sequence[str]] = {
+    "profile": ("--device", "local"),
+    "profile again": ("--device", "local", "--refine", "run"),
+    "solve": ("--profile", "m4", "--ram-budget", "50%"),
+    "run": ("--schedule", "a.json", "--device", "local"),
+    "sweep": ("--profile", "m4", "--ram-budgets", "50%"),
+    "plot": ("--profile", "m4"),
+    "export": ("--schedule", "a.json", "--format", "c"),
+    "export trace": ("--schedule", "a.json", "--format", "perfetto"),
+    "diff": ("m0", "m4"),
+    "flash": ("--device", "local"),
+    "lab": ("up",),
+    "models": (),
+}
+
+
+def options(name: str, *argv: str) -> Any:
+    """What the command is run with."""
+    run: Any = parse([name, *argv]).run
+    return run.args[0]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_options_are_one_frozen_value(name: str) -> None:
+    made = options(name.split()[0], *COMMANDS[name])
+    assert not isinstance(made, argparse.Namespace)
+    field = dataclasses.fields(made)[0].name
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(made, field, None)
+
+
+@pytest.mark.parametrize(
+    ("option", "literal"),
+    [
+        ("--formulation", FormulationName),
+        ("--order", Order),
+        ("--engine", EngineName),
+        ("--budget-covers", Coverage),
+        ("--optimizer", Optimizer),
+        ("--parameters-in", Place),
+    ],
+)
+def test_every_name_of_a_literal_can_be_chosen_and_no_other(
+    option: str, literal: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for choice in get_args(literal):
+        options("solve", *COMMANDS["solve"], option, choice)
+    with pytest.raises(SystemExit):
+        options("solve", *COMMANDS["solve"], option, "other")
+    assert "invalid choice: 'other'" in capsys.readouterr().err
+
+
+def test_options_without_a_choice_have_the_defaults_of_what_they_are_for() -> None:
+    solve = options("solve", *COMMANDS["solve"])
+    assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
+    assert solve.graph == ProfiledModel("m4", "resnet18_cifar", 1, "sgd", "ram", strict=False)
+    profile = options("profile", *COMMANDS["profile"])
+    assert isinstance(profile, MeasureOptions)
+    assert profile.measuring == ProfileOptions()
+    assert profile.results == Results()
+
+
+def test_refining_is_another_kind_of_options() -> None:
+    refine = options("profile", *COMMANDS["profile again"])
+    assert refine == RefineOptions("local", Path("run"), False, None, Results())
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (
+            ("profile", "--device", "local", "--refine", "run", "--blocks", "3", "--no-storage"),
+            "profile --refine measures the operations that RUN names, in its schedule:"
+            " --blocks, --no-storage cannot be chosen beside it",
+        ),
+        (("plot",), "plot needs --profile or --schedule"),
+    ],
+)
+def test_options_that_do_not_go_together_are_a_matter_of_usage(
+    argv: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        parse(argv)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        (("solve", "--graph", "g.json"), "solve needs --ram-budget"),
+        (("solve", *COMMANDS["solve"], "--robust"), "--robust needs --draws"),
+        (
+            ("solve", *COMMANDS["solve"], "--order", "free", "--formulation", "poet"),
+            "--formulation poet keeps the given order",
+        ),
+        (
+            ("sweep", "--graph", "g.json", "--ram-budgets", "1", "--parameters-in", "storage"),
+            "--parameters-in is for --model",
+        ),
+        (("export", *COMMANDS["export"], "--run", "run"), "--run is for --format perfetto"),
+        (("export", *COMMANDS["export trace"], "--device", "pi4"), "--device is for --format c"),
+    ],
+)
+def test_options_that_exclude_each_other_are_refused_before_anything_is_read(
+    argv: tuple[str, ...], told: str
+) -> None:
+    with pytest.raises(InputError, match=told):
+        parse(argv)
