@@ -11,7 +11,7 @@ and surely came before if an op before ``k`` has read it.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from solver.formulations.compact.columns import CompactColumns
 from solver.formulations.compact.rows import limit_memory
@@ -21,8 +21,7 @@ from solver.formulations.memory import MemoryRows
 _NOTICEABLE = 1e-6
 
 
-@dataclass(frozen=True)
-class Presence:
+class Presence(NamedTuple):
     """The columns ``plus`` less the columns ``minus`` and a constant: at most 1 if ``tensor`` is in
     RAM while an op runs, and at most 0 if it is not."""
 
@@ -33,12 +32,11 @@ class Presence:
 
     def value(self, values: Sequence[float]) -> float:
         """Value at a solution."""
-        added, subtracted = (sum(values[c] for c in side) for side in (self.plus, self.minus))
-        return self.constant + added - subtracted
+        value = self.constant + sum([values[column] for column in self.plus])
+        return value - sum([values[column] for column in self.minus])
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A row for memory while op ``k`` runs in ``stage``: the tensors counted beside its own."""
 
     stage: int
@@ -56,13 +54,13 @@ def violated_cuts(
     """Cuts beyond the ``known`` ones that a solution (a fractional one too) violates because RAM
     is over ``ram_bytes`` during a recomputation: for a stage the ``per_stage`` worst."""
     for stage in range(1, columns.outline.stage_count):
-        available = _available(columns, stage, values)
+        candidates = list(_candidates(columns, stage, values))
         violated = []
         for k in range(stage):
             column = columns.recompute.get((stage, k))
             if column is None or values[column] < _NOTICEABLE:
                 continue
-            cut, bytes_during = _strongest_cut(columns, stage, k, available, values)
+            cut, bytes_during = _strongest_cut(columns, stage, k, candidates, values)
             excess = bytes_during + columns.outline.standing[stage] - ram_bytes
             if excess > _NOTICEABLE * ram_bytes and cut not in known:
                 violated.append((excess, cut))
@@ -83,51 +81,78 @@ def add_cut(columns: CompactColumns, memory: MemoryRows, cut: Cut) -> None:
     limit_memory(columns, memory, terms, constant_bytes, cut.stage)
 
 
-def _available(columns: CompactColumns, stage: int, values: Sequence[float]) -> list[int]:
-    """Tensors that a solution has in RAM, at least in part, at some time in ``stage``."""
-    return [
-        i
-        for i, size in enumerate(columns.outline.size)
-        if size and any(values[column] > _NOTICEABLE for column in columns.sources(stage, i))
-    ]
+class _Candidate(NamedTuple):
+    """A tensor that may be in RAM in a stage: the op that makes it and the column that recomputes
+    that op, the column that pages it in, the ops that may be recomputed and read it, with their
+    columns, and the columns of what needs it at the stage's end, None if the stage's own op does.
+    """
+
+    tensor: int
+    made: int
+    remade: int | None
+    paged_in: int | None
+    readers: list[tuple[int, int]]
+    needed_after: list[int] | None
+
+
+def _candidates(
+    columns: CompactColumns, stage: int, values: Sequence[float]
+) -> Iterator[_Candidate]:
+    """Tensors that come before the end of ``stage``, and that a solution has in RAM, at least in
+    part, at some time in it."""
+    recompute = columns.recompute
+    for i, size in enumerate(columns.outline.size):
+        made, readers = columns.problem.producer[i], columns.outline.accesses.readers[i]
+        if not size or made >= stage:
+            continue
+        if any(values[column] > _NOTICEABLE for column in columns.sources(stage, i)):
+            yield _Candidate(
+                tensor=i,
+                made=made,
+                remade=recompute.get((stage, made)),
+                paged_in=columns.page_in.get((stage, i)),
+                readers=[(j, recompute[stage, j]) for j in readers if (stage, j) in recompute],
+                needed_after=None if stage in readers else columns.retained_after(stage, i),
+            )
 
 
 def _strongest_cut(
-    columns: CompactColumns, stage: int, k: int, available: list[int], values: Sequence[float]
+    columns: CompactColumns,
+    stage: int,
+    k: int,
+    candidates: Sequence[_Candidate],
+    values: Sequence[float],
 ) -> tuple[Cut, float]:
     """The strongest row for op ``k`` of ``stage`` at a solution, and the bytes that it finds."""
     touched = columns.outline.accesses.touched(k)
     total_bytes = columns.outline.footprint[k] * values[columns.recompute[stage, k]]
     chosen: list[Presence] = []
-    for i in available:
-        if i in touched:
+    for candidate in candidates:
+        if candidate.tensor in touched:
             continue
         best, best_value = None, _NOTICEABLE
-        for presence in _presences(columns, stage, k, i):
+        for presence in _presences(candidate, k):
             value = presence.value(values)
             if value > best_value:
                 best, best_value = presence, value
         if best is not None:
             chosen.append(best)
-            total_bytes += columns.outline.size[i] * best_value
+            total_bytes += columns.outline.size[candidate.tensor] * best_value
     return Cut(stage, k, tuple(chosen)), total_bytes
 
 
-def _presences(columns: CompactColumns, stage: int, k: int, i: int) -> Iterator[Presence]:
-    """Lower bounds on whether tensor ``i`` is in RAM while op ``k`` runs in ``stage``."""
-    made = columns.problem.producer[i]
-    if made >= stage:
-        return
-    readers = columns.outline.accesses.readers[i]
-    paged_in = [columns.page_in[stage, i]] if (stage, i) in columns.page_in else []
-    late = (*(columns.recomputed(stage, [made]) if made > k else ()), *paged_in)
-    earlier = columns.recomputed(stage, [j for j in readers if j < k]) if paged_in else []
-    needs: list[tuple[tuple[int, ...], int]]
-    if stage in readers:
-        needs = [((), 1)]
-    else:
-        later = columns.recomputed(stage, [j for j in readers if j > k])
-        needs = [((column,), 0) for column in (*later, *columns.retained_after(stage, i))]
+def _presences(candidate: _Candidate, k: int) -> Iterator[Presence]:
+    """Lower bounds on whether a tensor is in RAM while op ``k`` runs."""
+    i, made, remade, paged_in, readers, needed_after = candidate
+    late: tuple[int, ...] = () if remade is None or made <= k else (remade,)
+    earlier: list[int] = []
+    if paged_in is not None:
+        late = (*late, paged_in)
+        earlier = [column for j, column in readers if j < k]
+    needs: list[tuple[tuple[int, ...], int]] = [((), 1)]
+    if needed_after is not None:
+        needs = [((column,), 0) for j, column in readers if j > k]
+        needs += [((column,), 0) for column in needed_after]
     for plus, constant in needs:
         yield Presence(i, plus, late, constant)
         for column in earlier:
