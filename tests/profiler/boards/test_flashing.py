@@ -46,6 +46,7 @@ from replay.lowering.lowering import unscheduled
 from tests.support.boards import processes
 from tests.support.boards.serial import Cable, StandInBoard
 from tests.support.paths import ROOT
+from tests.support.progress import ignore
 
 pytestmark = pytest.mark.usefixtures("own_boards")
 
@@ -92,10 +93,6 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
         return said
 
     return make
-
-
-def ignore(_what: str) -> None:
-    """Progress that nobody watches."""
 
 
 # --- tools with a probe ---------------------------------------------------------------------

@@ -29,6 +29,7 @@ from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.paths import ROOT
+from tests.support.progress import ignore
 
 M4F, M3_SD, M0_FLASH = "emulated-m4f", "emulated-m3-sd", "emulated-m0-flash"
 
@@ -47,11 +48,7 @@ def _nothing_is_left(own_boards: None, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert left == set()
 
 
-def say_nothing(_text: str) -> None:
-    pass
-
-
-def started(name: str, says: Callable[[str], None] = say_nothing) -> RunningBoard:
+def started(name: str, says: Callable[[str], None] = ignore) -> RunningBoard:
     return start(load_description(name), says)
 
 
@@ -116,7 +113,7 @@ def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
     throttle = Throttle(read_iops=1000, write_iops=1000)
     card = EmulatedCard(size_bytes=1 << 25, throttle=throttle)
     emulator = description.emulator.model_copy(update={"card": card, "icount_shift": None})
-    with start(description.model_copy(update={"emulator": emulator}), say_nothing) as running:
+    with start(description.model_copy(update={"emulator": emulator}), ignore) as running:
         (image,) = runs()[0].glob("*.img")
         assert image.stat().st_size == 1 << 25
         assert image.stat().st_blocks == 0
@@ -174,13 +171,13 @@ def test_an_emulator_that_ends_while_starting_is_quoted() -> None:
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"cpu": "cortex-m99"})
     with pytest.raises(BoardUnreachable, match=r"emulated-m4f: qemu-system-arm .*cortex-m99"):
-        start(description.model_copy(update={"emulator": emulator}), say_nothing)
+        start(description.model_copy(update={"emulator": emulator}), ignore)
     assert runs() == []
 
 
 def test_only_emulated_boards_can_be_started() -> None:
     with pytest.raises(DocumentError, match="local is not an emulated board"):
-        start(load_description("local"), say_nothing)
+        start(load_description("local"), ignore)
 
 
 def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: Path) -> None:
@@ -214,7 +211,7 @@ def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
-    kept = bring_up(load_description(M4F), say_nothing)
+    kept = bring_up(load_description(M4F), ignore)
     said: list[str] = []
     for _ in range(2):
         with started(M4F, said.append) as running:
@@ -248,7 +245,7 @@ def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"icount_shift": 5})
     changed = description.model_copy(update={"emulator": emulator})
-    kept = bring_up(description, say_nothing)
+    kept = bring_up(description, ignore)
     said: list[str] = []
     with start(changed, said.append) as own:
         assert own.pid != kept.pid
@@ -264,7 +261,7 @@ def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for _ in range(2):
-        board = bring_up(load_description(M4F), say_nothing)
+        board = bring_up(load_description(M4F), ignore)
         board.kill()
         wait_until(lambda board=board: not board.is_alive)  # type: ignore[misc]
         assert [kept.state for kept in kept_boards()] == ["dead"]
@@ -281,7 +278,7 @@ def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
 
 
 def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
-    board = bring_up(load_description(M4F), say_nothing)
+    board = bring_up(load_description(M4F), ignore)
     record = boards_directory() / "kept" / M4F / "board.json"
     innocent = subprocess.Popen(["sleep", "600"])
     try:
@@ -324,7 +321,7 @@ def test_ctrl_c_while_a_board_starts_leaves_nothing(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_command_waits_for_a_board_that_is_starting() -> None:
-    kept = bring_up(load_description(M4F), say_nothing)
+    kept = bring_up(load_description(M4F), ignore)
     record = boards_directory() / "kept" / M4F / "board.json"
     written = json.loads(record.read_text())
     port = written.pop("port")
@@ -333,7 +330,7 @@ def test_a_command_waits_for_a_board_that_is_starting() -> None:
     with started(M4F) as running:
         assert running.pid == kept.pid
         assert running.description == kept.description
-    bring_up(load_description(M4F), say_nothing)
+    bring_up(load_description(M4F), ignore)
     assert [(board.state, board.port) for board in kept_boards()] == [("up", port)]
 
 
