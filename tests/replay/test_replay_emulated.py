@@ -47,7 +47,7 @@ from solver.problem.schedule import Budget, Schedule
 from solver.solving.solving import solve_graph
 from tests.support.progress import ignore
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 STEPS = 3
 SEED = 7

@@ -495,6 +495,7 @@ def test_a_dry_run_touches_nothing(
     assert not said.exists()
 
 
+@pytest.mark.emulated
 def test_an_emulated_board_is_started_with_it_and_kept_running(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

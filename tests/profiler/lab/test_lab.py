@@ -83,6 +83,7 @@ def runs() -> list[Path]:
 # --- boards of one command ------------------------------------------------------------------------
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize(
     ("name", "board"),
     [(M4F, "mps2-an386"), (M3_SD, "lm3s6965evb"), (M0_FLASH, "microbit")],
@@ -97,6 +98,7 @@ def test_a_board_answers_again_and_again_until_it_is_stopped(name: str, board: s
     running.stop()
 
 
+@pytest.mark.emulated
 def test_a_reset_board_answers_anew_on_the_same_line() -> None:
     with started(M4F) as running, session(running.description) as board:
         running.reset()
@@ -107,6 +109,7 @@ def test_a_reset_board_answers_anew_on_the_same_line() -> None:
         assert running.is_alive
 
 
+@pytest.mark.emulated
 def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
     description = load_description(M3_SD)
     assert description.emulator is not None
@@ -121,6 +124,7 @@ def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
             assert "capacity_bytes=33554432" in board.line("storage")
 
 
+@pytest.mark.emulated
 def test_boards_of_one_name_run_side_by_side() -> None:
     with started(M4F) as one, started(M4F) as other:
         assert one.pid != other.pid
@@ -128,6 +132,7 @@ def test_boards_of_one_name_run_side_by_side() -> None:
         assert hello(one.description) == hello(other.description)
 
 
+@pytest.mark.emulated
 def test_a_board_that_was_killed_is_cleaned_up_all_the_same() -> None:
     with started(M4F) as running:
         running.kill()
@@ -145,6 +150,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.emulated
 def test_a_board_ends_with_its_command_even_if_that_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTS_ONE], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -159,6 +165,7 @@ def test_a_board_ends_with_its_command_even_if_that_is_killed() -> None:
         assert not left.exists()
 
 
+@pytest.mark.emulated
 def test_ctrl_c_in_the_terminal_does_not_reach_the_emulator() -> None:
     """The command decides: it may have records to fetch first."""
     with started(M4F) as running:
@@ -166,6 +173,7 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_emulator() -> None:
         assert os.getpgid(running.pid) != os.getpgid(0)
 
 
+@pytest.mark.emulated
 def test_an_emulator_that_ends_while_starting_is_quoted() -> None:
     description = load_description(M4F)
     assert description.emulator is not None
@@ -191,6 +199,7 @@ def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: P
 # --- boards that are kept -------------------------------------------------------------------------
 
 
+@pytest.mark.emulated
 def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("lab", "status") == 0
     assert "no board is kept running" in capsys.readouterr().out
@@ -210,6 +219,7 @@ def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert list((boards_directory() / "kept").iterdir()) == []
 
 
+@pytest.mark.emulated
 def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
     kept = bring_up(load_description(M4F), ignore)
     said: list[str] = []
@@ -221,6 +231,7 @@ def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
     assert said.count("using emulated-m4f, which is kept running") == 2
 
 
+@pytest.mark.emulated
 def test_up_twice_is_up_once() -> None:
     said: list[str] = []
     boards = [bring_up(load_description(M4F), said.append) for _ in range(2)]
@@ -229,6 +240,7 @@ def test_up_twice_is_up_once() -> None:
     assert "emulated-m4f is running already" in said
 
 
+@pytest.mark.emulated
 def test_two_ups_at_once_start_one_board() -> None:
     up = [sys.executable, "cli.py", "lab", "up", "--device", M4F, "--json"]
     commands = [
@@ -240,6 +252,7 @@ def test_two_ups_at_once_start_one_board() -> None:
     assert len({board["pid"] for boards in answers for board in boards}) == 1
 
 
+@pytest.mark.emulated
 def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up() -> None:
     description = load_description(M4F)
     assert description.emulator is not None
@@ -257,6 +270,7 @@ def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up
     assert "restarting it" in said[-1]
 
 
+@pytest.mark.emulated
 def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -277,6 +291,7 @@ def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
     assert kept_boards() == []
 
 
+@pytest.mark.emulated
 def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
     board = bring_up(load_description(M4F), ignore)
     record = boards_directory() / "kept" / M4F / "board.json"
@@ -294,6 +309,7 @@ def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
         innocent.wait()
 
 
+@pytest.mark.emulated
 def test_an_up_that_fails_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "devices" / "catalog" / f"{M4F}.yaml").read_text()
     path = boards_directory() / "odd.yaml"
@@ -303,6 +319,7 @@ def test_an_up_that_fails_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> 
     assert kept_boards() == []
 
 
+@pytest.mark.emulated
 def test_ctrl_c_while_a_board_starts_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Process] = []
 
@@ -320,6 +337,7 @@ def test_ctrl_c_while_a_board_starts_leaves_nothing(monkeypatch: pytest.MonkeyPa
     assert runs() == []
 
 
+@pytest.mark.emulated
 def test_a_command_waits_for_a_board_that_is_starting() -> None:
     kept = bring_up(load_description(M4F), ignore)
     record = boards_directory() / "kept" / M4F / "board.json"
