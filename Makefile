@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 
-.PHONY: demo test check setup test-setup system-packages lock clean
+.PHONY: demo test quick check setup test-setup system-packages lock clean
 
 demo: setup
 	$(RUN) cli.py profile --device local --model dscnn --batch 32
@@ -14,6 +14,10 @@ demo: setup
 
 test: test-setup system-packages
 	$(RUN) -m pytest
+
+# What boots no emulated board and is not slow, a module at a time on each of two cores.
+quick: test-setup system-packages
+	$(RUN) -m pytest -n 2 --dist loadfile -m "not emulated and not slow"
 
 # What CI checks besides the tests.
 check: test-setup

@@ -23,8 +23,8 @@ from replay.running.opening import open_replay
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.baselines.registry import run_baseline
 from solver.problem.problem import Problem as SchedulingProblem
-from solver.problem.schedule import Action, Budget, Schedule, SolverRecord
-from solver.referee.referee import replay
+from solver.problem.schedule import Action, Budget, Schedule
+from tests.support.graphs.schedules import UNSEARCHED, schedule_of
 
 METHODS = ("keep-everything", "paging-only", "remat-only", "capuchin-like")
 _ROUNDS = 2
@@ -162,26 +162,11 @@ def _baseline(problem: Problem, name: str, limit_s: float) -> Schedule | None:
     until = time.monotonic() + _ADDRESSES_S
     plan = plan_addresses(graph, result.actions, "all", problem.budget_bytes, until)
     actions: tuple[Action, ...] = with_addresses(result.actions, plan)
-    played = replay(graph, actions)
-    return Schedule(
-        graph=graph.name,
-        energy_source=graph.energy_source,
-        status="feasible",
-        energy_j=played.energy_j,
-        time_s=played.time_s,
-        peak_bytes=played.peak_bytes,
+    return schedule_of(
+        graph,
+        actions,
         arena_bytes=plan.arena_bytes,
-        solver=SolverRecord(
-            engine="none",
-            formulation=name,
-            version="",
-            seconds=0.0,
-            build_seconds=0.0,
-            rounds=0,
-            threads=1,
-        ),
+        solver=UNSEARCHED.model_copy(update={"formulation": name}),
         budget=Budget(ram_bytes=max(plan.arena_bytes, problem.budget_bytes)),
-        bound_covers="nothing",
         resident_address=plan.resident_address,
-        actions=actions,
     )

@@ -17,6 +17,7 @@ from devices.profile import Interval, MatmulComparison
 from devices.published import load_published
 from networks.models import build_model
 from solver.costing.costing import cost_graph
+from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import hard_problem
 from tests.support.paths import ROOT
 
@@ -33,9 +34,7 @@ def run(*argv: str) -> int:
 @pytest.fixture
 def graph_file(tmp_path: Path) -> Path:
     graph = cost_graph(build_model("linear"), load_published("m4")).graph
-    path = tmp_path / "linear.json"
-    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
-    return path
+    return write_json(tmp_path / "linear.json", graph)
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -90,8 +89,7 @@ def test_solve_says_that_the_time_limit_ended_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     problem, budget = hard_problem()
-    path = tmp_path / "hard.json"
-    path.write_text(problem.model_dump_json(by_alias=True, exclude_none=True))
+    path = write_json(tmp_path / "hard.json", problem)
     limit = ("--gap", "0", "--time-limit", "0.2", "--no-addresses")
     ram = ("--ram-budget", str(budget.ram_bytes))
     assert run("solve", "--graph", str(path), *ram, *limit) in (0, 6)

@@ -26,6 +26,7 @@ from replay.runs import Replayed, replay_schedule
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 from tests.support.boards.measuring import describe
+from tests.support.documents import write_json
 from tests.support.graphs.solved import FLAGS, Solved, solved
 from tests.support.onboard.kernels import KernelLibrary, compile_library
 
@@ -176,8 +177,7 @@ def test_a_graph_of_unknown_origin_is_refused(
     case: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
     graph = case.graph.model_copy(update={"origin": None})
-    path = case.directory / "anonymous.json"
-    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+    path = write_json(case.directory / "anonymous.json", graph)
     assert run(case, "--graph", path.name) == 2
     assert "does not say which network and profile" in capsys.readouterr().err
 
@@ -185,8 +185,7 @@ def test_a_graph_of_unknown_origin_is_refused(
 def changed(case: Solved, name: str, **changes: object) -> str:
     """The name of a file that holds the schedule with these changes."""
     schedule = case.schedule.model_copy(update=changes)
-    text = schedule.model_dump_json(by_alias=True, exclude_none=True)
-    (case.directory / name).write_text(text)
+    write_json(case.directory / name, schedule)
     return name
 
 
@@ -300,8 +299,7 @@ def test_other_kernels_than_the_profiled_ones_are_refused(
     assert case.graph.origin is not None
     origin = case.graph.origin.model_copy(update={"kernels_sha256": "0" * 64})
     graph = case.graph.model_copy(update={"origin": origin})
-    path = case.directory / "other.json"
-    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+    path = write_json(case.directory / "other.json", graph)
     assert run(case, "--graph", path.name) == 2
     assert "other sources, or other flags" in capsys.readouterr().err
 

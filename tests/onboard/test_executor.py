@@ -34,7 +34,6 @@ from tests.support.onboard.executor import (
     Medium,
     Replay,
     begun,
-    build_executor,
     bumped,
     card,
     initial,
@@ -45,11 +44,6 @@ from tests.support.onboard.executor import (
 )
 
 NO_STORAGE = StoreLayout(1, 0, (), 0, 0, 0)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build_executor(tmp_path_factory.mktemp("executor"))
 
 
 def plan_of(*actions: Action | Move | Probe | Guard | Check | Poison, size: int) -> ExecutionPlan:

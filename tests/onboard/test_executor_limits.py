@@ -17,7 +17,6 @@ from tests.support.onboard.executor import (
     Clock,
     Replay,
     begun,
-    build_executor,
     card,
     keeping,
     medium_for,
@@ -28,11 +27,6 @@ LOOK_NS = 1_000_000
 """By which each look at the stand-in's clock moves it on; every transfer takes one look."""
 TRANSFERS = 4
 """Of a step of ``keeping``: two tensors in, two out. Those behind the step are not counted."""
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build_executor(tmp_path_factory.mktemp("executor"))
 
 
 # --- waiting ------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from tests.support.boards.firmware import (
 )
 from tests.support.onboard.kernels import KernelLibrary, compile_library
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 
 @pytest.fixture(scope="module", params=BOARDS)

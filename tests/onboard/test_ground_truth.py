@@ -30,7 +30,7 @@ from tests.support.boards.ground_truth import (
     ns_per_instruction,
 )
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 MICROCONTROLLERS = ("emulated-m4f", "emulated-m3-sd")
 

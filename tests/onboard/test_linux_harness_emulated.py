@@ -19,6 +19,8 @@ from profiler.transports.ssh import SshTransport as Ssh
 from tests.support.boards.emulated import SharedBoards
 from tests.support.boards.ground_truth import Harness
 
+pytestmark = pytest.mark.emulated
+
 DESCRIPTION = load_description("emulated-a72")
 LIMIT_S = 60.0
 SENSOR = InaMeter(

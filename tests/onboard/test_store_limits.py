@@ -14,7 +14,6 @@ from tests.support.onboard.executor import (
     ActionRefused,
     Replay,
     begun,
-    build_executor,
     bumped,
     card,
     initial,
@@ -23,12 +22,6 @@ from tests.support.onboard.executor import (
     shim,
     words,
 )
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    return build_executor(tmp_path_factory.mktemp("executor"))
-
 
 # --- whose records these are --------------------------------------------------------------------
 

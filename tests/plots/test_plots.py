@@ -22,48 +22,19 @@ from plots.style import engineering, size_text
 from solver.constructed import keep_everything
 from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.liveness import with_frees
-from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut, Schedule, SolverRecord
+from solver.problem.schedule import Action, Compute, PageIn, PageOut, Schedule
 from solver.referee.referee import replay
 from tests.support.graphs.graph_strategies import small_graphs
 from tests.support.graphs.profiles import in_context, made_up_profile
+from tests.support.graphs.schedules import schedule_of
 from tests.support.paths import ROOT
+from tests.support.pictures import said
 
 SPECS = [
     OpSpec.of("relu.forward", elements=4096),
     OpSpec.of("linear.forward", rows=8, in_features=64, out_features=10, bias=1),
     OpSpec.of("sgd.update", elements=650),
 ]
-
-
-def said(picture: Path) -> str:
-    """All texts of an SVG, one a line."""
-    return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
-
-
-def scheduled(
-    graph: CostedGraph, actions: tuple[Action, ...], source: EnergySource | None = None
-) -> Schedule:
-    result = replay(graph, actions)
-    return Schedule(
-        graph=graph.name,
-        energy_source=source,
-        status="optimal",
-        energy_j=result.energy_j,
-        time_s=result.time_s,
-        peak_bytes=result.peak_bytes,
-        solver=SolverRecord(
-            engine="HiGHS",
-            formulation="compact",
-            version="1",
-            seconds=1.0,
-            build_seconds=0.1,
-            rounds=1,
-            threads=1,
-        ),
-        budget=Budget(ram_bytes=result.peak_bytes),
-        bound_covers="",
-        actions=actions,
-    )
 
 
 def chain() -> CostedGraph:
@@ -121,7 +92,9 @@ def paged_and_recomputed() -> tuple[CostedGraph, Schedule]:
         Compute(op="layer1.back"),
         Compute(op="update"),
     ]
-    return graph, scheduled(graph, with_frees(graph, actions), "estimated")
+    return graph, schedule_of(
+        graph, with_frees(graph, actions), energy_source="estimated", status="optimal"
+    )
 
 
 # --- memory over the step ---------------------------------------------------------------------
@@ -142,7 +115,7 @@ def test_the_timeline_says_budget_peak_phases_and_what_the_extras_cost(tmp_path:
 
 def test_a_timeline_without_extras_has_no_lanes_for_them(tmp_path: Path) -> None:
     graph = chain()
-    memory_timeline(graph, scheduled(graph, keep_everything(graph)), tmp_path / "m.svg")
+    memory_timeline(graph, schedule_of(graph, keep_everything(graph)), tmp_path / "m.svg")
     text = said(tmp_path / "m.svg")
     assert "recompute" not in text
     assert "page " not in text
@@ -162,7 +135,7 @@ def test_both_pictures_of_a_schedule_repeat_where_its_joules_come_from(
     tmp_path: Path, source: EnergySource, words: str
 ) -> None:
     graph = chain()
-    schedule = scheduled(graph, keep_everything(graph), source)
+    schedule = schedule_of(graph, keep_everything(graph), energy_source=source)
     for picture in (memory_timeline, schedule_matrix):
         picture(graph, schedule, tmp_path / "p.svg")
         assert words in said(tmp_path / "p.svg")
@@ -176,7 +149,7 @@ def test_a_step_that_takes_no_time_can_be_drawn(tmp_path: Path) -> None:
         ),
         tensors=(Tensor(name="t", bytes=0, kind="activation"),),
     )
-    memory_timeline(graph, scheduled(graph, keep_everything(graph)), tmp_path / "m.png")
+    memory_timeline(graph, schedule_of(graph, keep_everything(graph)), tmp_path / "m.png")
     assert (tmp_path / "m.png").stat().st_size > 1000
 
 
@@ -215,7 +188,7 @@ def test_stages_hold_the_bytes_that_the_referee_counts(graph: CostedGraph) -> No
     )
     moments = [m for m in replay(graph, actions).moments if isinstance(m.action, Compute)]
     size = {tensor.name: tensor.bytes for tensor in graph.tensors}
-    for stage, moment in zip(stages(graph, scheduled(graph, actions)), moments, strict=True):
+    for stage, moment in zip(stages(graph, schedule_of(graph, actions)), moments, strict=True):
         shared = sum(min(size[a], size[b]) for a, b in stage.op.in_place.items())
         held = sum(size[name] for name in stage.resident)
         assert held - shared + stage.op.workspace_bytes == moment.bytes_during
@@ -235,7 +208,7 @@ def test_the_matrix_names_stages_and_tensors_and_only_states_that_occur(tmp_path
     assert {tensor.name for tensor in graph.tensors} <= set(text)
     assert {"activations", "gradients", "parameters", "inputs"} <= {w.split("\n")[0] for w in text}
     assert {"in RAM", "in storage only", "recomputed", "paged out", "paged in"} <= set(text)
-    schedule_matrix(graph, scheduled(graph, keep_everything(graph)), tmp_path / "kept.svg")
+    schedule_matrix(graph, schedule_of(graph, keep_everything(graph)), tmp_path / "kept.svg")
     assert "recomputed" not in said(tmp_path / "kept.svg")
 
 

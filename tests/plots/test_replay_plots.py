@@ -28,6 +28,7 @@ from replay.expectation import expected_step
 from replay.running.power import power_samples
 from tests.support.onboard.replays import measured_step, paged_chain, report_of
 from tests.support.paths import ROOT
+from tests.support.pictures import said
 
 POWER = PowerSamples(
     time_s=(-1.0, 0.0, 10.0, 30.0, 60.0, 61.0),
@@ -35,11 +36,6 @@ POWER = PowerSamples(
     step_starts_s=(0.0, 30.0),
     step_times_s=(30.0, 30.0),
 )
-
-
-def said(picture: Path) -> str:
-    """All texts of an SVG, one a line."""
-    return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
 
 
 def slow_report(**changes: object) -> ReplayReport:

@@ -16,24 +16,19 @@ from networks.training import Network, TrainingStep, training_step, with_paramet
 from replay.lowering.lowering import LoweringError, lower, unscheduled
 from replay.lowering.moves import Mover, ordered_moves, settled
 from solver.addresses.plan import plan_addresses, with_addresses
-from solver.constructed.greedy import greedy_schedule
-from solver.costing.uncosted import uncosted_graph
-from solver.overlap.overlap import overlap_transfers
-from solver.problem.footprint import least_ram_bytes
-from solver.problem.graph import CostedGraph, PageCost
+from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
-from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Free, Schedule, SolverRecord
+from solver.problem.schedule import Action, Free, Schedule
 from solver.problem.schedule import Compute as ScheduledCompute
 from solver.problem.schedule import PageIn as ScheduledPageIn
 from solver.problem.schedule import PageOut as ScheduledPageOut
-from solver.referee.referee import replay
+from tests.support.failures import sentence_of
 from tests.support.graphs.graph_strategies import action_lists
+from tests.support.graphs.schedules import addressed_schedule, by_rule, costed
 from tests.support.networks.training import small_convolutional, small_mixture, small_transformer
 from tests.support.onboard.plan_interpreter import ByName, CanaryError, InterpretedBoard, Probes
 
 STEPS_IN_A_ROW = 3
-_SOME_COST = PageCost(time_s=1.0, energy_j=1.0)
 
 
 def two_layers(batch: int = 1) -> Network:
@@ -50,61 +45,6 @@ IN_RAM = [
     for optimizer in ("sgd", "momentum")
 ]
 STEPS = [*IN_RAM, *map(with_parameters_in_storage, IN_RAM)]
-
-
-def costed(
-    step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None, *, dma: bool = False
-) -> CostedGraph:
-    """Everything takes a second and a joule; everything can be paged."""
-    graph = uncosted_graph(step)
-    workspace = workspace_bytes or {}
-    ops = tuple(
-        op.model_copy(
-            update={
-                "time_s": 1.0,
-                "energy_j": 1.0,
-                "workspace_bytes": workspace.get(each.spec, 0),
-            }
-        )
-        for op, each in zip(graph.ops, step.ops, strict=True)
-    )
-    costs = {"page_out": _SOME_COST, "page_in": _SOME_COST}
-    return graph.model_copy(
-        update={
-            "ops": ops,
-            "tensors": tuple(tensor.model_copy(update=costs) for tensor in graph.tensors),
-            "asynchronous_transfers": dma,
-        }
-    )
-
-
-def schedule_of(
-    graph: CostedGraph,
-    actions: Sequence[Action],
-    resident_address: Mapping[str, int] | None,
-    arena_bytes: int | None,
-    **changes: object,
-) -> Schedule:
-    budget = Budget(ram_bytes=max(arena_bytes or 0, replay(graph, actions).peak_bytes))
-    schedule = Schedule(
-        graph=graph.name,
-        status="feasible",
-        arena_bytes=arena_bytes,
-        solver=SolverRecord(
-            engine="none",
-            formulation="by hand",
-            version="1",
-            seconds=0.0,
-            build_seconds=0.0,
-            rounds=0,
-            threads=1,
-        ),
-        budget=budget,
-        bound_covers="nothing",
-        resident_address=resident_address,
-        actions=tuple(actions),
-    )
-    return schedule.model_copy(update=changes)
 
 
 def no_workspace(step: TrainingStep) -> dict[OpSpec, int]:
@@ -172,7 +112,7 @@ def _somewhere(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -
             case _:
                 placed.append(action)
     kept_bytes = sum(tensor.bytes for tensor in graph.tensors if tensor.home)
-    return schedule_of(graph, placed, begin, arena.end + kept_bytes)
+    return addressed_schedule(graph, placed, begin, arena.end + kept_bytes)
 
 
 def _beside_compute(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -> list[Action]:
@@ -329,7 +269,7 @@ def test_nobody_overwrites_what_is_on_its_way(step: TrainingStep) -> None:
     scheduled = with_frees(graph, actions)
     plan = plan_addresses(graph, scheduled, "all", 0, time.monotonic())
     addressed = with_addresses(scheduled, plan)
-    schedule = schedule_of(graph, addressed, plan.resident_address, plan.arena_bytes)
+    schedule = addressed_schedule(graph, addressed, plan.resident_address, plan.arena_bytes)
     assert run(lower(step, graph, schedule, no_workspace(step))) == expected(step)
 
 
@@ -343,18 +283,6 @@ def test_what_the_solver_schedules_for_little_ram_comes_to_the_same(
     plan = lower(step, graph, schedule, no_workspace(step))
     assert run(plan) == expected(step)
     assert plan.arena_bytes < unscheduled(step).arena_bytes
-
-
-def by_rule(graph: CostedGraph, share: float) -> Schedule:
-    """Without search, in ``share`` of the least RAM that any schedule needs."""
-    problem = Problem(graph, Budget(ram_bytes=int(share * least_ram_bytes(graph)[0])))
-    actions = greedy_schedule(problem, thorough=False)
-    assert actions is not None
-    actions = overlap_transfers(problem, actions)
-    plan = plan_addresses(graph, actions, "all", 0, time.monotonic())
-    return schedule_of(
-        graph, with_addresses(actions, plan), plan.resident_address, plan.arena_bytes
-    )
 
 
 # --- the end of a step ----------------------------------------------------------------------------
@@ -449,9 +377,8 @@ def _refused(
     step: TrainingStep = STEP,
     workspace_bytes: Mapping[OpSpec, int] | None = None,
 ) -> str:
-    with pytest.raises(LoweringError) as refused:
-        lower(step, graph, schedule, workspace_bytes or no_workspace(step))
-    return str(refused.value)
+    workspace = workspace_bytes or no_workspace(step)
+    return sentence_of(LoweringError, lambda: lower(step, graph, schedule, workspace))
 
 
 def test_a_schedule_without_addresses_is_refused() -> None:
@@ -520,7 +447,7 @@ def test_operands_that_are_not_aligned_are_refused() -> None:
                 moved.append(action.model_copy(update={"address": at + 2}))
             case _:
                 moved.append(action)
-    unaligned = schedule_of(GRAPH, moved, begin, schedule.arena_bytes + 2)
+    unaligned = addressed_schedule(GRAPH, moved, begin, schedule.arena_bytes + 2)
     assert "which is no multiple of 4" in _refused(unaligned)
 
 

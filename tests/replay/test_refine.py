@@ -61,6 +61,7 @@ from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
 from tests.support.boards.measuring import describe
+from tests.support.documents import write_json
 from tests.support.graphs.profiles import made_up_profile
 from tests.support.onboard.replays import measured_step, report_of
 
@@ -355,8 +356,7 @@ class Bench:
         run = directory / "results" / "replays" / "digits"
         run.mkdir(parents=True)
         for name, document in (("replay", report), ("schedule", schedule), ("graph", graph)):
-            text = document.model_dump_json(by_alias=True, exclude_none=True)
-            (run / f"{name}.json").write_text(text)
+            write_json(run / f"{name}.json", document)
         device = directory / "bench.yaml"
         device.write_text(dump_yaml(DEVICE))
         written = directory / "results" / "profiles" / "bench.yaml"

@@ -57,10 +57,10 @@ from solver.addresses.plan import plan_addresses, with_addresses
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.schedule import Compute as ScheduledCompute
-from tests.replay.test_lowering import by_rule, costed, schedule_of
 from tests.support.boards import processes
 from tests.support.boards.measuring import describe
 from tests.support.boards.sshd import Network as SshNetwork
+from tests.support.graphs.schedules import addressed_schedule, by_rule, costed
 from tests.support.networks.training import small_convolutional
 
 STEP = training_step(small_convolutional(2), "momentum")
@@ -119,7 +119,7 @@ def noisy_plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
     steps = with_frees(graph, [ScheduledCompute(op=name) for name in order])
     places = plan_addresses(graph, steps, "all", 0, time.monotonic())
     addressed = with_addresses(steps, places)
-    schedule = schedule_of(graph, addressed, places.resident_address, places.arena_bytes)
+    schedule = addressed_schedule(graph, addressed, places.resident_address, places.arena_bytes)
     return [unscheduled(NOISY, workspace_bytes), lower(NOISY, graph, schedule, workspace_bytes)]
 
 

@@ -45,8 +45,9 @@ from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
 from solver.problem.schedule import Budget, Schedule
 from solver.solving.solving import solve_graph
+from tests.support.progress import ignore
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 STEPS = 3
 SEED = 7
@@ -147,10 +148,6 @@ class Twin:
     def _plans(self, workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
         self.planned = [planned(problem, workspace_bytes) for problem in PROBLEMS]
         return [each.plan for each in self.planned]
-
-
-def ignore(_what: str) -> None:
-    """Progress that nobody watches."""
 
 
 @dataclass

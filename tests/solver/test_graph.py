@@ -12,6 +12,7 @@ from hypothesis import given, settings
 
 from devices.documents.document import DocumentError, read_json
 from solver.problem.graph import CostedGraph
+from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import training_chain, two_layers
 from tests.support.graphs.graph_strategies import small_graphs
 
@@ -231,6 +232,5 @@ def test_a_graph_comes_back_from_its_file_as_it_was(graph: CostedGraph) -> None:
 
 @pytest.mark.parametrize("graph", [two_layers(), training_chain(6, energy_unit_j=1e-9)])
 def test_figures_come_back_to_the_last_digit(tmp_path: Path, graph: CostedGraph) -> None:
-    path = tmp_path / "graph.json"
-    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+    path = write_json(tmp_path / "graph.json", graph)
     assert read_json(path, CostedGraph) == graph

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from devices.description import catalog_names, load_description
@@ -26,6 +26,7 @@ from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import actions, graph, op, tensor, two_layers
 from tests.support.graphs.graph_strategies import (
     action_lists,
+    examples,
     least_energy_by_exhaustion,
     small_graphs,
     tight_problems,
@@ -458,7 +459,7 @@ def test_the_fastest_schedule_counts_what_overlaps_once() -> None:
 
 
 @given(data=st.data(), problem_and_budget=tight_problems())
-@settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@examples(5)
 def test_the_bound_holds_for_every_timing(
     data: st.DataObject, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from ortools.sat.python import cp_model
 
 from solver.constructed import keep_everything
@@ -28,7 +27,11 @@ from solver.retention.model import RetentionModel
 from solver.retention.retention import INTERVALS, Ending, restrictions_of, solve_retention
 from solver.retention.search import search
 from solver.solving.solving import solve_graph
-from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.boards.processes import (
+    marked,
+    started_as_by_a_shell,
+    wait_until,
+)
 from tests.support.graphs.graph_examples import (
     actions,
     graph,
@@ -38,20 +41,14 @@ from tests.support.graphs.graph_examples import (
     training_chain,
     two_layers,
 )
-from tests.support.graphs.graph_strategies import least_energy_by_exhaustion, tight_problems
-from tests.support.paths import ROOT
+from tests.support.graphs.graph_strategies import (
+    examples,
+    least_energy_by_exhaustion,
+    tight_problems,
+)
 
 # More than any schedule of a small graph is the better for.
 PLENTY = 6
-
-
-def _examples(number: int) -> settings:
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 @dataclass
@@ -122,7 +119,7 @@ def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> 
     overheads_j: list[float] = []
 
     @given(problem_and_budget=tight_problems())
-    @_examples(70)
+    @examples(70)
     def compare(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
         problem, budget = problem_and_budget
         least_j = least_energy_by_exhaustion(problem, budget)
@@ -145,7 +142,7 @@ def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> 
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(25)
+@examples(25)
 def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
     problem, budget = problem_and_budget
     bests_j = []
@@ -160,7 +157,7 @@ def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, 
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(25)
+@examples(25)
 def test_least_time_is_found_as_least_energy_is(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -295,7 +292,7 @@ def test_costs_that_are_no_whole_numbers_leave_the_bound_below_the_optimum() -> 
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(25)
+@examples(25)
 def test_a_schedule_that_was_found_is_a_solution_again(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -413,24 +410,13 @@ print(ending, flush=True)
 
 
 def test_ctrl_c_ends_the_search_and_its_process() -> None:
-    mark = new_mark()
-    with subprocess.Popen(
-        [sys.executable, "-c", _DRIVER],
-        cwd=ROOT,
-        env={**os.environ, VARIABLE: mark},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # a group of its own, as a shell starts it
-    ) as process:
-        try:
-            assert process.stdout is not None
-            while not process.stdout.readline().startswith("OR-tools"):
-                pass
-            wait_until(lambda: len(marked(mark)) > 1)
-            os.killpg(process.pid, signal.SIGINT)
-            output, _ = process.communicate(timeout=60)
-        finally:
-            process.kill()
+    with started_as_by_a_shell("-c", _DRIVER, stdout=subprocess.PIPE) as (process, mark):
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("OR-tools"):
+            pass
+        wait_until(lambda: len(marked(mark)) > 1)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert output.splitlines()[-1] == "interrupted"
     assert not marked(mark)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import cli
@@ -27,32 +27,26 @@ from solver.pools import Pool
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule, SolverRecord
+from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule
 from solver.referee.referee import replay, verify
 from solver.robustness.bounds import DrawBounds
 from solver.robustness.draws import CostDraws, NoIntervalsError, draw_costs
 from solver.robustness.evaluation import Evaluation
 from solver.robustness.robustness import Assessment, assess
 from solver.solving.solving import solve_graph
+from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import actions, graph, op, tensor
 from tests.support.graphs.graph_strategies import (
     action_lists,
+    examples,
     least_energy_by_exhaustion,
     tight_problems,
 )
 from tests.support.graphs.profiles import made_up_profile
+from tests.support.graphs.schedules import schedule_of
 
 EXACT = SolverOptions(gap=0.0, threads=1)
 Ends = tuple[float, float]
-
-
-def _examples(number: int) -> settings:
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def with_intervals(
@@ -283,19 +277,7 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
     budget = Budget(ram_bytes=10, deadline_s=9.0)
     draws = draw_costs(problem, 3, seed=0)
     evaluation = Evaluation(draws, budget)
-    record = SolverRecord(
-        engine="", formulation="", version="", seconds=0, build_seconds=0, rounds=0, threads=1
-    )
-    evaluation.add(
-        Schedule(
-            graph=problem.name,
-            status="feasible",
-            solver=record,
-            budget=budget,
-            bound_covers="",
-            actions=tuple(schedule),
-        )
-    )
+    evaluation.add(schedule_of(problem, schedule, budget=budget))
     expected_s = replay(problem, schedule).time_s
     assert expected_s < 10.0  # which is the sum
     assert evaluation.times_s.tolist() == [[expected_s] * 3]
@@ -340,7 +322,7 @@ def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
 
 
 @given(problem_and_budget=uncertain_problems(), above=st.sampled_from([1e-3, 0.1, math.inf]))
-@_examples(25)
+@examples(25)
 def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
     problem_and_budget: tuple[CostedGraph, Budget], above: float
 ) -> None:
@@ -361,7 +343,7 @@ def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
 
 
 @given(problem_and_budget=uncertain_problems())
-@_examples(2)
+@examples(2)
 def test_no_schedule_is_better_than_the_best_known_or_than_what_is_proven(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -378,7 +360,7 @@ def test_no_schedule_is_better_than_the_best_known_or_than_what_is_proven(
 
 
 @given(data=st.data(), problem_and_budget=uncertain_problems())
-@_examples(15)
+@examples(15)
 def test_energy_and_time_in_a_draw_are_the_referees(
     data: st.DataObject, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:
@@ -552,9 +534,7 @@ def test_erasing_adds_its_doubt_to_writing() -> None:
 
 @pytest.fixture
 def graph_file(tmp_path: Path) -> Path:
-    path = tmp_path / "uncertain.json"
-    path.write_text(two_to_bring_back().model_dump_json(by_alias=True, exclude_none=True))
-    return path
+    return write_json(tmp_path / "uncertain.json", two_to_bring_back())
 
 
 def _run(tmp_path: Path, *argv: object) -> int:

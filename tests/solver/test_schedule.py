@@ -16,6 +16,7 @@ from solver.referee.addresses import verify_addresses
 from solver.referee.referee import verify
 from solver.solving import auto
 from solver.solving.solving import solve_graph
+from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import hard_problem, tight, training_chain, two_layers
 from tests.support.paths import ROOT
 
@@ -55,8 +56,7 @@ def test_a_schedule_of_the_first_format_loads_and_is_valid() -> None:
 
 def test_it_is_written_again_in_the_second_format(tmp_path: Path) -> None:
     schedule = read_json(FIRST, Schedule)
-    path = tmp_path / "again.json"
-    path.write_text(schedule.model_dump_json(by_alias=True, exclude_none=True))
+    path = write_json(tmp_path / "again.json", schedule)
     document = json.loads(path.read_text())
     assert document["schema"] == "schedule/2"
     assert "steps" not in document

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solver.constructed import keep_everything
@@ -13,13 +13,11 @@ from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
 from solver.referee.referee import replay, verify
-from tests.support.graphs.graph_strategies import small_graphs
+from tests.support.graphs.graph_strategies import examples, small_graphs
 
 
 @given(graph=small_graphs(), ram_bytes=st.integers(4, 24), simplify=st.booleans())
-@settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@examples(100)
 def test_a_schedule_survives_being_written_as_a_solution(
     graph: CostedGraph, ram_bytes: int, simplify: bool
 ) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from devices.errors import EngineFailed
@@ -34,7 +33,13 @@ from solver.referee.referee import RefereeError, replay, verify
 from solver.search.search import Progress
 from solver.solving.outcome import ANY_ORDER, OWN_ORDER
 from solver.solving.solving import solve_graph
-from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.boards.processes import (
+    VARIABLE,
+    marked,
+    new_mark,
+    started_as_by_a_shell,
+    wait_until,
+)
 from tests.support.graphs.graph_examples import (
     graph,
     hard_problem,
@@ -46,23 +51,14 @@ from tests.support.graphs.graph_examples import (
     unconstrained_peak,
 )
 from tests.support.graphs.graph_strategies import (
+    examples,
     least_energy_by_exhaustion,
     small_graphs,
     tight_problems,
 )
-from tests.support.paths import ROOT
 
 EXACT = SolverOptions(gap=0.0, threads=1, order="given")
 both_engines = pytest.mark.parametrize("engine", ["highs", "cbc"])
-
-
-def _examples(number: int) -> settings:
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> None:
@@ -98,7 +94,7 @@ def test_the_optimum_of_every_small_graph_is_found() -> None:
     overheads_j: list[float] = []
 
     @given(problem_and_budget=tight_problems())
-    @_examples(50)
+    @examples(50)
     def compare(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
         problem, budget = problem_and_budget
         least_j = least_energy_by_exhaustion(problem, budget)
@@ -116,7 +112,7 @@ def test_the_optimum_of_every_small_graph_is_found() -> None:
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(7)
+@examples(7)
 def test_what_is_infeasible_is_told_with_what_would_do(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -178,7 +174,7 @@ def test_the_shortest_deadline_that_would_do_does() -> None:
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(7)
+@examples(7)
 def test_no_action_of_an_optimal_schedule_can_be_left_out_or_changed(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -218,7 +214,7 @@ def _other_actions(problem: CostedGraph, action: Action) -> Iterator[Action]:
 
 
 @given(problem=small_graphs(), above=st.integers(0, 3))
-@_examples(8)
+@examples(8)
 def test_where_there_is_room_everything_is_kept(problem: CostedGraph, above: int) -> None:
     budget = Budget(ram_bytes=unconstrained_peak(problem) + above)
     schedule = solve_graph(problem, budget, EXACT)
@@ -304,7 +300,7 @@ def test_engines_agree_on_the_optimum_of_a_chain(seed: int, stretch: float | Non
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(4)
+@examples(4)
 def test_engines_agree_on_small_graphs(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
     problem, budget = problem_and_budget
     assume(least_energy_by_exhaustion(problem, budget) is not None)
@@ -520,23 +516,12 @@ print(schedule.model_dump_json(by_alias=True, exclude_none=True), flush=True)
 
 
 def test_ctrl_c_returns_the_best_so_far() -> None:
-    mark = new_mark()
-    with subprocess.Popen(
-        [sys.executable, "-c", _DRIVER],
-        cwd=ROOT,
-        env={**os.environ, VARIABLE: mark},
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # a group of its own, as a shell starts it
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "progress\n"
-            wait_until(lambda: len(marked(mark)) > 1)
-            os.killpg(process.pid, signal.SIGINT)
-            output, _ = process.communicate(timeout=60)
-        finally:
-            process.kill()
+    with started_as_by_a_shell("-c", _DRIVER, stdout=subprocess.PIPE) as (process, mark):
+        assert process.stdout is not None
+        assert process.stdout.readline() == "progress\n"
+        wait_until(lambda: len(marked(mark)) > 1)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert not marked(mark)
     schedule = Schedule.model_validate_json(output.splitlines()[-1], strict=True)
@@ -550,7 +535,7 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(12)
+@examples(12)
 def test_a_bound_for_an_order_is_about_the_order_of_its_schedule(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:

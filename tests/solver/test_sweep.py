@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
@@ -32,7 +32,7 @@ from solver.pools import Pool, PoolError, cluster_pool, local_pool
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.quantities import QuantityError
-from solver.problem.schedule import Budget, Schedule, SolverRecord
+from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay, verify
 from solver.solving.solving import solve_graph
 from solver.sweep.directory import SweepDirectory, SweepSubject
@@ -40,15 +40,23 @@ from solver.sweep.frontier import Frontier
 from solver.sweep.grid import budget_grid
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
 from solver.sweep.sweep import PointSolved, Study, sweep
-from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
+from tests.support.boards.processes import (
+    VARIABLE,
+    marked,
+    new_mark,
+    started_as_by_a_shell,
+    wait_until,
+)
+from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import (
     hard_problem,
     training_chain,
     two_layers,
     unconstrained_peak,
 )
-from tests.support.graphs.graph_strategies import action_lists, small_graphs
-from tests.support.paths import ROOT
+from tests.support.graphs.graph_strategies import action_lists, examples, small_graphs
+from tests.support.graphs.schedules import UNSEARCHED
+from tests.support.pictures import said
 
 EXACT = SolverOptions(gap=0.0, threads=1)
 GRID = "40%,75%,85%,90%"
@@ -120,18 +128,9 @@ def found(
 
 
 def nothing(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
-    record = SolverRecord(
-        engine="none",
-        formulation="compact",
-        version="1",
-        seconds=1.0,
-        build_seconds=0.0,
-        rounds=0,
-        threads=1,
-    )
     fields = {"status": "infeasible", **fields}
     return Schedule(
-        graph=graph.name, solver=record, budget=budget, bound_covers="schedules in", **fields
+        graph=graph.name, solver=UNSEARCHED, budget=budget, bound_covers="schedules in", **fields
     )
 
 
@@ -163,7 +162,7 @@ def is_roomier(roomy: Budget, tight: Budget) -> bool:
 
 
 @given(case=searches(), chance=st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@examples(60)
 def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one(
     case: tuple[CostedGraph, list[Schedule]], chance: Any
 ) -> None:
@@ -540,8 +539,7 @@ def test_what_is_known_of_another_graph_of_the_same_name_is_dropped(tmp_path: Pa
 
     def left_to_run(sha256: str) -> tuple[list[Any], int]:
         row = row_of(graph=graph.name, graph_sha256=sha256, method="dtr", ram_bytes=30)
-        record = SweepRecord(points=(row,)).model_dump_json(by_alias=True, exclude_none=True)
-        (tmp_path / "sweep.json").write_text(record)
+        write_json(tmp_path / "sweep.json", SweepRecord(points=(row,)))
         directory = SweepDirectory(tmp_path, SolverOptions(gap=0.01))
         study = directory.study(SweepSubject(graph, "all"), [], [("dtr", budget)])
         return list(study.baselines), len(directory.record.points)
@@ -604,9 +602,7 @@ def test_a_record_that_is_none_is_told(tmp_path: Path) -> None:
 
 
 def graph_file(directory: Path, graph: CostedGraph) -> Path:
-    path = directory / f"{re.sub('[^a-z0-9]+', '-', graph.name)}.json"
-    path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
-    return path
+    return write_json(directory / f"{re.sub('[^a-z0-9]+', '-', graph.name)}.json", graph)
 
 
 def run(directory: Path, *words: str) -> int:
@@ -747,26 +743,16 @@ def interrupted_sweep(directory: Path) -> Iterator[tuple[subprocess.Popen[str], 
     """A sweep in a process of its own that has finished one point of two, the other one being
     beyond it."""
     graph, budget = hard_problem()
-    mark = new_mark()
     words = (
-        *("--graph", str(graph_file(directory, graph)), "--no-baselines", "--gap", "0"),
+        *("cli.py", "sweep", "--no-baselines", "--gap", "0"),
+        *("--graph", str(graph_file(directory, graph))),
         *("--ram-budgets", f"{budget.ram_bytes},100%"),
         *("--jobs", "2", "--out", str(directory / "out")),
     )
-    with subprocess.Popen(
-        [sys.executable, "cli.py", "sweep", *words],
-        cwd=ROOT,
-        env={**os.environ, VARIABLE: mark},
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,  # a group of its own, as a shell starts it
-    ) as process:
-        try:
-            wait_until((directory / "out" / "sweep.parquet").exists)
-            wait_until(lambda: any(b"engines.worker" in command(p) for p in marked(mark)))
-            yield process, mark
-        finally:
-            process.kill()
+    with started_as_by_a_shell(*words, stderr=subprocess.PIPE) as (process, mark):
+        wait_until((directory / "out" / "sweep.parquet").exists)
+        wait_until(lambda: any(b"engines.worker" in command(p) for p in marked(mark)))
+        yield process, mark
 
 
 def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> None:
@@ -794,11 +780,6 @@ def test_workers_do_not_outlive_a_sweep_that_is_killed(tmp_path: Path) -> None:
 
 
 # --- the picture ----------------------------------------------------------------------------------
-
-
-def said(picture: Path) -> str:
-    """All texts of an SVG, one a line."""
-    return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
 
 
 def point(ram_bytes: int, energy_j: float | None, **fields: Any) -> SweepRow:

@@ -46,6 +46,7 @@ from replay.lowering.lowering import unscheduled
 from tests.support.boards import processes
 from tests.support.boards.serial import Cable, StandInBoard
 from tests.support.paths import ROOT
+from tests.support.progress import ignore
 
 pytestmark = pytest.mark.usefixtures("own_boards")
 
@@ -92,10 +93,6 @@ def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
         return said
 
     return make
-
-
-def ignore(_what: str) -> None:
-    """Progress that nobody watches."""
 
 
 # --- tools with a probe ---------------------------------------------------------------------
@@ -498,6 +495,7 @@ def test_a_dry_run_touches_nothing(
     assert not said.exists()
 
 
+@pytest.mark.emulated
 def test_an_emulated_board_is_started_with_it_and_kept_running(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -147,6 +147,7 @@ def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[MtdBo
         board.shell("killall -CONT board-sensor")
 
 
+@pytest.mark.emulated
 def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(
     board: MtdBoard, tmp_path: Path
 ) -> None:
@@ -169,6 +170,7 @@ def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(
             assert cost.fit_error < 0.03
 
 
+@pytest.mark.emulated
 def test_nothing_outside_the_stretch_is_written(board: MtdBoard, tmp_path: Path) -> None:
     board.load_chip()
     board.shell(f"dd if=/dev/urandom of=/dev/mtd1 bs={BLOCK} count={LOOKED_AT} 2>/dev/null")
@@ -180,6 +182,7 @@ def test_nothing_outside_the_stretch_is_written(board: MtdBoard, tmp_path: Path)
     assert changed == set(range(6, 10))  # the first half is read, and held data already
 
 
+@pytest.mark.emulated
 def test_blocks_that_are_to_be_read_are_programmed_where_they_are_erased(
     board: MtdBoard, tmp_path: Path
 ) -> None:
@@ -191,12 +194,14 @@ def test_blocks_that_are_to_be_read_are_programmed_where_they_are_erased(
     assert programmed == list(range(2, 6))
 
 
+@pytest.mark.emulated
 def test_bad_blocks_are_left_out(board: MtdBoard, tmp_path: Path) -> None:
     board.load_chip(f"badblocks={FIRST_BLOCK + 3}")
     done, _ = board.measure(tmp_path, WINDOWS[:-1])
     assert (done.exit_code, done.stderr) == (0, "")
 
 
+@pytest.mark.emulated
 def test_a_stretch_with_many_bad_blocks_is_refused(board: MtdBoard, tmp_path: Path) -> None:
     bad = ",".join(str(FIRST_BLOCK + block) for block in (3, 9))
     board.load_chip(f"badblocks={bad}")
@@ -205,6 +210,7 @@ def test_a_stretch_with_many_bad_blocks_is_refused(board: MtdBoard, tmp_path: Pa
     assert "2 of 8 blocks of /dev/mtd1 (scratch) from offset 262144 on are bad" in done.stderr
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize(
     ("worn", "sentence"),
     [
@@ -225,6 +231,7 @@ def test_a_worn_block_ends_in_its_number_with_finished_windows_kept(
     assert results.end is None
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize(
     ("right", "wrong", "sentence"),
     [
@@ -249,6 +256,7 @@ def test_a_partition_that_is_not_as_the_plan_says_is_refused(
     assert results.windows == ()
 
 
+@pytest.mark.emulated
 def test_a_partition_is_found_by_its_name_alone(board: MtdBoard) -> None:
     assert board.place() == PLACE
     missing = STORAGE.model_copy(update={"mtd_partition": "data"})

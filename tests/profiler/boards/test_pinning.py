@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,8 +12,7 @@ from profiler.boards import pinning
 from profiler.boards.pinning import pin
 from profiler.transports.local import LocalTransport
 from tests.support.boards.measuring import write_tree
-
-WITHIN_S = 20.0
+from tests.support.boards.processes import wait_until
 
 
 @pytest.fixture
@@ -40,13 +37,6 @@ def state(root: Path) -> dict[str, str]:
     return {
         str(file.relative_to(root)): file.read_text() for file in root.rglob("*") if file.is_file()
     }
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.05)
 
 
 def test_both_are_held_until_the_session_closes(cpufreq: Path) -> None:

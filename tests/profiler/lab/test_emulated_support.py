@@ -9,8 +9,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from profiler.lab.process import Process
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.emulated
 
 LEAVES_ONE = """
 from devices.description import load_description

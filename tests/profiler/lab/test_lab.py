@@ -29,6 +29,7 @@ from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.paths import ROOT
+from tests.support.progress import ignore
 
 M4F, M3_SD, M0_FLASH = "emulated-m4f", "emulated-m3-sd", "emulated-m0-flash"
 
@@ -47,11 +48,7 @@ def _nothing_is_left(own_boards: None, monkeypatch: pytest.MonkeyPatch) -> Itera
     assert left == set()
 
 
-def say_nothing(_text: str) -> None:
-    pass
-
-
-def started(name: str, says: Callable[[str], None] = say_nothing) -> RunningBoard:
+def started(name: str, says: Callable[[str], None] = ignore) -> RunningBoard:
     return start(load_description(name), says)
 
 
@@ -86,6 +83,7 @@ def runs() -> list[Path]:
 # --- boards of one command ------------------------------------------------------------------------
 
 
+@pytest.mark.emulated
 @pytest.mark.parametrize(
     ("name", "board"),
     [(M4F, "mps2-an386"), (M3_SD, "lm3s6965evb"), (M0_FLASH, "microbit")],
@@ -100,6 +98,7 @@ def test_a_board_answers_again_and_again_until_it_is_stopped(name: str, board: s
     running.stop()
 
 
+@pytest.mark.emulated
 def test_a_reset_board_answers_anew_on_the_same_line() -> None:
     with started(M4F) as running, session(running.description) as board:
         running.reset()
@@ -110,13 +109,14 @@ def test_a_reset_board_answers_anew_on_the_same_line() -> None:
         assert running.is_alive
 
 
+@pytest.mark.emulated
 def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
     description = load_description(M3_SD)
     assert description.emulator is not None
     throttle = Throttle(read_iops=1000, write_iops=1000)
     card = EmulatedCard(size_bytes=1 << 25, throttle=throttle)
     emulator = description.emulator.model_copy(update={"card": card, "icount_shift": None})
-    with start(description.model_copy(update={"emulator": emulator}), say_nothing) as running:
+    with start(description.model_copy(update={"emulator": emulator}), ignore) as running:
         (image,) = runs()[0].glob("*.img")
         assert image.stat().st_size == 1 << 25
         assert image.stat().st_blocks == 0
@@ -124,6 +124,7 @@ def test_a_card_is_empty_at_every_start_and_as_large_as_described() -> None:
             assert "capacity_bytes=33554432" in board.line("storage")
 
 
+@pytest.mark.emulated
 def test_boards_of_one_name_run_side_by_side() -> None:
     with started(M4F) as one, started(M4F) as other:
         assert one.pid != other.pid
@@ -131,6 +132,7 @@ def test_boards_of_one_name_run_side_by_side() -> None:
         assert hello(one.description) == hello(other.description)
 
 
+@pytest.mark.emulated
 def test_a_board_that_was_killed_is_cleaned_up_all_the_same() -> None:
     with started(M4F) as running:
         running.kill()
@@ -148,6 +150,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.emulated
 def test_a_board_ends_with_its_command_even_if_that_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTS_ONE], cwd=ROOT, stdout=subprocess.PIPE, text=True
@@ -162,6 +165,7 @@ def test_a_board_ends_with_its_command_even_if_that_is_killed() -> None:
         assert not left.exists()
 
 
+@pytest.mark.emulated
 def test_ctrl_c_in_the_terminal_does_not_reach_the_emulator() -> None:
     """The command decides: it may have records to fetch first."""
     with started(M4F) as running:
@@ -169,18 +173,19 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_emulator() -> None:
         assert os.getpgid(running.pid) != os.getpgid(0)
 
 
+@pytest.mark.emulated
 def test_an_emulator_that_ends_while_starting_is_quoted() -> None:
     description = load_description(M4F)
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"cpu": "cortex-m99"})
     with pytest.raises(BoardUnreachable, match=r"emulated-m4f: qemu-system-arm .*cortex-m99"):
-        start(description.model_copy(update={"emulator": emulator}), say_nothing)
+        start(description.model_copy(update={"emulator": emulator}), ignore)
     assert runs() == []
 
 
 def test_only_emulated_boards_can_be_started() -> None:
     with pytest.raises(DocumentError, match="local is not an emulated board"):
-        start(load_description("local"), say_nothing)
+        start(load_description("local"), ignore)
 
 
 def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: Path) -> None:
@@ -194,6 +199,7 @@ def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: P
 # --- boards that are kept -------------------------------------------------------------------------
 
 
+@pytest.mark.emulated
 def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("lab", "status") == 0
     assert "no board is kept running" in capsys.readouterr().out
@@ -213,8 +219,9 @@ def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert list((boards_directory() / "kept").iterdir()) == []
 
 
+@pytest.mark.emulated
 def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
-    kept = bring_up(load_description(M4F), say_nothing)
+    kept = bring_up(load_description(M4F), ignore)
     said: list[str] = []
     for _ in range(2):
         with started(M4F, said.append) as running:
@@ -224,6 +231,7 @@ def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
     assert said.count("using emulated-m4f, which is kept running") == 2
 
 
+@pytest.mark.emulated
 def test_up_twice_is_up_once() -> None:
     said: list[str] = []
     boards = [bring_up(load_description(M4F), said.append) for _ in range(2)]
@@ -232,6 +240,7 @@ def test_up_twice_is_up_once() -> None:
     assert "emulated-m4f is running already" in said
 
 
+@pytest.mark.emulated
 def test_two_ups_at_once_start_one_board() -> None:
     up = [sys.executable, "cli.py", "lab", "up", "--device", M4F, "--json"]
     commands = [
@@ -243,12 +252,13 @@ def test_two_ups_at_once_start_one_board() -> None:
     assert len({board["pid"] for boards in answers for board in boards}) == 1
 
 
+@pytest.mark.emulated
 def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up() -> None:
     description = load_description(M4F)
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"icount_shift": 5})
     changed = description.model_copy(update={"emulator": emulator})
-    kept = bring_up(description, say_nothing)
+    kept = bring_up(description, ignore)
     said: list[str] = []
     with start(changed, said.append) as own:
         assert own.pid != kept.pid
@@ -260,11 +270,12 @@ def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up
     assert "restarting it" in said[-1]
 
 
+@pytest.mark.emulated
 def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for _ in range(2):
-        board = bring_up(load_description(M4F), say_nothing)
+        board = bring_up(load_description(M4F), ignore)
         board.kill()
         wait_until(lambda board=board: not board.is_alive)  # type: ignore[misc]
         assert [kept.state for kept in kept_boards()] == ["dead"]
@@ -280,8 +291,9 @@ def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
     assert kept_boards() == []
 
 
+@pytest.mark.emulated
 def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
-    board = bring_up(load_description(M4F), say_nothing)
+    board = bring_up(load_description(M4F), ignore)
     record = boards_directory() / "kept" / M4F / "board.json"
     innocent = subprocess.Popen(["sleep", "600"])
     try:
@@ -297,6 +309,7 @@ def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
         innocent.wait()
 
 
+@pytest.mark.emulated
 def test_an_up_that_fails_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "devices" / "catalog" / f"{M4F}.yaml").read_text()
     path = boards_directory() / "odd.yaml"
@@ -306,6 +319,7 @@ def test_an_up_that_fails_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> 
     assert kept_boards() == []
 
 
+@pytest.mark.emulated
 def test_ctrl_c_while_a_board_starts_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Process] = []
 
@@ -323,8 +337,9 @@ def test_ctrl_c_while_a_board_starts_leaves_nothing(monkeypatch: pytest.MonkeyPa
     assert runs() == []
 
 
+@pytest.mark.emulated
 def test_a_command_waits_for_a_board_that_is_starting() -> None:
-    kept = bring_up(load_description(M4F), say_nothing)
+    kept = bring_up(load_description(M4F), ignore)
     record = boards_directory() / "kept" / M4F / "board.json"
     written = json.loads(record.read_text())
     port = written.pop("port")
@@ -333,7 +348,7 @@ def test_a_command_waits_for_a_board_that_is_starting() -> None:
     with started(M4F) as running:
         assert running.pid == kept.pid
         assert running.description == kept.description
-    bring_up(load_description(M4F), say_nothing)
+    bring_up(load_description(M4F), ignore)
     assert [(board.state, board.port) for board in kept_boards()] == [("up", port)]
 
 

@@ -32,11 +32,7 @@ from profiler.lab.packages import (
     sources_text,
     unpack,
 )
-
-
-def say_nothing(_text: str) -> None:
-    pass
-
+from tests.support.progress import ignore
 
 # --- the archive ----------------------------------------------------------------------------------
 
@@ -296,11 +292,11 @@ def test_what_was_built_is_built_once_for_a_key() -> None:
         built.append(directory)
         (directory / "content").write_text("whole")
 
-    with BuildCache(say_nothing) as cache:
+    with BuildCache(ignore) as cache:
         first = cache.directory("kernel", digest("6.1"), build)
         assert cache.directory("kernel", digest("6.1"), build) == first
         assert cache.directory("kernel", digest("6.2"), build) != first
-    with BuildCache(say_nothing) as cache:
+    with BuildCache(ignore) as cache:
         assert cache.directory("kernel", digest("6.1"), build) == first
     assert (first / "content").read_text() == "whole"
     assert len(built) == 2
@@ -312,7 +308,7 @@ def test_a_build_that_is_cut_off_leaves_nothing(lab: Path, error: BaseException)
         (directory / "half").write_text("half")
         raise error
 
-    with pytest.raises(type(error)), BuildCache(say_nothing) as cache:
+    with pytest.raises(type(error)), BuildCache(ignore) as cache:
         cache.directory("kernel", "key", build)
     assert [path.name for path in lab.iterdir()] == ["lock"]
 
@@ -323,7 +319,7 @@ def test_a_full_disk_is_one_sentence(lab: Path) -> None:
 
     with (
         pytest.raises(BuildFailed, match=r"the lab's kernel cannot be built .*No space left"),
-        BuildCache(say_nothing) as cache,
+        BuildCache(ignore) as cache,
     ):
         cache.directory("kernel", "key", build)
     assert [path.name for path in lab.iterdir()] == ["lock"]
@@ -339,7 +335,7 @@ def test_what_a_killed_build_left_is_removed(lab: Path) -> None:
     killed.join()
     assert killed.exitcode == 9
     assert len(list(lab.iterdir())) == 2
-    with BuildCache(say_nothing):
+    with BuildCache(ignore):
         assert [path.name for path in lab.iterdir()] == ["lock"]
 
 
@@ -370,7 +366,7 @@ def test_of_two_processes_one_builds_and_the_other_waits(lab: Path, tmp_path: Pa
 
 
 def _build(build: object) -> None:
-    with BuildCache(say_nothing) as cache:
+    with BuildCache(ignore) as cache:
         assert callable(build)
         cache.directory("kernel", "key", build)
 

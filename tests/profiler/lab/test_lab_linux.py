@@ -26,6 +26,8 @@ from tests.support.boards.emulated import SharedBoards
 from tests.support.boards.ground_truth import ns_per_instruction
 from tests.support.paths import NATIVE
 
+pytestmark = pytest.mark.emulated
+
 PROBE = NATIVE / "board_probe.c"
 DESCRIPTION = load_description("emulated-a72")
 LIMIT_S = 60.0

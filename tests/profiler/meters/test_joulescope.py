@@ -30,6 +30,7 @@ from profiler.meters.joulescope.streams import (
     to_capture,
 )
 from profiler.meters.stand_ins.joulescope import IDS_PER_S, MESSAGE_SAMPLES, DriverStandIn, constant
+from tests.support.failures import sentence_of
 
 GPIO = {"kind": "gpio", "input": 0}
 STEADY = {"kind": "steady"}
@@ -89,9 +90,7 @@ def recorded(
 
 
 def refusal(error: type[JoulewrightError], **keys: Any) -> str:
-    with pytest.raises(error) as refused, opened(**keys):
-        pass
-    return str(refused.value)
+    return sentence_of(error, opened(**keys).__enter__)
 
 
 # --- what is recorded -------------------------------------------------------------------------

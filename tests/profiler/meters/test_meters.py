@@ -28,6 +28,7 @@ from tests.support.boards.measuring import (
     run_harness,
     write_tree,
 )
+from tests.support.failures import sentence_of
 
 MS = 1_000_000
 
@@ -45,9 +46,7 @@ def opened(**meter: Any) -> Meter:
 
 
 def refusal(**meter: Any) -> str:
-    with pytest.raises(MeasurementInvalid) as refused:
-        opened(**meter)
-    return str(refused.value)
+    return sentence_of(MeasurementInvalid, lambda: opened(**meter))
 
 
 def samples(*rows: tuple[int, ...]) -> BlockRecord:

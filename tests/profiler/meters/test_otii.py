@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from profiler.meters.otii import otii
 from profiler.meters.otii import server as otii_server
 from profiler.meters.otii.otii import OtiiInstrument, open_otii
 from profiler.meters.stand_ins.otii import DEVICE_ID, OtiiStandIn, served
+from tests.support.failures import sentence_of
 
 GPIO = {"kind": "gpio", "input": 0}
 STEADY = {"kind": "steady"}
@@ -43,18 +44,12 @@ def described(port: int, **keys: Any) -> OtiiMeter:
 
 @contextmanager
 def opened(otii_server: OtiiStandIn, **keys: Any) -> Iterator[OtiiInstrument]:
-    with served(otii_server) as port:
-        instrument = open_otii(described(port, **keys))
-        try:
-            yield instrument
-        finally:
-            instrument.close()
+    with served(otii_server) as port, closing(open_otii(described(port, **keys))) as instrument:
+        yield instrument
 
 
 def refusal(server: OtiiStandIn, error: type[JoulewrightError], **keys: Any) -> str:
-    with pytest.raises(error) as refused, opened(server, **keys):
-        pass
-    return str(refused.value)
+    return sentence_of(error, opened(server, **keys).__enter__)
 
 
 # --- what is recorded -------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from profiler.meters.ppk2.losses import Arrivals
 from profiler.meters.ppk2.ppk2 import Ppk2, open_ppk2
 from profiler.meters.stand_ins.ppk2 import Loss, Ppk2StandIn, Scenario, Step
 from profiler.opening.meters import open_synchroniser
+from tests.support.failures import sentence_of
 
 RATE_HZ = 100_000
 ALL = slice(None)
@@ -450,9 +451,7 @@ def test_ampere_mode_and_another_voltage() -> None:
 
 
 def refusal(port: str) -> str:
-    with pytest.raises(BoardUnreachable) as refused:
-        open_ppk2(described(port))
-    return str(refused.value)
+    return sentence_of(BoardUnreachable, lambda: open_ppk2(described(port)))
 
 
 def test_a_port_that_is_not_there_or_taken_or_silent_says_so() -> None:

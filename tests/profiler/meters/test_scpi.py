@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from profiler.meters.capture import Capture, Flaw
 from profiler.meters.polled import Poller, Reading
 from profiler.meters.scpi import ScpiInstrument, open_scpi
 from profiler.meters.stand_ins.scpi import IDENTITY, ScpiStandIn, over_serial, over_tcp
+from tests.support.boards.processes import wait_until
+from tests.support.failures import sentence_of
 
 MEASURED = {"MEAS:VOLT?": "+5.00000E+00", "MEAS:CURR?": "+2.50000E-01"}
 
@@ -49,32 +51,22 @@ def described(resource: str, **keys: Any) -> ScpiMeter:
 
 @contextmanager
 def opened(stand_in: ScpiStandIn, **keys: Any) -> Iterator[ScpiInstrument]:
-    with over_tcp(stand_in) as resource:
-        instrument = open_scpi(described(resource, **keys))
-        try:
-            yield instrument
-        finally:
-            instrument.close()
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 10
-    while not what():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.005)
+    with (
+        over_tcp(stand_in) as resource,
+        closing(open_scpi(described(resource, **keys))) as instrument,
+    ):
+        yield instrument
 
 
 def recorded(instrument: ScpiInstrument, stand_in: ScpiStandIn, queries: int = 6) -> Capture:
     heard = len(stand_in.heard)
     instrument.start()
-    wait_for(lambda: len(stand_in.heard) >= heard + queries)
+    wait_until(lambda: len(stand_in.heard) >= heard + queries)
     return instrument.stop()
 
 
 def refusal(stand_in: ScpiStandIn, error: type[JoulewrightError], **keys: Any) -> str:
-    with pytest.raises(error) as refused, opened(stand_in, **keys):
-        pass
-    return str(refused.value)
+    return sentence_of(error, opened(stand_in, **keys).__enter__)
 
 
 # --- what is recorded -------------------------------------------------------------------------
@@ -176,9 +168,9 @@ def test_an_answer_that_does_not_come_is_one_lost_sample() -> None:
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None, "0.5"]})
     with opened(stand_in) as instrument:
         instrument.start()
-        wait_for(lambda: stand_in.answers["MEAS:CURR?"] == ["0.5"])
+        wait_until(lambda: stand_in.answers["MEAS:CURR?"] == ["0.5"])
         heard = len(stand_in.heard)
-        wait_for(lambda: len(stand_in.heard) >= heard + 6)
+        wait_until(lambda: len(stand_in.heard) >= heard + 6)
         capture = instrument.stop()
     lost = capture.flaws == Flaw.LOST
     assert lost.sum() == 1
@@ -199,9 +191,9 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
     late.answer = answer  # type: ignore[method-assign]
     with opened(late, power_query="MEAS:POW?") as instrument:
         instrument.start()
-        wait_for(lambda: late.answers["MEAS:POW?"] == ["1"])
+        wait_until(lambda: late.answers["MEAS:POW?"] == ["1"])
         heard = len(late.heard)
-        wait_for(lambda: len(late.heard) >= heard + 5)
+        wait_until(lambda: len(late.heard) >= heard + 5)
         capture = instrument.stop()
     assert set(capture.power_w[capture.flaws == 0]) == {1.0}
     assert (capture.flaws == Flaw.LOST).sum() == 1
@@ -256,7 +248,7 @@ def test_an_instrument_that_goes_away_is_told_at_stop() -> None:
         instrument = open_scpi(described(resource))
         instrument.start()
     try:
-        wait_for(lambda: not is_polling())
+        wait_until(lambda: not is_polling())
         with pytest.raises(BoardUnreachable, match="check power and cable"):
             instrument.stop()
     finally:
@@ -268,7 +260,7 @@ def test_an_instrument_that_falls_silent_is_given_up() -> None:
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None]})
     with opened(stand_in) as instrument:
         instrument.start()
-        wait_for(lambda: not is_polling())
+        wait_until(lambda: not is_polling())
         with pytest.raises(BoardUnreachable, match="3 times in a row"):
             instrument.stop()
 
@@ -279,7 +271,7 @@ def test_closing_ends_the_connection_and_is_safe_at_any_time() -> None:
         instrument = open_scpi(described(resource))
         instrument.start()
         instrument.close()
-        wait_for(lambda: not stand_in.is_open)
+        wait_until(lambda: not stand_in.is_open)
         instrument.close()
 
 
@@ -288,7 +280,7 @@ def test_a_refused_opening_ends_the_connection() -> None:
     with over_tcp(stand_in) as resource:
         with pytest.raises(MeasurementInvalid):
             open_scpi(described(resource))
-        wait_for(lambda: "*IDN?" in stand_in.heard and not stand_in.is_open)
+        wait_until(lambda: "*IDN?" in stand_in.heard and not stand_in.is_open)
 
 
 # --- polling ----------------------------------------------------------------------------------

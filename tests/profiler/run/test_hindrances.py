@@ -2,67 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import pytest
 
 from devices.errors import MeasurementInvalid
-from profiler.meters.base import Reading, Void
+from profiler.meters.base import Void
 from profiler.run.evaluate import evaluate
-from profiler.run.trials import Trial
 from profiler.script.records import Health, WindowRecord
 from profiler.script.transfers import TransferWindow
-from profiler.script.windows import IdleWindow, OpWindow, Window
-from tests.support.boards.measuring import SMALL
-
-WARM = OpWindow(SMALL, "warm")
-
-
-@dataclass
-class Meter:
-    """Gives the same reading for every window and remembers what it was asked for."""
-
-    reading: Reading = 1.0
-    asked: list[tuple[int, int]] = field(default_factory=list)
-
-    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
-        self.asked.append((start_ns, end_ns))
-        return self.reading
-
-
-def record(**changes: int) -> WindowRecord:
-    fields = {
-        "id": 0,
-        "executions": 10,
-        "start_ns": 1_000_000,
-        "end_ns": 2_000_000,
-        "tail_end_ns": 2_000_000,
-        "running_ns": 1_000_000,
-        "frequency_before_khz": 0,
-        "frequency_after_khz": 0,
-        "temperature_mc": 0,
-        "tries": 1,
-    }
-    return WindowRecord(**fields | changes)
-
-
-def trial(
-    window: Window = WARM,
-    meter: Meter | None = None,
-    *,
-    is_measured: bool = True,
-    throttled: tuple[int, int] | None = None,
-    **changes: int,
-) -> Trial:
-    (found,) = evaluate(
-        [record(**changes)],
-        [window],
-        meter,
-        is_measured=is_measured,
-        start=None,
-        throttled=throttled,
-    )
-    return found
+from profiler.script.windows import IdleWindow
+from tests.support.boards.windows import SteadyMeter, record, trial
 
 
 @pytest.mark.parametrize("after", [1_470_000, 1_530_000])
@@ -76,12 +24,12 @@ def test_a_frequency_may_change_by_two_percent_either_way(after: int) -> None:
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.10])
 def test_a_tenth_of_a_window_may_go_to_other_programs(share: float) -> None:
     running_ns = round(1_000_000 * (1 - share))
-    assert trial(meter=Meter(), running_ns=running_ns).void is None
+    assert trial(meter=SteadyMeter(), running_ns=running_ns).void is None
 
 
 def test_more_than_a_tenth_voids_what_is_really_measured_only() -> None:
-    assert trial(meter=Meter(), running_ns=899_000).void is not None
-    assert trial(meter=Meter(), running_ns=899_000, is_measured=False).void is None
+    assert trial(meter=SteadyMeter(), running_ns=899_000).void is not None
+    assert trial(meter=SteadyMeter(), running_ns=899_000, is_measured=False).void is None
 
 
 @pytest.mark.parametrize(
@@ -115,7 +63,7 @@ def test_what_a_board_reports_at_either_end_or_for_the_first_time_counts(
 
 def test_all_that_voids_a_window_is_told() -> None:
     found = trial(
-        meter=Meter(Void("samples were lost")),
+        meter=SteadyMeter(Void("samples were lost")),
         throttled=(0, 1),
         running_ns=500_000,
         frequency_before_khz=1000,
@@ -141,7 +89,7 @@ def test_a_record_of_one_execution_in_a_nanosecond_is_taken() -> None:
 
 
 def test_the_energy_of_a_transfer_goes_to_the_end_of_its_tail() -> None:
-    meter = Meter(0.25)
+    meter = SteadyMeter(0.25)
     found = trial(TransferWindow("write", 4096, 1), meter, tail_end_ns=7_000_000)
     assert meter.asked == [(1_000_000, 7_000_000)]
     assert found.energy_j == 0.25

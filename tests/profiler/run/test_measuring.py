@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
 from devices.profile import BoardIdentity, Build, Interval, SweepPoint
-from profiler.meters.base import PowerTrace, Reading, Void
-from profiler.run.evaluate import evaluate
+from profiler.meters.base import Void
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import plan_profile
 from profiler.run.storage_fit import fit_affine, fit_page_cost
-from profiler.run.trials import HarnessRun, HarnessRunHeader, RunDirectory, RunMetadata, Trial
-from profiler.script.records import WindowRecord, parse_results, parse_samples
+from profiler.run.trials import HarnessRun, HarnessRunHeader, RunDirectory, RunMetadata
+from profiler.script.records import parse_results, parse_samples
 from profiler.script.transfers import TransferWindow
-from profiler.script.windows import BlockContent, IdleWindow, OpWindow, StepWindow, Window
+from profiler.script.windows import BlockContent, IdleWindow, OpWindow, StepWindow
 from profiler.script.writer import Memory, Settings, cold_copies, write_plan
 from profiler.statistics import median_interval
 from tests.support.boards.measuring import LARGE, SMALL, UPDATE, describe, tiny_step
+from tests.support.boards.windows import SteadyMeter, trial
 
 MIB = 1 << 20
 
@@ -114,50 +114,6 @@ def test_the_energy_of_a_page_is_fitted_from_the_sizes_that_have_one() -> None:
 # --- what is void -----------------------------------------------------------------------------
 
 
-class Trace:
-    def __init__(self, reading: Reading) -> None:
-        self._reading = reading
-
-    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
-        return self._reading
-
-
-def record(**changes: int) -> WindowRecord:
-    fields = {
-        "id": 0,
-        "executions": 10,
-        "start_ns": 1_000_000,
-        "end_ns": 2_000_000,
-        "tail_end_ns": 2_000_000,
-        "running_ns": 1_000_000,
-        "frequency_before_khz": 0,
-        "frequency_after_khz": 0,
-        "temperature_mc": 0,
-        "tries": 1,
-    }
-    return WindowRecord(**fields | changes)
-
-
-WARM = OpWindow(SMALL, "warm")
-
-
-def trial(
-    window: Window = WARM,
-    trace: PowerTrace | None = None,
-    throttled: tuple[int, int] | None = None,
-    **changes: int,
-) -> Trial:
-    (found,) = evaluate(
-        [record(**changes)],
-        [window],
-        trace,
-        is_measured=trace is not None,
-        start=None,
-        throttled=throttled,
-    )
-    return found
-
-
 def test_an_undisturbed_window_is_valid() -> None:
     found = trial(frequency_before_khz=1_500_000, frequency_after_khz=1_480_000)
     assert found.void is None
@@ -186,23 +142,23 @@ def test_throttling_during_a_block_voids_its_windows(
 
 
 def test_a_window_without_a_trustworthy_energy_is_void_unless_it_is_a_transfer() -> None:
-    lost = Trace(Void("samples were lost"))
-    assert trial(trace=lost).void == "samples were lost"
-    transfer = trial(TransferWindow("write", 4096, 1), trace=lost)
+    lost = SteadyMeter(Void("samples were lost"))
+    assert trial(meter=lost).void == "samples were lost"
+    transfer = trial(TransferWindow("write", 4096, 1), meter=lost)
     assert (transfer.void, transfer.energy_j) == (None, None)
 
 
 def test_preemption_is_left_out_of_the_time_and_voids_what_a_meter_saw() -> None:
-    assert trial(running_ns=500_000).time_s == pytest.approx(5e-5)
-    assert trial(running_ns=500_000).void is None
-    metered = trial(trace=Trace(1.0), running_ns=500_000)
+    assert trial(running_ns=500_000, is_measured=False).time_s == pytest.approx(5e-5)
+    assert trial(running_ns=500_000, is_measured=False).void is None
+    metered = trial(meter=SteadyMeter(1.0), running_ns=500_000)
     assert metered.void == "other programs had the processor for 50% of the window"
-    assert trial(IdleWindow("before"), trace=Trace(1.0), running_ns=500_000).void is None
+    assert trial(IdleWindow("before"), meter=SteadyMeter(1.0), running_ns=500_000).void is None
 
 
 def test_of_the_settling_of_a_medium_only_what_exceeds_idle_is_the_transfers() -> None:
     window = TransferWindow("write", 4096, 10)
-    settled = trial(window, trace=Trace(0.03), tail_end_ns=12_000_000)
+    settled = trial(window, meter=SteadyMeter(0.03), tail_end_ns=12_000_000)
     assert settled.execution_energy_j(idle_power_w=2.0) == pytest.approx(0.001)
 
 
@@ -256,7 +212,7 @@ def harness_run(block: int, number: int = 0) -> HarnessRun:
         header=HarnessRunHeader(
             block=block, sitting=number, started="2024-01-01", duration_s=1.0, boot_id="b"
         ),
-        trials=(trial(), trial(IdleWindow("after"), trace=Trace(0.5))),
+        trials=(trial(), trial(IdleWindow("after"), meter=SteadyMeter(0.5))),
     )
 
 

@@ -20,7 +20,7 @@ from profiler.run.options import ProfileOptions
 from profiler.run.run import OnProgress, ProgressEvent, profile_device
 from profiler.run.trials import RunDirectory
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 SPECS = (
     OpSpec.of("relu.forward", elements=432),

@@ -25,14 +25,6 @@ SPECS = (SMALL, LARGE, UPDATE)
 QUICK = ProfileOptions(blocks=2, min_window_s=0.1, storage=False, idle_s=0.005, poll_interval_s=0.1)
 
 
-@pytest.fixture
-def own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither this user's keys nor their agent takes part."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-
-
 def behind(transport: SshTransport) -> DeviceDescription:
     return describe(transport=transport.model_dump(mode="json"))
 

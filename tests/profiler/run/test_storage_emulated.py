@@ -15,7 +15,7 @@ from profiler.transports.serial.exchange import Silence
 from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 MIB = 1 << 20
 CARD, BIG_CARD = 64 * MIB, 4 << 30  # addressed by bytes; by blocks

@@ -19,6 +19,8 @@ from profiler.script.writer import Memory, Settings, write_plan
 from profiler.transports import open_transport
 from tests.support.boards.ground_truth import Harness
 
+pytestmark = pytest.mark.emulated
+
 PAGE = 4096
 REQUESTS_PER_PAGE = PAGE // 512
 READ_IOPS, WRITE_IOPS = 600, 400

@@ -31,7 +31,14 @@ from profiler.transports.serial.exchange import Silence, StrangerError
 from profiler.transports.serial.frames import Decoder, Frame, Kind, encode
 from profiler.transports.serial.line import Line, LineDownError
 from profiler.transports.serial.session import SerialSession
-from tests.support.boards.serial import FIRMWARE_SHA256, KERNELS_SHA256, Cable, Noise, StandInBoard
+from tests.support.boards.serial import (
+    FIRMWARE_SHA256,
+    KERNELS_SHA256,
+    Cable,
+    Noise,
+    StandInBoard,
+    undisturbed,
+)
 
 LONG_LINE = "op id=4 " + "attributes=1,2,3,4 " * 20
 PLAN = "\n".join(
@@ -108,10 +115,6 @@ class Lossy:
     def __call__(self, data: bytes) -> bytes:
         passing = [frame for frame in self._decoder.feed(data) if not self._loses(frame)]
         return b"".join(map(encode, passing))
-
-
-def undisturbed(data: bytes) -> bytes:
-    return data
 
 
 def once(kind: Kind) -> Callable[[Frame], bool]:

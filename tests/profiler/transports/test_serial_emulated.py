@@ -24,7 +24,7 @@ from profiler.transports.serial.line import Line
 from profiler.transports.serial.session import SerialSession
 from tests.support.boards.serial import Cable, Noise
 
-pytestmark = pytest.mark.usefixtures("own_boards")
+pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 SPECS = (
     OpSpec.parse("relu.forward elements=432"),

@@ -9,7 +9,7 @@ import shlex
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,13 @@ from devices.errors import BoardUnreachable
 from profiler.transports.route import find_route
 from profiler.transports.ssh import SshTransport
 from profiler.transports.ssh_login import Credentials
+from tests.support.boards.processes import eventually
 from tests.support.boards.sshd import Sshd, make_key, running_sshd
+from tests.support.failures import sentence_of
 
 
 @pytest.fixture(autouse=True)
-def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home without this user's keys, agent, caches and secrets."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    monkeypatch.delenv("JOULEWRIGHT_SSH_PASSWORD", raising=False)
+def home(own_client: None, tmp_path: Path) -> Path:
     (tmp_path / ".ssh").mkdir()
     return tmp_path
 
@@ -53,20 +50,7 @@ def greet(host: str = "pi4", **stated: Any) -> str:
 
 def refused(host: str = "pi4", **stated: Any) -> str:
     """The one sentence with which it cannot be reached."""
-    with pytest.raises(BoardUnreachable) as caught:
-        SshTransport(describe(host, **stated)).connect()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> bool:
-    give_up = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.02)
-    return True
+    return sentence_of(BoardUnreachable, SshTransport(describe(host, **stated)).connect)
 
 
 def accept(command: str, config: Path) -> None:

@@ -14,6 +14,7 @@ from devices.description import SshTransport
 from devices.documents.document import DocumentError
 from profiler.transports import ssh_config
 from profiler.transports.route import Host, find_route
+from tests.support.failures import sentence_of
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +41,7 @@ def route(host: str = "pi4", **described: Any) -> Host:
 
 
 def refused(host: str = "pi4", **described: Any) -> str:
-    with pytest.raises(DocumentError) as caught:
-        route(host, **described)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return sentence_of(DocumentError, lambda: route(host, **described))
 
 
 def names(board: Host) -> list[str]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,9 @@ from profiler.transports.base import DetachedCommand, Transport
 from profiler.transports.local import LocalTransport
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES
 from profiler.transports.ssh import SshTransport
+from tests.support.boards.processes import eventually
 from tests.support.boards.sshd import Network, Sshd, make_key
+from tests.support.failures import sentence_of
 from tests.support.paths import ROOT
 
 AWKWARD = [
@@ -39,13 +41,7 @@ AWKWARD = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither this user's keys, agent and caches nor a secret of theirs takes part."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
-    monkeypatch.delenv("JOULEWRIGHT_SSH_PASSWORD", raising=False)
+pytestmark = pytest.mark.usefixtures("own_client")
 
 
 class ReachedBoard:
@@ -109,15 +105,6 @@ class Marked:
                 if self.seconds in path.read_bytes().decode(errors="replace").split("\0"):
                     return True
         return False
-
-
-def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> bool:
-    give_up = time.monotonic() + within_s
-    while not holds():
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def finish(command: DetachedCommand, within_s: float = 5.0) -> int | None:
@@ -392,11 +379,7 @@ def test_a_session_of_another_computer_is_left_alone_until_it_is_old(
 
 def refused(description: SshDescription) -> str:
     """The one sentence with which it cannot be reached."""
-    with pytest.raises(BoardUnreachable) as caught:
-        SshTransport(description).connect()
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return sentence_of(BoardUnreachable, SshTransport(description).connect)
 
 
 def fingerprint(key: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from plots.arena import arena
@@ -37,18 +37,14 @@ from tests.support.graphs.graph_examples import (
     training_chain,
     two_layers,
 )
-from tests.support.graphs.graph_strategies import action_lists, small_graphs, tight_problems
+from tests.support.graphs.graph_strategies import (
+    action_lists,
+    examples,
+    small_graphs,
+    tight_problems,
+)
 
 SMALLEST = 0  # an arena limit that no arena keeps to
-
-
-def _examples(number: int) -> settings:
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 def _soon(seconds: float = 20.0) -> float:
@@ -91,7 +87,7 @@ def test_addresses_by_pencil_and_paper() -> None:
 
 
 @given(data=st.data())
-@_examples(150)
+@examples(150)
 def test_every_valid_schedule_gets_addresses_that_hold(data: st.DataObject) -> None:
     problem = data.draw(small_graphs())
     schedule = with_frees(problem, data.draw(action_lists(problem)))
@@ -102,7 +98,7 @@ def test_every_valid_schedule_gets_addresses_that_hold(data: st.DataObject) -> N
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(40)
+@examples(40)
 def test_every_method_gets_addresses_that_hold(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -278,7 +274,7 @@ def test_every_overlap_is_caught() -> None:
     caught = 0
 
     @given(data=st.data())
-    @_examples(60)
+    @examples(60)
     def move_one(data: st.DataObject) -> None:
         nonlocal caught
         problem = data.draw(small_graphs())

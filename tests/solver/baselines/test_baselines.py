@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
@@ -27,6 +27,7 @@ from solver.problem.graph import CostedGraph, Op
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, PageIn, PageOut
 from solver.referee.referee import Replay, replay, verify
+from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import (
     graph,
     op,
@@ -35,22 +36,13 @@ from tests.support.graphs.graph_examples import (
     training_chain,
     unconstrained_peak,
 )
-from tests.support.graphs.graph_strategies import small_graphs, tight_problems
+from tests.support.graphs.graph_strategies import examples, small_graphs, tight_problems
 
 # Those that need no engine, and so no process of its own for each example.
 _WITHOUT_ENGINE = [
     name for name in BASELINES if name not in ("remat-only", "paging-only", "checkmate-lp-rounding")
 ]
 _LIMIT_S = 20.0
-
-
-def _examples(number: int) -> settings:
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 @st.composite
@@ -91,7 +83,7 @@ def _recomputed(problem: CostedGraph, actions: tuple[Action, ...] | None) -> lis
 
 
 @given(problem_and_budget=two_pass_problems())
-@_examples(35)
+@examples(35)
 @pytest.mark.parametrize("name", _WITHOUT_ENGINE)
 def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
     name: str, problem_and_budget: tuple[CostedGraph, Budget]
@@ -100,7 +92,7 @@ def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
 
 
 @given(problem_and_budget=two_pass_problems())
-@_examples(4)
+@examples(4)
 @pytest.mark.parametrize("name", [n for n in BASELINES if n not in _WITHOUT_ENGINE])
 def test_what_a_solver_returns_as_baseline_is_a_schedule_within_the_budget(
     name: str, problem_and_budget: tuple[CostedGraph, Budget]
@@ -611,7 +603,7 @@ def test_baselines_are_listed_in_the_order_that_papers_have_them_in() -> None:
 
 
 @given(problem=small_graphs())
-@_examples(35)
+@examples(35)
 def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) -> None:
     everything = replay(problem, keep_everything(problem))
     budget = Budget(ram_bytes=20 * everything.peak_bytes + 100)
@@ -630,7 +622,7 @@ def test_solve_shows_all_baselines_beside_the_schedule(
 ) -> None:
     problem = training_chain(5)
     given_graph = tmp_path / "graph.json"
-    given_graph.write_text(problem.model_dump_json(by_alias=True, exclude_none=True))
+    write_json(given_graph, problem)
     argv = ["solve", "--graph", str(given_graph), "--ram-budget", "80%", "--baselines"]
     argv += ["--out", str(tmp_path / "schedule.json"), *(["--json"] if as_json else [])]
     assert cli.main(argv) == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from solver.constructed import keep_everything
@@ -12,7 +12,7 @@ from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Compute, PageOut
 from solver.referee.referee import replay, verify
-from tests.support.graphs.graph_strategies import small_graphs
+from tests.support.graphs.graph_strategies import examples, small_graphs
 
 
 @given(
@@ -22,9 +22,7 @@ from tests.support.graphs.graph_strategies import small_graphs
     rematerialization=st.booleans(),
     slack_s=st.sampled_from([None, 2.0]),
 )
-@settings(
-    max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+@examples(100)
 def test_what_it_returns_keeps_to_the_budget(
     graph: CostedGraph,
     ram_bytes: int,
@@ -44,7 +42,7 @@ def test_what_it_returns_keeps_to_the_budget(
 
 
 @given(graph=small_graphs())
-@settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@examples(50)
 def test_with_room_for_everything_nothing_is_given_up(graph: CostedGraph) -> None:
     everything = replay(graph, keep_everything(graph))
     actions = greedy_schedule(Problem(graph, Budget(ram_bytes=everything.peak_bytes)))

@@ -25,7 +25,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Compute
 from solver.referee.referee import replay, verify
 from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
-from tests.support.graphs.graph_examples import graph, op, tensor
+from tests.support.graphs.graph_examples import crossed_chain, graph, op, tensor
 from tests.support.graphs.graph_strategies import (
     action_lists,
     least_energy_by_exhaustion,
@@ -112,42 +112,21 @@ def test_nor_one_that_keeps_the_order_under_the_bound_for_it(data: st.DataObject
 # --- what counts ------------------------------------------------------------------------------
 
 
-def chain() -> CostedGraph:
-    """``a``, of 6 bytes, is read before and after ``gb``, which takes 7."""
-    return graph(
-        [
-            op("f", "x", "a", energy_j=9.0),
-            op("g", "a", "b", energy_j=4.0),
-            op("loss", "b", "c"),
-            op("gb", "b c", "d"),
-            op("ga", "a d", "e"),
-        ],
-        [
-            tensor("x", 1, home="ram"),
-            tensor("a", 6, page_out=(1.0, 2.0), page_in=(1.0, 3.0)),
-            tensor("b", 3),
-            tensor("c", 2),
-            tensor("d", 2),
-            tensor("e", 1, persist="ram"),
-        ],
-    )
-
-
 def test_what_fits_costs_nothing_more() -> None:
-    assert bound_j(chain(), 13) == 16
+    assert bound_j(crossed_chain(), 13) == 16
 
 
 def test_what_does_not_fit_beside_the_cut_is_had_back_in_the_cheapest_way() -> None:
     """``a`` is paged for 5 J, as soon as a byte is missing. Without paging it is computed again for
     9 J."""
-    assert bound_j(chain(), 12) == pytest.approx(16 + 5)
-    assert bound_j(chain(), 9) == pytest.approx(16 + 5)
-    assert bound_j(chain(), 9, paging=False) == pytest.approx(16 + 9)
+    assert bound_j(crossed_chain(), 12) == pytest.approx(16 + 5)
+    assert bound_j(crossed_chain(), 9) == pytest.approx(16 + 5)
+    assert bound_j(crossed_chain(), 9, paging=False) == pytest.approx(16 + 9)
 
 
 def test_where_nothing_can_be_had_back_there_is_no_schedule() -> None:
-    assert bound_j(chain(), 12, paging=False, remat=False) == math.inf
-    assert bound_j(chain(), 13, paging=False, remat=False) == 16
+    assert bound_j(crossed_chain(), 12, paging=False, remat=False) == math.inf
+    assert bound_j(crossed_chain(), 13, paging=False, remat=False) == 16
 
 
 def test_what_an_op_overwrote_must_be_made_again_before_it() -> None:
@@ -236,7 +215,7 @@ def searched_j(problem: Problem, gap: float = 1e-6) -> tuple[float, list[Sketch]
 
 @pytest.mark.parametrize("ram_bytes", [9, 12, 13])
 def test_looking_only_where_memory_is_tight_proves_as_much(ram_bytes: int) -> None:
-    problem = Problem(chain(), Budget(ram_bytes=ram_bytes))
+    problem = Problem(crossed_chain(), Budget(ram_bytes=ram_bytes))
     bound, sketches = searched_j(problem)
     assert bound == pytest.approx(proven_j(problem), rel=1e-4)
     paged = [(k, makes) for sketch in sketches[-1:] for k, makes in sketch.makes.items()]
@@ -244,15 +223,15 @@ def test_looking_only_where_memory_is_tight_proves_as_much(ram_bytes: int) -> No
 
 
 def test_it_says_that_there_is_no_schedule() -> None:
-    problem = Problem(chain(), Budget(ram_bytes=8, paging=False, rematerialization=False))
+    problem = Problem(crossed_chain(), Budget(ram_bytes=8, paging=False, rematerialization=False))
     assert searched_j(problem)[0] == math.inf
 
 
 def test_a_deadline_that_leaves_no_time_for_it_is_no_schedule_either() -> None:
     budget = Budget(ram_bytes=9, deadline_s=5.0)
-    assert searched_j(Problem(chain(), budget))[0] == math.inf
+    assert searched_j(Problem(crossed_chain(), budget))[0] == math.inf
     enough = budget.model_copy(update={"deadline_s": 7.0})
-    assert searched_j(Problem(chain(), enough))[0] < math.inf
+    assert searched_j(Problem(crossed_chain(), enough))[0] < math.inf
 
 
 # --- close ------------------------------------------------------------------------------------

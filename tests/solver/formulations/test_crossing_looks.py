@@ -9,31 +9,10 @@ from solver.formulations.crossing import CrossingProgram
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
-from tests.support.graphs.graph_examples import graph, op, tensor
+from tests.support.graphs.graph_examples import crossed_chain, graph, op, tensor
 
 LOSS, GB = 2, 3
-"""Ops of :func:`chain` that ``a`` crosses, with 11 and 13 bytes in RAM."""
-
-
-def chain() -> CostedGraph:
-    """``a``, of 6 bytes, is read before and after ``loss`` and ``gb``."""
-    return graph(
-        [
-            op("f", "x", "a", energy_j=9.0),
-            op("g", "a", "b", energy_j=4.0),
-            op("loss", "b", "c"),
-            op("gb", "b c", "d"),
-            op("ga", "a d", "e"),
-        ],
-        [
-            tensor("x", 1, home="ram"),
-            tensor("a", 6, page_out=(1.0, 2.0), page_in=(1.0, 3.0)),
-            tensor("b", 3),
-            tensor("c", 2),
-            tensor("d", 2),
-            tensor("e", 1, persist="ram"),
-        ],
-    )
+"""Ops of :func:`crossed_chain` that ``a`` crosses, with 11 and 13 bytes in RAM."""
 
 
 def program(costed: CostedGraph, ram_bytes: int) -> CrossingProgram:
@@ -68,7 +47,7 @@ def training(length: int) -> CostedGraph:
 
 
 def test_the_op_with_the_largest_excess_is_looked_at_first() -> None:
-    crossing = program(chain(), 9)
+    crossing = program(crossed_chain(), 9)
     assert crossing.crossing(LOSS) == crossing.crossing(GB) == [1]
     assert crossing.tightest(values(crossing)) == [GB]
     crossing.add_memory_rows(GB)
@@ -79,7 +58,7 @@ def test_the_op_with_the_largest_excess_is_looked_at_first() -> None:
 
 @pytest.mark.parametrize("ram_bytes", [13, 14])
 def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
-    crossing = program(chain(), ram_bytes)
+    crossing = program(crossed_chain(), ram_bytes)
     assert crossing.tightest(values(crossing)) == []
 
 
@@ -98,7 +77,7 @@ def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
 def test_what_is_had_back_is_not_in_the_way(
     again: float, paged: float, expected: list[int]
 ) -> None:
-    crossing = program(chain(), 9)
+    crossing = program(crossed_chain(), 9)
     assert crossing.tightest(values(crossing, again=again, paged=paged)) == expected
 
 
@@ -140,13 +119,13 @@ def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
 
 
 def test_nothing_fits_where_there_is_no_ram() -> None:
-    crossing = program(chain(), 0)
+    crossing = program(crossed_chain(), 0)
     assert crossing.tightest(values(crossing)) == [GB, 1]
     crossing.add_memory_rows(GB)
     assert not crossing.program.satisfied_by([1.0] * len(crossing.program.cost))
 
 
 def test_no_objective_proves_less_than_what_is_unavoidable() -> None:
-    crossing = program(chain(), 9)
+    crossing = program(crossed_chain(), 9)
     assert crossing.bound_j(-1.0) == crossing.bound_j(0.0) == 16.0
     assert crossing.bound_j(2.0) - crossing.bound_j(1.0) == pytest.approx(crossing.unit)

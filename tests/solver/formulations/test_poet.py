@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import cli
@@ -23,6 +23,7 @@ from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule
 from solver.referee.referee import RefereeError, replay, verify
 from solver.search.search import Build, Search, build_compact
 from solver.solving.solving import solve_graph
+from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import (
     graph,
     op,
@@ -33,6 +34,7 @@ from tests.support.graphs.graph_examples import (
 )
 from tests.support.graphs.graph_strategies import (
     action_lists,
+    examples,
     least_energy_by_exhaustion,
     small_graphs,
     tight_problems,
@@ -43,15 +45,6 @@ both = pytest.mark.parametrize("formulation", ["compact", "poet"])
 
 def _options(formulation: FormulationName) -> SolverOptions:
     return SolverOptions(formulation=formulation, gap=0.0, threads=1)
-
-
-def _examples(number: int) -> settings:
-    return settings(
-        max_examples=number,
-        deadline=None,
-        derandomize=True,
-        suppress_health_check=list(HealthCheck),
-    )
 
 
 # --- the optimum ----------------------------------------------------------------------------------
@@ -78,7 +71,7 @@ def test_its_optimum_is_that_of_the_compact_program() -> None:
     overheads_j: list[float] = []
 
     @given(problem_and_budget=tight_problems(), instantaneous=st.booleans())
-    @_examples(12)
+    @examples(12)
     def compare(problem_and_budget: tuple[CostedGraph, Budget], instantaneous: bool) -> None:
         problem, budget = problem_and_budget
         budget = budget.model_copy(update={"instantaneous_paging": instantaneous})
@@ -106,7 +99,7 @@ def test_its_optimum_of_a_training_step_is_that_of_the_compact_program() -> None
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(7)
+@examples(7)
 def test_instantaneous_paging_is_paging_that_takes_no_time(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -220,7 +213,7 @@ def test_a_schedule_survives_being_written_as_a_solution() -> None:
     encoded = [0, 0]
 
     @given(data=st.data(), problem=small_graphs(), spare_bytes=st.integers(0, 4))
-    @_examples(150)
+    @examples(150)
     def encode(data: st.DataObject, problem: CostedGraph, spare_bytes: int) -> None:
         actions = with_frees(problem, data.draw(action_lists(problem)))
         before = replay(problem, actions)
@@ -238,7 +231,7 @@ def test_a_schedule_survives_being_written_as_a_solution() -> None:
 
 
 @given(problem_and_budget=tight_problems())
-@_examples(25)
+@examples(25)
 def test_what_the_search_begins_with_is_a_solution(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
@@ -351,7 +344,7 @@ def test_the_schedule_says_which_program_it_is_from(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "graph.json"
-    file.write_text(_must_page().model_dump_json(by_alias=True, exclude_none=True))
+    write_json(file, _must_page())
     options = ["--formulation", formulation, "--instantaneous-paging", "--deadline", "1x", "--json"]
     assert cli.main(["solve", "--graph", str(file), "--ram-budget", "10", *options]) == 0
     document = json.loads(capsys.readouterr().out)

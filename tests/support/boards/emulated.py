@@ -17,6 +17,7 @@ from profiler.lab.process import Process
 from profiler.lab.qemu import make_guest
 from profiler.lab.running import RunningBoard, start_own
 from tests.support.boards.processes import SESSION_VARIABLE, VARIABLE, marked, new_mark
+from tests.support.progress import ignore
 
 if TYPE_CHECKING:
     from tests.support.boards.ground_truth import Harness
@@ -125,7 +126,7 @@ class SharedBoards:
         directory = self._directories.mktemp("cache")
         with _own_cache(directory), pytest.MonkeyPatch.context() as patch:
             patch.delenv(VARIABLE, raising=False)  # it outlives whoever is the first to want it
-            board = start_own(make_guest(description, _say_nothing), _say_nothing)
+            board = start_own(make_guest(description, ignore), ignore)
         self._stack.callback(board.stop)
         return board
 
@@ -143,7 +144,3 @@ def shared_boards(
 ) -> Iterator[SharedBoards]:
     with ExitStack() as stack:
         yield SharedBoards(request.session, tmp_path_factory, stack)
-
-
-def _say_nothing(_text: str) -> None:
-    pass

@@ -17,6 +17,7 @@ from profiler.building.firmware_image import build_firmware
 from profiler.lab import RunningBoard, start
 from profiler.transports.serial.frames import Decoder, Frame, Kind, encode
 from profiler.transports.serial.line import Line
+from tests.support.progress import ignore
 
 PATIENCE_S = 60.0
 ANSWER_S = 2.0
@@ -163,12 +164,8 @@ def text_of(answer: Frame) -> str:
     return answer.payload[2:].decode()
 
 
-def say_nothing(_text: str) -> None:
-    pass
-
-
 def emulated(description: DeviceDescription) -> Iterator[Peer]:
-    running = start(description, say_nothing)
+    running = start(description, ignore)
     try:
         peer = Peer(running.description, running=running)
         peer.hello()

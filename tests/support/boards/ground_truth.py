@@ -25,6 +25,7 @@ from profiler.script.windows import IdleWindow, OpWindow
 from profiler.transports.base import Transport
 from profiler.transports.local import LocalTransport
 from tests.support.paths import NATIVE
+from tests.support.progress import ignore
 
 LINUX = "emulated-a72"
 
@@ -167,7 +168,7 @@ def counted_board(
     """Boots it. The ``harness`` of a Linux board is built beforehand, unless it is given: the
     counter has to know where its functions are."""
     description = load_description(name)
-    guest = make_guest(description, _say_nothing)
+    guest = make_guest(description, ignore)
     if isinstance(guest, Microcontroller):
         program = guest.firmware.elf
     else:
@@ -179,7 +180,7 @@ def counted_board(
         words[-1] += f",from={_OWN.start:#x},to={_OWN.stop:#x}"
     command = Guest.command
     with patch.object(Guest, "command", lambda *given: [*command(*given), *words]):
-        running = start_own(guest, _say_nothing)
+        running = start_own(guest, ignore)
     with running:
         yield CountedBoard(running, ns_per_instruction(description), directory, log, harness)
 
@@ -225,7 +226,3 @@ def _counts(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
         elif window is not None:
             yield window
             window = None
-
-
-def _say_nothing(_text: str) -> None:
-    pass

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from tests.support.paths import ROOT
 
 VARIABLE = "JOULEWRIGHT_TEST_MARK"
 SESSION_VARIABLE = "JOULEWRIGHT_TEST_SESSION"
@@ -36,9 +41,35 @@ def marked(mark: str, variable: str = VARIABLE) -> set[int]:
     return found - {os.getpid()}
 
 
+def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> bool:
+    """Whether it comes true in time."""
+    give_up = time.monotonic() + within_s
+    while not holds():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.02)
+    return True
+
+
 def wait_until(condition: Callable[[], bool]) -> None:
     """Fails if it does not come true in a time that is ample."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.02)
+    assert eventually(condition, _PATIENCE_S), "it did not come true"
+
+
+@contextmanager
+def started_as_by_a_shell(*words: str, **pipes: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Python in a process group of its own, and the mark of all that it starts. It is killed at
+    the end, if it still runs."""
+    mark = new_mark()
+    with subprocess.Popen(
+        [sys.executable, *words],
+        cwd=ROOT,
+        env=os.environ | {VARIABLE: mark},
+        text=True,
+        start_new_session=True,
+        **pipes,
+    ) as process:
+        try:
+            yield process, mark
+        finally:
+            process.kill()

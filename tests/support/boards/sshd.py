@@ -195,6 +195,15 @@ def network(sshd: Sshd) -> Iterator[Network]:
     between.close()
 
 
+@pytest.fixture
+def own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither this user's keys, agent and caches nor a secret of theirs takes part."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.delenv("JOULEWRIGHT_SSH_PASSWORD", raising=False)
+
+
 @pytest.fixture(scope="session")
 def sshd() -> Iterator[Sshd]:
     with running_sshd() as server:

@@ -181,3 +181,24 @@ def tight(problem: CostedGraph, share: float, **others: object) -> Budget:
     least, _ = least_ram_bytes(problem)
     ram_bytes = least + int(share * (unconstrained_peak(problem) - least))
     return Budget.model_validate({"ram_bytes": ram_bytes, **others})
+
+
+def crossed_chain() -> CostedGraph:
+    """``a``, of 6 bytes, is read before and after ``loss`` and ``gb``, of which ``gb`` takes 7."""
+    return graph(
+        [
+            op("f", "x", "a", energy_j=9.0),
+            op("g", "a", "b", energy_j=4.0),
+            op("loss", "b", "c"),
+            op("gb", "b c", "d"),
+            op("ga", "a d", "e"),
+        ],
+        [
+            tensor("x", 1, home="ram"),
+            tensor("a", 6, page_out=(1.0, 2.0), page_in=(1.0, 3.0)),
+            tensor("b", 3),
+            tensor("c", 2),
+            tensor("d", 2),
+            tensor("e", 1, persist="ram"),
+        ],
+    )

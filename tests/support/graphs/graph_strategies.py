@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from solver.problem.footprint import least_ram_bytes
@@ -19,6 +20,16 @@ from tests.support.graphs.graph_examples import unconstrained_peak
 _SUFFIXES = st.sampled_from(["a", "a", "a", "ab"])
 _FREE_OF_COST = PageCost(time_s=0.0, energy_j=0.0)
 _PAGE_COSTS = st.sampled_from([PageCost(time_s=1.0, energy_j=float(e)) for e in (1, 2, 7)])
+
+
+def examples(number: int) -> settings:
+    """Always the same, however long they take to draw and to run."""
+    return settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
 
 
 @st.composite

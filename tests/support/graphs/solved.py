@@ -31,6 +31,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
+from tests.support.documents import write_json
 from tests.support.onboard.kernels import KernelLibrary
 
 FLAGS = ("-O1", "-DJW_SMALL_MEMORY=0")
@@ -125,5 +126,5 @@ def solved(
         (case.path, schedule),
         (directory / "small.graph.json", graph),
     ):
-        path.write_text(document.model_dump_json(by_alias=True, exclude_none=True))
+        write_json(path, document)
     return case

@@ -9,7 +9,7 @@ import numpy as np
 
 from devices.operation import Operand
 from networks.training import Network, StepOp, TrainingStep
-from tests.support.onboard.kernels import LINE_BYTES, Array, KernelLibrary, fill
+from tests.support.onboard.kernels import Array, KernelLibrary, aligned, fill
 
 Values: TypeAlias = Mapping[str, Array]
 
@@ -81,7 +81,7 @@ def execute(
 ) -> dict[str, Array]:
     """One step with the C kernels, in the buffers of the step's plan or, not ``in_place``, with one
     for each tensor. Returns the value of every tensor when it was made."""
-    memory = {t.name: _aligned(t.bytes) for t in step.tensors}
+    memory = {t.name: _nans(t.bytes) for t in step.tensors}
     at = {t.name: memory[step.buffer[t.name] if in_place else t.name] for t in step.tensors}
     for name, value in start.items():
         at[name][:] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
@@ -91,7 +91,7 @@ def execute(
             each.spec,
             [at[name] for name in each.reads],
             [at[name] for name in each.writes],
-            _aligned(library.workspace_bytes(each.spec)),
+            _nans(library.workspace_bytes(each.spec)),
             [_encoded(scalar, value) for scalar, value in each.scalars.items()],
         )
         call()
@@ -125,8 +125,8 @@ def _encoded(scalar: str, value: float) -> float:
     return value
 
 
-def _aligned(size_bytes: int) -> Array:
+def _nans(size_bytes: int) -> Array:
     """Bytes of NaN, as float32, that begin a cache line."""
-    whole = np.full(size_bytes + LINE_BYTES, 0xFF, np.uint8)
-    start = -whole.ctypes.data % LINE_BYTES
-    return whole[start : start + size_bytes]
+    found = aligned(size_bytes)
+    found[:] = 0xFF
+    return found

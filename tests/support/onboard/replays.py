@@ -30,15 +30,13 @@ from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.schedule import Action as ScheduleAction
 from solver.problem.schedule import (
-    Budget,
     Compute,
     PageIn,
     PageOut,
     Schedule,
-    SolverRecord,
 )
-from solver.referee.referee import replay
 from tests.support.graphs.graph_examples import training_chain
+from tests.support.graphs.schedules import schedule_of
 
 SD_CARD = Storage(
     medium="sd", path="~/scratch", page_bytes=4096, capacity_bytes=32 << 30, endurance_cycles=3000
@@ -135,29 +133,8 @@ def measured_replay(
 
 def scheduled(graph: CostedGraph, actions: Sequence[ScheduleAction]) -> Schedule:
     """Computing and paging, in order, as a schedule whose budget is what it needs."""
-    complete = with_frees(graph, actions)
-    played = replay(graph, complete)
-    return Schedule(
-        graph=graph.name,
-        energy_source=graph.energy_source,
-        status="feasible",
-        energy_j=played.energy_j,
-        time_s=played.time_s,
-        peak_bytes=played.peak_bytes,
-        arena_bytes=played.peak_bytes,
-        solver=SolverRecord(
-            engine="none",
-            formulation="by hand",
-            version="1",
-            seconds=0.0,
-            build_seconds=0.0,
-            rounds=0,
-            threads=1,
-        ),
-        budget=Budget(ram_bytes=played.peak_bytes),
-        bound_covers="",
-        actions=complete,
-    )
+    made = schedule_of(graph, with_frees(graph, actions))
+    return made.model_copy(update={"arena_bytes": made.peak_bytes})
 
 
 def paged_chain(*, energy_source: EnergySource = "estimated") -> tuple[CostedGraph, Schedule]:

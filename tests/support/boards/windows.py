@@ -1,0 +1,61 @@
+"""Trials of windows that a board is made up to have recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from profiler.meters.base import PowerTrace, Reading
+from profiler.run.evaluate import evaluate
+from profiler.run.trials import Trial
+from profiler.script.records import WindowRecord
+from profiler.script.windows import OpWindow, Window
+from tests.support.boards.measuring import SMALL
+
+WARM = OpWindow(SMALL, "warm")
+
+
+@dataclass
+class SteadyMeter:
+    """Gives the same reading for every window and remembers what it was asked for."""
+
+    reading: Reading = 1.0
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def energy_j(self, start_ns: int, end_ns: int) -> Reading:
+        self.asked.append((start_ns, end_ns))
+        return self.reading
+
+
+def record(**changes: int) -> WindowRecord:
+    fields = {
+        "id": 0,
+        "executions": 10,
+        "start_ns": 1_000_000,
+        "end_ns": 2_000_000,
+        "tail_end_ns": 2_000_000,
+        "running_ns": 1_000_000,
+        "frequency_before_khz": 0,
+        "frequency_after_khz": 0,
+        "temperature_mc": 0,
+        "tries": 1,
+    }
+    return WindowRecord(**fields | changes)
+
+
+def trial(
+    window: Window = WARM,
+    meter: PowerTrace | None = None,
+    *,
+    is_measured: bool = True,
+    throttled: tuple[int, int] | None = None,
+    **changes: int,
+) -> Trial:
+    (found,) = evaluate(
+        [record(**changes)],
+        [window],
+        meter,
+        is_measured=is_measured,
+        start=None,
+        throttled=throttled,
+    )
+    return found
