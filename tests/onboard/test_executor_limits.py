@@ -27,7 +27,7 @@ from tests.support.onboard.executor import (
 LOOK_NS = 1_000_000
 """By which each look at the stand-in's clock moves it on; every transfer takes one look."""
 TRANSFERS = 4
-"""Of a step of ``keeping``: two tensors in, two out. Those behind the step are not counted."""
+"""Of a step of ``keeping``: two tensors in, two out. Those after the step are not counted."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def replay(library: ctypes.CDLL) -> Replay:
     return begun(library, plan, storage, medium_for(plan, storage, 3))
 
 
-def test_every_step_counts_its_own_transfers_and_none_behind_it(replay: Replay) -> None:
+def test_every_step_counts_its_own_transfers_and_none_after_it(replay: Replay) -> None:
     for _ in range(3):
         replay.step()
         assert replay.executor.blocked_ns == TRANSFERS * LOOK_NS
@@ -94,7 +94,7 @@ def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.
 
 
 def paging_out(*waits_for: int) -> ExecutionPlan:
-    """Three tensors leave; each of the actions behind them waits for so many of the transfers."""
+    """Three tensors leave; each of the actions after them waits for so many of the transfers."""
     outs = [Action(PageOut("t", ArenaRange(64 * k, 64), k, asynchronous=True)) for k in range(3)]
     bumps = [replace(shim("bump", 0, 4), waits_for=count) for count in waits_for]
     return ExecutionPlan("out", 256, {}, (), (*outs, *bumps), slot_bytes=(64,) * 3)
