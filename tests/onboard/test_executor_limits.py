@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageOut
@@ -148,3 +151,28 @@ def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
         replay.step()
     assert caught.value.action == 1
     assert channel.waits[-1][1] == 0
+
+
+# --- checksums ----------------------------------------------------------------------------------
+
+
+class Checksum(ctypes.Structure):
+    _fields_ = (("lanes", ctypes.c_uint32 * 4), ("count", ctypes.c_uint32))
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.randoms(use_true_random=False))
+def test_a_checksum_is_the_same_in_whatever_pieces_it_is_added(
+    library: ctypes.CDLL, pieces: list[int], random: Random
+) -> None:
+    library.jw_checksum_end.restype = ctypes.c_uint32
+    content = random.randbytes(4 * sum(pieces))
+    memory = ctypes.create_string_buffer(content, len(content) + 4)
+    checksum, done = Checksum(), 0
+    library.jw_checksum_begin(ctypes.byref(checksum))
+    for count in pieces:
+        at = ctypes.c_void_p(ctypes.addressof(memory) + done)
+        library.jw_checksum_add(ctypes.byref(checksum), at, ctypes.c_size_t(4 * count))
+        done += 4 * count
+    assert checksum.count == sum(pieces)
+    whole = library.jw_checksum_of(memory, ctypes.c_size_t(len(content)))
+    assert library.jw_checksum_end(ctypes.byref(checksum)) == whole
