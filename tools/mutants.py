@@ -1,4 +1,4 @@
-"""Tries mutants: small faults put into code that the tests must notice.
+"""Try mutants: small faults put into code, which the tests must notice.
 
 ``python -m tools.mutants --out mutants.jsonl`` draws a sample of mutants for each target, applies
 each in a copy of the tree, and runs the target's tests: those that ought to notice first, and
@@ -37,8 +37,8 @@ Verdict: TypeAlias = Literal["killed", "timed out", "survived"]
 
 @dataclass(frozen=True)
 class Target:
-    """Code whose tests are tried. ``tests`` run first, ``wider`` over what survives these; both
-    are arguments of pytest."""
+    """Code whose tests are tried. ``tests`` run first; what survives them also meets ``wider``.
+    Both are arguments of pytest."""
 
     name: str
     files: tuple[str, ...]
@@ -185,10 +185,10 @@ def mutants_of(root: Path, target: Target) -> list[Mutant]:
 
 
 def shuffled(mutants: Sequence[Mutant], seed: int) -> list[Mutant]:
-    """In a random order in which every line comes once before any comes twice."""
+    """Mutants in a random order in which every line comes once before any comes twice."""
 
     def drawn(mutant: Mutant) -> str:
-        """By each mutant alone: another mutator more does not change the order of the others."""
+        """Random rank of a mutant, which stays when the mutators find more or fewer others."""
         return hashlib.sha256(f"{seed} {mutant.key}".encode()).hexdigest()
 
     met: Counter[tuple[str, int]] = Counter()

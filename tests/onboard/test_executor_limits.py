@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from random import Random
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, PageOut
@@ -26,7 +29,7 @@ from tests.support.onboard.executor import (
 LOOK_NS = 1_000_000
 """By which each look at the stand-in's clock moves it on; every transfer takes one look."""
 TRANSFERS = 4
-"""Of a step of ``keeping``: two tensors in, two out. Those behind the step are not counted."""
+"""Of a step of ``keeping``: two tensors in, two out. Those after the step are not counted."""
 
 
 # --- waiting ------------------------------------------------------------------------------------
@@ -38,7 +41,7 @@ def replay(library: ctypes.CDLL) -> Replay:
     return begun(library, plan, storage, medium_for(plan, storage, 3))
 
 
-def test_every_step_counts_its_own_transfers_and_none_behind_it(replay: Replay) -> None:
+def test_every_step_counts_its_own_transfers_and_none_after_it(replay: Replay) -> None:
     for _ in range(3):
         replay.step()
         assert replay.executor.blocked_ns == TRANSFERS * LOOK_NS
@@ -88,7 +91,7 @@ def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.
 
 
 def paging_out(*waits_for: int) -> ExecutionPlan:
-    """Three tensors leave; each of the actions behind them waits for so many of the transfers."""
+    """Three tensors leave; each of the actions after them waits for so many of the transfers."""
     outs = [Action(PageOut("t", ArenaRange(64 * k, 64), k, asynchronous=True)) for k in range(3)]
     bumps = [replace(shim("bump", 0, 4), waits_for=count) for count in waits_for]
     return ExecutionPlan("out", 256, {}, (), (*outs, *bumps), slot_bytes=(64,) * 3)
@@ -142,3 +145,28 @@ def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
         replay.step()
     assert caught.value.action == 1
     assert channel.waits[-1][1] == 0
+
+
+# --- checksums ----------------------------------------------------------------------------------
+
+
+class Checksum(ctypes.Structure):
+    _fields_ = (("lanes", ctypes.c_uint32 * 4), ("count", ctypes.c_uint32))
+
+
+@given(st.lists(st.integers(0, 9), max_size=6), st.randoms(use_true_random=False))
+def test_a_checksum_is_the_same_in_whatever_pieces_it_is_added(
+    library: ctypes.CDLL, pieces: list[int], random: Random
+) -> None:
+    library.jw_checksum_end.restype = ctypes.c_uint32
+    content = random.randbytes(4 * sum(pieces))
+    memory = ctypes.create_string_buffer(content, len(content) + 4)
+    checksum, done = Checksum(), 0
+    library.jw_checksum_begin(ctypes.byref(checksum))
+    for count in pieces:
+        at = ctypes.c_void_p(ctypes.addressof(memory) + done)
+        library.jw_checksum_add(ctypes.byref(checksum), at, ctypes.c_size_t(4 * count))
+        done += 4 * count
+    assert checksum.count == sum(pieces)
+    whole = library.jw_checksum_of(memory, ctypes.c_size_t(len(content)))
+    assert library.jw_checksum_end(ctypes.byref(checksum)) == whole

@@ -104,7 +104,7 @@ def test_a_step_that_pages_nothing_has_no_storage() -> None:
     assert [kept.slot for kept in plan.kept] == [None, None]
 
 
-def test_what_a_step_has_put_into_storage_is_not_put_there_again_behind_it() -> None:
+def test_what_a_step_has_put_into_storage_is_not_put_there_again_after_it() -> None:
     step = trained()
     first, second = kept_values(step)
     for done, left in ((first, second), (second, first)):
