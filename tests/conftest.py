@@ -4,6 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import settings
 
 from tests.support.boards.unmarked import NoEmulators
 
@@ -12,6 +13,10 @@ pytest_plugins = [
     "tests.support.boards.measuring",
     "tests.support.boards.sshd",
 ]
+
+# An example may take long on a busy machine: pytest's own time limit ends what hangs.
+settings.register_profile("patient", settings.default, deadline=None)
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
