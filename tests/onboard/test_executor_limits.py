@@ -147,6 +147,20 @@ def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
     assert channel.waits[-1][1] == 0
 
 
+def test_an_error_that_is_no_actions_fault_blames_none(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    medium.unreadable = set(range(len(medium.content) // 64))
+    with pytest.raises(ActionRefused, match="worn out") as caught:
+        replay.step()
+    assert caught.value.action is not None
+    replay.store.complete = False
+    with pytest.raises(ActionRefused, match="nothing was yet") as caught:
+        replay.step()
+    assert caught.value.action is None
+
+
 # --- checksums ----------------------------------------------------------------------------------
 
 

@@ -50,6 +50,18 @@ def with_address(plan: ExecutionPlan, number: int) -> ExecutionPlan:
     return replace(plan, actions=tuple(actions[:within]), afterwards=tuple(actions[within:]))
 
 
+def with_action(
+    plan: ExecutionPlan, number: int, change: Callable[[ArenaRange, int], PageIn | PageOut]
+) -> ExecutionPlan:
+    """Of the transfers, the first pages in, and the last pages out."""
+    actions = list(plan.actions)
+    transfers = [i for i, each in enumerate(actions) if isinstance(each.does, PageIn | PageOut)]
+    deed = actions[transfers[number]].does
+    assert isinstance(deed, PageIn | PageOut)
+    actions[transfers[number]] = Action(change(deed.block, deed.slot))
+    return replace(plan, actions=tuple(actions))
+
+
 @pytest.mark.parametrize("at", [0, -1])
 @pytest.mark.parametrize(
     "change",
@@ -59,12 +71,23 @@ def with_address(plan: ExecutionPlan, number: int) -> ExecutionPlan:
         lambda plan, at: with_kept(plan, at, lambda kept: replace(kept, address=60)),
         lambda plan, at: with_kept(plan, at, lambda kept: replace(kept, slot=(kept.slot or 0) ^ 1)),
         with_address,
+        lambda plan, at: with_action(
+            plan, at, lambda block, slot: (PageOut if at == 0 else PageIn)("x", block, slot)
+        ),
+        lambda plan, at: with_action(
+            plan,
+            at,
+            lambda block, slot: (
+                PageOut("x", block, slot ^ 1) if at else PageIn("x", block, slot ^ 1, "last step")
+            ),
+        ),
         lambda plan, at: replace(plan, name="Kept" if at == 0 else "kepT"),
         lambda plan, at: replace(plan, arena_bytes=plan.arena_bytes + 64),
     ],
     ids=[
         *("bytes of a slot", "bytes kept", "address between steps", "slot of what is kept"),
-        *("address of an action", "letter of the name", "arena"),
+        *("address of an action", "kind of an action", "slot of an action"),
+        *("letter of the name", "arena"),
     ],
 )
 def test_plans_that_differ_in_anything_do_not_recover_each_others_steps(
@@ -129,6 +152,41 @@ def test_a_block_that_cannot_be_erased_is_not_written(library: ctypes.CDLL) -> N
     assert replay.fetch(0) == bumped(initial(plan)[0])
 
 
+def test_a_slot_that_cannot_be_written_is_told_by_its_place(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(16, 64)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    place = layout.step_bytes + layout.offsets[1]
+    assert layout.offsets[1] == 64
+    medium.unerasable = {place // 64}
+    with pytest.raises(
+        ActionRefused, match=f"slot 1 at byte {place} of the storage cannot be written"
+    ):
+        replay.step()
+
+
+# --- what is counted ----------------------------------------------------------------------------
+
+
+def test_reading_counts_whole_pages_however_the_tensors_end(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(sizes=(4, 28, 4, 100)), card(64)
+    replay = begun(library, plan, storage, medium_for(plan, storage, 2))
+    before = replay.store.bytes_in
+    replay.step()
+    assert replay.store.bytes_in - before == 64 + 128
+
+
+def test_recovery_counts_the_records_that_it_reads(library: ctypes.CDLL) -> None:
+    """One of each part, and the newest again for what it says; each takes a page."""
+    plan, storage = keeping(), card(64)
+    replay = begun(library, plan, storage, medium_for(plan, storage, 2))
+    replay.step()
+    before = replay.store.bytes_in
+    replay.recover()
+    assert replay.store.bytes_in - before == 3 * 64
+
+
 # --- plans at their limits ----------------------------------------------------------------------
 
 
@@ -153,3 +211,15 @@ def test_a_plan_may_keep_a_single_tensor_in_storage(library: ctypes.CDLL) -> Non
     for _ in range(3):
         replay.step()
     assert replay.fetch(0) == bumped(value, 3)
+
+
+def test_a_plan_that_keeps_nothing_needs_room_for_one_step(library: ctypes.CDLL) -> None:
+    block = ArenaRange(0, 64)
+    actions = (Action(PageOut("x", block, 0)), Action(PageIn("x", block, 0)), shim("bump", 0, 64))
+    plan = ExecutionPlan("moving", 128, {}, (), actions, slot_bytes=(64,))
+    storage = card(64)
+    replay = Replay(library, plan, store_layout(plan, storage), medium_for(plan, storage, 1))
+    replay.put(0, words(*range(16)))
+    for _ in range(2):
+        replay.step()
+    assert replay[0:64] == bumped(words(*range(16)), 2)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from devices.plan import ArenaRange, ExecutionPlan
+from devices.plan import ArenaRange, Compute, ExecutionPlan
 from networks.training import Network, TrainingStep, training_step
 from replay.lowering.lowering import LoweringError, lower
 from replay.lowering.moves import Mover, ordered_moves, settled
@@ -16,8 +16,8 @@ from replay.lowering.values import kept_values
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.constructed import keep_everything
 from solver.costing.uncosted import uncosted_graph
-from solver.problem.graph import PageCost
-from solver.problem.schedule import Budget, PageOut, Schedule, SolverRecord
+from solver.problem.graph import CostedGraph, PageCost
+from solver.problem.schedule import Action, Budget, PageOut, Schedule, SolverRecord
 
 MIB = 1 << 20
 
@@ -68,14 +68,16 @@ def trained() -> TrainingStep:
     return training_step(net, "sgd")
 
 
-def lowered(step: TrainingStep, paged_out: Sequence[str]) -> ExecutionPlan:
-    """``step`` with everything kept, and copies of some of its results in storage."""
+def with_schedule(
+    step: TrainingStep, first: Sequence[Action] = (), last: Sequence[Action] = ()
+) -> tuple[CostedGraph, Schedule]:
+    """Everything is kept; ``first`` and ``last`` come before and after. All can be paged."""
     free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
     costs = {"page_out": free_of_cost, "page_in": free_of_cost}
     uncosted = uncosted_graph(step)
     tensors = tuple(tensor.model_copy(update=costs) for tensor in uncosted.tensors)
-    graph = uncosted.model_copy(update={"tensors": tensors})
-    actions = (*keep_everything(graph), *(PageOut(tensor=name) for name in paged_out))
+    graph = uncosted.model_copy(update={"tensors": tensors, "asynchronous_transfers": True})
+    actions = (*first, *keep_everything(graph), *last)
     addresses = plan_addresses(graph, actions, "all", 0, time.monotonic())
     schedule = Schedule(
         graph=graph.name,
@@ -95,11 +97,20 @@ def lowered(step: TrainingStep, paged_out: Sequence[str]) -> ExecutionPlan:
         resident_address=addresses.resident_address,
         actions=tuple(with_addresses(actions, addresses)),
     )
+    return graph, schedule
+
+
+def lowered(
+    step: TrainingStep, paged_out: Sequence[str] = (), first: Sequence[Action] = ()
+) -> ExecutionPlan:
+    """With copies of some of the results in storage."""
+    last = [PageOut(tensor=name) for name in paged_out]
+    graph, schedule = with_schedule(step, first, last)
     return lower(step, graph, schedule, dict.fromkeys(step.distinct_specs, 0))
 
 
 def test_a_step_that_pages_nothing_has_no_storage() -> None:
-    plan = lowered(trained(), [])
+    plan = lowered(trained())
     assert (plan.slot_bytes, plan.afterwards) == ((), ())
     assert [kept.slot for kept in plan.kept] == [None, None]
 
@@ -116,3 +127,61 @@ def test_what_a_step_has_put_into_storage_is_not_put_there_again_after_it() -> N
     plan = lowered(step, [second.result, first.result])
     assert plan.slot_bytes == (second.bytes, first.bytes)
     assert plan.afterwards == ()
+
+
+# --- what an action waits for -----------------------------------------------------------------
+
+
+def test_nothing_waits_for_a_transfer_beside_it_but_what_overwrites_its_tensor() -> None:
+    step = trained()
+    value = kept_values(step)[0]
+    plan = lowered(step, first=[PageOut(tensor=value.tensor, asynchronous=True)])
+    update = next(
+        index
+        for index, action in enumerate(plan.actions)
+        if isinstance(action.does, Compute) and action.does.op == value.updated_by
+    )
+    waits = [action.waits_for for action in plan.actions]
+    assert waits == [0] * update + [1] * (len(waits) - update)
+    assert update > 3
+
+
+def test_a_transfer_that_is_done_at_once_is_over_for_what_follows() -> None:
+    step = trained()
+    plan = lowered(step, first=[PageOut(tensor=kept_values(step)[0].tensor)])
+    assert [action.waits_for for action in plan.actions] == [0] + [1] * (len(plan.actions) - 1)
+
+
+# --- what cannot be run -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("off", [1, 2, 3])
+def test_what_is_resident_at_first_has_to_be_aligned(off: int) -> None:
+    step = trained()
+    graph, schedule = with_schedule(step)
+    assert schedule.arena_bytes is not None
+    address = schedule.arena_bytes + off
+    resident = dict(schedule.resident_address or {}) | {"labels": address}
+    changes = {"resident_address": resident, "arena_bytes": schedule.arena_bytes + 64}
+    assert len(resident) == len(schedule.resident_address or {})
+    with pytest.raises(LoweringError, match=f"tensor labels is at address {address}, which is no"):
+        lower(
+            step, graph, schedule.model_copy(update=changes), dict.fromkeys(step.distinct_specs, 0)
+        )
+
+
+def test_a_graph_with_an_op_of_its_own_is_told_by_it() -> None:
+    step = trained()
+    graph, schedule = with_schedule(step)
+    other = graph.model_copy(
+        update={"ops": (*graph.ops, graph.ops[0].model_copy(update={"name": "extra"}))}
+    )
+    with pytest.raises(LoweringError, match="only the graph has op extra"):
+        lower(step, other, schedule, dict.fromkeys(step.distinct_specs, 0))
+
+
+def test_tensors_that_change_places_do_so_through_the_largest_gap() -> None:
+    """Of 4 and of 16 bytes."""
+    movers = [Mover("a", ArenaRange(4, 24), 28), Mover("b", ArenaRange(28, 24), 4)]
+    moves = ordered_moves(movers, 68)
+    assert sorted(move.block.bytes for move in moves) == [8, 8, 8, 16, 16, 16]
