@@ -169,11 +169,15 @@ def test_locks_name_no_index_and_pin_what_is_declared() -> None:
     "imported",
     [
         "import cli, commands.command_line",
-        "import commands.profile, commands.solve, commands.run, commands.sweep, commands.plot",
+        "import commands.profile.command, commands.solve.command, commands.run.command",
+        "import commands.sweep.command, commands.plot, commands.export, commands.diff",
+        "import commands.profile.refine, commands.solve.summary, commands.run.summary",
+        "import commands.solve.baselines, commands.solve.robustness, commands.sweep.summary",
         "from solver import solve",
         "import solver.sweep.sweep, solver.robustness.robustness",
         "import profiler.run.run, profiler.run.frame",
         "import replay.runs, replay.running.opening, replay.export.export",
+        "import replay.directory, replay.measure_again, replay.run_report, replay.export.project",
     ],
 )
 def test_heavy_libraries_are_not_imported_at_start_up(imported: str) -> None:

@@ -21,7 +21,6 @@ def run(options: RunOptions, console: Console) -> int:
     """The exit code is that of an internal error where the schedule changed values."""
     from commands.run.summary import announce, summarise
     from devices.description import load_description
-    from plots.replay.pictures import draw_replay
     from replay.directory import REPORT, VALUES, StoredRun
     from replay.expectation import expected_step
     from replay.reporting.diagnosis import remedy
@@ -68,6 +67,9 @@ def run(options: RunOptions, console: Console) -> int:
     console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, report)
     StoredRun(directory, report, schedule, graph).write(replayed.timed.values)
+    # Only now: to import what draws would slow the run down.
+    from plots.replay.pictures import draw_replay
+
     pictures = draw_replay(graph, schedule, report, directory)
     advice = remedy(report.diagnosis, description.name, str(directory))
     if advice is not None:
