@@ -41,7 +41,7 @@ def marked(mark: str, variable: str = VARIABLE) -> set[int]:
     return found - {os.getpid()}
 
 
-def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> bool:
+def eventually(holds: Callable[[], bool], within_s: float = _PATIENCE_S) -> bool:
     """Whether it comes true in time."""
     give_up = time.monotonic() + within_s
     while not holds():
@@ -53,7 +53,7 @@ def eventually(holds: Callable[[], bool], within_s: float = 5.0) -> bool:
 
 def wait_until(condition: Callable[[], bool]) -> None:
     """Fails if it does not come true in a time that is ample."""
-    assert eventually(condition, _PATIENCE_S), "it did not come true"
+    assert eventually(condition), "it did not come true"
 
 
 @contextmanager
