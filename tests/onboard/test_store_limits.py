@@ -223,3 +223,18 @@ def test_a_plan_that_keeps_nothing_needs_room_for_one_step(library: ctypes.CDLL)
     for _ in range(2):
         replay.step()
     assert replay[0:64] == bumped(words(*range(16)), 2)
+
+
+def test_a_new_run_erases_what_a_failed_step_has_written(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(16, 64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    medium.cut_at = medium.calls + 4
+    with pytest.raises(ActionRefused, match="no power"):
+        replay.step()
+    medium.cut_at = None
+    for number, value in enumerate(initial(plan)):
+        replay.keep(number, value, plan.kept[number].address or 0)
+    replay.commit()
+    assert [replay.fetch(number) for number in range(4)] == initial(plan)
+    assert replay.recover() == 0
