@@ -42,7 +42,7 @@ def add_device(parser: ArgumentParser) -> None:
 
 
 def add_network(parser: ArgumentParser) -> None:
-    """How a network is trained."""
+    """Add the options that say how a network is trained."""
     parser.add_argument(
         "--batch", type=count, default=DEFAULT_BATCH, help=f"samples in a step ({DEFAULT_BATCH})"
     )
@@ -50,7 +50,7 @@ def add_network(parser: ArgumentParser) -> None:
 
 
 def add_home(parser: ArgumentParser) -> None:
-    """Where parameters are between steps."""
+    """Add the place of parameters between steps."""
     parser.add_argument(
         "--parameters-in",
         choices=get_args(Place),
@@ -69,7 +69,7 @@ def require_home_of_model(namespace: Namespace) -> None:
 
 
 def add_coverage(parser: ArgumentParser) -> None:
-    """What a RAM budget covers."""
+    """Add the choice of tensors that count against a RAM budget."""
     parser.add_argument(
         "--budget-covers",
         choices=get_args(Coverage),
@@ -79,7 +79,7 @@ def add_coverage(parser: ArgumentParser) -> None:
 
 
 def add_gap(parser: ArgumentParser) -> None:
-    """How close to the least energy is close enough."""
+    """Add the gap at which a search may end."""
     parser.add_argument(
         "--gap",
         type=_fraction,

@@ -1,4 +1,4 @@
-"""What a command consists of."""
+"""Parts of a command: options, their typed value, and the function that runs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be said on the command line."""
+"""Parser of the command line: commands, and the options of the one that is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a command writes: results to standard output, everything else to standard error.
+"""The console of a command: results go to standard output, everything else to standard error.
 
 The only module that prints or animates.
 """
@@ -48,7 +48,7 @@ class Console:
             self.result("  ".join(cells).rstrip())
 
     def status(self, text: str = "", *, lines_every_s: float = 0.0) -> Status:
-        """What is being done now, from ``text`` on."""
+        """A changing line that says what is being done; it begins with ``text``."""
         return Status(self, text, lines_every_s)
 
     def progress(self, activity: str, things: int | None = None) -> Progress:

@@ -32,7 +32,7 @@ class DiffOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> DiffOptions:
-        """What was read from the command line."""
+        """Options as read from the command line."""
         return cls(namespace.first, namespace.second, namespace.results)
 
 

@@ -26,7 +26,7 @@ class FlashOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> FlashOptions:
-        """What was read from the command line."""
+        """Options as read from the command line."""
         return cls(namespace.device, namespace.dry_run)
 
 

@@ -53,7 +53,7 @@ class ModelsOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> ModelsOptions:
-        """What was read from the command line."""
+        """Options as read from the command line."""
         return cls(namespace.batch)
 
 

@@ -226,7 +226,7 @@ class MatmulComparison(StrictModel):
 
     @property
     def is_certain(self) -> bool:
-        """Whether one is faster by more than rounds differ."""
+        """True where one is faster by more than rounds differ."""
         return not self.ratio.low <= 1 <= self.ratio.high
 
 

@@ -25,7 +25,7 @@ RECOVERED = "recovered.npz"
 
 @dataclass(frozen=True)
 class StoredRun:
-    """What a finished run has left in ``directory``."""
+    """Read the files of a finished run from ``directory``."""
 
     directory: Path
     report: ReplayReport

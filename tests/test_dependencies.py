@@ -67,7 +67,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def complaints(source: str, declared: set[str]) -> list[str]:
-    """What is wrong with the imports of a module that may use ``declared`` packages."""
+    """Faults of a module's imports, where it may use ``declared`` packages."""
     distributions = distributions_by_import()
     found = []
     for line, name in imports(ast.parse(source)):

@@ -244,7 +244,7 @@ class Copy:
             path.write_text(source, encoding="utf-8")
 
     def compiles(self, mutant: Mutant) -> bool:
-        """Whether a compiler accepts a mutant of C without a warning; true for Python."""
+        """True where a compiler accepts a mutant of C without a warning, and for Python."""
         path = self._root / mutant.path
         if path.suffix != ".c":
             return True
@@ -378,7 +378,7 @@ def _records(out: Path) -> dict[tuple[str, str, int, int, str], Mapping[str, Any
 
 
 def table(targets: Iterable[Target], out: Path) -> str:
-    """What became of the mutants, target by target, and the survivors."""
+    """Table of the mutants' fates by target, and a list of the survivors."""
     records = _records(out).values()
     lines = [f"{'target':12} {'tried':>6} {'killed':>7} {'timed out':>10} {'survived':>9}"]
     total: Counter[str] = Counter()

@@ -88,7 +88,7 @@ def _lines(path: Path) -> int:
 
 
 def _imports_between_rooms(graph: grimp.ImportGraph) -> Counter[tuple[str, str]]:
-    """How many modules of the first room import how many of the second, by pair."""
+    """Number of imports of modules between two rooms, by pair of importing and imported room."""
     return Counter(
         (importer.split(".")[0], imported.split(".")[0])
         for importer in sorted(graph.modules)

@@ -1,4 +1,4 @@
-"""What ``profile`` does."""
+"""The command ``profile``: measure a board."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``profile`` shows: what will be measured, and what was."""
+"""Printouts of ``profile``: the plan before measuring, and the costs after it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from profiler.run.preview import ProfilePlan, StoragePlan
 
 
 def announce(console: Console, device: str, plan: ProfilePlan) -> None:
-    """What would be measured, and what storage would suffer."""
+    """Say what would be measured, and what would be written to storage."""
     console.say(
         f"{device}: {plan.operations} distinct operations, {plan.blocks} blocks of"
         f" {plan.windows_per_block} windows, about {plan.estimated_s / 60:.1f} min"

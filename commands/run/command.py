@@ -1,4 +1,4 @@
-"""What ``run`` does."""
+"""The command ``run``: run a schedule on its board."""
 
 from __future__ import annotations
 

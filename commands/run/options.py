@@ -35,7 +35,7 @@ class RunOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> RunOptions:
-        """What was read from the command line."""
+        """Options as read from the command line."""
         return cls(
             schedule=namespace.schedule,
             device=namespace.device,

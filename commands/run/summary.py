@@ -18,7 +18,7 @@ _SHOWN_ACTIONS = 12
 def announce(
     console: Console, description: DeviceDescription, steps: int, plan: ExecutionPlan
 ) -> None:
-    """What would be done; no board is asked."""
+    """Say what would be done. No board is asked."""
     written = written_bytes_a_step(plan, description)
     console.document(
         {

@@ -1,4 +1,4 @@
-"""What ``solve`` does."""
+"""The command ``solve``: find the schedule."""
 
 from __future__ import annotations
 

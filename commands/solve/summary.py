@@ -1,4 +1,4 @@
-"""What ``solve`` shows: costs, progress, the schedule that it found."""
+"""Printouts of ``solve``: costs, progress and the schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``sweep`` does."""
+"""The command ``sweep``: draw energy against RAM and time."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class SweepOptions:
 
 
 def _threads(namespace: Namespace) -> int:
-    """Of each point: all cores for a single job."""
+    """Threads of each point: all cores for a single job."""
     alone = namespace.scheduler is None and namespace.jobs == 1
     return (os.cpu_count() or 1) if alone else 1
 

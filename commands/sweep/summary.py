@@ -1,4 +1,4 @@
-"""What ``sweep`` shows: each point as it is solved, then all points of a graph."""
+"""Printouts of ``sweep``: each point when it is solved, then all points of a graph."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _percent(share: float, digits: int) -> str:
 
 
 def told(event: PointSolved | BaselineRun) -> str:
-    """What a point or a baseline came to."""
+    """Result of a point or a baseline in a few words."""
     if not isinstance(event, PointSolved):
         nothing = "" if event.result.actions else ", no schedule"
         return f"{event.study.name}, {size(event.budget.ram_bytes)}: {event.name}{nothing}"

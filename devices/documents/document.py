@@ -96,7 +96,7 @@ def dump_yaml(document: StrictModel) -> str:
 
 
 def dump_json(document: StrictModel) -> str:
-    """What :func:`read_json` reads back as the same document."""
+    """JSON text that :func:`read_json` reads back as the same document."""
     return document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
 
 

@@ -1,1 +1,1 @@
-"""What a block measures, written as the harness's plan, and its records read back."""
+"""The harness's plan, written from what a block measures, and its records, read back."""

@@ -66,7 +66,7 @@ def find_route(reached: SshTransport) -> Host:
 
 
 def address(host: str, port: int) -> str:
-    """What known_hosts calls a host that has no alias there."""
+    """Name of a host in known_hosts where it has no alias."""
     return host if port == _PORT else f"[{host}]:{port}"
 
 

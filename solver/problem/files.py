@@ -11,7 +11,7 @@ from solver.problem.schedule import Schedule
 
 
 def graph_path(schedule: Path) -> Path:
-    """Where the costed graph of a schedule lies: beside it."""
+    """Path of a schedule's costed graph, which lies beside it."""
     return schedule.with_name(f"{schedule.stem}.graph.json")
 
 

@@ -43,7 +43,7 @@ class Study:
 
     @property
     def things(self) -> int:
-        """How many points and baselines there are to do."""
+        """Number of points and baselines to solve."""
         return len(self.budgets) + len(self.baselines)
 
 

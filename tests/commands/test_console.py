@@ -1,4 +1,4 @@
-"""What ``Console`` shows where standard error is no terminal."""
+"""``Console`` where standard error is no terminal."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 
 def options(name: str, *argv: str) -> Any:
-    """What the command is run with."""
+    """The command's options."""
     run: Any = parse([name, *argv]).run
     return run.args[0]
 
