@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from devices.plan import Action, ArenaRange, ExecutionPlan, Kept, PageIn, PageOut
+from devices.plan import Action, ArenaRange, ExecutionPlan, Kept, PageIn, PageOut, Poison
 from profiler.building.store_layout import store_layout
 from tests.support.onboard.executor import (
     ActionRefused,
@@ -238,3 +238,88 @@ def test_a_new_run_erases_what_a_failed_step_has_written(library: ctypes.CDLL) -
     replay.commit()
     assert [replay.fetch(number) for number in range(4)] == initial(plan)
     assert replay.recover() == 0
+
+
+@pytest.mark.parametrize("number", [4, 9])
+def test_what_is_kept_under_no_number_is_neither_kept_nor_fetched(
+    library: ctypes.CDLL, number: int
+) -> None:
+    plan, storage = keeping(), card(64)
+    replay = begun(library, plan, storage, medium_for(plan, storage, 2))
+    with pytest.raises(ActionRefused, match="nothing is kept under this number"):
+        replay.fetch(number)
+    with pytest.raises(ActionRefused, match="nothing is kept under this number"):
+        replay.keep(number, words(1))
+
+
+@pytest.mark.parametrize(
+    ("page_bytes", "block_bytes", "what"),
+    [(32, 64, "pages"), (16, 96, "erase blocks"), (16, 128, "erase blocks")],
+)
+def test_a_medium_that_is_laid_out_otherwise_is_refused(
+    library: ctypes.CDLL, page_bytes: int, block_bytes: int, what: str
+) -> None:
+    plan, storage = keeping(), card(16, 64)
+    medium = medium_for(plan, storage, 2)
+    medium.structure.page_bytes = page_bytes
+    medium.structure.erase_block_bytes = block_bytes
+    with pytest.raises(ActionRefused, match=f"the plan's {what} are not whole {what}"):
+        Replay(library, plan, store_layout(plan, storage), medium)
+
+
+# --- recovery -----------------------------------------------------------------------------------
+
+
+def test_records_of_which_none_can_be_read_are_told(library: ctypes.CDLL) -> None:
+    plan, storage = keeping(), card(64)
+    medium = medium_for(plan, storage, 2)
+    replay = begun(library, plan, storage, medium)
+    medium.unreadable = set(range(len(medium.content) // 64))
+    with pytest.raises(ActionRefused, match=r"record of part \d at byte \d+ .* cannot be read"):
+        replay.recover()
+
+
+def test_a_record_that_cannot_be_read_is_none_where_no_other_is_valid(
+    library: ctypes.CDLL,
+) -> None:
+    plan, storage = keeping(), card(64)
+    layout = store_layout(plan, storage)
+    medium = medium_for(plan, storage, 2)
+    medium.unreadable = {(layout.step_bytes + layout.record_offset) // 64}
+    with pytest.raises(ActionRefused, match="no complete step of this plan"):
+        Replay(library, plan, layout, medium).recover()
+
+
+# --- the end of the arena -----------------------------------------------------------------------
+
+
+def moving(size: int, beyond: int) -> ExecutionPlan:
+    """A tensor leaves and comes back, ``beyond`` bytes before the arena's end."""
+    place = ArenaRange(64, size)
+    actions = (
+        Action(PageOut("x", place, 0)),
+        Action(Poison(place)),
+        Action(PageIn("x", place, 0)),
+    )
+    return ExecutionPlan("moving", 64 + size + beyond, {}, (), actions, slot_bytes=(size,))
+
+
+@pytest.mark.parametrize(
+    ("size", "beyond", "writes"), [(100, 0, 2), (100, 24, 2), (100, 28, 1), (128, 0, 1), (28, 0, 1)]
+)
+def test_a_tensor_that_ends_within_a_page_takes_along_what_may_be_read_or_zeros(
+    library: ctypes.CDLL, size: int, beyond: int, writes: int
+) -> None:
+    plan, storage = moving(size, beyond), card(64)
+    medium = medium_for(plan, storage, 1)
+    replay = Replay(library, plan, store_layout(plan, storage), medium)
+    content = words(*range(1, 1 + size // 4))
+    replay.put(64, content)
+    replay.step()
+    assert replay[64 : 64 + size] == content
+    assert medium.content[:size] == content
+    reads = 1 if size % 64 == 0 or size < 64 else 2
+    assert medium.calls == writes + reads
+    end = -(-size // 64) * 64
+    if beyond < end - size:
+        assert medium.content[size:end] == bytes(end - size)

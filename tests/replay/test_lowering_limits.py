@@ -180,6 +180,15 @@ def test_a_graph_with_an_op_of_its_own_is_told_by_it() -> None:
         lower(step, other, schedule, dict.fromkeys(step.distinct_specs, 0))
 
 
+def test_a_graph_with_a_tensor_of_its_own_is_told_by_it() -> None:
+    step = trained()
+    graph, schedule = with_schedule(step)
+    extra = graph.tensors[0].model_copy(update={"name": "extra"})
+    other = CostedGraph(name=graph.name, ops=graph.ops, tensors=(*graph.tensors, extra))
+    with pytest.raises(LoweringError, match="only the graph has tensor extra"):
+        lower(step, other, schedule, dict.fromkeys(step.distinct_specs, 0))
+
+
 def test_tensors_that_change_places_do_so_through_the_largest_gap() -> None:
     """Of 4 and of 16 bytes."""
     movers = [Mover("a", ArenaRange(4, 24), 28), Mover("b", ArenaRange(28, 24), 4)]
