@@ -161,6 +161,7 @@ def test_a_truncated_profile_is_bad_input(capsys: pytest.CaptureFixture[str]) ->
     assert "cut.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_strict_refuses_to_predict(capsys: pytest.CaptureFixture[str]) -> None:
     run("profile", "--device", "local", "--model", "linear", *QUICK)
     common = ("solve", "--profile", "local", "--model", "autoencoder", "--ram-budget", "100%")
@@ -173,6 +174,7 @@ def test_strict_refuses_to_predict(capsys: pytest.CaptureFixture[str]) -> None:
 QUICK = ("--blocks", "2", "--no-storage", "--no-additivity")
 
 
+@pytest.mark.slow
 def test_profile_of_this_computer_is_marked_as_estimated(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

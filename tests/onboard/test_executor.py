@@ -302,6 +302,7 @@ def test_what_could_not_be_read_for_a_while_is_not_taken_for_newer(library: ctyp
     assert later.fetch(0) == bumped(initial(plan)[0])
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(
     storage=st.sampled_from(CARDS),

@@ -42,6 +42,7 @@ def measure(program: Path, directory: Path, body: str, *options: str) -> Results
     return parse_results(results)
 
 
+@pytest.mark.slow
 def test_a_window_is_as_long_as_asked_and_holds_many_executions(
     program: Path, tmp_path: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_cold_copies_are_not_visited_in_the_order_of_their_addresses(tmp_path: P
     assert min(map(abs, strides)) > 128
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fill", "check"),
     [

@@ -541,6 +541,7 @@ def test_the_gradient_of_dropout_replays_its_mask(library: KernelLibrary) -> Non
 # --- how it builds ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
     """Every kind, apart and in place, on buffers of exactly their size, under the address and the
     undefined-behaviour sanitizer."""

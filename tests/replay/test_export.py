@@ -157,6 +157,7 @@ def assert_same_bits(
     assert checksums == {f"{what} {name}": checksum(v) for (name, what), v in expected[-1].items()}
 
 
+@pytest.mark.slow
 def test_the_example_trains_bit_for_bit_as_the_unscheduled_step(
     digits: Solved, project: Path, library: KernelLibrary, tmp_path: Path
 ) -> None:

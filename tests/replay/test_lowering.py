@@ -211,6 +211,7 @@ def test_an_unscheduled_step_comes_to_what_its_ops_say(step: TrainingStep) -> No
     assert all(address % 64 == 0 for address in plan.buffer_bytes)
 
 
+@pytest.mark.slow
 @PROPERTIES
 @given(scheduled_steps())
 def test_a_scheduled_step_comes_to_the_same_with_guards_and_without(

@@ -593,6 +593,7 @@ def on_board() -> Iterator[OnBoard]:
         yield OnBoard(session, schedules[0], workspace_bytes, session.measured(record))
 
 
+@pytest.mark.slow
 def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
     on_board: OnBoard,
     tmp_path: Path,

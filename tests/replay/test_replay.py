@@ -217,6 +217,7 @@ def reference(bench: Bench) -> Observed:
 # --- on this computer -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", [SCHEDULED, GUARDED])
 def test_a_schedule_comes_to_the_very_bits_of_the_unscheduled_step(
     bench: Bench, reference: Observed, plan: int

@@ -43,6 +43,7 @@ def annealed(
 
 
 # Always the same graphs: on a few others annealing is caught beside the optimum.
+@pytest.mark.slow
 @settings(
     max_examples=25,
     deadline=None,
@@ -107,6 +108,7 @@ def test_another_order_saves_what_the_given_one_costs() -> None:
     assert given_order.any_order_bound_j == pytest.approx(least_j)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=tight_problems())
 def test_events_are_schedules_and_back(problem: tuple[CostedGraph, Budget]) -> None:

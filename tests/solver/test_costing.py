@@ -155,6 +155,7 @@ def test_too_few_measurements_are_an_error(step: TrainingStep) -> None:
         cost_graph(step, profile(step.distinct_specs[:3]))
 
 
+@pytest.mark.slow
 def test_intervals_hold_what_was_left_out_as_often_as_they_say() -> None:
     """Boards whose operations scatter by 20 % around the law, a third of the convolutions left
     out: 95 % of the intervals should hold the truth, and be about as wide as the scatter."""

@@ -435,6 +435,7 @@ def test_whatever_the_deadline_the_step_ends_as_early_as_it_can() -> None:
     assert solve_graph(without_dma, budget, EXACT).time_s == 12.0
 
 
+@pytest.mark.slow
 def test_what_no_timing_can_do_is_infeasible_and_the_rest_is_not_said_to_be() -> None:
     problem, budget = _paging_or_nothing()
     options = SolverOptions(formulation="compact", order="given", gap=0.0, threads=1)
@@ -458,6 +459,7 @@ def test_the_fastest_schedule_counts_what_overlaps_once() -> None:
     assert verify(problem, search.actions, budget).time_s == 10.0
 
 
+@pytest.mark.slow
 @given(data=st.data(), problem_and_budget=tight_problems())
 @examples(5)
 def test_the_bound_holds_for_every_timing(

@@ -125,6 +125,7 @@ def _again(schedule: Schedule) -> tuple[list[str], list[str]]:
     return sorted({name for name in made if made.count(name) > 1}), paged
 
 
+@pytest.mark.slow
 def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
     swapping: tuple[CostDraws, Assessment],
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_better_schedule_that_turns_up_is_taken() -> None:
 # --- with a deadline ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() -> None:
     """Making again takes 1 s, or much more in a bad draw; paging takes 1 s in all, but 2 J."""
     plain = graph(
@@ -541,6 +543,7 @@ def _run(tmp_path: Path, *argv: object) -> int:
     return cli.main(["solve", *map(str, argv), "--out", str(tmp_path / "schedule.json")])
 
 
+@pytest.mark.slow
 def test_the_report_is_printed_and_written_with_the_schedule_that_was_asked_for(
     graph_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

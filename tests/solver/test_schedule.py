@@ -130,6 +130,7 @@ def test_a_time_limit_that_was_not_reached_is_not_named() -> None:
     assert schedule.ended_by == "gap"
 
 
+@pytest.mark.slow
 def test_a_search_with_nothing_left_to_try_names_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "MOST_OPS", 0)
     problem, budget = hard_problem()

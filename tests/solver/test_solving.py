@@ -90,6 +90,7 @@ def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> N
 # --- the optimum ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_optimum_of_every_small_graph_is_found() -> None:
     overheads_j: list[float] = []
 
@@ -111,6 +112,7 @@ def test_the_optimum_of_every_small_graph_is_found() -> None:
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 30
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(7)
 def test_what_is_infeasible_is_told_with_what_would_do(
@@ -142,6 +144,7 @@ def test_what_is_infeasible_is_told_with_what_would_do(
         assert not feasible(deadline_s=schedule.smallest_deadline_s - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "stretch", "paging"), [(28964, None, False), (2, None, True), (3, 1.4, True)]
 )
@@ -161,6 +164,7 @@ def test_the_smallest_budget_that_would_do_does(
     assert solve_graph(problem, less, EXACT).status == "infeasible"
 
 
+@pytest.mark.slow
 def test_the_shortest_deadline_that_would_do_does() -> None:
     problem = training_chain(7, seed=3)
     budget = tight(problem, 0.35, deadline_s=_stretched(problem, 1.1))
@@ -173,6 +177,7 @@ def test_the_shortest_deadline_that_would_do_does() -> None:
     assert solve_graph(problem, less, EXACT).status == "infeasible"
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(7)
 def test_no_action_of_an_optimal_schedule_can_be_left_out_or_changed(
@@ -276,6 +281,7 @@ def test_recomputation_and_paging_by_pencil_and_paper() -> None:
 # --- what the user asked for ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("engine", "gap"), [("highs", 0.05), ("highs", 0.15), ("cbc", 0.05)])
 def test_the_gap_that_was_asked_for_is_kept(engine: EngineName, gap: float) -> None:
     problem = training_chain(10, seed=3)
@@ -292,6 +298,7 @@ def test_the_gap_that_was_asked_for_is_kept(engine: EngineName, gap: float) -> N
     assert optimum_j <= schedule.energy_j * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stretch", [None, 1.4])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_engines_agree_on_the_optimum_of_a_chain(seed: int, stretch: float | None) -> None:
@@ -299,6 +306,7 @@ def test_engines_agree_on_the_optimum_of_a_chain(seed: int, stretch: float | Non
     _assert_engines_agree(problem, tight(problem, 0.35, deadline_s=_stretched(problem, stretch)))
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(4)
 def test_engines_agree_on_small_graphs(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
@@ -350,6 +358,7 @@ def test_where_computing_costs_nothing_paging_is_spared_at_any_scale() -> None:
     assert least_paging_j(1e-9) == pytest.approx(in_joules * 1e-9, rel=1e-9, abs=0)
 
 
+@pytest.mark.slow
 def test_the_less_time_the_more_energy() -> None:
     problem = training_chain(7, seed=2)
     budgets = [
@@ -433,6 +442,7 @@ def _no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     wait_until(lambda: not marked(mark))
 
 
+@pytest.mark.slow
 @both_engines
 def test_the_time_limit_returns_the_best_so_far(
     engine: EngineName, monkeypatch: pytest.MonkeyPatch
@@ -534,6 +544,7 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
 # --- what a bound is about ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(12)
 def test_a_bound_for_an_order_is_about_the_order_of_its_schedule(

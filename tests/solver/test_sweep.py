@@ -381,6 +381,7 @@ def serial(chain: CostedGraph) -> dict[Budget, Schedule]:
     return solved(chain, budget_grid(chain, GRID, DEADLINES, "all"), Here().pool)
 
 
+@pytest.mark.slow
 def test_the_more_ram_and_time_the_less_energy(
     chain: CostedGraph, serial: dict[Budget, Schedule]
 ) -> None:
@@ -443,6 +444,7 @@ def command(process: int) -> bytes:
         return b""
 
 
+@pytest.mark.slow
 def test_processes_find_what_one_finds_and_end(
     chain: CostedGraph, serial: dict[Budget, Schedule], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -507,6 +509,7 @@ def test_what_was_finished_is_not_solved_again(tmp_path: Path, chain: CostedGrap
     assert set(record.points) < set(longer.points)
 
 
+@pytest.mark.slow
 def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
     tmp_path: Path, chain: CostedGraph
 ) -> None:
@@ -755,6 +758,7 @@ def interrupted_sweep(directory: Path) -> Iterator[tuple[subprocess.Popen[str], 
         yield process, mark
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> None:
     with interrupted_sweep(tmp_path) as (process, mark):
         os.killpg(process.pid, signal.SIGINT)

@@ -45,6 +45,7 @@ def mutated(source: str, suffix: str) -> set[str]:
     return {edit.applied_to(source) for edit in edits_of(source, suffix)}
 
 
+@pytest.mark.slow
 def test_mutants_are_killed_or_survive_and_the_tree_stays_as_it_is(
     toy: Path, tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_mutants_are_killed_or_survive_and_the_tree_stays_as_it_is(
     assert contents(toy) == before
 
 
+@pytest.mark.slow
 def test_mutants_are_not_tried_again_but_survivors_when_asked(toy: Path, tmp_path: Path) -> None:
     out = tmp_path / "verdicts.jsonl"
     (toy / "tests" / "test_toy.py").write_text("def test_nothing(): pass\n", encoding="utf-8")

@@ -310,6 +310,7 @@ def test_a_counter_that_may_have_wrapped_twice_between_samples_is_void() -> None
 # --- sampled on the board by the harness ------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tree", "meter", "moved", "values", "unit"),
     [

@@ -48,6 +48,7 @@ def windows_of(directory: Path) -> list[tuple[int, int, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_a_board_behind_ssh_gives_the_profile_of_the_same_operations(
     sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_board_behind_ssh_gives_the_profile_of_the_same_operations(
     assert [path.name for path in sshd.board.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_a_connection_cut_within_a_block_and_back_again_makes_no_difference(
     network: Network, tmp_path: Path
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_connection_cut_within_a_block_and_back_again_makes_no_difference(
     assert {sitting for _, sitting, _ in windows_of(tmp_path / "run")} == {0}
 
 
+@pytest.mark.slow
 def test_after_a_connection_that_stays_cut_the_same_command_goes_on(
     network: Network, sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -101,6 +104,7 @@ def test_after_a_connection_that_stays_cut_the_same_command_goes_on(
     assert [path.name for path in sshd.board.iterdir()] == []
 
 
+@pytest.mark.slow
 def test_the_command_line_profiles_a_board_by_its_alias(
     sshd: Sshd,
     jump_sshd: Sshd,

@@ -91,6 +91,7 @@ def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
     _assert_valid_or_explained(name, *problem_and_budget)
 
 
+@pytest.mark.slow
 @given(problem_and_budget=two_pass_problems())
 @examples(4)
 @pytest.mark.parametrize("name", [n for n in BASELINES if n not in _WITHOUT_ENGINE])
@@ -616,6 +617,7 @@ def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) 
 # --- on the command line --------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("as_json", [False, True])
 def test_solve_shows_all_baselines_beside_the_schedule(
     as_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -74,6 +74,7 @@ def bound_j(
 # --- valid ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(problem=tight_problems())
 def test_no_problem_has_a_cheaper_optimum(problem: tuple[CostedGraph, Budget]) -> None:
@@ -85,6 +86,7 @@ def test_no_problem_has_a_cheaper_optimum(problem: tuple[CostedGraph, Budget]) -
         assert bound <= proven_j(Problem(costed, budget), "given") + 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_no_valid_schedule_is_cheaper_in_the_ram_and_the_time_that_it_takes(
@@ -237,11 +239,13 @@ def test_a_deadline_that_leaves_no_time_for_it_is_no_schedule_either() -> None:
 # --- close ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_schedule_by_rule_of_published_resnet50_is_close_to_it() -> None:
     costed = graph_of_name("poet-resnet50-m4")
     _close(costed, replay(costed, keep_everything(costed)).peak_bytes // 2, 0.001)
 
 
+@pytest.mark.slow
 def test_so_is_that_of_bert_in_64_mib_with_its_parameters_in_storage() -> None:
     step = build_model("bert", parameters_in="storage")
     _close(cost_graph(step, load_published("m4")).graph, 64 * 2**20, 0.01)

@@ -67,6 +67,7 @@ def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
     return search
 
 
+@pytest.mark.slow
 def test_its_optimum_is_that_of_the_compact_program() -> None:
     overheads_j: list[float] = []
 
@@ -98,6 +99,7 @@ def test_its_optimum_of_a_training_step_is_that_of_the_compact_program() -> None
     assert poet.value == pytest.approx(_searched(problem, budget, build_compact).value)
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(7)
 def test_instantaneous_paging_is_paging_that_takes_no_time(
@@ -230,6 +232,7 @@ def test_a_schedule_survives_being_written_as_a_solution() -> None:
     assert encoded[True] > encoded[False]
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(25)
 def test_what_the_search_begins_with_is_a_solution(
@@ -289,6 +292,7 @@ def _must_page() -> CostedGraph:
     )
 
 
+@pytest.mark.slow
 @both
 def test_instantaneous_paging_counts_no_time_against_the_deadline(
     formulation: FormulationName,
