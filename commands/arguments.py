@@ -49,6 +49,24 @@ def add_network(parser: ArgumentParser) -> None:
     parser.add_argument("--optimizer", choices=get_args(Optimizer), default=DEFAULT_OPTIMIZER)
 
 
+def add_network_of_profile(parser: ArgumentParser) -> None:
+    """Add the options that choose another network than that of the profile; each None without a
+    choice."""
+    parser.add_argument(
+        "--model", metavar="NAME", help=f"(the one that the profile names, or {DEFAULT_MODEL})"
+    )
+    parser.add_argument(
+        "--batch",
+        type=count,
+        help=f"samples in a step (with --model {DEFAULT_BATCH}, without it those of the profile)",
+    )
+    parser.add_argument(
+        "--optimizer",
+        choices=get_args(Optimizer),
+        help=f"(with --model {DEFAULT_OPTIMIZER}, without it the profile's)",
+    )
+
+
 def add_home(parser: ArgumentParser) -> None:
     """Add the place of parameters between steps."""
     parser.add_argument(

@@ -131,10 +131,12 @@ def _of_storage(one: StorageCosts, other: StorageCosts) -> Iterator[Difference]:
 
 def _circumstances(first: DeviceProfile, second: DeviceProfile) -> Iterator[tuple[str, str, str]]:
     def described(profile: DeviceProfile) -> dict[str, str]:
+        # Free memory differs whenever the board is asked, and costs do not depend on it.
+        board = profile.board.model_dump(exclude={"available_bytes"})
         said: dict[str, object] = {
             "energy_source": profile.energy_source,
             "costs that are used": profile.cost_words,
-            **{f"board.{key}": value for key, value in profile.board.model_dump().items()},
+            **{f"board.{key}": value for key, value in board.items()},
         }
         if profile.build is not None:
             said |= {f"build.{key}": value for key, value in profile.build.model_dump().items()}

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import OperationError, OpSpec
-from devices.quantities import Count, NonNegative, Positive, Size, WholeNumber
+from devices.quantities import Count, Name, NonNegative, Positive, Size, WholeNumber
 
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
 CacheState: TypeAlias = Literal["warm", "cold"]
@@ -182,10 +182,13 @@ class ComputeRates(StrictModel):
 
 class BoardIdentity(StrictModel):
     """What the board said about itself; ``model`` and ``memory_bytes`` come from its data sheet in
-    a published profile. ``cpu_frequency_hz`` is what was set while measuring."""
+    a published profile. ``cpu_frequency_hz`` is what was set while measuring. ``available_bytes``
+    is the memory that was free for training then: the arena of a microcontroller's firmware, half
+    of the free memory of a Linux board; absent where the board was not asked."""
 
     model: str
     memory_bytes: Count
+    available_bytes: Count | None = None
     serial: str | None = None
     kernel: str | None = None
     cpu: str | None = None
@@ -194,6 +197,11 @@ class BoardIdentity(StrictModel):
     cpu_frequency_hz: Positive | None = None
     last_level_cache_bytes: Size | None = None
     storage_card: str | None = None
+
+    @property
+    def usable_bytes(self) -> int:
+        """Memory for training: all of the board's where the profile does not say what is free."""
+        return self.memory_bytes if self.available_bytes is None else self.available_bytes
 
 
 class Build(StrictModel):
@@ -214,7 +222,7 @@ class MatmulComparison(StrictModel):
     over the in-tree one, round by round. ``library`` is what the BLAS says about itself."""
 
     library: str
-    rounds: Annotated[int, Field(ge=1)]
+    rounds: Count
     in_tree_s: Interval
     cblas_s: Interval
     ratio: Interval
@@ -256,7 +264,19 @@ class Additivity(StrictModel):
         return total / self.step_s.median
 
 
+class ProfiledNetwork(StrictModel):
+    """A network whose operations were measured: its name or file, the samples in a step, and how
+    its parameters are updated."""
+
+    model: Name
+    batch: Count
+    optimizer: Name
+
+
 class DeviceProfile(StrictModel):
+    """Costs of one board. ``networks`` are those that it was measured for, the first being that of
+    the additivity check; files that were written before they were recorded have none."""
+
     end_marked: ClassVar[bool] = True
 
     schema_: Annotated[Literal["device-profile/1"], Field(alias="schema")] = "device-profile/1"
@@ -266,6 +286,7 @@ class DeviceProfile(StrictModel):
     meter: MeterRecord | None = None
     board: BoardIdentity
     build: Build | None = None
+    networks: tuple[ProfiledNetwork, ...] = ()
     matmul_comparison: MatmulComparison | None = None
     idle_power_w: Interval | None = None
     cost_basis: CacheState = "cold"

@@ -23,6 +23,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from commands.profile.summary import announce, summarise
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
+    from devices.profile import ProfiledNetwork
     from networks.models import build_model
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
@@ -47,7 +48,11 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
             progress.show(event.activity, event.fraction, left)
 
-        result = profile_device(description, specs, plan, measuring, trials, show)
+        networks = [
+            ProfiledNetwork(model=name, batch=options.batch, optimizer=options.optimizer)
+            for name in options.models
+        ]
+        result = profile_device(description, specs, plan, measuring, trials, show, networks)
     write_atomically(out, dump_yaml(result))
     write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import get_args
 
 from commands.arguments import (
-    DEFAULT_MODEL,
     add_coverage,
     add_gap,
     add_home,
     add_json,
-    add_network,
+    add_network_of_profile,
     add_results,
     count,
     positive,
@@ -28,22 +27,24 @@ from solver.options import Coverage, EngineName, FormulationName, Order, SolverO
 
 @dataclass(frozen=True)
 class ProfiledModel:
-    """A network, and the profile (name or path) that says what it costs. ``strict``: predict
-    nothing that was not measured."""
+    """A network, and the profile (name or path) that says what it costs. ``model``, ``batch`` and
+    ``optimizer`` are None where nobody chooses. ``strict``: predict nothing that was not measured.
+    """
 
     profile: str
-    model: str
-    batch: int
-    optimizer: Optimizer
+    model: str | None
+    batch: int | None
+    optimizer: Optimizer | None
     parameters_in: Place
     strict: bool
 
 
 @dataclass(frozen=True)
 class BudgetWords:
-    """A budget as it is written; the graph says what shares and multiples in it are of."""
+    """A budget as it is written; the graph says what shares and multiples in it are of. Without
+    ``ram`` it is what the board of the profile has to give."""
 
-    ram: str
+    ram: str | None
     deadline: str | None
     covers: Coverage
     instantaneous_paging: bool
@@ -71,7 +72,7 @@ class SolveOptions:
     def of(cls, namespace: Namespace) -> SolveOptions:
         """Raises :class:`InputError` for options that exclude each other."""
         require_home_of_model(namespace)
-        if namespace.ram_budget is None and namespace.export_graph is None:
+        if namespace.graph and namespace.ram_budget is None and namespace.export_graph is None:
             raise InputError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
         if namespace.order == "free" and namespace.formulation != "auto":
             raise InputError(
@@ -111,7 +112,7 @@ class SolveOptions:
 
 
 def _budget_words(namespace: Namespace) -> BudgetWords | None:
-    if namespace.ram_budget is None:
+    if namespace.ram_budget is None and namespace.export_graph is not None:
         return None
     return BudgetWords(
         ram=namespace.ram_budget,
@@ -130,11 +131,11 @@ def add_options(parser: ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--profile", help="measured (name or path), or published (m0, m4, a72, …)")
     source.add_argument("--graph", type=Path, help="a costed graph instead of profile and model")
-    add_network(parser)
-    parser.add_argument("--model", default=DEFAULT_MODEL, metavar="NAME", help=f"({DEFAULT_MODEL})")
+    add_network_of_profile(parser)
     add_home(parser)
     parser.add_argument(
-        "--ram-budget", help="512KiB, 1.2MB, bytes, or 40%% of the unconstrained peak"
+        "--ram-budget",
+        help="512KiB, 1.2MB, bytes, or 40%% of the unconstrained peak (what the board has to give)",
     )
     add_coverage(parser)
     parser.add_argument(

@@ -22,6 +22,7 @@ from devices.profile import (
     MatmulComparison,
     MeterRecord,
     OperationCost,
+    ProfiledNetwork,
     StorageCosts,
 )
 from profiler.boards.base import BoardFacts
@@ -60,6 +61,7 @@ class RunResult:
     energy_source: EnergySource | None
     meter: MeterRecord | None
     storage_place: str | None
+    networks: tuple[ProfiledNetwork, ...]
 
 
 def assemble(run: RunResult) -> DeviceProfile:
@@ -77,8 +79,14 @@ def assemble(run: RunResult) -> DeviceProfile:
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         energy_source=_energy_source(run),
         meter=run.meter,
-        board=run.facts.identity.model_copy(update={"cpu_frequency_hz": _frequency_hz(run)}),
+        board=run.facts.identity.model_copy(
+            update={
+                "cpu_frequency_hz": _frequency_hz(run),
+                "available_bytes": run.facts.available_bytes,
+            }
+        ),
         build=run.build,
+        networks=run.networks,
         matmul_comparison=run.matmul_comparison,
         idle_power_w=(
             median_interval(idle_w, run.seed)

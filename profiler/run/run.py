@@ -12,7 +12,7 @@ from devices.description import DeviceDescription
 from devices.errors import BoardCommandFailed, MeasurementInvalid
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
-from devices.profile import DeviceProfile
+from devices.profile import DeviceProfile, ProfiledNetwork
 from profiler.boards.base import Board, Outcome, RebootError
 from profiler.boards.observed_run import ObservedRun, cool_down, sync_line
 from profiler.meters.base import Meter
@@ -86,9 +86,12 @@ def profile_device(
     options: ProfileOptions,
     run_directory: Path,
     on_progress: OnProgress = lambda _event: None,
+    networks: Sequence[ProfiledNetwork] = (),
 ) -> DeviceProfile:
     """What every distinct operation of ``specs`` and ``step`` costs on a board, and what moving
     pages to and from its storage costs.
+
+    ``networks`` are those that the operations are from, for the profile to record.
 
     Trials go to ``run_directory`` as they are finished. When this is interrupted, calling it again
     with the same arguments goes on where it ended.
@@ -167,6 +170,7 @@ def profile_device(
             energy_source=source,
             meter=record,
             storage_place=storage_place,
+            networks=tuple(networks),
         )
     )
     directory.finish(profile)

@@ -14,7 +14,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Schedule, SolverRecord, first_executions
 from solver.referee.referee import verify
 from solver.search.search import Progress
-from solver.solving.advice import advise
+from solver.solving.advice import Advice, advise
 from solver.solving.auto import AutomaticSearch
 from solver.solving.named import search_by_name
 from solver.solving.outcome import ANY_ORDER, Outcome
@@ -27,10 +27,12 @@ def solve_graph(
     options: SolverOptions,
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     starts: Iterable[tuple[Action, ...]] = (),
+    with_advice: bool = True,
 ) -> Schedule:
     """The schedule of least energy within ``budget``, with addresses, verified by both referees.
     ``starts`` are schedules to begin with, of a neighbouring problem perhaps: those that fit are
-    used.
+    used. Where nothing fits, the smallest budget that would do is sought unless ``with_advice`` is
+    False; that takes up to 30 s (60 s with a deadline) beside the time limit.
 
     Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
     ``no_solution``). Raises :class:`~devices.errors.EngineFailed`, and
@@ -46,7 +48,7 @@ def solve_graph(
             deadline -= min(0.5 * limit_s, packing_s(limit_s))
     outcome = _search(problem, options, on_progress, starts, deadline)
     if outcome.actions is None or outcome.energy_j is None:
-        return _without_actions(problem, options, outcome, started)
+        return _without_actions(problem, options, outcome, started, with_advice)
     if not options.addresses:
         return _with_actions(problem, options, outcome, started, outcome.actions)
     interrupted = outcome.ending == "interrupted"
@@ -114,12 +116,16 @@ def _search(
 
 
 def _without_actions(
-    problem: Problem, options: SolverOptions, outcome: Outcome, started: float
+    problem: Problem,
+    options: SolverOptions,
+    outcome: Outcome,
+    started: float,
+    with_advice: bool,
 ) -> Schedule:
     if outcome.ending != "infeasible":
         common = _common(problem, options, outcome, started)
         return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
-    advice = advise(problem, options)
+    advice = advise(problem, options) if with_advice else Advice()
     return Schedule(
         status="infeasible",
         ended_by=outcome.ended_by,

@@ -137,19 +137,26 @@ def test_pictures_are_drawn(graph_file: Path) -> None:
         (("--model", "resnet8", "--profile", "missing/m4.yaml"), "missing/m4.yaml"),
         (("--ram-budget", "12 parsecs"), "512KiB"),
         (("--deadline", "soon"), "1.5x"),
-        ((), "--ram-budget"),
     ],
 )
 def test_bad_options_get_one_sentence_and_exit_with_2(
     argv: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    options = {"--profile": "m4", "--model": "linear"}
-    if argv:
-        options["--ram-budget"] = "50%"
+    options = {"--profile": "m4", "--model": "linear", "--ram-budget": "50%"}
     options.update(zip(argv[::2], argv[1::2], strict=True))
     assert run("solve", *(word for pair in options.items() for word in pair)) == 2
     captured = capsys.readouterr()
     assert told in captured.err
+    assert len(captured.err.splitlines()) == 1
+    assert captured.out == ""
+
+
+def test_a_graph_alone_does_not_say_how_much_ram_there_is(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("solve", "--graph", str(graph_file)) == 2
+    captured = capsys.readouterr()
+    assert "--ram-budget" in captured.err
     assert len(captured.err.splitlines()) == 1
     assert captured.out == ""
 

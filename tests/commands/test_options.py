@@ -74,7 +74,7 @@ def test_every_name_of_a_literal_can_be_chosen_and_no_other(
 def test_options_without_a_choice_have_the_defaults_of_what_they_are_for() -> None:
     solve = options("solve", *COMMANDS["solve"])
     assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
-    assert solve.graph == ProfiledModel("m4", "resnet18_cifar", 1, "sgd", "ram", strict=False)
+    assert solve.graph == ProfiledModel("m4", None, None, None, "ram", strict=False)
     profile = options("profile", *COMMANDS["profile"])
     assert isinstance(profile, MeasureOptions)
     assert profile.measuring == ProfileOptions()

@@ -1,0 +1,291 @@
+"""``solve --profile FILE`` with nothing else on the line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli
+from devices.comparison import compare
+from devices.documents.document import dump_yaml, read_json, read_yaml, write_atomically
+from devices.profile import DeviceProfile, ProfiledNetwork
+from devices.published import load_published
+from networks.models import build_model
+from solver.constructed import keep_everything
+from solver.costing.costing import cost_graph
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Schedule
+from solver.referee.referee import replay
+from solver.solving.solving import solve_graph
+from solver.sweep import less_ram
+from solver.sweep.less_ram import keeps_everything, solve_with_less_ram
+
+LINEAR = ProfiledNetwork(model="linear", batch=4, optimizer="momentum")
+DIGITS = ProfiledNetwork(model="digits", batch=2, optimizer="sgd")
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*argv: str) -> int:
+    return cli.main(argv)
+
+
+def bench(
+    *networks: ProfiledNetwork, memory_bytes: int = 64 * MIB, available_bytes: int | None = 16 * MIB
+) -> DeviceProfile:
+    """A profile with the rates of a published board."""
+    published = load_published("m4")
+    board = published.board.model_copy(
+        update={"memory_bytes": memory_bytes, "available_bytes": available_bytes}
+    )
+    return published.model_copy(update={"name": "bench", "networks": networks, "board": board})
+
+
+def written(profile: DeviceProfile, path: str = "results/profiles/bench.yaml") -> DeviceProfile:
+    write_atomically(Path(path), dump_yaml(profile))
+    return profile
+
+
+def graph_of(network: ProfiledNetwork, profile: DeviceProfile) -> CostedGraph:
+    step = build_model(network.model, network.batch, network.optimizer)
+    return cost_graph(step, profile).graph
+
+
+def schedule_of(stem: str) -> Schedule:
+    return read_json(Path(f"results/schedules/{stem}.json"), Schedule)
+
+
+def test_where_everything_fits_that_is_said_and_less_ram_is_priced(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    profile = written(bench(LINEAR, DIGITS))
+    assert run("solve", "--profile", "bench.yaml") == 0
+    printed = capsys.readouterr()
+    taken = "taken from profile bench: model linear, batch 4, optimizer momentum\n"
+    assert printed.err.count(taken) == 1
+    assert (
+        "everything fits into the 16.00 MiB that the board has to give:"
+        " nothing need be recomputed or paged\n" in printed.out
+    )
+    table = printed.out.partition("everything fits")[2].splitlines()[1:]
+    assert "energy a step (published)" in table[0]
+    assert [row.split(" %")[0].split()[-1] for row in table[1:4]] == ["80", "60", "40"]
+    schedule = schedule_of("linear-batch-4-on-bench")
+    kept = replay(graph_of(LINEAR, profile), keep_everything(graph_of(LINEAR, profile)))
+    assert schedule.budget == Budget(ram_bytes=16 * MIB)
+    assert schedule.status == "optimal"
+    assert schedule.energy_j == kept.energy_j
+    assert schedule.peak_bytes == kept.peak_bytes
+
+
+def test_the_table_is_in_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+    profile = written(bench(DIGITS))
+    graph = graph_of(DIGITS, profile)
+    kept = replay(graph, keep_everything(graph))
+    assert run("solve", "--profile", "bench.yaml", "--time-limit", "3", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["schema"] == "schedule/2"
+    rows: list[dict[str, Any]] = document["less_ram"]
+    assert [row["percent_of_peak"] for row in rows] == [80, 60, 40]
+    for row in rows:
+        assert row["ram_bytes"] == kept.peak_bytes * row["percent_of_peak"] // 100
+        assert row["energy_source"] == "published"
+        assert row["peak_bytes"] <= row["ram_bytes"]
+        assert row["more_energy"] == pytest.approx(row["energy_j"] / kept.energy_j - 1)
+        assert row["gap"] <= 1
+        assert row["time_s"] > 0
+
+
+def test_a_budget_that_no_schedule_fits_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    # Most of this network is one layer.
+    written(bench(LINEAR))
+    assert run("solve", "--profile", "bench.yaml", "--json") == 0
+    last = json.loads(capsys.readouterr().out)["less_ram"][-1]
+    assert last["percent_of_peak"] == 40
+    assert last["status"] == "infeasible"
+    assert not {"energy_j", "more_energy", "gap"} & last.keys()
+
+
+def test_where_not_everything_fits_the_board_s_ram_is_the_budget(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kept = replay(graph_of(DIGITS, bench()), keep_everything(graph_of(DIGITS, bench())))
+    ram_bytes = kept.peak_bytes * 9 // 10
+    written(bench(DIGITS, available_bytes=ram_bytes))
+    assert run("solve", "--profile", "bench.yaml", "--time-limit", "4", "--json") == 0
+    printed = capsys.readouterr()
+    assert "that the board of profile bench had to give when measured\n" in printed.err
+    document = json.loads(printed.out)
+    assert document["budget"]["ram_bytes"] == ram_bytes
+    assert document["peak_bytes"] <= ram_bytes
+    assert document["energy_j"] > kept.energy_j
+    assert "less_ram" not in document
+
+
+def test_a_board_into_which_nothing_fits_exits_with_5(capsys: pytest.CaptureFixture[str]) -> None:
+    written(bench(LINEAR, available_bytes=1000))
+    assert run("solve", "--profile", "bench.yaml") == 5
+    assert "smallest RAM budget that would do is" in capsys.readouterr().out
+
+
+def test_a_profile_that_names_no_network_and_no_free_memory_still_solves(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("commands.solve.subject.DEFAULT_MODEL", "linear")
+    old = dump_yaml(bench(available_bytes=None))
+    assert "available_bytes" not in old
+    write_atomically(Path("results/profiles/bench.yaml"), old)
+    assert run("solve", "--profile", "bench.yaml") == 0
+    printed = capsys.readouterr()
+    assert "taken from profile" not in printed.err
+    assert "RAM budget: all 64.00 MiB of the board of profile bench" in printed.err
+    assert "everything fits into the 64.00 MiB" in printed.out
+    schedule = schedule_of("linear-batch-1-on-bench")
+    assert schedule.budget.ram_bytes == 64 * MIB
+
+
+def test_a_published_profile_is_solved_for_the_default_network() -> None:
+    graph = "resnet18_cifar-batch-1-on-a72"
+    assert run("solve", "--profile", "a72", "--time-limit", "3") == 0
+    assert schedule_of(graph).budget.ram_bytes == load_published("a72").board.memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("argv", "stem", "optimizer", "told"),
+    [
+        (("--batch", "2"), "linear-batch-2", "momentum", "model linear, optimizer momentum"),
+        (("--optimizer", "sgd"), "linear-batch-4", "sgd", "model linear, batch 4"),
+        (("--model", "linear"), "linear-batch-1", "sgd", None),
+    ],
+)
+def test_what_is_given_on_the_line_wins(
+    argv: tuple[str, ...],
+    stem: str,
+    optimizer: str,
+    told: str | None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    written(bench(LINEAR))
+    assert run("solve", "--profile", "bench.yaml", "--ram-budget", "100%", *argv) == 0
+    said = capsys.readouterr().err
+    assert said == ("" if told is None else f"taken from profile bench: {told}\n")
+    graph = read_json(Path(f"results/schedules/{stem}-on-bench.graph.json"), CostedGraph)
+    assert graph.origin is not None
+    assert graph.origin.optimizer == optimizer
+
+
+def test_a_network_that_is_not_known_here_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    written(bench(LINEAR.model_copy(update={"optimizer": "adam"})))
+    assert run("solve", "--profile", "bench.yaml") == 2
+    assert "no optimizer is named 'adam'" in capsys.readouterr().err
+
+
+def test_a_file_in_the_working_directory_comes_before_one_of_that_name_in_results() -> None:
+    written(bench(DIGITS))
+    written(bench(LINEAR), "bench.yaml")
+    assert run("solve", "--profile", "bench.yaml", "--ram-budget", "100%") == 0
+    assert schedule_of("linear-batch-4-on-bench").actions
+    assert run("solve", "--profile", "bench", "--ram-budget", "100%") == 0
+    assert schedule_of("digits-batch-2-on-bench").actions
+
+
+def test_exporting_the_graph_needs_no_budget() -> None:
+    written(bench(LINEAR))
+    assert run("solve", "--profile", "bench.yaml", "--export-graph", "graph.json") == 0
+    assert read_json(Path("graph.json"), CostedGraph).name == "linear, batch 4, on bench"
+    assert not Path("results/schedules").exists()
+
+
+def test_what_profile_has_written_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
+    network = ("--model", "linear", "--batch", "2")
+    quick = ("--blocks", "1", "--no-storage", "--no-additivity")
+    assert run("profile", "--device", "local", *network, *quick) == 0
+    profile = read_yaml(Path("results/profiles/local.yaml"), DeviceProfile)
+    assert profile.networks == (ProfiledNetwork(model="linear", batch=2, optimizer="sgd"),)
+    assert profile.board.available_bytes is not None
+    assert profile.board.usable_bytes == profile.board.available_bytes < profile.board.memory_bytes
+    capsys.readouterr()
+    assert run("solve", "--profile", "local.yaml") == 0
+    printed = capsys.readouterr()
+    assert "taken from profile local: model linear, batch 2, optimizer sgd\n" in printed.err
+    assert "everything fits into the" in printed.out
+    assert schedule_of("linear-batch-2-on-local").status == "optimal"
+
+
+def test_free_memory_is_no_difference_between_two_profiles() -> None:
+    assert not compare(bench(), bench(available_bytes=MIB)).circumstances
+
+
+# --- less RAM ---------------------------------------------------------------------------------
+
+
+def roomy_schedule(network: ProfiledNetwork) -> tuple[CostedGraph, Schedule, int]:
+    graph = graph_of(network, bench())
+    schedule = solve_graph(graph, Budget(ram_bytes=16 * MIB), SolverOptions())
+    kept = replay(graph, keep_everything(graph))
+    assert keeps_everything(schedule, kept)
+    return graph, schedule, kept.peak_bytes
+
+
+def interrupting(call: int) -> Callable[..., Schedule]:
+    """``solve_graph``, ended by Ctrl-C in its ``call``-th call, before it has searched."""
+    calls = 0
+
+    def solve(*arguments: Any, **more: Any) -> Schedule:
+        nonlocal calls
+        calls += 1
+        if calls == call:
+            raise KeyboardInterrupt
+        return solve_graph(*arguments, **more)
+
+    return solve
+
+
+def test_an_interruption_keeps_what_was_found(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(less_ram, "solve_graph", interrupting(2))
+    written(bench(DIGITS))
+    assert run("solve", "--profile", "bench.yaml", "--time-limit", "6") == 0
+    assert "interrupted: 1 of 3 budgets were searched\n" in capsys.readouterr().out
+    assert schedule_of("digits-batch-2-on-bench").status == "optimal"
+
+
+def test_a_search_that_was_interrupted_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*arguments: Any, **more: Any) -> Schedule:
+        return solve_graph(*arguments, **more).model_copy(update={"ended_by": "interrupted"})
+
+    monkeypatch.setattr(less_ram, "solve_graph", interrupted)
+    graph, schedule, peak_bytes = roomy_schedule(DIGITS)
+    (only,) = solve_with_less_ram(graph, schedule, peak_bytes, SolverOptions(time_limit_s=6.0))
+    assert only.percent == 80
+    assert only.schedule.actions
+
+
+def test_the_time_limit_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+
+    def unsearched(graph: CostedGraph, budget: Budget, options: SolverOptions, *_: Any) -> Schedule:
+        assert options.time_limit_s is not None
+        limits.append(options.time_limit_s)
+        return roomy.model_copy(
+            update={"status": "no_solution", "actions": (), "energy_j": None, "budget": budget}
+        )
+
+    graph, roomy, peak_bytes = roomy_schedule(DIGITS)
+    monkeypatch.setattr(less_ram, "solve_graph", lambda *given, **_: unsearched(*given))
+    solve_with_less_ram(graph, roomy, peak_bytes, SolverOptions(time_limit_s=9.0))
+    # Each leaves to the next what it has not used.
+    assert limits == pytest.approx([3.0, 4.5, 9.0], abs=1.0)
+    limits.clear()
+    solve_with_less_ram(graph, roomy, peak_bytes, SolverOptions())
+    assert limits == pytest.approx([20.0, 30.0, 60.0], abs=1.0)
