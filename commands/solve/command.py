@@ -11,7 +11,7 @@ from commands.solve.options import SolveOptions, add_options
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
-    from commands.solve.subject import Subject
+    from commands.solve.subject import SolveSubject
     from solver.problem.schedule import Schedule
 
 
@@ -69,7 +69,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     )
 
 
-def _pictures(subject: Subject, schedule: Schedule, directory: Path, stem: str) -> list[Path]:
+def _pictures(subject: SolveSubject, schedule: Schedule, directory: Path, stem: str) -> list[Path]:
     from plots.pictures import draw_profile, draw_schedule
 
     pictures = draw_schedule(subject.graph, schedule, directory, stem)

@@ -24,26 +24,26 @@ from solver.referee.referee import Replay
 
 
 @dataclass(frozen=True)
-class Subject:
+class SolveSubject:
     """A costed graph, and the profile that its costs are from; None for a graph from a file."""
 
     graph: CostedGraph
     profile: DeviceProfile | None
 
 
-def read_subject(source: Path | ProfiledModel, results: Results, console: Console) -> Subject:
+def read_subject(source: Path | ProfiledModel, results: Results, console: Console) -> SolveSubject:
     """A graph from its file, or from a profile and a network.
 
     Raises :class:`~devices.documents.document.DocumentError`,
     :class:`~networks.models.ModelError` and :class:`~solver.costing.costing.CostingError`.
     """
     if isinstance(source, Path):
-        return Subject(read_json(source, CostedGraph), None)
+        return SolveSubject(read_json(source, CostedGraph), None)
     profile = resolve_profile(source.profile, results.profiles)
     step = _training_step(source, profile, console)
     costing = cost_graph(step, profile, strict=source.strict)
     tell_costs(console, costing, len(step.distinct_specs))
-    return Subject(costing.graph, profile)
+    return SolveSubject(costing.graph, profile)
 
 
 def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Console) -> TrainingStep:
