@@ -293,6 +293,7 @@ def test_samples_of_another_shape_are_refused(
     assert "samples.npz" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_other_kernels_than_the_profiled_ones_are_refused(
     case: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -304,6 +305,7 @@ def test_other_kernels_than_the_profiled_ones_are_refused(
     assert "other sources, or other flags" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_values_that_are_others_when_nobody_watches_are_told(
     case: Solved, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -63,6 +63,7 @@ def test_an_operation_longer_than_a_window_is_executed_once(tmp_path: Path) -> N
     assert window.executions == 1
 
 
+@pytest.mark.slow
 def test_a_count_from_an_earlier_block_is_taken_over(program: Path, tmp_path: Path) -> None:
     (window,) = measure(program, tmp_path, RELU.replace("first=0", "first=1234567")).windows
     assert window.executions == 1_234_567

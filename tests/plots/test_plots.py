@@ -273,6 +273,7 @@ def test_an_emulated_board_is_called_that_also_without_joules(tmp_path: Path) ->
     assert "EMULATED board" in said(tmp_path / "o.svg")
 
 
+@pytest.mark.slow
 def test_three_hundred_operations_keep_their_names(tmp_path: Path) -> None:
     specs = [OpSpec.of("relu.forward", elements=elements) for elements in range(100, 400)]
     operation_costs(made_up_profile(specs), tmp_path / "o.svg")

@@ -171,6 +171,7 @@ def test_clang_has_no_warning_either(project: Path, tmp_path: Path) -> None:
     assert losses(train(copy, 1, tmp_path / "storage.bin")[0])
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_where_the_last_one_ended(project: Path, tmp_path: Path) -> None:
     whole, after_whole = train(project, 5, tmp_path / "whole.bin")
     first, _ = train(project, 2, tmp_path / "parts.bin")

@@ -631,6 +631,7 @@ def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
     assert "the profile was measured or refined since then" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_what_is_interrupted_leaves_the_profile_as_it_was(
     on_board: OnBoard,
     tmp_path: Path,

@@ -232,6 +232,7 @@ def test_a_schedule_comes_to_the_very_bits_of_the_unscheduled_step(
     assert bench.files == []
 
 
+@pytest.mark.slow
 def test_a_dropout_made_again_has_its_mask_and_statistics_move_once_a_step(bench: Bench) -> None:
     batches = generated_batches(NOISY, 4, SEED)
     plain, again = (

@@ -113,6 +113,7 @@ def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...
 # --- the optimum ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> None:
     """Exhaustive search allows as much, but for a tensor that was freed and comes back from storage
     between the same two first executions."""

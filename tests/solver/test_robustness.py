@@ -136,6 +136,7 @@ def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
     assert _again(found.best_on_average) == (["make-first"], ["second"])
 
 
+@pytest.mark.slow
 def test_shares_and_regrets_by_pencil_and_paper(swapping: tuple[CostDraws, Assessment]) -> None:
     draws, found = swapping
     make_j = draws.energy_j[:, 0]

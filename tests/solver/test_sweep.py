@@ -400,6 +400,7 @@ def test_the_more_ram_and_time_the_less_energy(
     assert len(energies_j) < len(serial)
 
 
+@pytest.mark.slow
 def test_every_point_is_as_good_as_if_solved_alone(
     chain: CostedGraph, serial: dict[Budget, Schedule]
 ) -> None:
@@ -663,6 +664,7 @@ def test_profiles_and_models_are_crossed(tmp_path: Path) -> None:
     assert set(rows.energy_source) == {"published"}
 
 
+@pytest.mark.slow
 def test_every_baseline_is_run_once_and_drawn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,6 +84,7 @@ def test_tests_that_fail_without_a_mutant_give_no_verdict(toy: Path, tmp_path: P
         try_target(toy, TARGET, tmp_path / "verdicts.jsonl", count=1, seed=0)
 
 
+@pytest.mark.slow
 def test_a_loop_without_end_is_ended(toy: Path, tmp_path: Path) -> None:
     (toy / "tests" / "test_toy.py").write_text("def test_it():\n    while True: pass\n")
     (tmp_path / "copy").mkdir()

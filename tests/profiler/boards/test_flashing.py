@@ -188,6 +188,7 @@ def test_a_tool_that_hangs_is_ended_with_its_children(
     processes.wait_until(lambda: not processes.marked(mark))
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_tool(tool: Callable[..., Path], described: Described) -> None:
     """Of a command line of its own, as a terminal sends it."""
     mark = processes.new_mark()

@@ -92,6 +92,7 @@ def test_nothing_is_for_one_core_only(core: str) -> None:
     assert build_firmware(changed("emulated-m4f", toolchain={"flags": flags})).elf.exists()
 
 
+@pytest.mark.slow
 def test_a_program_begins_where_the_description_says() -> None:
     image = build_firmware(load_description("mkr1000"))
     stack_end = int.from_bytes(image.bin.read_bytes()[:4], "little")
@@ -101,6 +102,7 @@ def test_a_program_begins_where_the_description_says() -> None:
     assert reset % 2 == 1  # Thumb
 
 
+@pytest.mark.slow
 def test_own_data_may_lie_in_a_memory_of_its_own() -> None:
     image = build_firmware(load_description("stm32f4-discovery"))
     listed = subprocess.run(

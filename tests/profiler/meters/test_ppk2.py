@@ -138,6 +138,7 @@ LENGTHS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @example(place=507_969, length=5360, seed=74)  # a piece that ends inside a word behind the gap
 @given(place=PLACES, length=LENGTHS, seed=st.integers(0, 2**31))
@@ -149,6 +150,7 @@ def test_a_loss_is_always_found(place: int, length: int, seed: int) -> None:
     assert capture.flawed(Flaw.LOST, ALL).sum() <= length / 4 + 0.1 * RATE_HZ
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @example(losses=[(280_000, 9472)], seed=190)  # pieces without a sample while it is lost
 @given(

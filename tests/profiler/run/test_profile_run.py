@@ -518,6 +518,7 @@ def test_of_a_board_that_is_lost_right_behind_a_block_the_block_is_kept(
     assert len(finished_windows(tmp_path)) == 2 + 2 * len(SPECS)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prebuilt")
 def test_windows_that_stay_void_end_the_profile_and_name_the_operation(
     monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
