@@ -16,6 +16,7 @@ from typing import Any, Self
 import pytest
 
 from devices.description import DeviceDescription
+from devices.errors import BoardCommandFailed
 from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from profiler.building.toolchain import BuiltHarness, HarnessBuilder, build
@@ -228,7 +229,11 @@ class _FragileCommand:
 
     def poll(self, *, timeout_s: float) -> DetachedStatus:
         self.mishaps.polled += 1
-        self.mishaps.poll(self.plan)
+        try:
+            self.mishaps.poll(self.plan)
+        except BoardCommandFailed:  # as of a board that has started anew: it runs nothing any more
+            self.inner.stop(timeout_s=timeout_s)
+            raise
         return self.inner.poll(timeout_s=timeout_s)
 
     def output(self, *, timeout_s: float) -> tuple[str, str]:
