@@ -205,6 +205,7 @@ def test_exporting_the_graph_needs_no_budget() -> None:
     assert not Path("results/schedules").exists()
 
 
+@pytest.mark.slow
 def test_what_profile_has_written_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
     network = ("--model", "linear", "--batch", "2")
     quick = ("--blocks", "1", "--no-storage", "--no-additivity")

@@ -180,6 +180,7 @@ def test_a_run_goes_on_where_the_last_one_ended(project: Path, tmp_path: Path) -
     assert after_parts == after_whole
 
 
+@pytest.mark.slow
 def test_parameters_that_live_in_storage_are_brought_there(
     library: KernelLibrary, project: Path, tmp_path: Path
 ) -> None:

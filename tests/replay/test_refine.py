@@ -652,6 +652,7 @@ def test_what_is_interrupted_leaves_the_profile_as_it_was(
     assert made.profile.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_board_is_refused(
     on_board: OnBoard,
     tmp_path: Path,

@@ -89,6 +89,7 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> ReplayRecord:
         )
 
 
+@pytest.mark.slow
 def test_the_loss_falls_as_pytorchs_does(record: ReplayRecord) -> None:
     np.testing.assert_allclose(record.losses, recorded_curve(), rtol=TOLERANCE)
     assert np.mean(record.losses[-20:]) < 0.4 * np.mean(record.losses[:5])

@@ -161,6 +161,7 @@ def test_shares_and_regrets_by_pencil_and_paper(swapping: tuple[CostDraws, Asses
     assert found.robustness.mean_bound_j == pytest.approx(needed_j["best_on_average"].mean(), 0.01)
 
 
+@pytest.mark.slow
 def test_status_energy_and_bound_of_what_is_offered_are_at_the_stated_costs(
     swapping: tuple[CostDraws, Assessment],
 ) -> None:

@@ -16,6 +16,7 @@ from solver.referee.referee import replay, verify
 from tests.support.graphs.graph_strategies import examples, small_graphs
 
 
+@pytest.mark.slow
 @given(graph=small_graphs(), ram_bytes=st.integers(4, 24), simplify=st.booleans())
 @examples(100)
 def test_a_schedule_survives_being_written_as_a_solution(

@@ -778,6 +778,7 @@ def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> N
     assert kept(tmp_path / "out", graph, "100%")[0] == 0
 
 
+@pytest.mark.slow
 def test_workers_do_not_outlive_a_sweep_that_is_killed(tmp_path: Path) -> None:
     with interrupted_sweep(tmp_path) as (process, mark):
         process.kill()

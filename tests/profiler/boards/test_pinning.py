@@ -51,6 +51,7 @@ def test_both_are_held_until_the_session_closes(cpufreq: Path) -> None:
     wait_until(lambda: state(cpufreq) == before)
 
 
+@pytest.mark.slow
 def test_a_session_whose_directory_vanishes_is_taken_for_ended(cpufreq: Path) -> None:
     before = state(cpufreq)
     transport = LocalTransport()

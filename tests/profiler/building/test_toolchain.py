@@ -270,6 +270,7 @@ def test_progress_names_every_source(local: Transport, tree: Tree) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_harness_itself_builds_and_runs(local: Transport) -> None:
     built = build(local, PLAIN, timeout_s=240)
     local.run([built.path, "describe"], timeout_s=30, environment=built.environment)

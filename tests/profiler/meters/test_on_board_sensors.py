@@ -116,6 +116,7 @@ def test_a_shunt_that_is_too_large_for_the_current_is_refused() -> None:
         open_ina(described("ina226", max_current_a=10.0), "board", "measured")
 
 
+@pytest.mark.slow
 def test_the_pi_5_tells_the_power_of_all_rails(
     compiled: tuple[Path, BuiltHarness], tmp_path: Path
 ) -> None:

@@ -40,6 +40,8 @@ from tests.support.boards.measuring import (
     tiny_step,
 )
 
+pytestmark = pytest.mark.slow  # every profile takes a while
+
 SPECS = (SMALL, LARGE, UPDATE)
 QUICK = ProfileOptions(
     blocks=3, min_window_s=0.002, storage=False, step_windows=1, idle_s=0.005, poll_interval_s=0.05
@@ -82,7 +84,6 @@ def finished_windows(directory: Path) -> Counter[tuple[int, str]]:
 # --- what comes out ---------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("prebuilt")
 def test_every_distinct_operation_is_measured_warm_and_cold(tmp_path: Path) -> None:
     found = profile(tmp_path, specs=(*SPECS, SMALL), step=tiny_step())
@@ -217,7 +218,6 @@ def test_progress_rises_to_the_end_and_tells_the_time_left(tmp_path: Path) -> No
     assert all(event.left_s is not None and event.left_s >= 0 for event in events if event.fraction)
 
 
-@pytest.mark.slow
 def test_a_profile_compiles_the_harness_for_the_board(tmp_path: Path) -> None:
     events: list[ProgressEvent] = []
     found = profile(
@@ -243,7 +243,6 @@ def test_a_finished_run_is_not_measured_again(mishaps: Mishaps, tmp_path: Path) 
     assert again.operations == first.operations
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("prebuilt")
 def test_the_next_run_goes_on_with_one_that_was_cut_and_else_begins_anew(tmp_path: Path) -> None:
     def interrupt(event: ProgressEvent) -> None:
@@ -263,7 +262,6 @@ def test_the_next_run_goes_on_with_one_that_was_cut_and_else_begins_anew(tmp_pat
     assert directory() > first
 
 
-@pytest.mark.slow
 def test_what_computes_matrix_products_is_decided_once_in_a_run(
     prebuilt: BuiltHarness, monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
 ) -> None:
@@ -305,7 +303,6 @@ def test_more_blocks_add_to_those_that_are_there(mishaps: Mishaps, tmp_path: Pat
     assert more.by_spec[SMALL].warm.trials == 4
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("prebuilt")
 def test_ctrl_c_between_blocks_loses_nothing(tmp_path: Path) -> None:
     def interrupt(event: ProgressEvent) -> None:
@@ -518,7 +515,6 @@ def test_of_a_board_that_is_lost_right_behind_a_block_the_block_is_kept(
     assert len(finished_windows(tmp_path)) == 2 + 2 * len(SPECS)
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("prebuilt")
 def test_windows_that_stay_void_end_the_profile_and_name_the_operation(
     monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path

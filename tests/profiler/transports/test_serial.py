@@ -243,6 +243,7 @@ def test_who_waits_is_told_about_twice_a_second(bench: Bench) -> None:
 
 
 # --- what is lost on the way ---------------------------------------------------------------------
+@pytest.mark.slow
 @pytest.mark.parametrize(("tcp", "seed"), [(False, 1), (True, 2)])
 def test_one_percent_of_all_bytes_may_be_flipped_dropped_or_doubled(
     bench: Bench, tcp: bool, seed: int

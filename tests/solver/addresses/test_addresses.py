@@ -403,6 +403,7 @@ def test_where_nothing_packs_that_is_said() -> None:
     assert "neither do those of any other schedule tried" in packed.notes[0]
 
 
+@pytest.mark.slow
 def test_the_solver_repairs_what_does_not_pack_and_says_what_it_costs() -> None:
     problem, schedule = _unlucky(rematerialization=False)
     least_j = replay(problem.graph, schedule).energy_j
@@ -417,6 +418,7 @@ def test_the_solver_repairs_what_does_not_pack_and_says_what_it_costs() -> None:
     assert accepted.status == "optimal"
 
 
+@pytest.mark.slow
 def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
     problem, _ = _unlucky(paging=False, rematerialization=False)
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
@@ -428,6 +430,7 @@ def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
 # --- the picture ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_picture_says_arena_budget_and_fragmentation(tmp_path: Path) -> None:
     problem, _ = _unlucky(rematerialization=False)
     schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
@@ -443,6 +446,7 @@ def test_the_picture_says_arena_budget_and_fragmentation(tmp_path: Path) -> None
     assert "workspace of an op" not in words
 
 
+@pytest.mark.slow
 def test_a_schedule_without_addresses_has_no_picture(tmp_path: Path) -> None:
     problem, _ = _unlucky(paging=False, rematerialization=False)
     schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))

@@ -211,6 +211,7 @@ def test_it_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None
 # --- schedules as solutions -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_schedule_survives_being_written_as_a_solution() -> None:
     encoded = [0, 0]
 
