@@ -21,13 +21,20 @@ DURATIONS = "MUTANTS_DURATIONS"
 RECORDS = "MUTANTS_RECORD"
 """Set where durations are to be recorded."""
 
-settings.register_profile(
-    "mutants", derandomize=True, database=None, phases=(Phase.explicit, Phase.generate)
-)
-settings.load_profile("mutants")
-resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.RLIM_INFINITY))
-
 _recorded: dict[str, float] = {}
+
+
+def pytest_configure() -> None:
+    """Only where this is a plugin: who imports it keeps limits and profile of its own."""
+    settings.register_profile(
+        "mutants",
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=(Phase.explicit, Phase.generate),
+    )
+    settings.load_profile("mutants")
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, resource.RLIM_INFINITY))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
