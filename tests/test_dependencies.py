@@ -165,6 +165,7 @@ def test_locks_name_no_index_and_pin_what_is_declared() -> None:
         assert declared <= set(re.findall(r"^([\w.-]+)==", lock, re.MULTILINE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "imported",
     [

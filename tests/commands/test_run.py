@@ -92,6 +92,7 @@ def bench(case: Solved) -> Bench:
     return Bench(case, printed[0], replays[0])
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_step_with_nothing_scheduled(bench: Bench) -> None:
     (check,) = bench.report.values
     assert check.against == "the unscheduled step on the board"

@@ -67,6 +67,7 @@ def test_keys_that_read_alike_have_streams_of_their_own() -> None:
 # --- initial values -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", model_names())
 def test_whatever_lives_from_step_to_step_has_an_initial_value(model: str) -> None:
     step = build_model(model, 1, "momentum")

@@ -186,6 +186,7 @@ def test_paging_everything_writes_back_what_changed_and_nothing_else(
     holds(graph, page_everything(Problem(graph, budget)), budget)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "share"),
     [

@@ -87,6 +87,7 @@ def test_working_in_place_changes_no_bit(step: TrainingStep, library: KernelLibr
         assert value.tobytes() == apart[name].tobytes(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", gradient_cases(), ids=str)
 def test_gradients_of_known_networks_agree_with_pytorch(
     case: GradientCase, fast_library: KernelLibrary

@@ -114,6 +114,7 @@ def small_spec(kind: str) -> OpSpec:
 # --- the table ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_kind_has_a_kernel_of_its_shape_and_no_kernel_is_without_a_kind(
     library: KernelLibrary,
 ) -> None:

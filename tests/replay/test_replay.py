@@ -253,6 +253,7 @@ def test_a_dropout_made_again_has_its_mask_and_statistics_move_once_a_step(bench
     assert any(probe.what == "statistic" for probe in again.plan.probes)
 
 
+@pytest.mark.slow
 def test_what_is_kept_comes_back_and_is_the_same_however_it_was_scheduled(bench: Bench) -> None:
     plain, scheduled = (bench.run(plan, watched=False) for plan in (UNSCHEDULED, SCHEDULED))
     assert set(plain.values) == set(scheduled.values) == set(INITIAL)

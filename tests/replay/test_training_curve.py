@@ -95,6 +95,7 @@ def test_the_loss_falls_as_pytorchs_does(record: ReplayRecord) -> None:
     assert np.mean(record.losses[-20:]) < 0.4 * np.mean(record.losses[:5])
 
 
+@pytest.mark.slow
 def test_that_was_with_recomputing_and_paging(record: ReplayRecord) -> None:
     computed = [compute.op for compute in record.plan.computes]
     assert len(computed) > len(STEP.ops) == len(set(computed))

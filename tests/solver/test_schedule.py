@@ -88,6 +88,7 @@ def test_what_is_of_neither_format_is_refused_with_a_sentence(
 # --- how a search ended -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("formulation", ["auto", "compact", "poet", "retention"])
 @pytest.mark.parametrize(("gap", "ended_by"), [(0.0, "proven"), (0.3, "gap")])
 def test_a_gap_closed_to_zero_is_told_from_one_that_was_allowed(
