@@ -1,1 +1,1 @@
-"""What is trained: networks, their training steps, their data and initial values."""
+"""Networks, their training steps, their data and initial values."""

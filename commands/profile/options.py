@@ -49,7 +49,7 @@ class RefineOptions:
     results: Results
 
 
-# Options of measuring every operation by itself, and what they are where nobody chooses.
+# Defaults of the options that measure every operation by itself.
 _MEASURING: Mapping[str, object] = {
     "model": None,
     "batch": DEFAULT_BATCH,
@@ -99,7 +99,7 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
 
 
 def _changed(namespace: Namespace) -> list[str]:
-    """Options of measuring with another value than where nobody chooses."""
+    """Measuring options whose value differs from the default."""
     values = vars(namespace)
     changed = [name for name, default in _MEASURING.items() if values[name] != default]
     return [f"--{name.replace('_', '-')}" for name in changed]

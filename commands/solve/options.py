@@ -28,8 +28,8 @@ from solver.options import Coverage, EngineName, FormulationName, Order, SolverO
 @dataclass(frozen=True)
 class ProfiledModel:
     """A network, and the profile (name or path) that says what it costs. ``model``, ``batch`` and
-    ``optimizer`` are None where nobody chooses. ``strict``: predict nothing that was not measured.
-    """
+    ``optimizer`` are None where the command line names none. ``strict``: predict nothing that was
+    not measured."""
 
     profile: str
     model: str | None

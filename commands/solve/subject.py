@@ -1,4 +1,4 @@
-"""What is solved: a costed graph under a budget, from what the options say."""
+"""Costed graph and budget of ``solve``, read from its options."""
 
 from __future__ import annotations
 

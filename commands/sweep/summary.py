@@ -76,7 +76,7 @@ def _best_baseline(point: SweepRow, baselines: Sequence[SweepRow]) -> str:
 
 
 def _more(row: SweepRow) -> str:
-    """What a schedule costs above keeping everything."""
+    """Extra energy over keeping everything."""
     if row.energy_j is None or not row.unconstrained_energy_j:
         return "–"
     return f"{100 * (row.energy_j / row.unconstrained_energy_j - 1):+.3f} %"
