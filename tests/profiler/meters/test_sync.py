@@ -195,7 +195,7 @@ def test_a_line_gives_offset_and_rate_and_energy(
         true_j = power_w * length_s * (1 + clocks.error)
         leeway_j = 2 * clock.uncertainty_s * max(power_w, IDLE_W) + 1e-3 * true_j
         reading = trace.energy_j(*window_ns)
-        if clock.uncertainty_s > 0.01 * length_s * (1 - 2e-4):
+        if clock.uncertainty_s > 0.01 * length_s * (1 - 3e-3):
             continue  # may be void: too short for this instrument
         assert reading == pytest.approx(true_j, abs=leeway_j)
 
