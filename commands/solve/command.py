@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def solve(options: SolveOptions, console: Console) -> int:
     """The exit code says whether there is a schedule."""
     from commands.solve.baselines import show_baselines
+    from commands.solve.costs import predicted_document
     from commands.solve.less_ram import show_less_ram
     from commands.solve.robustness import assess, summarise_robustness
     from commands.solve.subject import read_budget, read_subject
@@ -31,7 +32,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     from solver.solving.solving import solve_graph
     from solver.sweep.less_ram import keeps_everything
 
-    subject = read_subject(options.graph, options.results, console)
+    subject = read_subject(options.graph, options.results, options.verbose, console)
     graph = subject.graph
     if options.export_graph is not None:
         write_atomically(options.export_graph, dump_json(graph))
@@ -51,6 +52,8 @@ def solve(options: SolveOptions, console: Console) -> int:
     if written:
         write_solved(out, graph, schedule)
     document = schedule.model_dump(mode="json", by_alias=True, exclude_none=True)
+    if subject.predicted:
+        document["predicted_operations"] = predicted_document(subject.predicted)
     summarise(console, schedule, kept, graph)
     summarise_robustness(console, schedule)
     if options.baselines:

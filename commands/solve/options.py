@@ -67,6 +67,7 @@ class SolveOptions:
     out: Path | None
     pictures: Path | None
     results: Results
+    verbose: bool
 
     @classmethod
     def of(cls, namespace: Namespace) -> SolveOptions:
@@ -108,6 +109,7 @@ class SolveOptions:
             out=namespace.out,
             pictures=namespace.pictures,
             results=namespace.results,
+            verbose=namespace.verbose,
         )
 
 
@@ -168,6 +170,9 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument("--no-remat", action="store_true", help="page only")
     parser.add_argument(
         "--strict", action="store_true", help="an operation that was not measured is an error"
+    )
+    parser.add_argument(
+        "--verbose", action="store_true", help="list every operation whose cost is predicted"
     )
     parser.add_argument(
         "--draws",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from commands.arguments import DEFAULT_BATCH, DEFAULT_MODEL, DEFAULT_OPTIMIZER
 from commands.console import Console
+from commands.solve.costs import report_costs
 from commands.solve.options import BudgetWords, ProfiledModel
-from commands.solve.summary import tell_costs
 from devices.documents.document import read_json
 from devices.documents.readable import size
 from devices.library import resolve_profile
@@ -16,7 +16,7 @@ from devices.profile import DeviceProfile
 from devices.results import Results
 from networks.models import build_model
 from networks.training.step import TrainingStep
-from solver.costing.costing import cost_graph
+from solver.costing.costing import Predicted, cost_graph
 from solver.problem.graph import CostedGraph
 from solver.problem.quantities import parse_deadline_s, parse_ram_bytes
 from solver.problem.schedule import Budget
@@ -25,25 +25,29 @@ from solver.referee.referee import Replay
 
 @dataclass(frozen=True)
 class SolveSubject:
-    """A costed graph, and the profile that its costs are from; None for a graph from a file."""
+    """A costed graph, the profile that its costs are from, and those of its operations whose costs
+    are predicted. A graph from a file has no profile and names no predictions."""
 
     graph: CostedGraph
-    profile: DeviceProfile | None
+    profile: DeviceProfile | None = None
+    predicted: tuple[Predicted, ...] = ()
 
 
-def read_subject(source: Path | ProfiledModel, results: Results, console: Console) -> SolveSubject:
+def read_subject(
+    source: Path | ProfiledModel, results: Results, verbose: bool, console: Console
+) -> SolveSubject:
     """A graph from its file, or from a profile and a network.
 
     Raises :class:`~devices.documents.document.DocumentError`,
     :class:`~networks.models.ModelError` and :class:`~solver.costing.costing.CostingError`.
     """
     if isinstance(source, Path):
-        return SolveSubject(read_json(source, CostedGraph), None)
+        return SolveSubject(read_json(source, CostedGraph))
     profile = resolve_profile(source.profile, results.profiles)
     step = _training_step(source, profile, console)
     costing = cost_graph(step, profile, strict=source.strict)
-    tell_costs(console, costing, len(step.distinct_specs))
-    return SolveSubject(costing.graph, profile)
+    report_costs(console, costing, verbose)
+    return SolveSubject(costing.graph, profile, costing.predicted)
 
 
 def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Console) -> TrainingStep:

@@ -1,11 +1,10 @@
-"""Printouts of ``solve``: costs, progress and the schedule."""
+"""Printouts of ``solve``: progress and the schedule."""
 
 from __future__ import annotations
 
 from commands.console import Console
 from commands.wording import time_words
 from devices.documents.readable import si, size
-from solver.costing.costing import CostingResult, Predicted
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay
@@ -13,27 +12,6 @@ from solver.search.search import Progress
 
 # Said of a search that was ended from outside; of the others the bound says enough.
 _STOPPED = {"time_limit": "; stopped by the time limit", "interrupted": "; interrupted"}
-
-
-def tell_costs(console: Console, costing: CostingResult, operations: int) -> None:
-    """Which of so many distinct operations were not measured by themselves."""
-    if costing.predicted:
-        _list_predicted(console, costing.predicted)
-    if costing.in_context:
-        console.say(
-            f"{len(costing.in_context)} of {operations} distinct operations cost what they took in"
-            " the context of a schedule (profile --refine)"
-        )
-
-
-def _list_predicted(console: Console, predicted: tuple[Predicted, ...]) -> None:
-    console.say(f"{len(predicted)} operations were not measured; their costs are predicted:")
-    for prediction in predicted:
-        time_s = prediction.time_s
-        console.say(
-            f"  {si(time_s.median, 's')} ({si(time_s.low, 's')} to {si(time_s.high, 's')})"
-            f"  {prediction.spec.key}  [{prediction.basis}]"
-        )
 
 
 def told(progress: Progress) -> str:

@@ -8,6 +8,7 @@ measured, which the result lists.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,13 +33,23 @@ class CostingError(InputError):
 
 @dataclass(frozen=True)
 class Predicted:
-    """An operation that was not measured; ``basis`` says what its figures come from."""
+    """An operation that was not measured: its costs, as predicted from others.
+
+    ``basis`` names the measured operations that the figures come from. ``occurrences`` counts the
+    ops of the training step that this operation costs.
+    """
 
     spec: OpSpec
     time_s: Interval
     energy_j: Interval
     workspace_bytes: int
     basis: str
+    occurrences: int
+
+    @property
+    def step_time_s(self) -> Interval:
+        """The operation's part in the time of a step in which every op is computed once."""
+        return self.time_s.scaled(self.occurrences)
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             f"{profile.name}: {len(missing)} of the {len(step.distinct_specs)} operations of"
             f" {step.name} are not measured: {'; '.join(spec.key for spec in missing)}"
         )
-    predicted = _predictions(profile.name, measured, missing) if missing else ()
+    predicted = _predictions(profile.name, measured, missing, step) if missing else ()
     for prediction in predicted:
         costs[prediction.spec] = _Cost(
             prediction.spec.key,
@@ -135,10 +146,11 @@ class _Group:
 
 
 def _predictions(
-    board: str, measured: Mapping[OpSpec, _Cost], missing: Sequence[OpSpec]
+    board: str, measured: Mapping[OpSpec, _Cost], missing: Sequence[OpSpec], step: TrainingStep
 ) -> tuple[Predicted, ...]:
     from solver.costing.prediction import PredictionError
 
+    occurrences = Counter(op.spec for op in step.ops)
     groups: dict[str, _Group | None] = {}
     predicted = []
     for spec in missing:
@@ -153,7 +165,9 @@ def _predictions(
             except PredictionError:
                 continue
             workspace_bytes = _workspace_estimate(spec, measured)
-            predicted.append(Predicted(spec, time_s, energy_j, workspace_bytes, group.basis))
+            predicted.append(
+                Predicted(spec, time_s, energy_j, workspace_bytes, group.basis, occurrences[spec])
+            )
             break
         else:
             raise CostingError(

@@ -175,7 +175,15 @@ def test_strict_refuses_to_predict(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*common, "--strict") == 2
     assert "not measured" in capsys.readouterr().err
     assert run(*common) == 0
-    assert "were not measured; their costs are predicted" in capsys.readouterr().err
+    captured = capsys.readouterr()
+    assert "were not measured; their costs are predicted" in captured.err
+    assert captured.err.count(", from ") == 5
+    run(*common, "--verbose", "--json")
+    captured = capsys.readouterr()
+    listed = json.loads(captured.out)["predicted_operations"]
+    assert captured.err.count(", from ") == len(listed) > 5
+    at_most_s = [entry["occurrences"] * entry["time_s"]["high"] for entry in listed]
+    assert at_most_s == sorted(at_most_s, reverse=True)
 
 
 QUICK = ("--blocks", "2", "--no-storage", "--no-additivity")
