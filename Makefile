@@ -12,18 +12,22 @@ demo: setup
 		--time-limit 60 --pictures results/pictures --out results/schedules/demo.json
 	$(RUN) cli.py run --schedule results/schedules/demo.json --device local
 
-test: test-setup system-packages
-	$(RUN) -m pytest
+# Everything: the quick tests first, then emulated boards and slow tests, a module at a time on each
+# of two cores.
+test: quick
+	$(RUN) -m pytest -n 2 --dist loadfile -m "emulated or slow"
 
-# What boots no emulated board and is not slow, a module at a time on each of two cores.
+# Tests that boot no emulated board and are not slow. Many wait for a port or a process: three at a
+# time keep two cores busy.
 quick: test-setup system-packages
-	$(RUN) -m pytest -n 2 --dist loadfile -m "not emulated and not slow"
+	$(RUN) -m pytest -n 3 --dist worksteal -m "not emulated and not slow"
 
 # What CI checks besides the tests.
 check: test-setup
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	git ls-files '*.c' '*.h' | xargs $(VENV)/bin/clang-format --dry-run --Werror
+	git ls-files | xargs $(VENV)/bin/codespell
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports
 	$(RUN) tools/structure.py
