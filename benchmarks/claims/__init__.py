@@ -1,0 +1,1 @@
+"""What the solver claims, held against exhaustive search on small random problems."""

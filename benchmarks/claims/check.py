@@ -1,0 +1,76 @@
+"""A solver's result held against the oracle: which of its claims are refuted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from benchmarks.claims.oracle import Oracle
+from benchmarks.claims.problems import RandomProblem
+from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import Budget, Schedule
+from solver.solving.solving import solve_graph
+
+# Sums of doubles in another order differ in their last digits.
+_ROUNDING = 1e-6
+_MOST_LABELS = 40_000
+
+
+def oracle_of(problem: RandomProblem, *, given_order: bool = False) -> Oracle:
+    return Oracle(
+        problem.graph, problem.budget, given_order=given_order, most_labels=_MOST_LABELS
+    )
+
+
+def solve(problem: RandomProblem, options: SolverOptions) -> Schedule:
+    """The solver's result for a random problem."""
+    graph = CostedGraph.model_validate(problem.graph)
+    return solve_graph(graph, Budget.model_validate(problem.budget), options)
+
+
+def refutations(problem: RandomProblem, schedule: Schedule, gap: float) -> Iterator[str]:
+    """Every claim of ``schedule`` that exhaustive search refutes.
+
+    Raises:
+        TooLarge: The problem is too large for exhaustive search.
+    """
+    least_j = oracle_of(problem).least_energy_j()
+    slack_j = _ROUNDING * (1.0 + (least_j or 0.0))
+    if schedule.energy_j is not None:
+        if least_j is None:
+            yield f"a schedule of {schedule.energy_j:.9g} J where none exists"
+            return
+        if schedule.energy_j < least_j - slack_j:
+            yield f"energy {schedule.energy_j:.9g} J is below the least, {least_j:.9g} J"
+    if schedule.status == "infeasible" and not schedule.restrictions and least_j is not None:
+        yield f"infeasible, but a schedule of {least_j:.9g} J exists"
+    if least_j is not None:
+        yield from _false_bounds(schedule, least_j, slack_j, gap)
+    yield from _false_advice(problem, schedule)
+
+
+def _false_bounds(
+    schedule: Schedule, least_j: float, slack_j: float, gap: float
+) -> Iterator[str]:
+    if not schedule.restrictions and (schedule.energy_bound_j or 0.0) > least_j + slack_j:
+        yield f"bound {schedule.energy_bound_j:.9g} J is above the least, {least_j:.9g} J"
+    if (schedule.any_order_bound_j or 0.0) > least_j + slack_j:
+        yield f"any-order bound {schedule.any_order_bound_j:.9g} J is above {least_j:.9g} J"
+    if schedule.status == "optimal" and not schedule.restrictions and schedule.energy_j:
+        # Addresses may cost energy: then the schedule says so and is not called optimal.
+        if schedule.energy_j * (1 - gap) > least_j + slack_j:
+            yield f"optimal at {schedule.energy_j:.9g} J, the least is {least_j:.9g} J"
+
+
+def _false_advice(problem: RandomProblem, schedule: Schedule) -> Iterator[str]:
+    if schedule.smallest_ram_bytes is not None:
+        least_bytes = oracle_of(problem).least_ram_bytes()
+        if schedule.smallest_ram_bytes != least_bytes and not schedule.notes:
+            yield f"smallest RAM {schedule.smallest_ram_bytes} bytes, {least_bytes} will do"
+    if schedule.smallest_deadline_s is not None:
+        least_s = oracle_of(problem).least_time_s()
+        if least_s is None or abs(schedule.smallest_deadline_s - least_s) > _ROUNDING * (
+            1 + least_s
+        ):
+            if not schedule.notes:
+                yield f"shortest deadline {schedule.smallest_deadline_s:.9g} s, {least_s} will do"
