@@ -1,4 +1,4 @@
-"""Documents in files, as the commands leave them."""
+"""Documents as JSON, in the form in which the commands write them."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Progress that nobody watches."""
+"""A progress callback that does nothing."""
 
 
 def ignore(_what: str) -> None:

@@ -1,4 +1,4 @@
-"""Emulated boards with firmware, and a peer that says to them exactly what it is told to."""
+"""Emulated boards with firmware, and a peer that sends single frames as a test asks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.progress import ignore
 
 PATIENCE_S = 60.0
 ANSWER_S = 2.0
-FIRST_SEQUENCE = 65530  # soon begins anew
+FIRST_SEQUENCE = 65530  # wraps around after a few requests
 BOARDS = ("mps2-an386", "lm3s6965evb", "microbit", "netduinoplus2")
 NS = 1_000_000_000
 
 
 def description_of(board: str) -> DeviceDescription:
-    """In QEMU, where one instruction takes 64 ns."""
+    """Description of the emulated ``board``."""
     named = {
         "mps2-an386": "emulated-m4f",
         "lm3s6965evb": "emulated-m3-sd",
@@ -45,18 +45,18 @@ def description_of(board: str) -> DeviceDescription:
 
 
 def without_icount(description: DeviceDescription) -> DeviceDescription:
-    """Its time is that of this computer."""
+    """The description without icount: the board's clock follows this computer's."""
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"icount_shift": None})
     return description.model_copy(update={"emulator": emulator})
 
 
-# --- a peer of few words ------------------------------------------------------------------------
+# --- a peer that sends single frames --------------------------------------------------------------
 
 
 @dataclass
 class Peer:
-    """Says exactly what it is told to, once."""
+    """The computer's end of a serial line; it sends each frame once, exactly as asked."""
 
     description: DeviceDescription
     decoder: Decoder = field(default_factory=Decoder)
@@ -85,7 +85,7 @@ class Peer:
     def receive(self) -> Frame:
         deadline = time.monotonic() + PATIENCE_S
         frame = self.receive_by(deadline)
-        assert frame is not None, "the board says nothing"
+        assert frame is not None, "the board sends nothing"
         return frame
 
     def receive_by(self, deadline: float) -> Frame | None:
@@ -94,7 +94,7 @@ class Peer:
         return self.frames.pop(0) if self.frames else None
 
     def ask(self, kind: Kind, payload: bytes = b"", *, most: int = 2048) -> Frame:
-        """The next request in order, and its answer."""
+        """Send the next request in order and return its answer."""
         self.send(kind, payload, most=most)
         answer = self.receive()
         assert (answer.session, answer.sequence) == (self.session, self.sequence)
@@ -102,7 +102,7 @@ class Peer:
         return answer
 
     def insist(self, kind: Kind, payload: bytes = b"") -> Frame:
-        """Until it is answered: a board that starts anew hears nothing."""
+        """Repeat a request until it is answered: a board that is starting up receives nothing."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             self.send(kind, payload)
@@ -113,7 +113,7 @@ class Peer:
         raise AssertionError("the board does not start")
 
     def hello(self) -> dict[str, str]:
-        """Begins a new session."""
+        """Begin a new session and return what the board reports about itself."""
         self.session += 1
         self.sequence = FIRST_SEQUENCE
         said = dict(line.split("=", 1) for line in text_of(self.insist(Kind.HELLO)).splitlines())
@@ -127,7 +127,7 @@ class Peer:
         return [*(b"\0" + cut for cut in cuts[:-1]), b"\1" + cuts[-1]]
 
     def say(self, text: str) -> Frame:
-        """A line of a plan; what it came to."""
+        """Send a line of a plan and return its final answer."""
         for piece in self.line_pieces(text):
             answer = self.ask(Kind.LINE, piece)
         return self.receive() if answer.kind is Kind.STARTED else answer
@@ -180,14 +180,14 @@ def emulated(description: DeviceDescription) -> Iterator[Peer]:
 
 @dataclass
 class Traced:
-    """A board whose emulator writes down the address of every instruction."""
+    """A board whose emulator logs the address of every instruction."""
 
     peer: Peer
     log: Path
     process: subprocess.Popen[bytes]
 
     def instructions(self) -> list[int]:
-        """All of them; ends the emulator."""
+        """Addresses of all executed instructions; ends the emulator."""
         self.process.terminate()
         self.process.wait()
         lines = self.log.read_text().splitlines()
@@ -199,7 +199,8 @@ def traced(description: DeviceDescription, log: Path) -> Iterator[Traced]:
     emulator, elf = description.emulator, build_firmware(description).elf
     assert emulator is not None
     with socket.create_server(("127.0.0.1", 0)) as server:
-        # QEMU sends byte by byte, and what it accepts inherits this: nothing waits for an ACK.
+        # QEMU sends byte by byte, and accepted sockets inherit the option: nothing waits for an
+        # ACK.
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         words = [emulator.program, "-M", emulator.machine, "-kernel", str(elf), "-nodefaults"]
         words += ["-chardev", f"socket,id=line,fd={server.fileno()},server=on,wait=off"]

@@ -1,6 +1,8 @@
-"""An SD card as the specification describes it (Physical Layer Simplified Specification, chapter
-7), written apart from the driver, with the faults of real ones. No card of plastic is here, and
-QEMU's never refuses a block."""
+"""A stand-in for an SD card, with the faults of real ones.
+
+It follows the Physical Layer Simplified Specification, chapter 7, and is written independently of
+the driver. The tests have no real card, and QEMU's card never refuses a block.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _ILLEGAL, _CRC_ERROR, _ADDRESS = 0x04, 0x08, 0x20
 
 
 def crc7(message: bytes) -> int:
-    """By long division through x^7 + x^3 + 1."""
+    """CRC by long division modulo x^7 + x^3 + 1."""
     rest = int.from_bytes(message) << 7
     for bit in range(rest.bit_length() - 1, 6, -1):
         if rest >> bit & 1:
@@ -32,13 +34,13 @@ def crc16(message: bytes) -> bytes:
 
 
 _CID = b"\x03SDSU08G" + bytes.fromhex("80 1a2b3c4d 0138")
-"""Of August 2019, without the last byte."""
+"""Card identification (CID) of August 2019, before the last byte is added."""
 _CID += bytes([crc7(_CID) << 1 | 1])
 
 
 @dataclass
 class Faults:
-    """By number of a block, unless they are of the whole card."""
+    """Faults of a card: by block number, or of the whole card."""
 
     data_response: dict[int, int] = field(default_factory=dict)
     data_error_token: dict[int, int] = field(default_factory=dict)
@@ -46,7 +48,7 @@ class Faults:
     silent: set[int] = field(default_factory=set)
     busy_for_good: set[int] = field(default_factory=set)
     status: int = 0
-    """What the card says about the last write when it is asked."""
+    """Status byte that the card returns about the last write."""
     write_protected: bool = False
     never_ready: bool = False
     pulled: bool = False
@@ -146,7 +148,7 @@ class SdCard(Hardware):
     # --- blocks ----------------------------------------------------------------------------
 
     def _first(self, argument: int) -> int | None:
-        """The block; None for an address that is none."""
+        """Number of the block at this address; None for an invalid address."""
         if self.kind != "sdhc":
             if argument % BLOCK:
                 return None
@@ -176,12 +178,12 @@ class SdCard(Hardware):
         if not several:
             yield from _say(self._framed(self._content(block), block))
             return
-        # A command may come at any time: it is looked for in all that is received.
+        # A command may arrive at any time: every received byte is checked for it.
         while True:
             for byte in (*self._framed(self._content(block), block), 0xFF):
                 if (yield byte) == 0x4C:
                     for _ in range(5):
-                        yield 0x5A  # data that nobody wants
+                        yield 0x5A  # data that the host discards
                     yield from _say([0x5A, 0xFF, 0, 0, 0, 0xFF])  # a byte to skip, R1, busy
                     return
             if block not in self.faults.silent:
@@ -236,7 +238,7 @@ class SdCard(Hardware):
 
 
 def _say(answer: Iterable[int]) -> Generator[int, int, int]:
-    """What was received with the last byte."""
+    """Send the bytes of an answer; returns the byte received with the last one."""
     received = 0xFF
     for byte in answer:
         received = yield byte

@@ -1,8 +1,8 @@
-"""A stand-in for a microcontroller with the firmware, and the cable between it and this computer.
+"""A stand-in for a microcontroller with the firmware, and its cable to this computer.
 
 The board is a thread that implements the board's side of ``docs/serial-protocol.md`` on one end of
 a socket pair. The cable joins it, or a socket of an emulator, to a pseudo-terminal or a TCP port
-for pyserial; it can be pulled and plugged in again, disturbed, and held to a pace.
+for pyserial. It can be unplugged and plugged in again, disturbed, and limited in speed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ _MEASURING = {"op", "idle", "marker", "transfer"}
 
 
 class StandInBoard:
-    """``window_s`` is how long every window lasts, in which it hears nothing. ``hello`` replaces
-    what it says about itself. ``executed`` is all lines, in order, since it was made."""
+    """A board that speaks the serial protocol.
+
+    Every window lasts ``window_s``, during which the board receives nothing. ``hello`` overrides
+    what it reports about itself. ``executed`` lists all lines in order since the stand-in was made.
+    """
 
     def __init__(self, *, window_s: float = 0.002, hello: dict[str, str] | None = None) -> None:
         self.hello = HELLO | (hello or {})
@@ -72,7 +75,7 @@ class StandInBoard:
         self._thread.start()
 
     def reset(self) -> None:
-        """Its button."""
+        """Press the reset button."""
         self._reset_asked = True
         self._line.sendall(encode(Frame(Kind.STRANGER, NOBODY, 0, 0, b"")))
 
@@ -199,7 +202,7 @@ class StandInBoard:
 
 @dataclass
 class Noise:
-    """Of all bytes this share is flipped, dropped or doubled, one as often as the other."""
+    """Disturbance: this share of all bytes is flipped, dropped or doubled, equally often."""
 
     share: float
     seed: int = 1
@@ -231,7 +234,7 @@ def undisturbed(data: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class Pace:
-    """Of a UART behind a USB adapter. Latency is that of either direction."""
+    """Speed of a UART on a USB adapter; the latency applies to each direction."""
 
     bytes_per_s: float
     latency_s: float
@@ -277,8 +280,11 @@ class _Way:
 
 
 class Cable:
-    """From ``board`` (a socket) to ``port``, by which pyserial opens it: a symbolic link to a
-    pseudo-terminal, as udev makes them, in ``directory``; or, without one, a TCP port."""
+    """A cable from ``board``, a socket, to ``port``, by which pyserial opens it.
+
+    With ``directory`` the port is a symbolic link to a pseudo-terminal, as udev makes them; without
+    it, a TCP port.
+    """
 
     def __init__(
         self,
@@ -340,7 +346,7 @@ class Cable:
             self._down.drop()
 
     def close(self) -> None:
-        """The board's end stays as it is."""
+        """Unplug for good; the board's end stays open."""
         self._ended = True
         self._thread.join(timeout=10)
         self.pull()
@@ -391,7 +397,7 @@ class Cable:
         return data
 
     def _write(self, data: bytes) -> None:
-        """To nobody, if nobody is there."""
+        """Write to the port's reader; data is dropped if none is connected."""
         near = self._near
         if near is None:
             return

@@ -1,5 +1,7 @@
-"""A network solved with made-up costs, in files as the commands leave them: a schedule that both
-pages and recomputes, for kernels that this computer can build."""
+"""A network solved with made-up costs, in files as the commands write them.
+
+The schedule both pages and recomputes, for kernels that this computer can build.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,10 @@ FLAGS = ("-O1", "-DJW_SMALL_MEMORY=0")
 
 
 def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
-    """As if measured with the library's flags. Costs are made up: so that a schedule both pages and
-    recomputes."""
+    """A profile as if measured with the library's flags.
+
+    Its made-up costs lead to a schedule that both pages and recomputes.
+    """
 
     def cost(spec: OpSpec) -> Cost:
         time_s = 1e-6 + spec.work_flop / 1e8
@@ -84,7 +88,7 @@ def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
 
 @dataclass(frozen=True)
 class Solved:
-    """``directory`` has the schedule with its graph, and the profile where it is looked for."""
+    """A solved case; ``directory`` holds the schedule, its graph and, in results, the profile."""
 
     directory: Path
     step: TrainingStep
