@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints where, and its exit codes."""
+"""The command line as a user sees it: output, its place, and exit codes."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_dry_run_reaches_no_board_and_says_what_would_be_written(
 def test_an_unreachable_board_exits_with_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))  # whose SSH config may say otherwise
+    monkeypatch.setenv("HOME", str(tmp_path))  # the user's SSH config may change the host
     description = (ROOT / "devices" / "catalog" / "pi4.yaml").read_text()
     known_hosts = Path("known_hosts")
     known_hosts.write_text("")
@@ -239,7 +239,7 @@ def test_an_engine_that_is_not_there_is_a_sentence_not_a_traceback(
 
 
 def fail_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the command ``models`` raise ``error``."""
+    """Make the command ``models`` raise ``error``."""
 
     def fail(*_: object) -> int:
         raise error
@@ -266,7 +266,7 @@ def test_a_child_ends_with_the_exit_code_of_its_parent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Odd(InputError):
-        """Of a module that the command line has never heard of."""
+        """An error of a module that the command line does not know."""
 
     fail_with(Odd("it is odd"), monkeypatch)
     assert run("models") == 2

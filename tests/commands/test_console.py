@@ -1,4 +1,4 @@
-"""``Console`` where standard error is no terminal."""
+"""``Console`` when standard error is not a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles held against each other, through ``cli.py diff`` and the comparison behind it."""
+"""Comparisons of profiles, through ``cli.py diff`` and its library function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options as typed values, and the choices that they have."""
+"""Options as typed values, and their choices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 
 def options(name: str, *argv: str) -> Any:
-    """The command's options."""
+    """The options value that a command line is parsed into."""
     run: Any = parse([name, *argv]).run
     return run.args[0]
 

@@ -1,4 +1,4 @@
-"""``run``: a schedule on this computer, as somebody at the command line sees it."""
+"""``run``: a schedule on this computer, as a user of the command line sees it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CAPACITY_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Bench:
-    """A schedule with a device it was made for, and what running it has left."""
+    """A schedule for a device, and the results of running it."""
 
     case: Solved
     printed: dict[str, Any]
@@ -184,7 +184,7 @@ def test_a_graph_of_unknown_origin_is_refused(
 
 
 def changed(case: Solved, name: str, **changes: object) -> str:
-    """The name of a file that holds the schedule with these changes."""
+    """Write the schedule with these changes; returns the file's name."""
     schedule = case.schedule.model_copy(update=changes)
     write_json(case.directory / name, schedule)
     return name

@@ -1,4 +1,4 @@
-"""``solve --profile FILE`` with nothing else on the line."""
+"""``solve --profile FILE`` without further options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(*argv: str) -> int:
 def bench(
     *networks: ProfiledNetwork, memory_bytes: int = 64 * MIB, available_bytes: int | None = 16 * MIB
 ) -> DeviceProfile:
-    """A profile with the rates of a published board."""
+    """A profile with a published board's rates."""
     published = load_published("m4")
     board = published.board.model_copy(
         update={"memory_bytes": memory_bytes, "available_bytes": available_bytes}
@@ -106,7 +106,7 @@ def test_the_table_is_in_the_document(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_budget_that_no_schedule_fits_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    # Most of this network is one layer.
+    # One layer takes most of this network's memory.
     written(bench(LINEAR))
     assert run("solve", "--profile", "bench.yaml", "--json") == 0
     last = json.loads(capsys.readouterr().out)["less_ram"][-1]
@@ -238,7 +238,7 @@ def roomy_schedule(network: ProfiledNetwork) -> tuple[CostedGraph, Schedule, int
 
 
 def interrupting(call: int) -> Callable[..., Schedule]:
-    """``solve_graph``, ended by Ctrl-C in its ``call``-th call, before it has searched."""
+    """``solve_graph`` with Ctrl-C at the start of call number ``call``."""
     calls = 0
 
     def solve(*arguments: Any, **more: Any) -> Schedule:
@@ -285,7 +285,7 @@ def test_the_time_limit_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, roomy, peak_bytes = roomy_schedule(DIGITS)
     monkeypatch.setattr(less_ram, "solve_graph", lambda *given, **_: unsearched(*given))
     solve_with_less_ram(graph, roomy, peak_bytes, SolverOptions(time_limit_s=9.0))
-    # Each leaves to the next what it has not used.
+    # Each search leaves its unused time to the next.
     assert limits == pytest.approx([3.0, 4.5, 9.0], abs=1.0)
     limits.clear()
     solve_with_less_ram(graph, roomy, peak_bytes, SolverOptions())
