@@ -5,7 +5,7 @@
  *   read_count (elements index_bound shared)... write_count (elements)...
  *
  * index_bound is 0 for float operands; shared is the number of the write that takes over this read,
-  * or -1, and applies only where in_place is 1. */
+ * or -1, and applies only where in_place is 1. */
 #include "joulewright.h"
 
 #include <inttypes.h>
