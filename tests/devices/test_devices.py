@@ -213,7 +213,7 @@ def test_a_lab_keeps_its_descriptions_in_files_of_its_own(tmp_path: Path) -> Non
     assert board.memory.usable_bytes == 4294967296 - 536870912
 
 
-# --- what is said about a wrong file ----------------------------------------------------------
+# --- messages about invalid files -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Annealing: what it finds is valid and better, in another order where that pays."""
+"""Annealing: its schedules are valid and better, and in another order where that pays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONG_ENOUGH_S = 20.0
 def annealed(
     problem: Problem, enough: Callable[[float], bool], *, free_order: bool
 ) -> tuple[Action, ...] | None:
-    """The best schedule when its energy is ``enough``, or after a while."""
+    """The best schedule found once its energy is ``enough``, or after a time limit."""
     found = None
     start = keep_everything(problem.graph)
     with Annealer(problem, start, free_order=free_order) as annealer:
@@ -42,7 +42,7 @@ def annealed(
     return found
 
 
-# Always the same graphs: on a few others annealing is caught beside the optimum.
+# The same graphs every time: on a few others annealing ends in a local optimum.
 @pytest.mark.slow
 @settings(
     max_examples=25,
@@ -75,8 +75,7 @@ def test_first_executions_keep_their_order_where_they_must() -> None:
 
 
 def two_branches() -> CostedGraph:
-    """In the given order both branches' large tensors are there at once; one after the other they
-    fit."""
+    """Two branches whose large tensors fit one after the other, but not in the given order."""
     return graph(
         [
             op("a1", "x", "a"),

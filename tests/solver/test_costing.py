@@ -1,4 +1,4 @@
-"""From a training step and a profile to the graph that the solver takes."""
+"""Costed graphs from a training step and a profile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POWER_W = 2.5
 
 
 def law_s(spec: OpSpec) -> float:
-    """A board of 50 µs a call, 2 GFLOP/s and 1 GB/s."""
+    """Time on a board with 50 µs per call, 2 GFLOP/s and 1 GB/s."""
     return 50e-6 + spec.work_flop / 2e9 + spec.moved_bytes / 1e9
 
 
@@ -41,7 +41,7 @@ def profile(
     storage: StorageCosts | None = None,
     workspace_bytes: Callable[[OpSpec], int] = lambda spec: 0,
 ) -> DeviceProfile:
-    """A profile in which warm operations take half of the time of cold ones."""
+    """A profile in which a warm operation takes half the time of a cold one."""
 
     def cost(seconds: float) -> Cost:
         energy = None if power_w is None else Interval.exact(seconds * power_w)
@@ -157,8 +157,11 @@ def test_too_few_measurements_are_an_error(step: TrainingStep) -> None:
 
 @pytest.mark.slow
 def test_intervals_hold_what_was_left_out_as_often_as_they_say() -> None:
-    """Boards whose operations scatter by 20 % around the law, a third of the convolutions left
-    out: 95 % of the intervals should hold the truth, and be about as wide as the scatter."""
+    """95 % of the intervals must contain the true cost, and be about as wide as the scatter.
+
+    Boards have operations that scatter by 20 % around a law; a third of the convolutions is left
+    out.
+    """
     step = build_model("mobilenet")
     convolutions = [s for s in step.distinct_specs if s.family == "conv2d"]
     covered = []
@@ -190,7 +193,7 @@ def test_workspace_that_was_not_measured_is_estimated_from_above(step: TrainingS
     )
     (prediction,) = cost_graph(step, measured).predicted
     assert largest.moved_bytes // 28 * 4 <= prediction.workspace_bytes <= largest.moved_bytes
-    assert prediction.workspace_bytes % ELEMENT_BYTES == 0  # or all addresses would be odd
+    assert prediction.workspace_bytes % ELEMENT_BYTES == 0  # otherwise later addresses are odd
 
 
 def test_pages_cost_what_the_storage_takes_for_their_size(step: TrainingStep) -> None:

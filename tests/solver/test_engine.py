@@ -1,4 +1,4 @@
-"""Engines in processes of their own: what they say, and how they end."""
+"""Engines in separate processes: their messages, and how they end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _best(said: list[EngineMessage]) -> Incumbent:
 
 
 def _two_of_weight_two() -> Program:
-    """The most of 3 a + 2 b with 2 a + 2 b ≤ 3."""
+    """Maximise 3 a + 2 b subject to 2 a + 2 b ≤ 3."""
     program = Program()
     a, b = program.column(cost=-3.0), program.column(cost=-2.0)
     program.row([(a, 2.0), (b, 2.0)], "<", 3.0)
@@ -53,8 +53,11 @@ def _two_of_weight_two() -> Program:
 
 
 def _market_split() -> Program:
-    """Cornuéjols and Dawande (IPCO 1998): six rows of fifty numbers, each to be halved as well as
-    can be. Far beyond branch and bound in any time that a test has, and solutions are easy."""
+    """Market split problem: six rows of fifty numbers, each to be halved as well as possible.
+
+    Solutions are easy, the optimum is far beyond branch and bound (Cornuéjols and Dawande, IPCO
+    1998).
+    """
     chance = random.Random(4)
     program = Program()
     columns = [program.column() for _ in range(50)]

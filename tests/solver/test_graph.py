@@ -1,4 +1,4 @@
-"""Costed graphs as files: what contradicts the format is told in a sentence."""
+"""Costed graphs as files: one sentence reports each contradiction to the format."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ _VALID: dict[str, Any] = {
 
 
 def _changed(path: str, value: object) -> dict[str, Any]:
-    """The valid document with one value put in at ``ops.0.reads`` or the like; with None, the
-    value there is taken away."""
+    """The valid document with the value at ``path`` (as ``ops.0.reads``) replaced; None removes."""
     document = copy.deepcopy(_VALID)
     *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     place: Any = document

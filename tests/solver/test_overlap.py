@@ -1,4 +1,4 @@
-"""Transfers beside compute: what the referee's clock makes of them, how a schedule gets them."""
+"""Transfers beside compute: the referee's clock, and schedules that use them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _with_dma(problem: CostedGraph) -> CostedGraph:
 
 
 def _beside(text: str) -> tuple[Action, ...]:
-    """``actions`` in which ``begin_in`` and ``begin_out`` are asynchronous transfers."""
+    """``actions``, where ``begin_in`` and ``begin_out`` stand for asynchronous transfers."""
     plain = actions(text.replace("begin_", "page_"))
     return tuple(
         action.model_copy(update={"asynchronous": True})
@@ -50,7 +50,7 @@ def _beside(text: str) -> tuple[Action, ...]:
 
 
 def _clock(result: Replay) -> list[tuple[float, float, float]]:
-    """Of every action that takes time or is waited for: start, seconds, seconds waited before."""
+    """Start, duration and preceding wait in seconds of each action with a duration or a wait."""
     return [
         (m.start_s, m.time_s, m.waited_s)
         for m in result.moments
@@ -97,7 +97,7 @@ def test_who_reads_a_tensor_on_its_way_waits_for_it() -> None:
         _with_dma(_two_parameters()),
         _beside("begin_in u; begin_in v; compute first; free u; compute second; free v"),
     )
-    # u comes from 0 to 3, v behind it until 7; first runs from 3 to 5.
+    # u is paged in from 0 to 3, then v until 7; first runs from 3 to 5.
     assert _transfers(result) == [(0.0, 3.0), (3.0, 7.0)]
     assert _clock(result) == [
         (0.0, 0.0, 0.0),
@@ -157,7 +157,7 @@ def test_freeing_or_overwriting_waits_until_the_copy_is_made() -> None:
     later = replay(other, _beside("compute make; begin_out b; compute end; free c; free b"))
     assert [m.waited_s for m in later.moments] == [0.0, 0.0, 0.0, 0.0, 3.0]
     assert later.time_s == 6.0
-    # The bytes are in RAM for it.
+    # A later free keeps the bytes in RAM meanwhile.
     assert (at_once.peak_bytes, later.peak_bytes) == (1, 2)
 
 
@@ -235,9 +235,9 @@ def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
         "free c"
     )
     assert replay(problem, plain).time_s == 1 + 2 + 3 + 1 + 1
-    # With room for both, a leaves beside `next`; it cannot come back before it was freed.
+    # With room for both, a is paged out beside `next`; it is paged in only after it was freed.
     assert _overlapped(problem, plain, 12).time_s == 1 + 3 + 1 + 1
-    # Without, `next` waits until a has left.
+    # Without that room, `next` waits until a has been paged out.
     tight = _with_dma(
         problem.model_copy(
             update={
@@ -263,7 +263,7 @@ def test_page_ins_come_in_time_where_ram_has_room() -> None:
     )
     plain = actions(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in names))
     assert replay(problem, plain).time_s == 16.0
-    assert _overlapped(problem, plain, 9).time_s == 10.0  # the first has nothing to hide behind
+    assert _overlapped(problem, plain, 9).time_s == 10.0  # nothing runs during the first transfer
     assert _overlapped(problem, plain, 8).time_s == 16.0  # one byte too few for two of them
 
 
@@ -286,7 +286,8 @@ def test_only_the_page_out_whose_bytes_are_needed_is_waited_for() -> None:
         "compute crowd; free u; page_in a; page_in b; compute use; free w; free a; free b; free v"
     )
     assert replay(problem, plain).time_s == 13.0
-    # a leaves beside `work`; b has no room beside `crowd`, nor have a and b when they come back.
+    # a is paged out beside `work`; b has no room beside `crowd`, nor have a and b at their page-
+    # ins.
     assert _overlapped(problem, plain, 13).time_s == 11.0
 
 
@@ -393,7 +394,10 @@ EXACT = SolverOptions(gap=0.0, threads=1)
 
 
 def _paging_or_nothing() -> tuple[CostedGraph, Budget]:
-    """Ops take 8 s; ``a`` must leave for 2 s and come back for 2 s: it cannot be made again."""
+    """A problem whose ops take 8 s and which must page ``a`` out and in for 2 s each.
+
+    ``a`` cannot be recomputed.
+    """
     problem = graph(
         [
             op("make", "", "a", time_s=2.0, recomputable=False),
@@ -443,7 +447,7 @@ def test_what_no_timing_can_do_is_infeasible_and_the_rest_is_not_said_to_be() ->
     impossible = solve_graph(problem, too_early, options)
     assert impossible.status == "infeasible"
     assert impossible.smallest_deadline_s == 10.0
-    # The program cannot know that the page-in has no room beside an op.
+    # The program does not model that the page-in has no room beside an op.
     unknown = solve_graph(problem, budget.model_copy(update={"deadline_s": 9.0}), options)
     assert unknown.status == "no_solution"
     assert any("not proven" in note for note in unknown.notes)
@@ -453,7 +457,7 @@ def test_the_fastest_schedule_counts_what_overlaps_once() -> None:
     problem, budget = _paging_or_nothing()
     search = Search(Problem(problem, budget), "time", EXACT, bound=0.0)
     search.run(float("inf"))
-    # Whatever the timing, computing takes 8 s.
+    # Computing alone takes 8 s.
     assert (search.value, search.bound) == (10.0, 8.0)
     assert search.actions is not None
     assert verify(problem, search.actions, budget).time_s == 10.0
@@ -495,7 +499,7 @@ def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() ->
     assert CompactFormulation(Problem(problem, budget)).encode(plain) is not None
 
 
-# --- where DMA is said to be ----------------------------------------------------------------------
+# --- DMA in descriptions ------------------------------------------------------------------------
 
 
 def test_the_catalogue_says_which_boards_have_dma() -> None:

@@ -1,4 +1,4 @@
-"""The referee: what it makes of a right schedule, and what it says to a wrong one."""
+"""The referee: figures of valid schedules, and messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEEP = actions(
     "compute conv; free x; compute relu; compute linear;"
     "compute grad; free y; free r; compute update; free g"
 )
-# r leaves after its last forward reader and comes back for the backward op.
+# r is paged out after its last forward reader and paged in for the backward op.
 _PAGED = actions(
     "compute conv; free x; compute relu; page_out r; compute linear; free r;"
     "page_in r; compute grad; free y; free r; compute update; free g"
@@ -512,7 +512,7 @@ def _forced_paging(problem: CostedGraph) -> list[Action]:
 
 
 def _assert_memory_is_what_was_made_and_not_freed(problem: CostedGraph, result: Replay) -> None:
-    """By names, where the referee counts bytes."""
+    """Compare RAM contents by tensor names; the referee counts bytes."""
     ops = {op.name: op for op in problem.ops}
     resident = {
         t.name for t in problem.tensors if t.name not in problem.producer and t.home != "storage"
@@ -546,8 +546,10 @@ def _bytes(problem: CostedGraph, names: set[str]) -> int:
 
 
 def _actions_around(schedule: list[Action], index: int) -> tuple[int, int]:
-    """Indices of the last action before and the next after a free action once it is taken out (-1
-    and the end where there is none); only frees are between."""
+    """Indices, without the free action at ``index``, of the nearest actions that are no frees.
+
+    They are -1 and the length of the schedule where there is none.
+    """
     actions = [i for i, action in enumerate(schedule) if not isinstance(action, Free)]
     before = max((i for i in actions if i < index), default=-1)
     after = min((i for i in actions if i > index), default=len(schedule))

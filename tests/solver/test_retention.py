@@ -1,4 +1,4 @@
-"""The retention formulation: its optimum, its bound, and what a caller sees of the search."""
+"""The retention formulation: its optimum, its bound, and its search as a caller sees it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from tests.support.graphs.graph_strategies import (
     tight_problems,
 )
 
-# More than any schedule of a small graph is the better for.
+# More intervals than any schedule of a small graph can use.
 PLENTY = 6
 
 
 @dataclass
 class _Result:
-    """What one search said, every schedule of it held before the referee."""
+    """Messages of one search; the referee has verified every schedule."""
 
     outcome: str
     schedules: list[tuple[Action, ...]] = field(default_factory=list)
@@ -67,7 +67,7 @@ def _search(
     intervals: int = INTERVALS,
     objective: Literal["energy", "time"] = "energy",
 ) -> _Result:
-    """Without a process of its own, which takes longer to start than such a search does."""
+    """Search in this process: starting another one takes longer than such a search."""
     heard = _Result("")
 
     def listen(said: Found | Bound) -> None:
@@ -84,8 +84,10 @@ def _search(
 
 
 def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...]) -> bool:
-    """A tensor is paged in though it was in RAM before since the last first execution, which the
-    exhaustive search does not allow."""
+    """Whether a tensor is paged in that has been in RAM since the last first execution.
+
+    The exhaustive search excludes such schedules.
+    """
     done: set[str] = set()
     ram = {t.name for t in problem.tensors if t.name not in problem.producer}
     ram -= {t.name for t in problem.tensors if t.home == "storage"}
@@ -115,8 +117,10 @@ def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...
 
 @pytest.mark.slow
 def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> None:
-    """Exhaustive search allows as much, but for a tensor that was freed and comes back from storage
-    between the same two first executions."""
+    """Both searches agree, but for schedules that the exhaustive search excludes.
+
+    These page in a tensor that was in RAM since the last first execution.
+    """
     overheads_j: list[float] = []
 
     @given(problem_and_budget=tight_problems())
@@ -138,7 +142,7 @@ def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> 
             overheads_j.append(best_j - replay(problem, keep_everything(problem)).energy_j)
 
     compare()
-    # Most of what was tried must have needed recomputation or paging.
+    # Most examples must have needed recomputation or paging.
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 20
 
 
@@ -162,12 +166,12 @@ def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, 
 def test_least_time_is_found_as_least_energy_is(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
-    """The objective of the paper: time, without paging."""
+    """The objective of the paper: least time, without paging."""
     problem, budget = problem_and_budget
     ops = tuple(op.model_copy(update={"time_s": op.energy_j}) for op in problem.ops)
     problem = CostedGraph(name="time is energy", ops=ops, tensors=problem.tensors)
     budget = Budget(ram_bytes=budget.ram_bytes, paging=False)
-    # What lives in storage is paged in, and what must persist there paged out, all the same.
+    # Tensors with home or persistence in storage are still paged.
     assume(not any(t.home == "storage" or t.persist == "storage" for t in problem.tensors))
     least = least_energy_by_exhaustion(problem, budget)
     result = _search(problem, budget, PLENTY, "time")
@@ -177,7 +181,7 @@ def test_least_time_is_found_as_least_energy_is(
 
 
 def test_an_op_is_computed_as_often_as_intervals_allow() -> None:
-    """``a`` is wanted twice, and each time something large comes before for which it must go."""
+    """``a`` is read twice; before each reading a large tensor needs its room."""
     problem = graph(
         [
             op("make", "x", "a"),
@@ -201,8 +205,10 @@ def test_an_op_is_computed_as_often_as_intervals_allow() -> None:
 
 
 def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
-    """``v`` and ``a`` both come of ``u``, ``v`` is written over it. Both are wanted again after
-    something large, one after the other: there is no room for them together."""
+    """``v`` and ``a`` are both computed from ``u``, and ``v`` overwrites ``u``.
+
+    Both are read again after a large tensor, one after the other: together they have no room.
+    """
     problem = graph(
         [
             op("make", "x", "u"),
@@ -223,7 +229,7 @@ def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
     )
     budget = Budget(ram_bytes=12)
     assert _search(problem, budget, 2).outcome == "infeasible"
-    # Three times "make", twice "branch" and "over".
+    # "make" runs three times, "branch" and "over" twice.
     assert _search(problem, budget, 3).values[-1] == 11.0
 
 
@@ -326,7 +332,7 @@ def test_a_schedule_in_another_order_is_none() -> None:
     assert hint_of(model, swapped) is None
 
 
-# --- what a caller sees ---------------------------------------------------------------------------
+# --- results for a caller -------------------------------------------------------------------------
 
 
 def _solve(

@@ -1,4 +1,4 @@
-"""Schedules while costs are drawn from their intervals."""
+"""Robustness: schedules when costs are drawn from their intervals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def with_intervals(
     time_s: Mapping[str, Ends] | None = None,
     keys: Mapping[str, str] | None = None,
 ) -> CostedGraph:
-    """``plain`` with intervals of its ops, by name."""
+    """``plain`` with the intervals of its ops by name."""
     ops = [
         each.model_copy(
             update={
@@ -79,13 +79,15 @@ def assessed(problem: CostedGraph, budget: Budget, draws: CostDraws) -> Assessme
 
 BUDGET = Budget(ram_bytes=10)
 PAGE_FIRST_J, PAGE_SECOND_J = 4.5, 2.5
-# At 2 J making is cheaper than either page; on average it costs about 3.5 J, which is between them.
+# At 2 J an op is cheaper than either page; its average of about 3.5 J lies between the two.
 MAKE_J, MAKE_ENDS_J = 2.0, (1.9, 12.0)
 
 
 def two_to_bring_back() -> CostedGraph:
-    """``first`` and ``second`` are wanted before and after ``big``, which leaves no room for them.
-    Each is made again for what was measured of ``make``, or paged."""
+    """``first`` and ``second`` are read before and after ``big``, which needs their room.
+
+    Each is recomputed at the cost measured for ``make``, or paged.
+    """
     plain = graph(
         [
             op("make-first", "x", "first", energy_j=MAKE_J),
@@ -119,7 +121,7 @@ def swapping() -> tuple[CostDraws, Assessment]:
 
 
 def _again(schedule: Schedule) -> tuple[list[str], list[str]]:
-    """What is made twice, and what is paged in."""
+    """Names of the recomputed ops and of the paged-in tensors."""
     made = [action.op for action in schedule.actions if isinstance(action, Compute)]
     paged = [action.tensor for action in schedule.actions if isinstance(action, PageIn)]
     return sorted({name for name in made if made.count(name) > 1}), paged
@@ -132,7 +134,7 @@ def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
     _, found = swapping
     assert _again(found.least_energy) == (["make-first", "make-second"], [])
     assert found.best_on_average is not None
-    # Neither of the schedules between which cheap and dear draws swap: one of each.
+    # One of each: neither the schedule for cheap draws nor that for dear ones.
     assert _again(found.best_on_average) == (["make-first"], ["second"])
 
 
@@ -140,7 +142,7 @@ def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
 def test_shares_and_regrets_by_pencil_and_paper(swapping: tuple[CostDraws, Assessment]) -> None:
     draws, found = swapping
     make_j = draws.energy_j[:, 0]
-    # Both made once, and four ops of 1 J.
+    # Both ops once, and four ops of 1 J.
     best_j = 2 * make_j + 4 + np.minimum(make_j, PAGE_FIRST_J) + np.minimum(make_j, PAGE_SECOND_J)
     needed_j = {
         "least_energy": 4 * make_j + 4,
@@ -187,7 +189,7 @@ def test_an_interval_of_no_width_leaves_the_best_the_best() -> None:
     assert figures.mean_regret == figures.regret_95 == 0.0
     assert found.robustness.best_on_average == figures
     assert found.best_on_average == found.least_energy
-    # The proof at the stated costs is one for every draw.
+    # The proof at the stated costs holds for every draw.
     assert found.robustness.solved_draws == 0
 
 
@@ -208,7 +210,7 @@ def test_a_better_schedule_that_turns_up_is_taken() -> None:
 
 @pytest.mark.slow
 def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() -> None:
-    """Making again takes 1 s, or much more in a bad draw; paging takes 1 s in all, but 2 J."""
+    """Recomputing takes 1 s, or much more in a bad draw; paging takes 1 s in all, and 2 J."""
     plain = graph(
         [
             op("make", "x", "a", energy_j=1.0),
@@ -227,7 +229,7 @@ def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() ->
         ],
     )
     problem = with_intervals(plain, time_s={"make": (0.9, 4.0)})
-    # Made twice: 4 s and 2 · make; made once and paged: 5 s and make.
+    # Computed twice: 4 s and 2 · make; computed once and paged: 5 s and make.
     budget = Budget(ram_bytes=10, deadline_s=8.6)
     draws = draw_costs(problem, 40, seed=3)
     make_s = draws.time_s[:, 0]
@@ -245,7 +247,7 @@ def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() ->
     assert average.in_time.value >= 0.95
     assert found.best_on_average is not None
     assert _again(found.best_on_average) == ([], ["a"])
-    # The mean bound covers schedules that are late, too.
+    # The mean bound also covers late schedules.
     assert found.robustness.mean_bound_j <= least.mean_energy_j
 
 
@@ -283,7 +285,7 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
     evaluation = Evaluation(draws, budget)
     evaluation.add(schedule_of(problem, schedule, budget=budget))
     expected_s = replay(problem, schedule).time_s
-    assert expected_s < 10.0  # which is the sum
+    assert expected_s < 10.0  # the sum without overlap
     assert evaluation.times_s.tolist() == [[expected_s] * 3]
 
 
@@ -292,7 +294,7 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
 
 @st.composite
 def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
-    """Small problems in which energies and times have intervals, also those of paging."""
+    """Small problems with intervals of energy, also for paging."""
     problem, budget = draw(tight_problems())
     factors = st.sampled_from([(1.0, 1.0), (0.9, 1.1), (0.5, 3.0), (0.0, 2.0)])
 
@@ -330,7 +332,7 @@ def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
 def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
     problem_and_budget: tuple[CostedGraph, Budget], above: float
 ) -> None:
-    """Whatever the best known of a draw is, as long as there is a better one."""
+    """The bound holds for any value of the best known schedule that can still be improved."""
     problem, budget = problem_and_budget
     least_j = least_energy_by_exhaustion(problem, budget)
     assume(least_j is not None)
@@ -340,7 +342,7 @@ def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
     drawn_j = np.array([least_energy_by_exhaustion(at, budget) for at in graphs], dtype=np.float64)
     bounds = DrawBounds(Problem(problem, budget), draws.energy_j)
     unproven_j = bounds.at(np.full(3, np.inf))
-    # Times do not vary here, so that a proof holds whatever the deadline.
+    # Times do not vary here, so that a proof holds for every deadline.
     bounds.prove(draws.items.costs()[0], least_j)
     assert (bounds.at(np.full(3, np.inf)) >= unproven_j).all()
     assert (bounds.at(drawn_j * (1 + above) + 1e-6) <= drawn_j * (1 + 1e-9) + 1e-9).all()
@@ -369,7 +371,7 @@ def test_energy_and_time_in_a_draw_are_the_referees(
     data: st.DataObject, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:
     problem, _ = problem_and_budget
-    assert problem.tensor  # what the graph keeps of its tensors must not leak into those of draws
+    assert problem.tensor  # the graph's cached tensors must not appear in the draws' graphs
     schedule = with_frees(problem, data.draw(action_lists(problem)))
     draws = draw_costs(problem, 2, seed=4)
     counts = draws.items.counts(schedule)
@@ -419,7 +421,7 @@ def test_what_was_measured_once_is_drawn_once() -> None:
     f, g, h = draws.energy_j[:, :3].T
     assert f.tolist() == g.tolist()
     assert abs(np.corrcoef(f, h)[0, 1]) < 0.4
-    # Energy and time of one thing come from the same windows.
+    # Energy and time of one operation come from the same windows.
     assert draws.time_s[:, :3] == pytest.approx(draws.energy_j[:, :3])
     page_outs, page_ins = draws.energy_j[:, 4:7].T, draws.energy_j[:, 8:11].T
     for direction in (page_outs, page_ins):
@@ -481,7 +483,7 @@ def test_published_rates_have_no_intervals() -> None:
 
 
 def _storage(errors: list[float], half_width: float = 0.0, **more: object) -> StorageCosts:
-    """Reads of 1 ms and 1 ms a page, as measured at 1, 2, 4, … pages with relative errors."""
+    """Storage with reads of 1 ms plus 1 ms per page, measured with these relative errors."""
     sweep = []
     for power, error in enumerate(errors):
         time_s = (1e-3 + 1e-3 * 2**power) / (1 + error)
@@ -502,7 +504,7 @@ def test_an_exact_fit_to_exact_points_leaves_no_doubt() -> None:
 
 
 def test_the_scatter_about_the_law_widens_the_interval_of_a_page_cost() -> None:
-    """Six points, so four degrees of freedom: Student's quantile is 2.776; s² = 6 · 0.05² / 4."""
+    """Six points leave four degrees of freedom: Student's quantile 2.776; s² = 6 · 0.05² / 4."""
     found = page_in_intervals(_storage([0.05, -0.05, 0.05, -0.05, 0.05, -0.05]), 3000)
     scatter = 2.776 * 0.05 * math.sqrt(6 / 4)
     for interval in (found.time_s, found.energy_j):
@@ -533,7 +535,7 @@ def test_erasing_adds_its_doubt_to_writing() -> None:
     assert erased.time_s.high == pytest.approx(written.time_s.high + 6 * block.high)
 
 
-# --- what a user sees -----------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture

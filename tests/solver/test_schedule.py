@@ -1,4 +1,4 @@
-"""Schedules as files: those of the first format load, and each says how its search ended."""
+"""Schedules as files: format 1 loads, and the end of a search is recorded."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from tests.support.paths import ROOT
 
 REFERENCES = ROOT / "tests" / "references"
 FIRST = REFERENCES / "schedule-1.json"
-"""Written by the program before there was ``schedule/2``: addresses, a page-out and a page-in
-beside ops, an op computed twice. Its graph lies beside it."""
+"""A file of ``schedule/1`` as the program wrote it then, with its graph in another file.
+
+It has addresses, a page-out and a page-in beside ops, and an op computed twice."""
 
 
 def changed(tmp_path: Path, **changes: object) -> Path:
-    """A copy of the file with other values; a key with None is left out."""
+    """A copy of the file with other values; None removes a key."""
     document: dict[str, Any] = {**json.loads(FIRST.read_text()), **changes}
     path = tmp_path / "schedule.json"
     path.write_text(json.dumps({k: v for k, v in document.items() if v is not None}))

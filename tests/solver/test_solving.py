@@ -1,4 +1,4 @@
-"""Solving: the optimum of every small graph, and what a user sees of a solve."""
+"""Solving: the optimum of every small graph, and results as a user sees them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ both_engines = pytest.mark.parametrize("engine", ["highs", "cbc"])
 
 
 def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> None:
-    """Both referees agree with the schedule and with every figure in it."""
+    """Check that both referees agree with the schedule and every figure in it."""
     result = verify(problem, schedule.actions, budget)
     assert schedule.energy_j == result.energy_j
     assert schedule.time_s == result.time_s
@@ -108,7 +108,7 @@ def test_the_optimum_of_every_small_graph_is_found() -> None:
         overheads_j.append(least_j - replay(problem, keep_everything(problem)).energy_j)
 
     compare()
-    # Most of what was tried must have needed recomputation or paging.
+    # Most examples must have needed recomputation or paging.
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 30
 
 
@@ -201,7 +201,7 @@ def test_no_action_of_an_optimal_schedule_can_be_left_out_or_changed(
 def _figures(
     problem: CostedGraph, actions: tuple[Action, ...], budget: Budget
 ) -> tuple[float, float, int] | None:
-    """Energy, time and bytes written; None if the referee refuses it."""
+    """Energy, time and bytes written; None if the referee refuses the schedule."""
     try:
         result = verify(problem, actions, budget)
     except RefereeError:
@@ -210,7 +210,7 @@ def _figures(
 
 
 def _other_actions(problem: CostedGraph, action: Action) -> Iterator[Action]:
-    """Of the same kind, on something else."""
+    """Actions of the same kind on other ops or tensors."""
     if isinstance(action, Compute):
         yield from (Compute(op=op.name) for op in problem.ops if op.name != action.op)
     else:
@@ -239,8 +239,10 @@ def test_where_there_is_room_no_search_is_needed() -> None:
 
 
 def test_recomputation_and_paging_by_pencil_and_paper() -> None:
-    """``a`` is wanted at the end, ``big`` leaves no room for it in between: bring it back from
-    storage for 3 J, or make it again for ``make_j``."""
+    """``a`` is read at the end, and ``big`` needs its room in between.
+
+    It is paged in for 3 J, or recomputed for ``make_j``.
+    """
 
     def problem(make_j: float) -> CostedGraph:
         return graph(
@@ -278,7 +280,7 @@ def test_recomputation_and_paging_by_pencil_and_paper() -> None:
     assert solve_graph(problem(make_j=3.5), hurried, EXACT).energy_j == pytest.approx(10.0)
 
 
-# --- what the user asked for ----------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -322,14 +324,14 @@ def _assert_engines_agree(problem: CostedGraph, budget: Budget) -> None:
     )
     assert by_highs.status == by_cbc.status == "optimal"
     assert by_highs.energy_j == pytest.approx(by_cbc.energy_j)
-    if by_highs.solver.engine != "annealing":  # which may have found all there is
+    if by_highs.solver.engine != "annealing":  # annealing may have found a proven optimum
         assert by_highs.solver.version.lower().startswith("highs")
     if by_cbc.solver.engine != "annealing":
         assert by_cbc.solver.version.lower().startswith("cbc")
 
 
 def _stretched(problem: CostedGraph, stretch: float | None) -> float | None:
-    """A multiple of the time that every op takes once."""
+    """``stretch`` times the duration of all ops, as a deadline; None for no deadline."""
     return None if stretch is None else stretch * sum(op.time_s for op in problem.ops)
 
 
@@ -399,14 +401,14 @@ def test_without_paging_or_recomputation_there_is_none() -> None:
         assert (pages, recomputes) == (excluded != "paging", excluded == "paging")
 
 
-# --- what does not fit ----------------------------------------------------------------------------
+# --- infeasible problems --------------------------------------------------------------------------
 
 
 def test_the_op_that_needs_most_is_named() -> None:
     problem = two_layers()
     schedule = solve_graph(problem, Budget(ram_bytes=5), EXACT)
     assert schedule.status == "infeasible"
-    # conv: x 10, w 4, a 6 and 5 of workspace; w has nowhere else to go.
+    # conv: x 10, w 4, a 6 and 5 of workspace; w has no copy elsewhere.
     assert schedule.smallest_ram_bytes == 25
     assert schedule.limiting_op == "conv"
     assert schedule.smallest_deadline_s is None
@@ -438,7 +440,7 @@ def _no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     yield mark
-    # One that a thread still holds is given a moment.
+    # A process that a thread still holds is given a moment to end.
     wait_until(lambda: not marked(mark))
 
 
@@ -541,7 +543,7 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
         _assert_sound(*hard_problem(), schedule)
 
 
-# --- what a bound is about ------------------------------------------------------------------------
+# --- validity of bounds ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -1,5 +1,4 @@
-"""Trade-off curves: points that inform each other, pools of workers, what is kept and what is
-shown."""
+"""Trade-off curves: knowledge shared between points, pools of workers, records and output."""
 
 from __future__ import annotations
 
@@ -64,7 +63,7 @@ DEADLINES = "none,1.3x"
 
 
 class Here(Executor):
-    """Runs tasks in this process, ``together`` at a time, and counts them."""
+    """An executor that runs tasks in this process, ``together`` at a time, and counts them."""
 
     def __init__(self, together: int = 1) -> None:
         self.submitted: list[tuple[Any, ...]] = []
@@ -92,7 +91,7 @@ class Here(Executor):
 def solved(
     graph: CostedGraph, budgets: Sequence[Budget], pool: Pool, options: SolverOptions = EXACT
 ) -> dict[Budget, Schedule]:
-    """The schedule of each point when the sweep is over."""
+    """The schedule of each point after the sweep."""
     found = {}
     for event in sweep([Study(graph.name, graph, budgets)], options, pool):
         assert isinstance(event, PointSolved)
@@ -100,13 +99,13 @@ def solved(
     return found
 
 
-# --- what points tell each other ------------------------------------------------------------------
+# --- knowledge shared between points --------------------------------------------------------------
 
 
 def found(
     graph: CostedGraph, budget: Budget, actions: Sequence[Any], bound_j: float = 0.0, **more: Any
 ) -> Schedule:
-    """As a search might return it."""
+    """A schedule as a search might return it."""
     actions = with_frees(graph, actions)
     played = replay(graph, actions, budget.covers)
     fields: dict[str, Any] = {
@@ -136,8 +135,7 @@ def nothing(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
 
 @st.composite
 def searches(draw: st.DrawFn) -> tuple[CostedGraph, list[Schedule]]:
-    """Schedules good and bad, each under a budget of its own that it fits, with bounds that hold
-    anywhere."""
+    """Schedules, good and bad, each within its own budget, with bounds that always hold."""
     graph = draw(small_graphs())
     least_j = math.fsum(op.energy_j for op in graph.ops)
     schedules: dict[Budget, Schedule] = {}
@@ -185,7 +183,7 @@ def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one
                 assert roomier.energy_bound_j is not None
                 assert roomier.energy_j <= schedule.energy_j
                 assert roomier.energy_bound_j <= schedule.energy_bound_j
-    # In whatever order the points come in.
+    # The order in which the points arrive does not matter.
     chance.shuffle(schedules)
     again = Frontier(graph, gap=0.0)
     for schedule in schedules:
@@ -325,7 +323,7 @@ def test_advice_that_is_not_proven_rules_nothing_out() -> None:
 
 def test_an_optimum_between_a_schedule_that_fits_and_a_bound_that_holds_takes_no_search() -> None:
     graph, actions = chain_and_actions()
-    again = [actions[0], *actions]  # one op more than need be
+    again = [actions[0], *actions]  # one op more than needed
     dear = found(graph, Budget(ram_bytes=10_000), again)
     assert dear.energy_j is not None
     frontier = Frontier(graph, gap=0.001)
@@ -416,7 +414,7 @@ def test_an_idle_worker_takes_the_upper_half_of_the_longest_chain() -> None:
     budgets = [Budget(ram_bytes=25 + more) for more in range(8)]
     assert set(solved(graph, budgets, workers.pool)) == set(budgets)
     sizes = [budget.ram_bytes - 25 for _, budget, *_ in workers.submitted]
-    # The second worker found 1 to 7 left of the first one's.
+    # The second worker took the upper half of points 1 to 7, which the first one had left.
     assert sizes[:2] == [0, 4]
     assert sorted(sizes) == list(range(8))
 
@@ -433,12 +431,12 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     yield
-    # That of loky which keeps watch over shared memory lives as long as this one.
+    # The resource tracker of loky lives as long as this process.
     wait_until(lambda: all(b"resource_tracker" in command(p) for p in marked(mark)))
 
 
 def command(process: int) -> bytes:
-    """What a process was started as; nothing where it has ended."""
+    """Command line of a process; empty after it has ended."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
@@ -475,7 +473,7 @@ def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatc
         solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
 def kept(
@@ -485,7 +483,7 @@ def kept(
     options: SolverOptions = EXACT,
     deadlines: str = "none",
 ) -> tuple[int, SweepRecord]:
-    """How many points were solved, and the record afterwards, as it was written."""
+    """Number of points solved, and the record afterwards, as it was written."""
     directory = SweepDirectory(path, options)
     grid = budget_grid(graph, ram_budgets, deadlines, "all")
     workers = Here()
@@ -673,7 +671,7 @@ def test_every_baseline_is_run_once_and_drawn(
     assert cli.main(words) == 0
     assert f"of {1 + 2 * len(BASELINES)}" in capsys.readouterr().err
     rows = table(tmp_path / "out")
-    # Under the budget, and under what keeping everything takes.
+    # At the budget, and at the RAM of keeping everything.
     assert sorted(zip(rows.method, rows.ram_bytes, strict=True)) == sorted(
         [(SOLVED, 30)] + [(name, ram_bytes) for name in BASELINES for ram_bytes in (25, 30)]
     )
@@ -745,8 +743,7 @@ def test_a_dask_cluster_gives_the_same_table(tmp_path: Path) -> None:
 
 @contextmanager
 def interrupted_sweep(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A sweep in a process of its own that has finished one point of two, the other one being
-    beyond it."""
+    """A sweep in its own process after one of two points; the other is too hard to finish."""
     graph, budget = hard_problem()
     words = (
         *("cli.py", "sweep", "--no-baselines", "--gap", "0"),
@@ -767,7 +764,7 @@ def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> N
         _, said = process.communicate(timeout=60)
         assert process.returncode == 130
         wait_until(lambda: not marked(mark))
-    # Python's own tracker of what processes share may have a word to say behind it.
+    # Python's own resource tracker may print a warning afterwards.
     told = [line for line in said.splitlines() if line.startswith("interrupted")]
     assert len(told) == 1
     assert told[0].startswith("interrupted; what was finished is kept")

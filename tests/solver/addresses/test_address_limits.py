@@ -1,4 +1,4 @@
-"""The referee of addresses over an arena that was laid out by hand, to the byte."""
+"""The referee of addresses on an arena laid out by hand, to the byte."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.graphs.graph_examples import graph, op, tensor, two_layers
 
 RESIDENT = {"x": 0, "w": 10}
 ARENA_BYTES = 25
-# x 0 to 10, w to 14, a to 20, workspace to 25; then y lies at 0, the workspace of grad at 8, and g
-# at 20.
+# Ends: x at 10, w at 14, a at 20, workspace of conv at 25. Later y begins at 0, the workspace of
+# grad at 8, and g at 20.
 CONV = Compute(op="conv", address={"a": 14}, workspace_address=20)
 RELU = Compute(op="relu", address={"r": 14})
 LINEAR = Compute(op="linear", address={"y": 0})
@@ -26,7 +26,7 @@ PAGED = (CONV, X, RELU, OUT, LINEAR, R, IN, GRAD, Y, R, UPDATE, G)
 
 
 def changed(entry: Compute | PageIn, **changes: object) -> tuple[object, ...]:
-    """``PAGED`` with another version of one of its entries."""
+    """``PAGED`` with one entry replaced by a changed copy."""
     return tuple(each.model_copy(update=changes) if each is entry else each for each in PAGED)
 
 
@@ -68,7 +68,7 @@ def test_a_block_that_reaches_a_byte_into_another_overlaps_it() -> None:
 
 
 def test_what_was_freed_or_paged_leaves_its_bytes_to_others() -> None:
-    """``r`` comes back elsewhere, and ``g`` lies where it was before."""
+    """``r`` is paged in at another address, and ``g`` lies where ``r`` was."""
     elsewhere = PageIn(tensor="r", address=19)
     grad = Compute(op="grad", address={"g": 14}, workspace_address=8)
     verify((CONV, X, RELU, OUT, LINEAR, R, elsewhere, grad, Y, R, UPDATE, G))
@@ -84,7 +84,7 @@ def test_the_workspace_of_an_op_is_its_own_for_as_long_as_it_runs() -> None:
 
 
 def test_what_is_written_in_place_may_be_smaller_and_frees_the_rest() -> None:
-    """``s`` takes the first 2 bytes of the 6 of ``a``; the others are somebody else's then."""
+    """``s`` takes the first 2 of the 6 bytes of ``a``; then other tensors may use the rest."""
     costed = graph(
         [
             op("f", "x", "a"),

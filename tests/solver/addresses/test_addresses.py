@@ -1,5 +1,7 @@
-"""Addresses: plans hold before a referee that knows nothing of the planner; what cannot pack is
-proven, and repaired."""
+"""Address plans, checked by a referee that is independent of the planner; proofs and repairs.
+
+A schedule that cannot pack is proven not to, and repaired.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ from tests.support.graphs.graph_strategies import (
     tight_problems,
 )
 
-SMALLEST = 0  # an arena limit that no arena keeps to
+SMALLEST = 0  # an arena limit that no arena meets
 
 
 def _soon(seconds: float = 20.0) -> float:
@@ -57,7 +59,7 @@ def _planned(
     covers: Coverage = "all",
     limit_bytes: int = SMALLEST,
 ) -> tuple[AddressPlan, tuple[Action, ...]]:
-    """A plan that the referee of addresses agrees with, and the actions with its addresses."""
+    """A plan that the referee of addresses accepts, and the actions with its addresses."""
     plan = plan_addresses(problem, schedule, covers, limit_bytes, _soon())
     addressed = with_addresses(schedule, plan)
     verify_addresses(problem, addressed, plan.resident_address, plan.arena_bytes, covers)
@@ -73,14 +75,14 @@ def test_addresses_by_pencil_and_paper() -> None:
         "compute grad; free y; free r; compute update; free g"
     )
     plan, addressed = _planned(two_layers(), schedule)
-    # x 10, w 4, a 6 and 5 of workspace while conv runs; nothing needs more.
+    # x 10, w 4, a 6 and 5 of workspace while conv runs; no other moment needs more.
     assert plan.arena_bytes == plan.bound_bytes == 25
     assert plan.fragmentation == 0
     assert set(plan.resident_address) == {"x", "w"}
     by_op = {action.op: action for action in addressed if isinstance(action, Compute)}
     assert by_op["conv"].address is not None
     assert by_op["conv"].workspace_address is not None
-    # In place: at the address of what is written over.
+    # In place: at the address of the overwritten tensor.
     assert by_op["relu"].address == {"r": by_op["conv"].address["a"]}
     assert by_op["update"].address == {"w1": plan.resident_address["w"]}
     assert by_op["relu"].workspace_address is None
@@ -151,7 +153,7 @@ def test_a_plan_that_is_good_enough_is_not_improved() -> None:
 
 
 def _in_place(before: int, after: int) -> tuple[CostedGraph, tuple[Action, ...]]:
-    """``b`` is written over ``a``; ``early`` is there together with ``a``, ``late`` with ``b``."""
+    """``b`` overwrites ``a``; ``early`` is in RAM together with ``a``, ``late`` with ``b``."""
     problem = graph(
         [
             op("make", "early", "a"),
@@ -182,14 +184,16 @@ def test_a_block_written_over_in_place_takes_what_is_there_at_the_time(
         10 - after,
     ]
     assert plan.arena_bytes == plan.bound_bytes == replay(problem, schedule).peak_bytes == 10
-    # First fit alone sees it: the others stand on what is there of the block in their time.
+    # First fit alone shows it: the others lie right above the block's size at their time.
     packing = Packing(spans_of(blocks_of(problem, schedule, "all")))
     assert packing.first_fit([1, 0, 2]) == [before, 0, after]
 
 
 def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> None:
-    """Both change from 1 to 9 bytes or back, together never more than 10: whichever lies below,
-    the other lies above its 9."""
+    """The blocks change from 1 to 9 bytes and back, and never take more than 10 together.
+
+    Whichever lies below, the other must lie above its 9 bytes.
+    """
     shapes = [(Span(0, 1, 1), Span(1, 2, 9)), (Span(0, 1, 9), Span(1, 2, 1))]
     packing = Packing(shapes)
     assert max(packing.load) == 10
@@ -270,7 +274,7 @@ def test_in_place_elsewhere_is_refused() -> None:
 
 
 def test_every_overlap_is_caught() -> None:
-    """Each block of a plan, moved to the offset of any other that it is there together with."""
+    """Each block of a plan is moved to the offset of another one that lives at the same time."""
     caught = 0
 
     @given(data=st.data())
@@ -314,8 +318,10 @@ class _Unlucky(NamedTuple):
 
 @cache
 def _unlucky(*, paging: bool = True, rematerialization: bool = True) -> _Unlucky:
-    """Seven tensors, one made by each op, never more than 7 bytes together, which no 7 bytes of
-    addresses hold."""
+    """Seven ops, each writing one tensor; never more than 7 bytes in RAM.
+
+    No addresses within 7 bytes exist.
+    """
     last_reader = [3, 1, 4, 5, 5, 6, 6]
     sizes = [3, 3, 2, 2, 2, 3, 3]
 
@@ -371,7 +377,7 @@ def test_what_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None
     asked: list[int] = []
 
     def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
-        """The same again, and for 5 bytes or less another order, which packs."""
+        """The same schedule, or one in another order, which packs, for 5 bytes or less."""
         asked.append(ram_bytes)
         if ram_bytes > 5:
             return schedule

@@ -1,4 +1,4 @@
-"""Where nothing near the best schedule packs, one by rule does."""
+"""A schedule by rule packs where no schedule near the best one does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated memory pool: where blocks go, and what remains of the holes."""
+"""The simulated memory pool: addresses of blocks, and holes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_heir_takes_over_the_bytes_and_leaves_the_rest() -> None:
 
 def test_fragmentation_is_what_was_free_and_of_no_use() -> None:
     arena = _filled(5, 5, 5, 5, capacity=20)
-    assert arena.allocate(4, 6) is None  # there are no 6 bytes, wherever they lie
+    assert arena.allocate(4, 6) is None  # too few free bytes in all
     assert arena.fragmentation == 0
     arena.release(0)
     arena.release(2)

@@ -1,5 +1,4 @@
-"""The methods that users and papers compare with: each does what its paper says, and whatever it
-returns is a schedule."""
+"""Published methods for comparison: each follows its paper, and its result is a valid schedule."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ from tests.support.graphs.graph_examples import (
 )
 from tests.support.graphs.graph_strategies import examples, small_graphs, tight_problems
 
-# Those that need no engine, and so no process of its own for each example.
+# Methods without an engine, and so without a separate process for each example.
 _WITHOUT_ENGINE = [
     name for name in BASELINES if name not in ("remat-only", "paging-only", "checkmate-lp-rounding")
 ]
@@ -68,7 +67,7 @@ def _computed(actions: tuple[Action, ...] | None) -> list[str]:
 
 
 def _recomputed(problem: CostedGraph, actions: tuple[Action, ...] | None) -> list[str]:
-    """Ops computed once more, in that order."""
+    """Names of the recomputed ops, in order."""
     seen: set[str] = set()
     again = []
     for name in _computed(actions):
@@ -126,9 +125,9 @@ def test_every_baseline_finds_something_on_a_chain_with_room(name: str) -> None:
     least_j = replay(problem, keep_everything(problem)).energy_j
     energy_j = verify(problem, result.actions or (), budget).energy_j
     if name == "page-everything":
-        assert energy_j > 1.1 * least_j  # it never does without
+        assert energy_j > 1.1 * least_j  # it always pages
     elif name in ("dtr", "coop", "checkmate-lp-rounding"):
-        assert energy_j < 1.1 * least_j  # holes, and what is set aside, cost a little
+        assert energy_j < 1.1 * least_j  # holes and reserves cost a little
     else:
         assert energy_j == pytest.approx(least_j)
 
@@ -189,8 +188,10 @@ def test_one_of_the_two_means_is_left_out_and_that_costs() -> None:
 
 
 def _chain(length: int) -> CostedGraph:
-    """``length`` forward ops of equal cost, each writing a small state for the next one and a large
-    record for its backward op."""
+    """``length`` forward ops of equal cost, and their backward ops.
+
+    Each forward op writes a small state for the next one and a large record for its backward op.
+    """
     ops: list[Op] = []
     tensors = [tensor("s0", 1, kind="input", home="ram")]
     for k in range(1, length + 1):
@@ -215,7 +216,7 @@ def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length
     cuts = [root * s - 1 for s in range(1, root)]
     actions = checkpointed_at(_with_room(problem), cuts)
     again = _recomputed(problem, actions)
-    # All but the last segment, whose backward pass comes at once; each from its own checkpoint.
+    # All segments but the last, whose backward pass follows at once; each from its checkpoint.
     expected = [
         f"f{k}"
         for segment in reversed(range(root - 1))
@@ -223,7 +224,7 @@ def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length
     ]
     assert again == expected
     assert actions is not None
-    # One segment's records and the checkpoints, not all records.
+    # The records of one segment and the checkpoints, not all records.
     assert replay(problem, actions).peak_bytes <= 10 * root + root + 4
 
 
@@ -243,7 +244,7 @@ def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
 
 @cache
 def _least_repetitions(segments: int, checkpoints: int) -> int:
-    """By dynamic programming over where the next checkpoint goes."""
+    """Least number of repetitions, by dynamic programming over the next checkpoint's position."""
     if segments == 1:
         return 0
     if checkpoints == 1:
@@ -274,12 +275,12 @@ def test_a_chain_is_reversed_by_the_binomial_number_of_repetitions(
     actions = reversed_with(_with_room(problem), list(range(length - 1)), checkpoints)
     assert len(_recomputed(problem, actions)) == repetitions(length, checkpoints)
     assert actions is not None
-    # The states of the checkpoints, one record, and what one op reads and writes.
+    # States of the checkpoints, one record, and the operands of one op.
     assert replay(problem, actions).peak_bytes <= checkpoints + 10 + 4
 
 
 def _residual_blocks() -> CostedGraph:
-    """Two blocks, each with a way around its inner op; a leaf hangs at the first one's middle."""
+    """Two blocks with a shortcut around their inner op; a leaf reads the result of ``inner1``."""
     return graph(
         [
             op("stem", "x", "a"),
@@ -306,7 +307,8 @@ def test_articulation_points_are_where_nothing_goes_around() -> None:
 
 
 def test_where_there_are_no_articulation_points_a_linearization_is_used() -> None:
-    # Every op but the first is gone around: the next one reads what the last one made, too.
+    # Every op but the first has a shortcut around it: the next op reads the previous op's result
+    # too.
     ops = [op("f0", "x", "a0"), op("f1", "a0", "a1")]
     ops += [op(f"f{k}", f"a{k - 2} a{k - 1}", f"a{k}") for k in range(2, 16)]
     gradient = "a15"
@@ -349,18 +351,18 @@ def test_a_ladder_has_both_ends_and_no_more_rungs_than_asked_for() -> None:
 @pytest.mark.parametrize(
     ("victim", "energies_j", "sizes", "read_between"),
     [
-        ("a", (1.0, 5.0), (10, 10), ""),  # the cheaper one, though both are as stale
+        ("a", (1.0, 5.0), (10, 10), ""),  # a is cheaper; both are equally stale
         ("b", (5.0, 1.0), (10, 10), ""),
-        ("a", (5.0, 5.0), (20, 10), ""),  # the larger one
+        ("a", (5.0, 5.0), (20, 10), ""),  # a is larger
         ("b", (5.0, 5.0), (10, 20), ""),
-        ("a", (5.0, 5.0), (10, 10), "b"),  # the staler one
+        ("a", (5.0, 5.0), (10, 10), "b"),  # a is staler
         ("b", (5.0, 5.0), (10, 10), "a"),
     ],
 )
 def test_dtr_evicts_what_costs_least_by_size_and_staleness(
     victim: str, energies_j: tuple[float, float], sizes: tuple[int, int], read_between: str
 ) -> None:
-    # Both are of the same age, made by one op each of which the second takes no time.
+    # Both tensors have the same age: one op writes each, and the second takes no time.
     ops = [
         op("make a", "", "a", energy_j=energies_j[0]),
         op("make b", "", "b", energy_j=energies_j[1], time_s=0.0),
@@ -378,7 +380,7 @@ def test_dtr_evicts_what_costs_least_by_size_and_staleness(
             tensor("e", 1),
         ],
     )
-    # Room for both and what is seen, but not for c as well until one is gone.
+    # Room for a, b and seen, but not for c as well until a or b is evicted.
     budget = Budget(ram_bytes=sum(sizes) + 1)
     actions = dtr(Problem(problem, budget), _LIMIT_S).actions
     assert _recomputed(problem, actions) == [f"make {victim}"]
@@ -400,7 +402,7 @@ def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
     assert evicted.cost_of(0) == 1 + 2 + 4 + 8
     assert evicted.cost_of(4) == 16 + 2 + 4 + 8
     evicted.restore(2)
-    # The set is not split: what is left of it counts from both ends, once.
+    # The set is not split: the rest of it counts from both ends, once.
     assert evicted.cost_of(2) == 4 + 2 + 8
     assert evicted.cost_of(0) == 1 + 2 + 8
     evicted.restore(1)
@@ -408,8 +410,10 @@ def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
 
 
 def _comb(count: int) -> CostedGraph:
-    """Tensors that are cheap and dear by turns fill the RAM, then one comes that is as large as two
-    of them; in the end all are read."""
+    """Cheap and dear tensors in turn fill the RAM; then one as large as two of them is written.
+
+    All are read at the end.
+    """
     names = [f"t{k}" for k in range(count)]
     ops = [
         op(f"make {name}", "", name, energy_j=1.0 if k % 2 == 0 else 50.0, time_s=1e-6)
@@ -428,9 +432,9 @@ def test_coop_evicts_neighbours_and_leaves_fewer_holes_than_dtr() -> None:
     budget = Budget(ram_bytes=81)
     by_dtr = run_baseline("dtr", Problem(problem, budget), _LIMIT_S)
     by_coop = run_baseline("coop", Problem(problem, budget), _LIMIT_S)
-    # Every other tensor is cheap: all those have to go before DTR thinks of a dear one.
+    # Every other tensor is cheap: DTR evicts all of these before a dear one.
     assert len(_recomputed(problem, by_dtr.actions)) > 2
-    # With cheap ones side by side two are enough.
+    # Of cheap neighbours, two are enough.
     again = _recomputed(problem, by_coop.actions)
     assert len(again) == 2
     assert all(int(name.removeprefix("make t")) % 2 == 0 for name in again)
@@ -447,7 +451,7 @@ def _energy_j(problem: CostedGraph, actions: tuple[Action, ...] | None) -> float
 
 
 class _WatchedCoop(Coop):
-    """Compares every window with the cheapest of all runs of blocks."""
+    """Compares every window with the cheapest of all runs of adjacent blocks."""
 
     windows = 0
 
@@ -499,7 +503,7 @@ def test_coop_works_in_place_where_dtr_copies() -> None:
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
 def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
-    # "once" is the cheapest to evict, and the only one large enough, but it can be made only once.
+    # "once" is the cheapest tensor and the only large enough one, but it cannot be recomputed.
     problem = graph(
         [
             op("make once", "", "once", energy_j=0.1, recomputable=False),
@@ -515,7 +519,7 @@ def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
 def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
-    # "a" is evicted for "c", and cannot be made from "w" any more once that is updated.
+    # "a" is evicted for "c", and cannot be recomputed once "w" is updated.
     problem = graph(
         [
             op("forward", "w", "a"),
@@ -541,7 +545,7 @@ def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
 def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) -> None:
-    # Without "a" or "b" there would be room for a copy of "w", but no way back to them.
+    # Evicting "a" or "b" would make room for a copy of "w", but they could not be recomputed.
     problem = graph(
         [
             op("forward", "w", "a b"),
@@ -559,8 +563,8 @@ def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) ->
 
 
 def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() -> None:
-    # "b" goes for "d"; then "x" must not for "wide", since "a", between them, is about to be
-    # written over.
+    # "b" is evicted for "d". "x" must then stay, though "wide" needs room: "a", between the two, is
+    # about to be overwritten.
     problem = graph(
         [
             op("make a", "x", "a"),
@@ -639,6 +643,6 @@ def test_solve_shows_all_baselines_beside_the_schedule(
     assert list(by_name) == list(BASELINES)
     assert "energy_j" not in by_name["keep-everything"]
     assert "over the budget" in by_name["keep-everything"]["note"]
-    # Both are within 0.1 % of the least of their own.
+    # Both are within 0.1 % of their own optimum.
     assert by_name["remat-only"]["energy_j"] >= document["energy_j"] * 0.999
     assert by_name["coop"]["fragmentation"] >= 0

@@ -1,4 +1,4 @@
-"""Schedules by rule: what they may and may not do, and that they find the obvious."""
+"""Greedy schedules: they are valid, and take the obviously best choice."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_tensor_is_had_back_the_cheaper_way() -> None:
 
 
 def _restored_by(op_energy_j: float) -> str:
-    """``a`` is read by the first op and the last; in between ``b`` and ``c`` leave it no room."""
+    """``a`` is read by the second op and the last; in between ``b`` and ``c`` need its room."""
 
     def op(name: str, reads: tuple[str, ...], energy_j: float = 1.0) -> Op:
         return Op(

@@ -1,4 +1,4 @@
-"""The crossing program: below every schedule in whatever order, and close to the best ones."""
+"""The crossing program: its bound holds for every schedule in any order, and is close."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.graphs.graph_strategies import (
 
 
 def least(program: Program) -> float:
-    """The optimum of a program, infinite if it has no solution."""
+    """Optimum of a program; infinite if it has no solution."""
     if not program.cost:
         return 0.0 if program.satisfied_by([]) else math.inf
     rows = np.zeros((len(program.rows), len(program.cost)))
@@ -56,7 +56,7 @@ def least(program: Program) -> float:
 
 
 def proven_j(problem: Problem, order: OrderKept = "any") -> float:
-    """What the program proves with memory looked at everywhere."""
+    """Bound that the program proves with memory rows at every op."""
     crossing = CrossingProgram(problem, order)
     for t in range(len(problem.graph.ops)):
         crossing.add_memory_rows(t)
@@ -111,7 +111,7 @@ def test_nor_one_that_keeps_the_order_under_the_bound_for_it(data: st.DataObject
     assert proven_j(problem, "given") <= played.energy_j + 1e-6
 
 
-# --- what counts ------------------------------------------------------------------------------
+# --- costs in the bound ------------------------------------------------------------------------
 
 
 def test_what_fits_costs_nothing_more() -> None:
@@ -119,8 +119,10 @@ def test_what_fits_costs_nothing_more() -> None:
 
 
 def test_what_does_not_fit_beside_the_cut_is_had_back_in_the_cheapest_way() -> None:
-    """``a`` is paged for 5 J, as soon as a byte is missing. Without paging it is computed again for
-    9 J."""
+    """``a`` is paged for 5 J as soon as one byte is missing.
+
+    Without paging it is recomputed for 9 J.
+    """
     assert bound_j(crossed_chain(), 12) == pytest.approx(16 + 5)
     assert bound_j(crossed_chain(), 9) == pytest.approx(16 + 5)
     assert bound_j(crossed_chain(), 9, paging=False) == pytest.approx(16 + 9)
@@ -147,7 +149,7 @@ def test_what_an_op_overwrote_must_be_made_again_before_it() -> None:
             tensor("d", 1, persist="ram"),
         ],
     )
-    # While "next" runs, r does not fit beside c and n.
+    # While "next" runs, r does not fit in addition to c and n.
     assert bound_j(costed, 9) == pytest.approx(13 + 10)
 
 

@@ -1,4 +1,4 @@
-"""What the crossing program may compute and page again before the deadline."""
+"""Recomputation and paging that the crossing program permits before the deadline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.support.graphs.graph_examples import graph, op, tensor
 
 COMPUTING_S = 5.0
 UNAVOIDABLE_S = 0.5
-"""Of paging in ``w``, which lives in storage."""
+"""Time of paging in ``w``, which has its home in storage."""
 AGAIN_S, PAGED_S = 1.0, 8.0
-"""Of computing ``f`` again; of paging ``a`` out and in."""
+"""Times of recomputing ``f``, and of paging ``a`` out and in."""
 
 
 def training(*, dma: bool) -> CostedGraph:
@@ -40,7 +40,7 @@ def training(*, dma: bool) -> CostedGraph:
 
 @dataclass(frozen=True)
 class Paging:
-    """How transfers count: after one another, beside computing, or not at all."""
+    """How transfers count: serially, beside computing, or not at all."""
 
     dma: bool = False
     instantaneous: bool = False

@@ -1,4 +1,4 @@
-"""Where the crossing program looks at memory next, given a solution of what it has so far."""
+"""Choice of the ops for which the crossing program adds memory rows, given its last solution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from solver.problem.schedule import Budget
 from tests.support.graphs.graph_examples import crossed_chain, graph, op, tensor
 
 LOSS, GB = 2, 3
-"""Ops of :func:`crossed_chain` that ``a`` crosses, with 11 and 13 bytes in RAM."""
+"""Ops of :func:`crossed_chain` during which ``a`` crosses, with 11 and 13 bytes in RAM."""
 
 
 def program(costed: CostedGraph, ram_bytes: int) -> CrossingProgram:
@@ -20,7 +20,7 @@ def program(costed: CostedGraph, ram_bytes: int) -> CrossingProgram:
 
 
 def values(crossing: CrossingProgram, *, again: float = 0.0, paged: float = 0.0) -> list[float]:
-    """Of ``f`` computed again, and ``a`` paged, so many times."""
+    """A solution that recomputes ``f`` ``again`` times and pages ``a`` ``paged`` times."""
     found = [0.0] * len(crossing.program.cost)
     found[crossing.again[0]] = again
     found[crossing.paged[1]] = paged
@@ -28,8 +28,7 @@ def values(crossing: CrossingProgram, *, again: float = 0.0, paged: float = 0.0)
 
 
 def training(length: int) -> CostedGraph:
-    """Forward ops that read the one before, and backward ops that read them in reverse; sizes
-    differ."""
+    """Forward ops in a chain, and their backward ops in reverse; sizes differ."""
     forward = [op(f"f{k}", f"a{k - 1}" if k else "x", f"a{k}") for k in range(length)]
     backward = [
         op(f"b{k}", f"a{k}" + (f" g{k + 1}" if k + 1 < length else ""), f"g{k}")
@@ -70,7 +69,7 @@ def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
         (0.5, 0.0, [GB]),
         (0.0, 0.5, [GB]),
         (0.5, 0.5, []),
-        (0.7, 0.0, []),  # 7 bytes and 1.8 of a
+        (0.7, 0.0, []),  # 7 bytes, and 0.3 of a's 6: 8.8 in all
         (1.0, 1.0, []),
     ],
 )
@@ -98,7 +97,7 @@ def test_ops_that_are_looked_at_together_lie_apart_and_are_few(length: int, apar
     assert len(chosen) == 8 or length == 15
     assert list(excess[chosen]) == sorted(excess[chosen], reverse=True)
     assert all(abs(s - t) > apart for k, s in enumerate(chosen) for t in chosen[:k])
-    # No op between them would have been a better choice.
+    # No op at a sufficient distance would have been a better choice.
     others = (t for t in range(len(excess)) if all(abs(t - s) > apart for s in chosen))
     assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
 

@@ -1,5 +1,8 @@
-"""The published POET program: the optimum of *compact*, complete rows, and POET's accounting of
-transfers as instantaneous."""
+"""The published POET program: its optimum, its rows, and instantaneous transfers.
+
+Its optimum is that of *compact*; its rows are complete; like POET, it may count transfers as
+instantaneous.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> Poet
 
 
 def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
-    """The search alone, from nothing but a bound, until it is proven or infeasible."""
+    """The search alone, started from a trivial bound, until it is proven or infeasible."""
     indexed = Problem(problem, budget)
     options = SolverOptions(gap=0.0, threads=1)
     search = Search(indexed, "energy", options, build=build, bound=indexed.least_energy_j)
@@ -79,14 +82,14 @@ def test_its_optimum_is_that_of_the_compact_program() -> None:
         poet = _searched(problem, budget, _build_poet)
         compact = _searched(problem, budget, build_compact)
         assert (poet.value is None) == (compact.value is None)
-        # Its rows are complete: there is nothing to add to the first solution.
+        # POET's rows are complete: none is added after the first solution.
         assert poet.rounds <= 1
         if poet.value is not None:
             assert poet.value == pytest.approx(compact.value)
             overheads_j.append(poet.value - replay(problem, keep_everything(problem)).energy_j)
 
     compare()
-    # Most of what was tried must have needed recomputation or paging.
+    # Most examples must have needed recomputation or paging.
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 6
 
 
@@ -128,8 +131,10 @@ def _without_transfer_times(problem: CostedGraph) -> CostedGraph:
 def test_what_was_written_over_is_not_there_to_recompute_from(
     formulation: FormulationName,
 ) -> None:
-    """``r`` has no room beside ``big``, and what it was made from in place is gone: 11 J for both
-    again, though there would have been room for ``a``."""
+    """``r`` has no room while ``big`` is in RAM, and was computed in place of ``a``.
+
+    Recomputing both costs 11 J, although there would have been room for ``a``.
+    """
     problem = graph(
         [
             op("conv", "x", "a", energy_j=10.0),
@@ -155,8 +160,10 @@ def test_what_was_written_over_is_not_there_to_recompute_from(
 def test_what_is_paged_in_takes_room_from_the_first_op_that_reads_it(
     formulation: FormulationName,
 ) -> None:
-    """There is room for ``i`` when ``last`` reads it, but not when ``derive`` is done again for the
-    same ``last``; with a byte more ``p`` can stay, and nothing has to be done again."""
+    """``i`` has room when ``last`` reads it, but not while ``derive`` is recomputed for ``last``.
+
+    With one byte more ``p`` can stay, and nothing is recomputed.
+    """
     problem = graph(
         [
             op("make", "x", "i", recomputable=False),
@@ -192,11 +199,11 @@ def test_it_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None
     formulation = PoetFormulation(Problem(graph(ops, tensors), Budget(ram_bytes=length)))
     poet, program = formulation.columns, formulation.program
     below = length * (length - 1) // 2
-    # R, M_out and U with the diagonal; S_ram, S_sd and M_in without: what a stage begins with was
-    # made in an earlier one.
+    # R, M_out and U include the diagonal; S_ram, S_sd and M_in do not: tensors that exist at the
+    # beginning of a stage were written in an earlier one.
     assert len(poet.r) == len(poet.m_out) == len(poet.u) == below + length
     assert len(poet.s_ram) == len(poet.s_sd) == len(poet.m_in) == below
-    # One for each op that reads and each stage after that of its first execution.
+    # One per reading op and stage after that of its first execution.
     assert len(poet.free_e) == (length - 1) * (length - 2) // 2
     published = 6 * length**2 + length * (length - 1)
     assert sum(program.integer) + len(poet.u) <= published
@@ -274,8 +281,10 @@ def test_a_schedule_in_another_order_is_no_solution() -> None:
 
 
 def _must_page() -> CostedGraph:
-    """Four seconds of computing; ``a`` has no room while ``big`` is there, and cannot be made
-    again: it must be paged out and in, for a second each."""
+    """Four seconds of computing, and a tensor that must be paged out and in for a second each.
+
+    ``a`` has no room while ``big`` is in RAM, and cannot be recomputed.
+    """
     return graph(
         [
             op("make", "x", "a", recomputable=False),
@@ -308,7 +317,7 @@ def test_instantaneous_paging_counts_no_time_against_the_deadline(
     instantaneous = solve(instantaneous_paging=True)
     assert instantaneous.status == "optimal"
     assert instantaneous.energy_j == pytest.approx(7.0)
-    # What the schedule says of its time is the truth all the same.
+    # The schedule still states its true time.
     assert instantaneous.time_s == pytest.approx(6.0)
     moved = [(s.do, s.tensor) for s in instantaneous.actions if isinstance(s, PageIn | PageOut)]
     assert moved == [("page_out", "a"), ("page_in", "a")]
