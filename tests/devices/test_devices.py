@@ -61,7 +61,7 @@ def description(tmp_path: Path, text: str) -> DeviceDescription:
 
 
 def complaint(tmp_path: Path, text: str) -> str:
-    """What is said about a description, without the name of its directory."""
+    """The message about a description, without the name of its directory."""
     with pytest.raises(DocumentError) as caught:
         description(tmp_path, text)
     return str(caught.value).replace(f"{tmp_path}/", "")
@@ -427,7 +427,7 @@ def test_what_is_no_usable_yaml_is_told_with_its_line(tmp_path: Path, text: str,
 
 def test_a_file_cut_off_at_any_byte_is_never_read_as_whole(tmp_path: Path) -> None:
     path = tmp_path / "board.yaml"
-    required = SSH_BOARD.index("memory:")  # everything before it must be there
+    required = SSH_BOARD.index("memory:")  # everything before it is required
     for length in range(required - 1):
         path.write_text(SSH_BOARD[:length], encoding="utf-8")
         with pytest.raises(DocumentError, match=r"board\.yaml"):
@@ -624,7 +624,7 @@ def test_paging_costs_latency_plus_bytes_over_rate_at_the_published_power(
 
 @pytest.mark.parametrize(
     ("name", "size_bytes", "page_out", "page_in"),
-    [  # of POET's own problem instances
+    [  # from POET's own problem instances
         (
             "m0",
             3136,
@@ -656,7 +656,7 @@ def test_page_costs_are_those_of_the_published_instances(
 
 
 def conv(entry: str, channels: int, size: int, out_channels: int, stride: int = 1) -> OpSpec:
-    """A 3×3 convolution of a square image with one pixel of padding, as in VGG and ResNet."""
+    """A 3×3 convolution of a square image with padding of one pixel, as in VGG and ResNet."""
     return OpSpec.of(
         f"conv2d.{entry}",
         batch=1,
@@ -692,7 +692,7 @@ POOL = {
 
 @pytest.mark.parametrize(
     ("name", "spec", "time_s", "energy_j"),
-    [  # of POET's own problem instances: linear, vgg16_cifar, resnet18_cifar
+    [  # from POET's own problem instances: linear, vgg16_cifar, resnet18_cifar
         ("m0", linear("forward", 784, 10), 0.09426000000000001, 0.00622116),
         ("m0", linear("forward", 10, 120), 0.016560000000000002, 0.00109296),
         ("m0", linear("forward", 120, 100), 0.1458, 0.0096228),

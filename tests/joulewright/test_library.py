@@ -1,4 +1,4 @@
-"""The library's face: ``from joulewright import solve, profile_device, …``."""
+"""The public library interface: ``from joulewright import solve, profile_device, …``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replay trains on: initial values, generated samples and those of a user."""
+"""Training data of a replay: initial values, generated samples and samples of a user."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_embeddings_begin_small() -> None:
 
 
 def test_signals_neither_vanish_nor_explode_on_their_way() -> None:
-    """The point of He's variance: through a stack of layers with ReLUs the size stays."""
+    """He's variance keeps the size of signals through a stack of layers with ReLUs."""
     x = uniform((32, 256), "x").astype(np.float64) * math.sqrt(3)
     net = Network("deep", 32)
     value = net.input("x", 32, 256)
@@ -178,7 +178,7 @@ def test_classes_are_as_frequent_as_each_other_in_every_stretch() -> None:
 
 @pytest.mark.parametrize("model", ["resnet8", "dscnn", "digits", "mobilenet", "bert"])
 def test_classes_can_be_learned_from_samples(model: str) -> None:
-    """Means of the classes over one half of the samples tell the classes of the other half."""
+    """Class means of one half of the samples identify the classes of the other half."""
     step = build_model(model, BATCH)
     samples = generated_batches(step, 240, 0).samples
     labels = samples["labels"]
@@ -206,11 +206,11 @@ def test_without_classes_samples_lie_on_a_surface_of_few_dimensions() -> None:
     frames = generated_batches(build_model("autoencoder", BATCH), 200, 0).samples["frames"]
     squares = np.linalg.svd(frames, compute_uv=False) ** 2
     assert squares[:8].sum() / squares.sum() > 0.7
-    assert squares[200 // 2 :].sum() > 0  # noise everywhere
+    assert squares[200 // 2 :].sum() > 0  # noise in all dimensions
 
 
 def test_what_is_to_be_put_out_follows_from_what_is_given() -> None:
-    """Linear in it, but for the noise: both are mixtures of the same shares."""
+    """The target is linear in the input, apart from noise: both mix the same shares."""
     batches = generated_batches(build_model("transformer", BATCH), 12, 0)
     hidden = batches.samples["hidden"].reshape(12, -1).astype(np.float64)
     target = batches.samples["target"].reshape(12, -1).astype(np.float64)
@@ -355,7 +355,7 @@ def damaged(path: Path) -> None:
 
 
 def misplaced(path: Path) -> None:
-    """Its directory is said to begin further back, so that the first array is before the file."""
+    """The archive's directory has a wrong offset, so that the first array lies before the file."""
     np.savez(path, **digits_arrays())
     content = bytearray(path.read_bytes())
     field = content.rindex(b"PK\x05\x06") + 16

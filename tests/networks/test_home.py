@@ -1,5 +1,7 @@
-"""Training steps whose parameters live in storage: what they page, what they change, what they
-compute, and that small ones are solved to the optimum though their parameters do not fit."""
+"""Training steps with parameters in storage: their paging, their updates, their results.
+
+Small ones are solved to the optimum although their parameters do not fit into RAM.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
 
 
 def lookups(batch: int = 2) -> Network:
-    """Five of 40 rows, some of them more than once, between layers that train too."""
+    """Lookups of five of 40 rows, some more than once, and layers that are trained too."""
     net = Network("lookups", batch)
     x = net.embedding("embed", net.input("tokens", batch, 5), vocabulary=40, features=3)
     y = net.embedding("place", net.input("places", batch, 5), vocabulary=4, features=3)
@@ -93,7 +95,7 @@ def test_of_an_embedding_only_the_rows_of_the_batch_are_brought(optimizer: str) 
     for name, tensor in of_table.items():
         assert tensor.bytes == rows_bytes
         assert tensor.stretches == (1 if name.endswith("gradient") else 10)
-    # A table with fewer rows than there are indices is brought whole, in one piece.
+    # A table with fewer rows than indices is paged in whole, in one piece.
     assert step.tensor["place.table"].bytes == 4 * 3 * 4
     assert step.tensor["place.table"].stretches == 1
 
@@ -110,7 +112,7 @@ def test_rows_alone_give_the_gradients_and_updates_of_the_whole_table(
     whole = training_step(lookups())
     brought = with_parameters_in_storage(whole)
     start = start_values(whole)
-    start["tokens"] = start["tokens"] // 4  # the same ones more than once
+    start["tokens"] = start["tokens"] // 4  # some rows more than once
     tokens, table = start["tokens"].reshape(-1), start["embed.table"]
     rows, places = np.unique(tokens, return_inverse=True)
     assert 1 < len(rows) < len(tokens)
@@ -150,8 +152,10 @@ def parameter_bytes(graph: CostedGraph) -> int:
 
 
 def holds(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Replay:
-    """The schedule is valid, reads what it changes, writes back once what it changed (and what the
-    referee would refuse to miss), and writes nothing back that it did not change."""
+    """Verify a schedule, and that it pages in parameters and pages out each changed one once.
+
+    It pages out no unchanged tensor that has its home in storage.
+    """
     result = verify(graph, actions, budget)
     out = [action.tensor for action in actions if isinstance(action, PageOut)]
     assert all(graph.tensor[name].home != "storage" for name in out)
@@ -164,7 +168,7 @@ def holds(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Re
 
 @pytest.mark.parametrize("model", model_names())
 def test_every_model_fits_in_far_less_than_its_parameters(model: str) -> None:
-    """Without search, both by rule and by paging everything."""
+    """Paging everything fits the least RAM, without a search."""
     graph = in_storage(model, "momentum")
     least_bytes, _ = least_ram_bytes(graph)
     budget = Budget(ram_bytes=least_bytes)
@@ -197,7 +201,7 @@ def test_paging_everything_writes_back_what_changed_and_nothing_else(
     ids=lambda value: value.title if isinstance(value, TrainingStep) else str(value),
 )
 def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float) -> None:
-    """``share``: of the way from the least that does to what keeping everything takes."""
+    """``share`` is the budget's position between the least RAM and that of keeping everything."""
     graph = cost_graph(step, M4).graph
     least_bytes, _ = least_ram_bytes(graph)
     kept = replay(graph, keep_everything(graph))
@@ -211,8 +215,10 @@ def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float)
 
 
 def test_without_paging_what_must_move_still_does_and_leaves_at_once() -> None:
-    """``paging`` excludes paging by choice only: an updated parameter does not wait in RAM for the
-    end, which takes more RAM than this."""
+    """``paging=False`` excludes only optional paging.
+
+    An updated parameter is paged out at once: keeping it until the end would need more RAM.
+    """
     graph = in_storage("linear")
     kept = replay(graph, keep_everything(graph)).peak_bytes
     budget = Budget(ram_bytes=kept, paging=False)

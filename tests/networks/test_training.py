@@ -1,4 +1,4 @@
-"""What a training step looks like: which operations, what they read, in which order."""
+"""The operations of a training step, their operands, and their order."""
 
 from __future__ import annotations
 
@@ -121,8 +121,10 @@ def test_running_statistics_move_once_a_step() -> None:
 
 
 def test_nothing_with_another_reader_is_overwritten() -> None:
-    """Except by updates, and of a layer's output gradient, which its own parameter gradient has
-    read before."""
+    """Only updates, and a layer's gradients, overwrite a tensor with other readers.
+
+    A layer's parameter gradient has read the output gradient before it is overwritten.
+    """
     step = training_step(small_transformer())
     readers: dict[str, list[StepOp]] = {}
     for each in step.ops:
@@ -143,7 +145,7 @@ def test_nothing_with_another_reader_is_overwritten() -> None:
 
 
 def test_four_gradients_that_meet_are_added_one_by_one_as_they_come() -> None:
-    """The input of an attention layer feeds query, key, value and the shortcut."""
+    """The input of an attention layer is read by query, key, value and the shortcut."""
     step = training_step(small_transformer())
     sums = [op for op in step.ops if op.layer.startswith("embed.norm.output.gradient_sum")]
     assert len(sums) == 3
@@ -172,7 +174,7 @@ def test_the_other_order_of_a_layers_gradients_needs_no_less_memory(layer: str) 
 
 
 def test_attention_makes_the_smaller_gradient_first() -> None:
-    """The weights are sequence × sequence, and can go once the value gradient is made."""
+    """The weights are sequence × sequence, and are freed after the value gradient is computed."""
     step = training_step(small_transformer())
     layer = "attention.context"
     assert index(step, f"{layer}.value_gradient") < index(step, f"{layer}.weights_gradient")
@@ -180,8 +182,7 @@ def test_attention_makes_the_smaller_gradient_first() -> None:
 
 
 def local_peak(step: TrainingStep, layer: str, *, exchanged: bool) -> int:
-    """Most bytes in RAM while the gradient operations of a layer run, in their order or the
-    other."""
+    """Peak RAM in bytes during a layer's gradient operations, in their order or ``exchanged``."""
     graph = uncosted_graph(step)
     first, second = (op.name for op in step.ops if op.layer == layer and op.phase == "backward")
     ops = list(graph.ops)

@@ -1,4 +1,4 @@
-"""The trace that Perfetto opens, against the rules of Chrome's trace event format."""
+"""Perfetto traces, checked against the rules of Chrome's trace event format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def levels(trace: dict[str, Any], process: int) -> list[int]:
 
 
 def assert_well_formed(trace: dict[str, Any]) -> None:
-    """Every event has what its phase asks for, and slices of a track do not overlap."""
+    """Check that events have the fields of their phase, and slices of a track do not overlap."""
     assert json.loads(json.dumps(trace, allow_nan=False)) == trace
     named: set[tuple[int, int]] = set()
     for event in trace["traceEvents"]:

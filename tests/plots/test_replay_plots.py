@@ -1,5 +1,4 @@
-"""Pictures of a replay: what they say is read from the SVG, in which every text also stands as a
-comment; and the samples that a picture of power is made of."""
+"""Pictures of a replay, and the power samples in them; texts are read from the SVG's comments."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from replay.expectation import expected_step
 from replay.running.power import power_samples
 from tests.support.onboard.replays import measured_step, paged_chain, report_of
 from tests.support.paths import ROOT
-from tests.support.pictures import said
+from tests.support.pictures import texts_of
 
 POWER = PowerSamples(
     time_s=(-1.0, 0.0, 10.0, 30.0, 60.0, 61.0),
@@ -39,7 +38,7 @@ POWER = PowerSamples(
 
 
 def slow_report(**changes: object) -> ReplayReport:
-    """One op of two took twice its time, in five steps with joules."""
+    """A report of five steps with joules, in which one op took twice its expected time."""
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
 
@@ -63,7 +62,7 @@ def drawn(picture: str, report: ReplayReport, path: Path) -> str:
         "power": lambda: replayed_power(report, path),
     }
     draw[picture]()
-    return said(path)
+    return texts_of(path)
 
 
 PICTURES = ("points", "memory", "power")

@@ -55,7 +55,7 @@ from tests.support.graphs.graph_examples import (
 )
 from tests.support.graphs.graph_strategies import action_lists, examples, small_graphs
 from tests.support.graphs.schedules import UNSEARCHED
-from tests.support.pictures import said
+from tests.support.pictures import texts_of
 
 EXACT = SolverOptions(gap=0.0, threads=1)
 GRID = "40%,75%,85%,90%"
@@ -802,7 +802,7 @@ def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path
     ]
     picture = tmp_path / "curve.svg"
     tradeoff(rows, picture)
-    texts = said(picture)
+    texts = texts_of(picture)
     for text in (
         "Joulewright, no deadline",
         "Joulewright, 1.5× the time",
@@ -816,7 +816,7 @@ def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path
         assert text in texts, text
     assert texts.count("keep-everything") == 1
     tradeoff([row for row in rows if row.status != "infeasible"], picture)
-    assert "nothing fits" not in said(picture)
+    assert "nothing fits" not in texts_of(picture)
 
 
 def test_without_a_schedule_there_is_no_picture(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The tool that tries mutants: what it changes, what it leaves alone, and what it finds."""
+"""The tool that tries mutants: its changes, its exceptions, and its verdicts."""
 
 from __future__ import annotations
 
