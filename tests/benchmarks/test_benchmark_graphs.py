@@ -104,7 +104,7 @@ def test_bert_is_twelve_published_transformer_blocks() -> None:
     assert bytes_twelve == [bytes_of[0], *bytes_of[1:-1] * 12, bytes_of[-1]]
 
 
-def test_resnet50_is_of_the_published_kind() -> None:
+def test_resnet50_has_the_published_layers() -> None:
     graph = graph_of_name("poet-resnet50-a72")
     kinds = Counter(op.kind for op in graph.ops)
     assert len(graph.ops) == 335
@@ -133,7 +133,7 @@ def test_own_graphs_cost_something_and_the_largest_encoder_has_about_2500_ops() 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_families_grow(family: str) -> None:
+def test_graphs_of_a_family_grow(family: str) -> None:
     sizes = [len(graph_of_name(name).ops) for name in FAMILIES[family]]
     assert all(larger > 1.2 * smaller for smaller, larger in pairwise(sizes))
 
@@ -181,7 +181,7 @@ def test_layered_graphs_are_as_irregular_as_the_published_ones(ops: int) -> None
 @pytest.mark.parametrize(
     "name", ["poet-bert-m5", "bert-m4", "encoder-0-m4", "layered-100", "resnet-x-m4", ""]
 )
-def test_a_name_of_no_graph_gets_the_list(name: str) -> None:
+def test_unknown_graph_name_is_refused_with_the_list(name: str) -> None:
     with pytest.raises(ValueError, match=r"no graph is named .*layered-OPS-SEED"):
         graph_of_name(name)
 

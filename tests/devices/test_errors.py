@@ -127,7 +127,7 @@ def test_a_sentence_is_made_of_operation_message_and_remedy(
     assert (error.operation, error.remedy) == (operation, remedy)
 
 
-def test_an_error_comes_whole_from_another_process() -> None:
+def test_error_survives_pickling() -> None:
     error = InputError("no such file", operation="reading", remedy="name another one")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is InputError

@@ -95,7 +95,7 @@ def _files(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-def test_the_wheel_holds_the_rooms_and_nothing_else(installation: Installation) -> None:
+def test_wheel_contains_exactly_the_rooms(installation: Installation) -> None:
     with zipfile.ZipFile(installation.wheel) as wheel:
         names = set(wheel.namelist())
         licence = wheel.read("onboard/LICENSE")
@@ -162,7 +162,9 @@ def test_a_board_is_profiled_solved_for_run_and_exported_in_a_directory_of_resul
     assert _files(installation.packages) == before
 
 
-def test_the_module_is_the_command(installation: Installation, directory: Path) -> None:
+def test_python_m_joulewright_equals_the_command(
+    installation: Installation, directory: Path
+) -> None:
     as_module = installation.run("python", "-m", "joulewright", "--help", directory=directory)
     command = installation.run("joulewright", "--help", directory=directory)
     assert as_module.stdout == command.stdout

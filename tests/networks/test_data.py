@@ -69,7 +69,7 @@ def test_keys_that_read_alike_have_streams_of_their_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", model_names())
-def test_whatever_lives_from_step_to_step_has_an_initial_value(model: str) -> None:
+def test_every_tensor_kept_between_steps_has_an_initial_value(model: str) -> None:
     step = build_model(model, 1, "momentum")
     values = initial_values(step, 0)
     kept = {t.name: t.bytes for t in step.tensors if t.home is not None and t.kind != "input"}
@@ -108,7 +108,7 @@ def test_embeddings_begin_small() -> None:
     assert 0.01 < table.std() < 0.03
 
 
-def test_signals_neither_vanish_nor_explode_on_their_way() -> None:
+def test_signals_neither_vanish_nor_explode_in_a_deep_network() -> None:
     """He's variance keeps the size of signals through a stack of layers with ReLUs."""
     x = uniform((32, 256), "x").astype(np.float64) * math.sqrt(3)
     net = Network("deep", 32)
@@ -127,7 +127,7 @@ def test_signals_neither_vanish_nor_explode_on_their_way() -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("model", model_names())
-def test_every_model_can_be_served(model: str, place: Place) -> None:
+def test_every_model_gets_valid_batches(model: str, place: Place) -> None:
     step = build_model(model, BATCH, parameters_in=place)
     batch = generated_batches(step, 3, 0).batch(1)
     assert_fits(step, batch)
@@ -209,7 +209,7 @@ def test_without_classes_samples_lie_on_a_surface_of_few_dimensions() -> None:
     assert squares[200 // 2 :].sum() > 0  # noise in all dimensions
 
 
-def test_what_is_to_be_put_out_follows_from_what_is_given() -> None:
+def test_targets_are_a_linear_function_of_inputs() -> None:
     """The target is linear in the input, apart from noise: both mix the same shares."""
     batches = generated_batches(build_model("transformer", BATCH), 12, 0)
     hidden = batches.samples["hidden"].reshape(12, -1).astype(np.float64)
@@ -220,13 +220,13 @@ def test_what_is_to_be_put_out_follows_from_what_is_given() -> None:
     assert agreement > 0.8
 
 
-def test_bert_goes_on_with_the_first_token_of_every_sample() -> None:
+def test_bert_classifies_the_first_token_of_every_sample() -> None:
     batch = generated_batches(build_model("bert", 3), 4, 0).batch(0)
     assert batch["first_rows"].tolist() == [0, 512, 1024]
     np.testing.assert_array_equal(batch["positions"], np.tile(np.arange(512), (3, 1)))
 
 
-def test_labels_of_every_position_are_served() -> None:
+def test_batches_have_labels_for_every_position() -> None:
     step = training_step(small_transformer(batch=3))
     batch = generated_batches(step, 7, 0).batch(0)
     assert batch["labels"].shape == (3, 6)
@@ -242,7 +242,7 @@ def test_an_input_that_is_not_made_up_of_samples_is_an_error() -> None:
 
 
 @given(size=st.integers(1, 9), count=st.integers(1, 9), steps=st.integers(1, 9))
-def test_samples_come_in_their_order_and_then_again(size: int, count: int, steps: int) -> None:
+def test_samples_come_in_order_and_repeat(size: int, count: int, steps: int) -> None:
     constant = np.arange(3, dtype=np.int32)
     batches = Batches(size, {"x": np.arange(count) * 10}, {"rows": constant})
     seen = np.concatenate([batches.batch(index)["x"] for index in range(steps)])
@@ -252,7 +252,7 @@ def test_samples_come_in_their_order_and_then_again(size: int, count: int, steps
 
 
 @given(size=st.integers(1, 9), count=st.integers(1, 9))
-def test_batches_come_again_when_all_that_differ_have_come(size: int, count: int) -> None:
+def test_batches_repeat_after_all_different_ones(size: int, count: int) -> None:
     batches = Batches(size, {"x": np.arange(count)}, {})
     first = batches.batch(0)["x"].tolist()
     again = [n for n in range(1, 99) if batches.batch(n)["x"].tolist() == first]
@@ -329,7 +329,7 @@ def changed(**arrays: Any) -> dict[str, Any]:
         (changed(labels=np.array([None] * 5)), "not a readable .npz archive of plain arrays"),
     ],
 )
-def test_samples_that_do_not_fit_are_an_error_that_says_what_would(
+def test_unfit_samples_are_refused_with_the_expected_form(
     arrays: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = written(tmp_path, **arrays)
@@ -379,7 +379,7 @@ def an_archive_of_text(path: Path) -> None:
     "write",
     [not_an_archive, cut_short, damaged, misplaced, a_single_array, an_archive_of_text, Path.touch],
 )
-def test_what_is_no_archive_of_arrays_is_said_to_be_none(
+def test_file_that_is_no_archive_of_arrays_is_refused(
     write: Callable[[Path], None], tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.npz"
@@ -389,7 +389,7 @@ def test_what_is_no_archive_of_arrays_is_said_to_be_none(
     assert str(raised.value).startswith(f"{path}: ")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_sample_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         load_batches(tmp_path / "none.npz", build_model("digits", 2))
     assert raised.value.filename == str(tmp_path / "none.npz")

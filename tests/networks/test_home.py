@@ -61,7 +61,7 @@ def lookups(batch: int = 2) -> Network:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
-def test_what_is_kept_between_steps_lives_in_storage_and_nothing_else_does(
+def test_only_tensors_kept_between_steps_have_their_home_in_storage(
     step: TrainingStep,
 ) -> None:
     made = {name for op in step.ops for name in op.writes}
@@ -73,7 +73,7 @@ def test_what_is_kept_between_steps_lives_in_storage_and_nothing_else_does(
             assert "storage" not in (tensor.home, tensor.persist)
 
 
-def test_the_step_is_the_same_but_for_the_homes() -> None:
+def test_parameters_in_storage_change_only_homes_in_the_step() -> None:
     step = training_step(small_convolutional(), "momentum")
     moved = with_parameters_in_storage(step)
     assert moved.ops == step.ops
@@ -85,7 +85,7 @@ def test_the_step_is_the_same_but_for_the_homes() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
-def test_of_an_embedding_only_the_rows_of_the_batch_are_brought(optimizer: str) -> None:
+def test_only_embedding_rows_of_the_batch_are_paged_in(optimizer: str) -> None:
     step = with_parameters_in_storage(
         training_step(lookups(), "momentum" if optimizer == "momentum" else "sgd")
     )
@@ -106,7 +106,7 @@ def test_rows_of_an_activation_are_gathered_as_before() -> None:
     assert forward in with_parameters_in_storage(step).ops
 
 
-def test_rows_alone_give_the_gradients_and_updates_of_the_whole_table(
+def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
     library: KernelLibrary,
 ) -> None:
     whole = training_step(lookups())
@@ -179,7 +179,7 @@ def test_every_model_fits_in_far_less_than_its_parameters(model: str) -> None:
 
 @given(step=st.sampled_from(STEPS), slack=st.floats(0, 1), covers=st.sampled_from(COVERAGES))
 @settings(max_examples=40, deadline=None)
-def test_paging_everything_writes_back_what_changed_and_nothing_else(
+def test_paging_everything_pages_out_only_changed_parameters(
     step: TrainingStep, slack: float, covers: Coverage
 ) -> None:
     graph = cost_graph(step, M4).graph
@@ -214,7 +214,7 @@ def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float)
     assert schedule.peak_bytes == result.peak_bytes <= budget.ram_bytes
 
 
-def test_without_paging_what_must_move_still_does_and_leaves_at_once() -> None:
+def test_without_paging_updated_parameters_are_paged_out_at_once() -> None:
     """``paging=False`` excludes only optional paging.
 
     An updated parameter is paged out at once: keeping it until the end would need more RAM.
@@ -228,7 +228,7 @@ def test_without_paging_what_must_move_still_does_and_leaves_at_once() -> None:
     assert last.bytes_after < updated
 
 
-def test_parameters_cannot_live_where_the_profile_has_no_storage() -> None:
+def test_parameters_in_storage_need_a_profile_with_storage() -> None:
     bare = DeviceProfile.model_validate({**M4.model_dump(by_alias=True), "storage": None})
     with pytest.raises(CostingError, match="m4: parameters cannot live in storage"):
         cost_graph(STEPS[0], bare)

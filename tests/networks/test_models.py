@@ -81,7 +81,7 @@ def test_a_misspelt_name_suggests_the_near_one() -> None:
         build_model("resnet18_cifr")
 
 
-def test_a_name_like_no_model_gets_the_list() -> None:
+def test_unknown_model_name_is_refused_with_the_list() -> None:
     with pytest.raises(ModelError, match=r"there are .*resnet8"):
         build_model("xyzzy")
 

@@ -50,14 +50,14 @@ def test_batch_norms_input_gradient_reads_its_parameter_gradients() -> None:
     assert {"stem.norm.scale_gradient", "stem.norm.shift_gradient"} <= set(reads)
 
 
-def test_both_branches_of_an_add_get_its_own_gradient() -> None:
+def test_both_branches_of_an_add_share_its_gradient() -> None:
     step = training_step(small_convolutional())
     assert not [op.name for op in step.ops if op.layer == "join" and op.phase == "backward"]
     assert op(step, "branch.norm.input_gradient").reads[1] == "join.relu.input_gradient"
     assert "join.relu.input_gradient" in op(step, "stem.relu.output.gradient_sum1.accumulate").reads
 
 
-def test_a_sum_overwrites_the_operand_that_nobody_else_reads() -> None:
+def test_sum_overwrites_an_operand_without_other_readers() -> None:
     step = training_step(small_convolutional())
     accumulate = op(step, "stem.relu.output.gradient_sum1.accumulate")
     assert accumulate.reads == ("branch.input_gradient", "join.relu.input_gradient")
@@ -144,7 +144,7 @@ def test_nothing_with_another_reader_is_overwritten() -> None:
     assert overwritten > 5
 
 
-def test_four_gradients_that_meet_are_added_one_by_one_as_they_come() -> None:
+def test_four_gradients_are_added_one_by_one_in_order() -> None:
     """The input of an attention layer is read by query, key, value and the shortcut."""
     step = training_step(small_transformer())
     sums = [op for op in step.ops if op.layer.startswith("embed.norm.output.gradient_sum")]
@@ -161,7 +161,7 @@ def test_dropouts_have_seeds_of_their_own_and_replay_them_backwards() -> None:
         assert op(step, f"{each.layer}.input_gradient").scalars == each.scalars
 
 
-def test_the_loss_ends_the_forward_pass_and_stays() -> None:
+def test_loss_ends_the_forward_pass_and_persists() -> None:
     step = training_step(small_transformer())
     assert [op.name for op in step.ops if op.phase == "forward"][-1] == "loss.forward"
     assert step.tensor["loss.loss"].persist == "ram"

@@ -116,7 +116,7 @@ def test_without_a_replay_nothing_is_called_measured() -> None:
     assert "predicted (estimated)" in json.dumps(trace)
 
 
-def test_a_replay_stands_beside_its_prediction_with_every_figure() -> None:
+def test_trace_shows_replay_and_prediction_with_all_figures() -> None:
     problem, schedule = paged_chain(energy_source="published")
     expected = expected_step(problem, schedule)
     slow = measured_step(expected, factor=lambda action: 2.0 if action.label == "b4" else 1.0)
@@ -144,7 +144,7 @@ def test_an_emulated_board_has_measured_nothing() -> None:
     assert "measured on" not in trace
 
 
-def test_the_boards_coarse_clock_makes_no_slices_overlap() -> None:
+def test_slices_do_not_overlap_with_a_coarse_board_clock() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
     step = measured_step(expected)

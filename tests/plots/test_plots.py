@@ -100,7 +100,7 @@ def paged_and_recomputed() -> tuple[CostedGraph, Schedule]:
 # --- memory over the step ---------------------------------------------------------------------
 
 
-def test_the_timeline_says_budget_peak_phases_and_what_the_extras_cost(tmp_path: Path) -> None:
+def test_timeline_states_budget_peak_phases_and_extra_costs(tmp_path: Path) -> None:
     graph, schedule = paged_and_recomputed()
     memory_timeline(graph, schedule, tmp_path / "m.svg")
     text = texts_of(tmp_path / "m.svg")
@@ -156,7 +156,7 @@ def test_a_step_that_takes_no_time_can_be_drawn(tmp_path: Path) -> None:
 # --- stages × tensors -------------------------------------------------------------------------
 
 
-def test_a_stage_holds_what_was_moved_and_made_again_before_its_op() -> None:
+def test_stage_contains_transfers_and_recomputations_before_its_op() -> None:
     graph, schedule = paged_and_recomputed()
     found = {stage.op.name: stage for stage in stages(graph, schedule)}
     assert found["layer2"].events.paged_out == {"a"}
@@ -233,7 +233,7 @@ def test_every_operation_is_named_with_its_median_and_interval(tmp_path: Path) -
     assert len(re.findall(r"^[\d.]+ µs  −[\d.]+ \+[\d.]+ %$", text, re.MULTILINE)) == len(SPECS)
 
 
-def test_figures_are_those_that_are_used_and_context_has_a_mark_of_its_own(tmp_path: Path) -> None:
+def test_pictures_show_the_costs_in_use_and_mark_costs_in_context(tmp_path: Path) -> None:
     profile = made_up_profile(SPECS)
     operation_costs(profile, tmp_path / "before.svg")
     assert "in context: within a schedule" not in texts_of(tmp_path / "before.svg")
@@ -248,7 +248,7 @@ def test_figures_are_those_that_are_used_and_context_has_a_mark_of_its_own(tmp_p
     assert used in text
 
 
-def test_estimated_energy_is_a_second_axis_that_says_so(tmp_path: Path) -> None:
+def test_estimated_energy_has_a_labelled_second_axis(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "estimated", 3.0), tmp_path / "o.svg")
     text = texts_of(tmp_path / "o.svg")
     assert "energy ESTIMATED: 3.00 W nominal × time, not measured" in text
@@ -263,12 +263,12 @@ def test_measured_energy_has_a_panel_of_its_own(tmp_path: Path) -> None:
     assert "estimated" not in text
 
 
-def test_a_profile_without_joules_says_that_it_has_none(tmp_path: Path) -> None:
+def test_picture_of_a_profile_without_joules_says_so(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "measured", None), tmp_path / "o.svg")
     assert "no energy" in texts_of(tmp_path / "o.svg")
 
 
-def test_an_emulated_board_is_called_that_also_without_joules(tmp_path: Path) -> None:
+def test_emulated_board_is_labelled_even_without_joules(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "emulated", None), tmp_path / "o.svg")
     assert "EMULATED board" in texts_of(tmp_path / "o.svg")
 

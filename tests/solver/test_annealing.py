@@ -52,7 +52,7 @@ def annealed(
     suppress_health_check=list(HealthCheck),
 )
 @given(problem=tight_problems())
-def test_it_finds_the_optimum_of_small_graphs(problem: tuple[CostedGraph, Budget]) -> None:
+def test_annealing_finds_the_optimum_of_small_graphs(problem: tuple[CostedGraph, Budget]) -> None:
     costed, budget = problem
     least_j = least_energy_by_exhaustion(costed, budget)
     if least_j is None:
@@ -65,7 +65,7 @@ def test_it_finds_the_optimum_of_small_graphs(problem: tuple[CostedGraph, Budget
     assert verify(costed, found, budget).energy_j == pytest.approx(least_j)
 
 
-def test_first_executions_keep_their_order_where_they_must() -> None:
+def test_first_executions_keep_the_given_order() -> None:
     costed = training_chain(9, seed=3)
     budget = Budget(ram_bytes=int(0.7 * replay(costed, keep_everything(costed)).peak_bytes))
     found = annealed(Problem(costed, budget), lambda _: True, free_order=False)
@@ -93,7 +93,7 @@ def two_branches() -> CostedGraph:
     )
 
 
-def test_another_order_saves_what_the_given_one_costs() -> None:
+def test_free_order_saves_the_recomputation_of_the_given_order() -> None:
     costed, budget = two_branches(), Budget(ram_bytes=12)
     least_j = sum(op.energy_j for op in costed.ops)
     free = solve_graph(costed, budget, SolverOptions(gap=0.0))
@@ -110,7 +110,9 @@ def test_another_order_saves_what_the_given_one_costs() -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=tight_problems())
-def test_events_are_schedules_and_back(problem: tuple[CostedGraph, Budget]) -> None:
+def test_schedule_survives_conversion_to_events_and_back(
+    problem: tuple[CostedGraph, Budget],
+) -> None:
     costed, budget = problem
     events = Events(Problem(costed, budget), "energy")
     actions = keep_everything(costed)
@@ -120,7 +122,7 @@ def test_events_are_schedules_and_back(problem: tuple[CostedGraph, Budget]) -> N
     assert with_frees(costed, [s for s in again if s.do != "free"]) == again
 
 
-def test_without_a_compiler_the_search_goes_on_and_says_so(
+def test_search_without_a_compiler_goes_on_and_reports_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none() -> None:

@@ -71,7 +71,7 @@ def _market_split() -> Program:
 
 
 @both_engines
-def test_the_optimum_is_said_with_its_bound(name: EngineName) -> None:
+def test_engine_reports_the_optimum_and_its_bound(name: EngineName) -> None:
     with Engine(name) as engine:
         said = _said(engine, _two_of_weight_two())
     assert _best(said).objective == pytest.approx(-3.0)
@@ -82,7 +82,7 @@ def test_the_optimum_is_said_with_its_bound(name: EngineName) -> None:
 
 
 @both_engines
-def test_the_engine_and_its_version_are_told(name: EngineName) -> None:
+def test_engine_reports_its_version(name: EngineName) -> None:
     with Engine(name) as engine:
         _said(engine, _two_of_weight_two())
         version = engine.version
@@ -90,7 +90,7 @@ def test_the_engine_and_its_version_are_told(name: EngineName) -> None:
 
 
 @both_engines
-def test_relaxed_the_optimum_without_integrality_is_said(name: EngineName) -> None:
+def test_relaxed_engine_reports_the_optimum_without_integrality(name: EngineName) -> None:
     with Engine(name) as engine:
         relaxed = _best(_said(engine, _two_of_weight_two(), relax=True))
         assert relaxed.objective == pytest.approx(-4.0)
@@ -127,7 +127,7 @@ def test_highs_begins_with_the_start() -> None:
 
 
 @both_engines
-def test_what_is_found_on_the_way_is_better_each_time_and_never_below_the_bound(
+def test_incumbents_improve_and_never_fall_below_the_bound(
     name: EngineName,
 ) -> None:
     chance = random.Random(2)
@@ -174,7 +174,7 @@ def test_a_program_without_an_optimum_is_an_error(name: EngineName) -> None:
 
 
 @both_engines
-def test_leaving_ends_the_process_in_the_middle_of_a_run(
+def test_closing_the_engine_ends_its_process_during_a_run(
     name: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = new_mark()
@@ -186,7 +186,7 @@ def test_leaving_ends_the_process_in_the_middle_of_a_run(
 
 
 @both_engines
-def test_a_process_that_was_killed_is_an_error_that_says_how(
+def test_killed_engine_is_an_error_that_names_the_signal(
     name: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = new_mark()
@@ -200,7 +200,7 @@ def test_a_process_that_was_killed_is_an_error_that_says_how(
 
 
 @both_engines
-def test_an_engine_ends_with_its_parent_however_that_ends(name: EngineName) -> None:
+def test_engine_ends_when_its_parent_is_killed(name: EngineName) -> None:
     driver = (
         "import sys, time\n"
         "from solver.engines.engine import Engine\n"

@@ -92,7 +92,7 @@ def test_a_transfer_runs_beside_the_actions_after_it() -> None:
     assert result.energy_j == 71.0
 
 
-def test_who_reads_a_tensor_on_its_way_waits_for_it() -> None:
+def test_op_waits_for_the_page_in_of_its_input() -> None:
     result = replay(
         _with_dma(_two_parameters()),
         _beside("begin_in u; begin_in v; compute first; free u; compute second; free v"),
@@ -133,7 +133,7 @@ def _two_parameters() -> CostedGraph:
     )
 
 
-def test_freeing_or_overwriting_waits_until_the_copy_is_made() -> None:
+def test_freeing_or_overwriting_waits_for_the_page_out() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("over", "a", "b", in_place={"b": "a"}), op("end", "", "c")],
@@ -161,7 +161,7 @@ def test_freeing_or_overwriting_waits_until_the_copy_is_made() -> None:
     assert (at_once.peak_bytes, later.peak_bytes) == (1, 2)
 
 
-def test_what_is_read_back_is_read_after_it_was_written() -> None:
+def test_page_in_starts_after_the_page_out_of_the_same_tensor() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("use", "a", "b")],
@@ -176,7 +176,7 @@ def test_what_is_read_back_is_read_after_it_was_written() -> None:
     assert result.time_s == 9.0
 
 
-def test_the_step_ends_when_the_last_transfer_has() -> None:
+def test_step_ends_with_its_last_transfer() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a")],
@@ -195,7 +195,7 @@ def test_a_transfer_beside_compute_needs_dma() -> None:
     )
 
 
-def test_a_tensor_that_leaves_may_be_freed_late_and_no_other() -> None:
+def test_only_a_tensor_being_paged_out_may_be_freed_late() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("use", "a", "b"), op("end", "", "c")],
@@ -219,7 +219,7 @@ def _overlapped(problem: CostedGraph, plain: Sequence[Action], ram_bytes: int) -
     return verify(problem, found, budget)
 
 
-def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
+def test_page_out_runs_beside_later_ops_if_ram_has_room() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("next", "", "b", time_s=3.0), op("use", "a b", "c")],
@@ -252,7 +252,7 @@ def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
     assert _overlapped(tight, plain, 12).time_s == 1 + 2 + 3 + 1 + 1
 
 
-def test_page_ins_come_in_time_where_ram_has_room() -> None:
+def test_page_ins_start_early_if_ram_has_room() -> None:
     names = "abcd"
     problem = _with_dma(
         graph(
@@ -291,7 +291,7 @@ def test_only_the_page_out_whose_bytes_are_needed_is_waited_for() -> None:
     assert _overlapped(problem, plain, 13).time_s == 11.0
 
 
-def test_only_the_page_in_that_has_room_comes_early() -> None:
+def test_only_page_ins_with_room_start_early() -> None:
     sizes = {"a": 4, "b": 4, "c": 6, "d": 4}
     problem = _with_dma(
         graph(
@@ -305,7 +305,7 @@ def test_only_the_page_in_that_has_room_comes_early() -> None:
     assert _overlapped(problem, plain, 10).time_s == 14.0  # b beside `use_a`
 
 
-def test_without_dma_and_without_transfers_a_schedule_stays_as_it_is() -> None:
+def test_schedule_without_dma_or_transfers_is_unchanged() -> None:
     budget = Budget(ram_bytes=25)
     paged = actions(
         "compute conv; free x; compute relu; page_out r; compute linear; free r;"
@@ -341,7 +341,7 @@ def _graphs_with_dma(draw: st.DrawFn) -> CostedGraph:
 
 @given(data=st.data(), problem=_graphs_with_dma(), above=st.integers(0, 8))
 @settings(max_examples=50, deadline=None, derandomize=True)
-def test_overlap_is_never_slower_nor_over_budget_and_does_the_same(
+def test_overlap_is_never_slower_and_has_the_same_actions_within_budget(
     data: st.DataObject, problem: CostedGraph, above: int
 ) -> None:
     plain = with_frees(problem, data.draw(action_lists(problem)))
@@ -360,7 +360,7 @@ def test_overlap_is_never_slower_nor_over_budget_and_does_the_same(
 
 @given(data=st.data(), problem=_graphs_with_dma())
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_where_a_schedule_pages_is_where_beside_compute_it_is_valid_too(
+def test_any_transfer_of_a_valid_schedule_may_be_asynchronous(
     data: st.DataObject, problem: CostedGraph
 ) -> None:
     actions = data.draw(action_lists(problem))
@@ -431,7 +431,7 @@ def test_overlap_meets_a_deadline_that_no_synchronous_schedule_meets(
     assert verify(problem, schedule.actions, hurried).hidden_s == 2.0
 
 
-def test_whatever_the_deadline_the_step_ends_as_early_as_it_can() -> None:
+def test_overlap_shortens_the_step_without_a_deadline() -> None:
     problem, budget = _paging_or_nothing()
     unhurried = solve_graph(problem, budget, EXACT)
     assert (unhurried.status, unhurried.energy_j, unhurried.time_s) == ("optimal", 6.0, 10.0)
@@ -440,7 +440,7 @@ def test_whatever_the_deadline_the_step_ends_as_early_as_it_can() -> None:
 
 
 @pytest.mark.slow
-def test_what_no_timing_can_do_is_infeasible_and_the_rest_is_not_said_to_be() -> None:
+def test_only_proven_deadlines_are_called_infeasible() -> None:
     problem, budget = _paging_or_nothing()
     options = SolverOptions(formulation="compact", order="given", gap=0.0, threads=1)
     too_early = budget.model_copy(update={"deadline_s": 7.9})
@@ -453,7 +453,7 @@ def test_what_no_timing_can_do_is_infeasible_and_the_rest_is_not_said_to_be() ->
     assert any("not proven" in note for note in unknown.notes)
 
 
-def test_the_fastest_schedule_counts_what_overlaps_once() -> None:
+def test_fastest_schedule_counts_overlapping_time_once() -> None:
     problem, budget = _paging_or_nothing()
     search = Search(Problem(problem, budget), "time", EXACT, bound=0.0)
     search.run(float("inf"))
@@ -490,7 +490,7 @@ def _least_j(problem: CostedGraph) -> float:
     return sum(o.energy_j for o in problem.ops)
 
 
-def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() -> None:
+def test_schedule_with_asynchronous_transfers_can_start_a_search() -> None:
     problem, budget = _paging_or_nothing()
     found = solve_graph(problem, budget, EXACT).actions
     plain = one_at_a_time(Problem(problem, budget), found)
@@ -502,14 +502,14 @@ def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() ->
 # --- DMA in descriptions ------------------------------------------------------------------------
 
 
-def test_the_catalogue_says_which_boards_have_dma() -> None:
+def test_catalogue_states_which_boards_have_dma() -> None:
     storages = {name: load_description(name).storage for name in catalog_names()}
     without = {name for name, storage in storages.items() if storage is None or not storage.dma}
     emulated = {"emulated-a72", "emulated-m0-flash", "emulated-m3-sd", "emulated-m4f"}
     assert without == {"mkr1000", "stm32f4-discovery"} | emulated
 
 
-def test_a_costed_graph_repeats_it() -> None:
+def test_costed_graph_repeats_dma_of_its_profile() -> None:
     profile = resolve_profile("a72")
     assert profile.storage is not None
     with_dma = profile.model_copy(

@@ -116,7 +116,7 @@ def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...
 
 
 @pytest.mark.slow
-def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> None:
+def test_retention_with_enough_intervals_finds_every_small_optimum() -> None:
     """Both searches agree, but for schedules that the exhaustive search excludes.
 
     These page in a tensor that was in RAM since the last first execution.
@@ -148,7 +148,9 @@ def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> 
 
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
+def test_fewer_intervals_never_need_less_energy(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
     problem, budget = problem_and_budget
     bests_j = []
     for intervals in (1, 2, 3, PLENTY):
@@ -163,7 +165,7 @@ def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, 
 
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_least_time_is_found_as_least_energy_is(
+def test_retention_finds_the_least_time(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     """The objective of the paper: least time, without paging."""
@@ -204,7 +206,7 @@ def test_an_op_is_computed_as_often_as_intervals_allow() -> None:
     assert _search(problem, budget, 3).values[-1] == 9.0
 
 
-def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
+def test_overwritten_tensor_is_recomputed_for_its_later_reader() -> None:
     """``v`` and ``a`` are both computed from ``u``, and ``v`` overwrites ``u``.
 
     Both are read again after a large tensor, one after the other: together they have no room.
@@ -233,7 +235,7 @@ def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
     assert _search(problem, budget, 3).values[-1] == 11.0
 
 
-def test_what_is_made_again_without_being_needed_takes_its_bytes() -> None:
+def test_unneeded_output_of_a_recomputed_op_takes_ram() -> None:
     problem = graph(
         [
             op("make", "x", "a waste"),
@@ -284,7 +286,7 @@ def test_the_deadline_decides_between_recomputing_and_paging() -> None:
     assert least_j(11.9, instantaneous=True) is None
 
 
-def test_costs_that_are_no_whole_numbers_leave_the_bound_below_the_optimum() -> None:
+def test_bound_stays_below_the_optimum_for_fractional_costs() -> None:
     problem = training_chain(6, energy_unit_j=1e-7)
     budget = tight(problem, 0.25, deadline_s=1.4 * sum(op.time_s for op in problem.ops))
     optimum_j = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1)).energy_j
@@ -300,7 +302,7 @@ def test_costs_that_are_no_whole_numbers_leave_the_bound_below_the_optimum() -> 
 
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_a_schedule_that_was_found_is_a_solution_again(
+def test_found_schedule_is_a_solution_as_a_hint(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem, budget = problem_and_budget
@@ -320,7 +322,7 @@ def test_a_schedule_that_was_found_is_a_solution_again(
         assert verify(problem, again, budget).energy_j == verify(problem, schedule, budget).energy_j
 
 
-def test_a_schedule_in_another_order_is_none() -> None:
+def test_schedule_in_another_order_gives_no_hint() -> None:
     problem = graph(
         [op("one", "x", "a"), op("two", "x", "b"), op("both", "a b", "c")],
         [tensor("x", 1, home="ram"), tensor("a", 1), tensor("b", 1), tensor("c", 1)],
@@ -357,7 +359,7 @@ def _solve(
     )
 
 
-def test_schedules_get_better_from_the_start_that_was_given() -> None:
+def test_schedules_improve_on_the_given_start() -> None:
     problem = training_chain(9, seed=3)
     budget = tight(problem, 0.25)
     found: list[tuple[Action, ...]] = []
@@ -375,18 +377,18 @@ def test_schedules_get_better_from_the_start_that_was_given() -> None:
     assert bounds[-1] <= values[-1]
 
 
-def test_a_gap_that_is_reached_ends_the_search() -> None:
+def test_search_ends_when_the_gap_is_reached() -> None:
     problem = training_chain(30)
     budget = tight(problem, 0.9)
     assert _solve(problem, budget, gap=0.9) == "proven"
     assert _solve(problem, budget, gap=0.9, limit_s=-1.0) == "time_limit"
 
 
-def test_what_does_not_fit_is_infeasible() -> None:
+def test_problem_that_does_not_fit_is_infeasible() -> None:
     assert _solve(two_layers(), Budget(ram_bytes=24)) == "infeasible"
 
 
-def test_a_schedule_says_how_it_was_found_and_under_which_restrictions() -> None:
+def test_schedule_records_its_solver_and_restrictions() -> None:
     problem = training_chain(6)
     budget = tight(problem, 0.3)
     options = SolverOptions(formulation="retention", gap=0.0)

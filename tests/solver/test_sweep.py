@@ -161,7 +161,7 @@ def is_roomier(roomy: Budget, tight: Budget) -> bool:
 
 @given(case=searches(), chance=st.randoms(use_true_random=False))
 @examples(60)
-def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one(
+def test_point_is_no_worse_than_tighter_and_proven_no_less_than_roomier_ones(
     case: tuple[CostedGraph, list[Schedule]], chance: Any
 ) -> None:
     graph, schedules = case
@@ -199,7 +199,7 @@ def chain_and_actions() -> tuple[CostedGraph, list[Any]]:
     return graph, free
 
 
-def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
+def test_bound_is_shared_only_with_points_for_which_it_holds() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
@@ -219,7 +219,7 @@ def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
     assert bound_of_tight(("a", "b"), "other schedules") == 1.0
 
 
-def test_a_bound_says_nothing_of_points_that_have_more_time() -> None:
+def test_bound_of_an_earlier_deadline_is_not_shared_with_a_later_one() -> None:
     graph, actions = chain_and_actions()
     ram_bytes = unconstrained_peak(graph)
     patient, hurried = (Budget(ram_bytes=ram_bytes, deadline_s=d) for d in (None, 50.0))
@@ -244,7 +244,7 @@ def test_a_schedule_outside_the_restrictions_may_cost_less_than_their_bound() ->
     assert both.gap == 0
 
 
-def test_the_smallest_budget_that_would_do_is_no_larger_than_one_that_does() -> None:
+def test_smallest_budget_is_at_most_any_feasible_budget() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight = Budget(ram_bytes=100, deadline_s=50.0)
@@ -256,7 +256,7 @@ def test_the_smallest_budget_that_would_do_is_no_larger_than_one_that_does() -> 
     assert frontier.schedules[tight].limiting_op is not None
 
 
-def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
+def test_bound_for_any_order_is_shared_with_every_tighter_point() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
@@ -266,7 +266,7 @@ def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
     assert frontier.schedules[tight].any_order_bound_j == 3.0
 
 
-def test_a_schedule_that_needs_more_bytes_of_an_arena_than_there_are_is_not_taken_over() -> None:
+def test_schedule_with_too_large_an_arena_is_not_taken_over() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
@@ -282,7 +282,7 @@ def test_a_schedule_that_needs_more_bytes_of_an_arena_than_there_are_is_not_take
     assert any(str(2 * peak) in note for note in taken.notes)
 
 
-def test_what_is_infeasible_is_not_sought_again_under_tighter_budgets() -> None:
+def test_infeasible_budget_rules_out_tighter_budgets() -> None:
     graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
@@ -311,7 +311,7 @@ def test_what_is_infeasible_is_not_sought_again_under_tighter_budgets() -> None:
     assert (hurried.status, hurried.smallest_ram_bytes) == ("infeasible", None)
 
 
-def test_advice_that_is_not_proven_rules_nothing_out() -> None:
+def test_unproven_smallest_budget_rules_nothing_out() -> None:
     graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
@@ -321,7 +321,7 @@ def test_advice_that_is_not_proven_rules_nothing_out() -> None:
     assert frontier.without_search(Budget(ram_bytes=301)) is None
 
 
-def test_an_optimum_between_a_schedule_that_fits_and_a_bound_that_holds_takes_no_search() -> None:
+def test_known_schedule_and_bound_that_meet_need_no_search() -> None:
     graph, actions = chain_and_actions()
     again = [actions[0], *actions]  # one op more than needed
     dear = found(graph, Budget(ram_bytes=10_000), again)
@@ -361,7 +361,7 @@ def test_a_grid_has_every_budget_with_every_deadline_once() -> None:
         ("40%", "1x,-3", "or none"),
     ],
 )
-def test_what_is_no_grid_is_told(ram_budgets: str, deadlines: str, told: str) -> None:
+def test_invalid_grid_is_reported(ram_budgets: str, deadlines: str, told: str) -> None:
     with pytest.raises(QuantityError, match=re.escape(told)):
         budget_grid(two_layers(), ram_budgets, deadlines, "all")
 
@@ -380,7 +380,7 @@ def serial(chain: CostedGraph) -> dict[Budget, Schedule]:
 
 
 @pytest.mark.slow
-def test_the_more_ram_and_time_the_less_energy(
+def test_more_ram_and_time_need_less_energy(
     chain: CostedGraph, serial: dict[Budget, Schedule]
 ) -> None:
     assert set(serial) == set(budget_grid(chain, GRID, DEADLINES, "all"))
@@ -444,7 +444,7 @@ def command(process: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_processes_find_what_one_finds_and_end(
+def test_parallel_sweep_equals_serial_sweep_and_leaves_no_process(
     chain: CostedGraph, serial: dict[Budget, Schedule], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with no_process_left(monkeypatch), local_pool(2) as pool:
@@ -455,12 +455,12 @@ def test_processes_find_what_one_finds_and_end(
     assert {b: s.status for b, s in parallel.items()} == {b: s.status for b, s in serial.items()}
 
 
-def test_ctrl_c_is_for_the_parent_of_the_workers_alone() -> None:
+def test_workers_ignore_ctrl_c() -> None:
     with local_pool(1) as pool:
         assert pool.executor.submit(signal.raise_signal, signal.SIGINT).exception() is None
 
 
-def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_worker_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     class Doomed(Executor):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
             return pool.executor.submit(os._exit, 1)
@@ -494,7 +494,7 @@ def kept(
     return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
 
 
-def test_what_was_finished_is_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
+def test_finished_points_are_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     def count(ram_budgets: str, options: SolverOptions = EXACT) -> tuple[int, SweepRecord]:
         return kept(tmp_path, chain, ram_budgets, options, "1.3x")
 
@@ -509,9 +509,7 @@ def test_what_was_finished_is_not_solved_again(tmp_path: Path, chain: CostedGrap
 
 
 @pytest.mark.slow
-def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
-    tmp_path: Path, chain: CostedGraph
-) -> None:
+def test_deleted_or_changed_schedules_are_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     _, record = kept(tmp_path, chain, "75%,85%,90%", deadlines="1.3x")
     paths = [tmp_path / str(row.schedule) for row in record.points]
     paths[0].unlink()
@@ -536,7 +534,7 @@ def test_a_sweep_goes_on_from_schedules_of_the_first_format(
     assert kept(tmp_path, chain, "75%,90%") == (0, record)
 
 
-def test_what_is_known_of_another_graph_of_the_same_name_is_dropped(tmp_path: Path) -> None:
+def test_records_of_another_graph_of_the_same_name_are_dropped(tmp_path: Path) -> None:
     graph, budget = two_layers(), Budget(ram_bytes=30)
 
     def left_to_run(sha256: str) -> tuple[list[Any], int]:
@@ -570,7 +568,7 @@ def row_of(**fields: Any) -> SweepRow:
     )
 
 
-def test_a_search_is_repeated_where_it_is_asked_for_more() -> None:
+def test_search_is_repeated_with_stricter_options() -> None:
     limited = row_of(gap=0.05, time_limit_s=10.0)
     assert limited.answers(0.01, 10.0)
     assert limited.answers(0.02, 5.0)
@@ -584,7 +582,7 @@ def test_a_search_is_repeated_where_it_is_asked_for_more() -> None:
     assert row_of(status="infeasible", time_limit_s=1.0).answers(0.0, None)
 
 
-def test_a_time_limited_point_goes_on_from_what_it_had(tmp_path: Path) -> None:
+def test_time_limited_point_continues_from_its_schedule(tmp_path: Path) -> None:
     graph, budget = hard_problem()
     text = f"{budget.ram_bytes}"
     _, first = kept(tmp_path, graph, text, SolverOptions(gap=0.0, threads=1, time_limit_s=0.5))
@@ -594,7 +592,7 @@ def test_a_time_limited_point_goes_on_from_what_it_had(tmp_path: Path) -> None:
     assert [schedule.energy_j for schedule in study.known] == [first.points[0].energy_j]
 
 
-def test_a_record_that_is_none_is_told(tmp_path: Path) -> None:
+def test_invalid_record_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text('{"schema": "sweep/1", "points": [{"graph": 3}]}')
     with pytest.raises(DocumentError, match=r"sweep\.json.*graph"):
         SweepDirectory(tmp_path, EXACT)
@@ -616,9 +614,7 @@ def table(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path / "sweep.parquet")
 
 
-def test_both_tables_the_record_and_what_is_printed_agree(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_record_and_output_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = graph_file(tmp_path, two_layers())
     words = ("--graph", str(file), "--ram-budgets", "20%,100%", "--deadlines", "none,2x")
     assert run(tmp_path, *words, "--json") == 0
@@ -641,7 +637,7 @@ def test_both_tables_the_record_and_what_is_printed_agree(
     assert (out / "two-layers.png").exists()
 
 
-def test_what_is_shown_names_the_smallest_budget_that_would_do(
+def test_output_names_the_smallest_feasible_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = graph_file(tmp_path, two_layers())
@@ -790,7 +786,7 @@ def point(ram_bytes: int, energy_j: float | None, **fields: Any) -> SweepRow:
     return row_of(ram_bytes=ram_bytes, peak_bytes=ram_bytes, energy_j=energy_j, **fields)
 
 
-def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path) -> None:
+def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path: Path) -> None:
     rows = [
         point(60, None, status="infeasible", smallest_ram_bytes=80),
         point(100, 2.5, energy_bound_j=2.4, gap=0.04),

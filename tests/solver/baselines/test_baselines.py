@@ -84,7 +84,7 @@ def _recomputed(problem: CostedGraph, actions: tuple[Action, ...] | None) -> lis
 @given(problem_and_budget=two_pass_problems())
 @examples(35)
 @pytest.mark.parametrize("name", _WITHOUT_ENGINE)
-def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
+def test_baseline_schedule_is_within_the_budget(
     name: str, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:
     _assert_valid_or_explained(name, *problem_and_budget)
@@ -94,7 +94,7 @@ def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
 @given(problem_and_budget=two_pass_problems())
 @examples(4)
 @pytest.mark.parametrize("name", [n for n in BASELINES if n not in _WITHOUT_ENGINE])
-def test_what_a_solver_returns_as_baseline_is_a_schedule_within_the_budget(
+def test_baseline_schedule_of_a_solver_is_within_the_budget(
     name: str, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:
     _assert_valid_or_explained(name, *problem_and_budget)
@@ -133,7 +133,7 @@ def test_every_baseline_finds_something_on_a_chain_with_room(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", list(BASELINES))
-def test_where_nothing_fits_it_is_said_why(name: str) -> None:
+def test_baseline_without_a_schedule_explains_why(name: str) -> None:
     problem = training_chain(4)
     result = run_baseline(name, Problem(problem, Budget(ram_bytes=100)), _LIMIT_S)
     assert result.actions is None
@@ -144,7 +144,7 @@ def test_where_nothing_fits_it_is_said_why(name: str) -> None:
         assert any(word in result.note for word in words)
 
 
-def test_by_how_much_the_budget_is_missed_is_said() -> None:
+def test_note_states_by_how_much_the_budget_is_missed() -> None:
     problem = training_chain(8)
     peak = unconstrained_peak(problem)
     result = run_baseline("keep-everything", Problem(problem, Budget(ram_bytes=peak - 8)), 1.0)
@@ -152,7 +152,7 @@ def test_by_how_much_the_budget_is_missed_is_said() -> None:
     assert f"needs {peak} bytes, 8 (" in result.note
 
 
-def test_a_schedule_that_is_late_is_none() -> None:
+def test_baseline_schedule_after_the_deadline_is_dropped() -> None:
     problem = training_chain(8)
     step_s = replay(problem, keep_everything(problem)).time_s
     unhurried = tight(problem, 0.7)
@@ -163,7 +163,7 @@ def test_a_schedule_that_is_late_is_none() -> None:
     assert "deadline" in result.note
 
 
-def test_one_of_the_two_means_is_left_out_and_that_costs() -> None:
+def test_remat_only_never_pages_and_paging_only_never_recomputes() -> None:
     problem = training_chain(7, seed=2)
     budget = tight(problem, 0.5)
 
@@ -210,7 +210,7 @@ def _with_room(problem: CostedGraph) -> Problem:
 
 
 @pytest.mark.parametrize("length", [4, 9, 16, 25])
-def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length: int) -> None:
+def test_checkpoints_every_sqrt_n_cost_one_more_forward_pass(length: int) -> None:
     problem = _chain(length)
     root = math.isqrt(length)
     cuts = [root * s - 1 for s in range(1, root)]
@@ -268,7 +268,7 @@ def test_the_binomial_formula_gives_the_least_number_of_repetitions(checkpoints:
 
 @pytest.mark.parametrize("checkpoints", [1, 2, 3, 5, 12])
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
-def test_a_chain_is_reversed_by_the_binomial_number_of_repetitions(
+def test_reversed_chain_has_the_binomial_number_of_repetitions(
     length: int, checkpoints: int
 ) -> None:
     problem = _chain(length)
@@ -300,13 +300,13 @@ def _residual_blocks() -> CostedGraph:
     )
 
 
-def test_articulation_points_are_where_nothing_goes_around() -> None:
+def test_articulation_points_are_ops_without_a_shortcut() -> None:
     problem = _residual_blocks()
     points = articulation_points(Problem(problem, Budget(ram_bytes=100)))
     assert [problem.ops[k].name for k in points] == ["stem", "add1", "add2"]
 
 
-def test_where_there_are_no_articulation_points_a_linearization_is_used() -> None:
+def test_linearization_replaces_missing_articulation_points() -> None:
     # Every op but the first has a shortcut around it: the next op reads the previous op's result
     # too.
     ops = [op("f0", "x", "a0"), op("f1", "a0", "a1")]
@@ -327,7 +327,7 @@ def test_where_there_are_no_articulation_points_a_linearization_is_used() -> Non
         assert result.note.startswith("linearized")
 
 
-def test_without_a_backward_pass_there_is_nothing_to_recompute_for() -> None:
+def test_checkpointing_needs_a_backward_pass() -> None:
     problem = graph([op("f", "", "a"), op("h", "a", "b")], [tensor("a", 4), tensor("b", 4)])
     for name in ("chen-sqrt-n", "griewank"):
         result = run_baseline(name, Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
@@ -335,7 +335,7 @@ def test_without_a_backward_pass_there_is_nothing_to_recompute_for() -> None:
         assert "no backward pass" in result.note
 
 
-def test_a_ladder_has_both_ends_and_no_more_rungs_than_asked_for() -> None:
+def test_ladder_has_both_ends_and_at_most_the_given_number_of_rungs() -> None:
     assert list(ladder(5, 40)) == [1, 2, 3, 4, 5]
     rungs = list(ladder(1000, 20))
     assert rungs[0] == 1
@@ -359,7 +359,7 @@ def test_a_ladder_has_both_ends_and_no_more_rungs_than_asked_for() -> None:
         ("b", (5.0, 5.0), (10, 10), "a"),
     ],
 )
-def test_dtr_evicts_what_costs_least_by_size_and_staleness(
+def test_dtr_evicts_the_tensor_of_least_cost_by_size_and_staleness(
     victim: str, energies_j: tuple[float, float], sizes: tuple[int, int], read_between: str
 ) -> None:
     # Both tensors have the same age: one op writes each, and the second takes no time.
@@ -386,7 +386,7 @@ def test_dtr_evicts_what_costs_least_by_size_and_staleness(
     assert _recomputed(problem, actions) == [f"make {victim}"]
 
 
-def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
+def test_cost_of_a_tensor_includes_its_evicted_neighbourhood() -> None:
     costs = [1.0, 2.0, 4.0, 8.0, 16.0]
 
     def neighbours(i: int) -> list[int]:
@@ -502,7 +502,7 @@ def test_coop_works_in_place_where_dtr_copies() -> None:
 
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
-def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
+def test_tensor_that_cannot_be_recomputed_is_not_evicted(name: str) -> None:
     # "once" is the cheapest tensor and the only large enough one, but it cannot be recomputed.
     problem = graph(
         [
@@ -518,7 +518,7 @@ def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
-def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
+def test_evicted_tensor_is_recomputed_before_its_parameter_is_updated(name: str) -> None:
     # "a" is evicted for "c", and cannot be recomputed once "w" is updated.
     problem = graph(
         [
@@ -544,7 +544,7 @@ def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
-def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) -> None:
+def test_update_does_not_evict_tensors_computed_from_its_parameter(name: str) -> None:
     # Evicting "a" or "b" would make room for a copy of "w", but they could not be recomputed.
     problem = graph(
         [
@@ -562,7 +562,7 @@ def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) ->
     assert (result.actions is None) == (name == "dtr")
 
 
-def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() -> None:
+def test_source_is_kept_while_an_evicted_tensor_depends_on_it() -> None:
     # "b" is evicted for "d". "x" must then stay, though "wide" needs room: "a", between the two, is
     # about to be overwritten.
     problem = graph(
@@ -583,14 +583,14 @@ def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() 
     assert "out of memory: 5 bytes asked for" in result.note
 
 
-def test_a_run_that_takes_too_long_is_stopped() -> None:
+def test_baseline_stops_at_its_time_limit() -> None:
     problem = training_chain(20)
     result = run_baseline("dtr", Problem(problem, tight(problem, 0.3)), 0.0)
     assert result.actions is None
     assert "time limit" in result.note
 
 
-def test_baselines_are_listed_in_the_order_that_papers_have_them_in() -> None:
+def test_baselines_are_listed_in_the_order_of_the_papers() -> None:
     assert list(BASELINES) == [
         "keep-everything",
         "page-everything",
@@ -609,7 +609,7 @@ def test_baselines_are_listed_in_the_order_that_papers_have_them_in() -> None:
 
 @given(problem=small_graphs())
 @examples(35)
-def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) -> None:
+def test_with_ample_ram_no_op_is_recomputed(problem: CostedGraph) -> None:
     everything = replay(problem, keep_everything(problem))
     budget = Budget(ram_bytes=20 * everything.peak_bytes + 100)
     for name in ("dtr", "coop"):

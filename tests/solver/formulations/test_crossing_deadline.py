@@ -75,7 +75,7 @@ SERIAL, BESIDE, INSTANT = Paging(), Paging(dma=True), Paging(instantaneous=True)
         (INSTANT, False, True, COMPUTING_S),
     ],
 )
-def test_what_a_choice_takes_has_to_end_before_the_deadline(
+def test_recomputation_and_paging_must_end_before_the_deadline(
     paging: Paging, again: bool, paged: bool, needed_s: float
 ) -> None:
     assert paging.allows(needed_s, again=again, paged=paged)
@@ -83,5 +83,5 @@ def test_what_a_choice_takes_has_to_end_before_the_deadline(
     assert not paging.allows(needed_s - 0.01, again=again, paged=paged)
 
 
-def test_a_deadline_of_nothing_allows_nothing() -> None:
+def test_no_solution_with_a_deadline_of_zero() -> None:
     assert not SERIAL.allows(0.0)

@@ -45,7 +45,7 @@ def training(length: int) -> CostedGraph:
     )
 
 
-def test_the_op_with_the_largest_excess_is_looked_at_first() -> None:
+def test_memory_rows_start_at_the_op_with_the_largest_excess() -> None:
     crossing = program(crossed_chain(), 9)
     assert crossing.crossing(LOSS) == crossing.crossing(GB) == [1]
     assert crossing.tightest(values(crossing)) == [GB]
@@ -56,7 +56,7 @@ def test_the_op_with_the_largest_excess_is_looked_at_first() -> None:
 
 
 @pytest.mark.parametrize("ram_bytes", [13, 14])
-def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
+def test_ops_that_fit_exactly_get_no_memory_rows(ram_bytes: int) -> None:
     crossing = program(crossed_chain(), ram_bytes)
     assert crossing.tightest(values(crossing)) == []
 
@@ -73,7 +73,7 @@ def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
         (1.0, 1.0, []),
     ],
 )
-def test_what_is_had_back_is_not_in_the_way(
+def test_recomputed_or_paged_share_of_a_tensor_needs_no_ram(
     again: float, paged: float, expected: list[int]
 ) -> None:
     crossing = program(crossed_chain(), 9)
@@ -81,7 +81,7 @@ def test_what_is_had_back_is_not_in_the_way(
 
 
 @pytest.mark.parametrize(("length", "apart"), [(15, 1), (60, 3), (200, 10)])
-def test_ops_that_are_looked_at_together_lie_apart_and_are_few(length: int, apart: int) -> None:
+def test_ops_chosen_together_are_few_and_far_apart(length: int, apart: int) -> None:
     costed = training(length)
     crossing = program(costed, 20)
     problem = crossing.problem
@@ -102,7 +102,7 @@ def test_ops_that_are_looked_at_together_lie_apart_and_are_few(length: int, apar
     assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
 
 
-def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
+def test_tensor_outside_the_budget_crosses_no_op() -> None:
     costed = graph(
         [op("f", "w", "a"), op("loss", "a", "c"), op("back", "c w", "g"), op("last", "g a", "e")],
         [
@@ -117,14 +117,14 @@ def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
         assert CrossingProgram(Problem(costed, budget), "any").crossing(1) == crossed
 
 
-def test_nothing_fits_where_there_is_no_ram() -> None:
+def test_no_solution_without_ram() -> None:
     crossing = program(crossed_chain(), 0)
     assert crossing.tightest(values(crossing)) == [GB, 1]
     crossing.add_memory_rows(GB)
     assert not crossing.program.satisfied_by([1.0] * len(crossing.program.cost))
 
 
-def test_no_objective_proves_less_than_what_is_unavoidable() -> None:
+def test_bound_is_never_below_the_unavoidable_energy() -> None:
     crossing = program(crossed_chain(), 9)
     assert crossing.bound_j(-1.0) == crossing.bound_j(0.0) == 16.0
     assert crossing.bound_j(2.0) - crossing.bound_j(1.0) == pytest.approx(crossing.unit)

@@ -71,7 +71,7 @@ def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
 
 
 @pytest.mark.slow
-def test_its_optimum_is_that_of_the_compact_program() -> None:
+def test_poet_optimum_equals_compact_optimum() -> None:
     overheads_j: list[float] = []
 
     @given(problem_and_budget=tight_problems(), instantaneous=st.booleans())
@@ -93,7 +93,7 @@ def test_its_optimum_is_that_of_the_compact_program() -> None:
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 6
 
 
-def test_its_optimum_of_a_training_step_is_that_of_the_compact_program() -> None:
+def test_poet_optimum_of_a_training_step_equals_compact_optimum() -> None:
     problem = training_chain(5)
     budget = tight(problem, 0.6, deadline_s=1.3 * sum(op.time_s for op in problem.ops))
     poet = _searched(problem, budget, _build_poet)
@@ -128,7 +128,7 @@ def _without_transfer_times(problem: CostedGraph) -> CostedGraph:
 
 
 @both
-def test_what_was_written_over_is_not_there_to_recompute_from(
+def test_overwritten_tensor_must_be_recomputed_before_it_is_read(
     formulation: FormulationName,
 ) -> None:
     """``r`` has no room while ``big`` is in RAM, and was computed in place of ``a``.
@@ -157,7 +157,7 @@ def test_what_was_written_over_is_not_there_to_recompute_from(
 
 
 @both
-def test_what_is_paged_in_takes_room_from_the_first_op_that_reads_it(
+def test_paged_in_tensor_needs_ram_from_its_first_reader_on(
     formulation: FormulationName,
 ) -> None:
     """``i`` has room when ``last`` reads it, but not while ``derive`` is recomputed for ``last``.
@@ -192,7 +192,7 @@ def test_what_is_paged_in_takes_room_from_the_first_op_that_reads_it(
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
-def test_it_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None:
+def test_poet_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None:
     ops = [op(f"f{k}", f"a{k - 1}" if k else "", f"a{k}") for k in range(length)]
     page = (1.0, 1.0)
     tensors = [tensor(f"a{k}", 1, page_out=page, page_in=page) for k in range(length)]
@@ -243,7 +243,7 @@ def test_a_schedule_survives_being_written_as_a_solution() -> None:
 @pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_what_the_search_begins_with_is_a_solution(
+def test_greedy_start_of_the_search_is_a_solution(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem = Problem(*problem_and_budget)
@@ -339,7 +339,7 @@ def test_the_referee_keeps_instantaneous_paging_to_the_time_of_computing() -> No
 
 
 @pytest.mark.parametrize(("instantaneous", "least_s"), [(False, 6.0), (True, 4.0)])
-def test_it_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
+def test_poet_search_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
     problem = Problem(_must_page(), Budget(ram_bytes=10, instantaneous_paging=instantaneous))
     search = Search(problem, "time", _options("poet"), build=_build_poet)
     assert search.run(float("inf")) == "proven"
@@ -350,7 +350,7 @@ def test_it_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
 
 
 @both
-def test_the_schedule_says_which_program_it_is_from(
+def test_schedule_names_its_formulation(
     formulation: FormulationName,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
