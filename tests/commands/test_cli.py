@@ -37,7 +37,7 @@ def graph_file(tmp_path: Path) -> Path:
     return write_json(tmp_path / "linear.json", graph)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_library() -> None:
     program = (
         "import sys, contextlib, cli\n"
         "with contextlib.suppress(SystemExit): cli.main(['--help'])\n"

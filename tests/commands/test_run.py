@@ -295,7 +295,7 @@ def test_samples_of_another_shape_are_refused(
 
 
 @pytest.mark.slow
-def test_other_kernels_than_the_profiled_ones_are_refused(
+def test_kernels_that_differ_from_the_profiled_ones_are_refused(
     case: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert case.graph.origin is not None

@@ -89,7 +89,7 @@ def test_the_catalogue_holds_the_promised_boards() -> None:
 
 
 @pytest.mark.parametrize("name", catalog_names())
-def test_every_board_of_the_catalogue_is_valid_and_goes_by_the_name_of_its_file(name: str) -> None:
+def test_every_board_of_the_catalogue_is_valid_and_named_like_its_file(name: str) -> None:
     board = load_description(name)
     assert board.name == name
     assert (board.storage is None) == (name == "emulated-m4f")
@@ -126,13 +126,13 @@ def test_templates_state_the_facts_of_their_boards(
     assert board.memory.usable_bytes == usable_bytes
 
 
-def test_this_computer_states_no_facts_that_it_can_be_asked_for() -> None:
+def test_description_of_this_computer_states_no_facts_that_can_be_queried() -> None:
     board = load_description("local")
     assert board.processor is None
     assert board.memory is None
 
 
-def test_a_build_decides_only_what_a_description_leaves_open() -> None:
+def test_build_decides_only_settings_that_the_description_leaves_open() -> None:
     local = load_description("local")
     assert local.with_matmul(None) == local
     decided = local.with_matmul("cblas")
@@ -205,7 +205,7 @@ def test_an_unknown_board_suggests_the_near_one() -> None:
         load_description("pizero2")
 
 
-def test_a_lab_keeps_its_descriptions_in_files_of_its_own(tmp_path: Path) -> None:
+def test_lab_keeps_its_descriptions_in_separate_files(tmp_path: Path) -> None:
     board = description(tmp_path, SSH_BOARD)
     assert isinstance(board.transport, SshTransport)
     assert board.transport.host == "pi.lab"
@@ -821,7 +821,7 @@ def test_a_profile_is_found_by_path_by_name_and_among_the_published(tmp_path: Pa
     assert resolve_profile("m4", measured=tmp_path).energy_source == "published"
 
 
-def test_an_own_measurement_comes_before_a_published_profile_of_that_name(tmp_path: Path) -> None:
+def test_measured_profile_precedes_a_published_one_of_the_same_name(tmp_path: Path) -> None:
     write_atomically(tmp_path / "m4.yaml", dump_yaml(measured_profile("m4")))
     assert resolve_profile("m4", measured=tmp_path).energy_source == "estimated"
 

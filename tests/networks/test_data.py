@@ -59,7 +59,7 @@ def test_a_long_stream_begins_like_a_short_one() -> None:
     assert not np.array_equal(long[:1000], long[1 << 20 :][:1000])
 
 
-def test_keys_that_read_alike_have_streams_of_their_own() -> None:
+def test_similar_keys_have_different_random_streams() -> None:
     keys: tuple[tuple[str | int, ...], ...] = (("a", 1), ("a", "1"), ("a1",), ("a", 1, ""))
     assert len({uniform((4,), *key).tobytes() for key in keys}) == len(keys)
 
@@ -90,7 +90,7 @@ def test_initial_values_depend_on_seed_name_and_shape_alone() -> None:
     assert abs(np.corrcoef(alike[0].ravel(), alike[1].ravel())[0, 1]) < 0.1
 
 
-def test_weights_have_the_variance_of_he_and_nothing_else_is_random() -> None:
+def test_only_weights_are_random_and_have_the_variance_of_he() -> None:
     values = initial_values(build_model("resnet18_cifar", 1, "momentum"), 0)
     for name, value in values.items():
         kind = name.rpartition(".")[2]
@@ -168,7 +168,7 @@ def test_real_numbers_have_mean_zero_and_variance_one(model: str) -> None:
             assert values.std() == pytest.approx(1.0, abs=1e-5), name
 
 
-def test_classes_are_as_frequent_as_each_other_in_every_stretch() -> None:
+def test_classes_are_equally_frequent_in_every_part_of_the_samples() -> None:
     labels = generated_batches(build_model("resnet8", BATCH), 45, 0).samples["labels"]
     for start in range(0, 40, 10):
         assert sorted(labels[start : start + 10]) == list(range(10))
@@ -233,7 +233,7 @@ def test_batches_have_labels_for_every_position() -> None:
     assert_fits(step, batch)
 
 
-def test_an_input_that_is_not_made_up_of_samples_is_an_error() -> None:
+def test_input_whose_size_is_no_multiple_of_the_batch_is_an_error() -> None:
     net = Network("odd", 2)
     x = net.linear("linear", net.input("x", 3, 4), 3)
     net.softmax_cross_entropy("loss", x, net.input("labels", 3))

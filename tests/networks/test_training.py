@@ -153,7 +153,7 @@ def test_four_gradients_are_added_one_by_one_in_order() -> None:
     assert index(step, sums[0].name) < index(step, "query.parameter_gradient")
 
 
-def test_dropouts_have_seeds_of_their_own_and_replay_them_backwards() -> None:
+def test_each_dropout_has_its_own_seed_and_reuses_it_in_the_backward_pass() -> None:
     step = training_step(small_transformer())
     forward = [op for op in step.ops if op.spec.kind == "dropout.forward"]
     assert len({op.scalars["seed"] for op in forward}) == len(forward) == 2
@@ -168,12 +168,12 @@ def test_loss_ends_the_forward_pass_and_persists() -> None:
 
 
 @pytest.mark.parametrize("layer", ["branch", "classifier"])
-def test_the_other_order_of_a_layers_gradients_needs_no_less_memory(layer: str) -> None:
+def test_exchanged_gradients_of_a_layer_need_no_less_memory(layer: str) -> None:
     step = training_step(small_convolutional())
     assert local_peak(step, layer, exchanged=False) <= local_peak(step, layer, exchanged=True)
 
 
-def test_attention_makes_the_smaller_gradient_first() -> None:
+def test_attention_computes_the_value_gradient_first() -> None:
     """The weights are sequence × sequence, and are freed after the value gradient is computed."""
     step = training_step(small_transformer())
     layer = "attention.context"

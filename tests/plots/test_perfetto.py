@@ -91,7 +91,7 @@ def _beside_ops() -> tuple[CostedGraph, Schedule]:
     return problem, schedule.model_copy(update={"actions": actions})
 
 
-def test_transfers_beside_ops_have_a_track_of_their_own() -> None:
+def test_transfers_beside_ops_have_a_separate_track() -> None:
     problem, schedule = _beside_ops()
     trace = perfetto_trace(problem, schedule, None)
     assert_well_formed(trace)
@@ -109,7 +109,7 @@ def test_transfers_beside_ops_have_a_track_of_their_own() -> None:
     assert max(levels(trace, PREDICTED)) == played.peak_bytes
 
 
-def test_without_a_replay_nothing_is_called_measured() -> None:
+def test_trace_without_a_replay_has_no_measured_figures() -> None:
     problem, schedule = paged_chain()
     trace = perfetto_trace(problem, schedule, None)
     assert "measured" not in json.dumps(trace)
@@ -136,7 +136,7 @@ def test_trace_shows_replay_and_prediction_with_all_figures() -> None:
     assert max(levels(trace, MEASURED)) == schedule.peak_bytes
 
 
-def test_an_emulated_board_has_measured_nothing() -> None:
+def test_trace_of_an_emulated_board_does_not_say_measured() -> None:
     problem, schedule = paged_chain(energy_source="emulated")
     report = report_of(problem, schedule).model_copy(update={"measured_energy_source": "emulated"})
     trace = json.dumps(perfetto_trace(problem, schedule, report)["traceEvents"])

@@ -131,7 +131,7 @@ def test_a_timeline_without_extras_has_no_lanes_for_them(tmp_path: Path) -> None
         ("published", "PUBLISHED"),
     ],
 )
-def test_both_pictures_of_a_schedule_repeat_where_its_joules_come_from(
+def test_both_pictures_of_a_schedule_state_its_energy_source(
     tmp_path: Path, source: EnergySource, words: str
 ) -> None:
     graph = chain()
@@ -194,7 +194,7 @@ def test_stages_hold_the_bytes_that_the_referee_counts(graph: CostedGraph) -> No
         assert held - shared + stage.op.workspace_bytes == moment.bytes_during
 
 
-def test_updates_in_the_middle_start_no_phase_of_their_own() -> None:
+def test_updates_between_backward_ops_start_no_phase() -> None:
     phases = ["forward", "update", "forward", "backward", "update", "backward", "update", "update"]
     assert phase_spans(phases) == [("forward", 0, 3), ("backward", 3, 6), ("update", 6, 8)]
     assert phase_spans(["forward", "forward"]) == [("forward", 0, 2)]
@@ -255,7 +255,7 @@ def test_estimated_energy_has_a_labelled_second_axis(tmp_path: Path) -> None:
     assert "energy, estimated (J)" in text
 
 
-def test_measured_energy_has_a_panel_of_its_own(tmp_path: Path) -> None:
+def test_measured_energy_has_a_separate_panel(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "measured", 3.0), tmp_path / "o.svg")
     text = texts_of(tmp_path / "o.svg")
     assert "energy measured" in text

@@ -152,7 +152,7 @@ def test_every_picture_states_the_source_of_its_figures(
 
 
 @pytest.mark.parametrize("picture", ["points", "memory"])
-def test_nothing_of_an_emulated_board_is_called_measured(tmp_path: Path, picture: str) -> None:
+def test_pictures_of_an_emulated_board_do_not_say_measured(tmp_path: Path, picture: str) -> None:
     report = slow_report(predicted_energy_source="emulated", measured_energy_source="emulated")
     text = drawn(picture, report, tmp_path / "p.svg")
     assert re.search(r"^step: predicted .*, emulated ", text, re.MULTILINE)
@@ -208,7 +208,7 @@ def test_a_slow_meter_is_shown_over_more_steps() -> None:
     assert len(found.time_s) >= 40
 
 
-def test_a_counter_of_joules_becomes_power_also_where_it_wraps() -> None:
+def test_joule_counter_becomes_power_even_when_it_wraps() -> None:
     times_ns = _times_ns(2)
     trace = EnergyCounter(times_ns, (times_ns / 1e9 * 5.0) % 0.75, range_j=0.75, period_s=0.002)
     found = power_samples(trace, STEPS_NS)

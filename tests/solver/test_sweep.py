@@ -521,7 +521,7 @@ def test_deleted_or_changed_schedules_are_solved_again(tmp_path: Path, chain: Co
     assert [row.energy_j for row in again.points] == [row.energy_j for row in record.points]
 
 
-def test_a_sweep_goes_on_from_schedules_of_the_first_format(
+def test_sweep_continues_from_schedules_of_the_first_format(
     tmp_path: Path, chain: CostedGraph
 ) -> None:
     _, record = kept(tmp_path, chain, "75%,90%")

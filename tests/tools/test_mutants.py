@@ -46,9 +46,7 @@ def mutated(source: str, suffix: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_mutants_are_killed_or_survive_and_the_tree_stays_as_it_is(
-    toy: Path, tmp_path: Path
-) -> None:
+def test_mutants_are_killed_or_survive_and_the_tree_is_unchanged(toy: Path, tmp_path: Path) -> None:
     before = contents(toy)
     out = tmp_path / "verdicts.jsonl"
     try_target(toy, TARGET, out, count=2, seed=0)

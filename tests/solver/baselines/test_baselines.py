@@ -118,7 +118,7 @@ def _assert_valid_or_explained(name: str, problem: CostedGraph, budget: Budget) 
 
 
 @pytest.mark.parametrize("name", list(BASELINES))
-def test_every_baseline_finds_something_on_a_chain_with_room(name: str) -> None:
+def test_every_baseline_finds_a_schedule_if_everything_fits(name: str) -> None:
     problem = training_chain(8)
     budget = Budget(ram_bytes=unconstrained_peak(problem))
     result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
