@@ -66,7 +66,7 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     yield node.lineno, name
 
 
-def complaints(source: str, declared: set[str]) -> list[str]:
+def import_errors(source: str, declared: set[str]) -> list[str]:
     """Import errors of a module's source, given the names of the ``declared`` packages."""
     distributions = distributions_by_import()
     found = []
@@ -88,9 +88,9 @@ def modules(top: set[str]) -> list[Path]:
 
 def test_every_import_is_declared_and_public() -> None:
     found = {
-        str(path): said
+        str(path): errors
         for path in [*modules(OWN), ROOT / "cli.py"]
-        if (said := complaints(path.read_text(encoding="utf-8"), RUNTIME))
+        if (errors := import_errors(path.read_text(encoding="utf-8"), RUNTIME))
     }
     assert found == {}
 
@@ -98,15 +98,15 @@ def test_every_import_is_declared_and_public() -> None:
 def test_tests_and_benchmarks_import_only_declared_packages() -> None:
     declared = RUNTIME | DEVELOPMENT | NOT_DECLARED
     found = {
-        str(path): said
+        str(path): errors
         for path in modules(AROUND)
-        if (said := complaints(path.read_text(encoding="utf-8"), declared))
+        if (errors := import_errors(path.read_text(encoding="utf-8"), declared))
     }
     assert found == {}
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "errors"),
     [
         ("import numpy\nfrom mip import highs\nfrom solver import solve\nimport json", []),
         ("import pygments", ["line 1: pygments is of pygments, not declared"]),
@@ -118,8 +118,8 @@ def test_tests_and_benchmarks_import_only_declared_packages() -> None:
         ("from rich import _spinners", ["line 1: rich._spinners is private"]),
     ],
 )
-def test_an_undeclared_or_private_import_is_found(source: str, said: list[str]) -> None:
-    assert complaints(source, RUNTIME) == said
+def test_an_undeclared_or_private_import_is_found(source: str, errors: list[str]) -> None:
+    assert import_errors(source, RUNTIME) == errors
 
 
 def test_every_declared_package_is_imported() -> None:

@@ -110,7 +110,7 @@ def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
     library: KernelLibrary,
 ) -> None:
     whole = training_step(lookups())
-    brought = with_parameters_in_storage(whole)
+    by_rows = with_parameters_in_storage(whole)
     start = start_values(whole)
     start["tokens"] = start["tokens"] // 4  # some rows more than once
     tokens, table = start["tokens"].reshape(-1), start["embed.table"]
@@ -119,7 +119,7 @@ def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
     some_rows = np.zeros((10, 3), np.float32)
     some_rows[: len(rows)] = table[rows]
     of_rows = {**start, "embed.table": some_rows, "tokens": places.astype(np.int32)}
-    expected, found = execute(whole, library, start), execute(brought, library, of_rows)
+    expected, found = execute(whole, library, start), execute(by_rows, library, of_rows)
     for name, value in expected.items():
         if not name.startswith("embed.table"):
             assert value.tobytes() == found[name].tobytes(), name
@@ -151,7 +151,7 @@ def parameter_bytes(graph: CostedGraph) -> int:
     return sum(tensor.bytes for tensor in graph.tensors if tensor.home == "storage")
 
 
-def holds(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Replay:
+def verified(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Replay:
     """Verify a schedule, and that it pages in parameters and pages out each changed one once.
 
     It pages out no unchanged tensor that has its home in storage.
@@ -161,8 +161,8 @@ def holds(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Re
     assert all(graph.tensor[name].home != "storage" for name in out)
     changed = [tensor.name for tensor in graph.tensors if tensor.persist == "storage"]
     assert all(out.count(name) == 1 for name in changed)
-    brought = {action.tensor for action in actions if isinstance(action, PageIn)}
-    assert brought >= {tensor.name for tensor in graph.tensors if tensor.home == "storage"}
+    paged_in = {action.tensor for action in actions if isinstance(action, PageIn)}
+    assert paged_in >= {tensor.name for tensor in graph.tensors if tensor.home == "storage"}
     return result
 
 
@@ -172,7 +172,9 @@ def test_every_model_fits_in_far_less_than_its_parameters(model: str) -> None:
     graph = in_storage(model, "momentum")
     least_bytes, _ = least_ram_bytes(graph)
     budget = Budget(ram_bytes=least_bytes)
-    assert holds(graph, page_everything(Problem(graph, budget)), budget).peak_bytes == least_bytes
+    assert (
+        verified(graph, page_everything(Problem(graph, budget)), budget).peak_bytes == least_bytes
+    )
     if model in {"resnet18", "resnet50", "resnet18_cifar", "bert"}:
         assert parameter_bytes(graph) > 2 * least_bytes
 
@@ -184,10 +186,10 @@ def test_paging_everything_pages_out_only_changed_parameters(
 ) -> None:
     graph = cost_graph(step, M4).graph
     least_bytes, _ = least_ram_bytes(graph, covers)
-    kept = holds(graph, keep_everything(graph), Budget(ram_bytes=10**9, covers=covers))
+    kept = verified(graph, keep_everything(graph), Budget(ram_bytes=10**9, covers=covers))
     ram_bytes = least_bytes + int(slack * (kept.peak_bytes - least_bytes))
     budget = Budget(ram_bytes=ram_bytes, covers=covers)
-    holds(graph, page_everything(Problem(graph, budget)), budget)
+    verified(graph, page_everything(Problem(graph, budget)), budget)
 
 
 @pytest.mark.slow
@@ -210,7 +212,7 @@ def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float)
     assert schedule.status == "optimal"
     assert schedule.energy_bound_j is not None
     assert schedule.energy_bound_j > kept.energy_j * (1 - SolverOptions().gap)
-    result = holds(graph, schedule.actions, budget)
+    result = verified(graph, schedule.actions, budget)
     assert schedule.peak_bytes == result.peak_bytes <= budget.ram_bytes
 
 
@@ -222,7 +224,7 @@ def test_without_paging_updated_parameters_are_paged_out_at_once() -> None:
     graph = in_storage("linear")
     kept = replay(graph, keep_everything(graph)).peak_bytes
     budget = Budget(ram_bytes=kept, paging=False)
-    result = holds(graph, page_everything(Problem(graph, budget)), budget)
+    result = verified(graph, page_everything(Problem(graph, budget)), budget)
     updated = sum(tensor.bytes for tensor in graph.tensors if tensor.persist == "storage")
     last = [m for m in result.moments if not isinstance(m.action, PageIn | PageOut)][-1]
     assert last.bytes_after < updated

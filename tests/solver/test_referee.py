@@ -500,17 +500,17 @@ def _cost(problem: CostedGraph, action: Action) -> tuple[float, float]:
 
 def _forced_paging(problem: CostedGraph) -> list[Action]:
     read = {name for op in problem.ops for name in op.reads}
-    brought: list[Action] = [
+    page_ins: list[Action] = [
         PageIn(tensor=t.name)
         for t in problem.tensors
         if t.home == "storage" and (t.name in read or t.persist == "ram")
     ]
-    put_away: list[Action] = [
+    page_outs: list[Action] = [
         PageOut(tensor=t.name)
         for t in problem.tensors
         if t.persist == "storage" and t.home != "storage"
     ]
-    return brought + put_away
+    return page_ins + page_outs
 
 
 def _assert_memory_is_what_was_made_and_not_freed(problem: CostedGraph, result: Replay) -> None:

@@ -83,7 +83,7 @@ def _search(
     return heard
 
 
-def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...]) -> bool:
+def _is_paged_in_again_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...]) -> bool:
     """Whether a tensor is paged in that has been in RAM since the last first execution.
 
     The exhaustive search excludes such schedules.
@@ -136,7 +136,7 @@ def test_retention_with_enough_intervals_finds_every_small_optimum() -> None:
         best_j = result.values[-1]
         assert result.bounds[-1] == pytest.approx(best_j)
         if least_j is None or best_j < least_j - 1e-6:
-            assert _comes_back_within_a_stage(problem, result.schedules[-1])
+            assert _is_paged_in_again_within_a_stage(problem, result.schedules[-1])
         else:
             assert best_j == pytest.approx(least_j)
             overheads_j.append(best_j - replay(problem, keep_everything(problem)).energy_j)

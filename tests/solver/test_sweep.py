@@ -62,7 +62,7 @@ GRID = "40%,75%,85%,90%"
 DEADLINES = "none,1.3x"
 
 
-class Here(Executor):
+class SameProcessExecutor(Executor):
     """An executor that runs tasks in this process, ``together`` at a time, and counts them."""
 
     def __init__(self, together: int = 1) -> None:
@@ -115,7 +115,7 @@ def found(
         "restrictions": ("the given order",),
         **more,
     }
-    return nothing(
+    return without_actions(
         graph,
         budget,
         energy_j=played.energy_j,
@@ -126,7 +126,7 @@ def found(
     )
 
 
-def nothing(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
+def without_actions(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
     fields = {"status": "infeasible", **fields}
     return Schedule(
         graph=graph.name, solver=UNSEARCHED, budget=budget, bound_covers="schedules in", **fields
@@ -249,7 +249,7 @@ def test_smallest_budget_is_at_most_any_feasible_budget() -> None:
     peak = unconstrained_peak(graph)
     tight = Budget(ram_bytes=100, deadline_s=50.0)
     frontier = Frontier(graph, gap=0.0)
-    frontier.add(nothing(graph, tight, smallest_ram_bytes=2 * peak, notes=("not proven",)))
+    frontier.add(without_actions(graph, tight, smallest_ram_bytes=2 * peak, notes=("not proven",)))
     frontier.add(found(graph, Budget(ram_bytes=3 * peak), actions))
     assert frontier.schedules[tight].status == "infeasible"
     assert frontier.schedules[tight].smallest_ram_bytes == peak
@@ -271,7 +271,7 @@ def test_schedule_with_too_large_an_arena_is_not_taken_over() -> None:
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
     frontier = Frontier(graph, gap=0.0)
-    frontier.add(nothing(graph, tight, status="no_solution"))
+    frontier.add(without_actions(graph, tight, status="no_solution"))
     frontier.add(found(graph, roomy, actions, arena_bytes=peak + 1))
     assert frontier.schedules[tight].status == "no_solution"
     assert frontier.start(tight) is None
@@ -286,7 +286,7 @@ def test_infeasible_budget_rules_out_tighter_budgets() -> None:
     graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
-        nothing(
+        without_actions(
             graph,
             Budget(ram_bytes=300, deadline_s=9.0),
             smallest_ram_bytes=400,
@@ -315,7 +315,7 @@ def test_unproven_smallest_budget_rules_nothing_out() -> None:
     graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
-        nothing(graph, Budget(ram_bytes=300), smallest_ram_bytes=400, notes=("not proven",))
+        without_actions(graph, Budget(ram_bytes=300), smallest_ram_bytes=400, notes=("not proven",))
     )
     assert frontier.without_search(Budget(ram_bytes=300)) is not None
     assert frontier.without_search(Budget(ram_bytes=301)) is None
@@ -376,7 +376,7 @@ def chain() -> CostedGraph:
 
 @pytest.fixture(scope="module")
 def serial(chain: CostedGraph) -> dict[Budget, Schedule]:
-    return solved(chain, budget_grid(chain, GRID, DEADLINES, "all"), Here().pool)
+    return solved(chain, budget_grid(chain, GRID, DEADLINES, "all"), SameProcessExecutor().pool)
 
 
 @pytest.mark.slow
@@ -410,7 +410,7 @@ def test_every_point_is_as_good_as_if_solved_alone(
 
 def test_an_idle_worker_takes_the_upper_half_of_the_longest_chain() -> None:
     graph = two_layers()
-    workers = Here(together=2)
+    workers = SameProcessExecutor(together=2)
     budgets = [Budget(ram_bytes=25 + more) for more in range(8)]
     assert set(solved(graph, budgets, workers.pool)) == set(budgets)
     sizes = [budget.ram_bytes - 25 for _, budget, *_ in workers.submitted]
@@ -420,7 +420,7 @@ def test_an_idle_worker_takes_the_upper_half_of_the_longest_chain() -> None:
 
 
 def test_each_point_begins_with_the_schedule_of_a_smaller_budget(chain: CostedGraph) -> None:
-    workers = Here()
+    workers = SameProcessExecutor()
     first, second = budget_grid(chain, "70%,90%", "none", "all")
     points = solved(chain, [second, first], workers.pool)
     assert [start for *_, start in workers.submitted] == [None, points[first].actions]
@@ -486,7 +486,7 @@ def kept(
     """Number of points solved, and the record afterwards, as it was written."""
     directory = SweepDirectory(path, options)
     grid = budget_grid(graph, ram_budgets, deadlines, "all")
-    workers = Here()
+    workers = SameProcessExecutor()
     for event in sweep(
         [directory.study(SweepSubject(graph, "all"), grid, [])], options, workers.pool
     ):

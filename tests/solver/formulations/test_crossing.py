@@ -244,16 +244,16 @@ def test_crossing_search_proves_that_no_schedule_meets_the_deadline() -> None:
 @pytest.mark.slow
 def test_bound_is_close_to_greedy_schedule_of_published_resnet50() -> None:
     costed = graph_of_name("poet-resnet50-m4")
-    _close(costed, replay(costed, keep_everything(costed)).peak_bytes // 2, 0.001)
+    _assert_close_bound(costed, replay(costed, keep_everything(costed)).peak_bytes // 2, 0.001)
 
 
 @pytest.mark.slow
 def test_bound_is_close_to_greedy_schedule_of_bert_in_64_mib() -> None:
     step = build_model("bert", parameters_in="storage")
-    _close(cost_graph(step, load_published("m4")).graph, 64 * 2**20, 0.01)
+    _assert_close_bound(cost_graph(step, load_published("m4")).graph, 64 * 2**20, 0.01)
 
 
-def _close(costed: CostedGraph, ram_bytes: int, gap: float) -> None:
+def _assert_close_bound(costed: CostedGraph, ram_bytes: int, gap: float) -> None:
     problem = Problem(costed, Budget(ram_bytes=ram_bytes))
     actions = greedy_schedule(problem)
     assert actions is not None

@@ -116,10 +116,12 @@ class Peer:
         """Begin a new session and return what the board reports about itself."""
         self.session += 1
         self.sequence = FIRST_SEQUENCE
-        said = dict(line.split("=", 1) for line in text_of(self.insist(Kind.HELLO)).splitlines())
+        reported = dict(
+            line.split("=", 1) for line in text_of(self.insist(Kind.HELLO)).splitlines()
+        )
         self.sequence += 1
-        self.frame_bytes = int(said["frame_bytes"])
-        return said
+        self.frame_bytes = int(reported["frame_bytes"])
+        return reported
 
     def line_pieces(self, text: str) -> list[bytes]:
         size = self.frame_bytes - 1

@@ -219,8 +219,8 @@ def _plugin_words(symbols: Mapping[str, int], plugin: Path, log: Path) -> list[s
 def _symbols(description: DeviceDescription, program: Path) -> dict[str, int]:
     """Addresses of the program's symbols by name."""
     nm = description.toolchain.compiler.removesuffix("gcc") + "nm"
-    said = subprocess.run([nm, str(program)], check=True, capture_output=True, text=True).stdout
-    rows = (line.split() for line in said.splitlines())
+    listed = subprocess.run([nm, str(program)], check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in listed.splitlines())
     return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
 
 

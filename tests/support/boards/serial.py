@@ -134,7 +134,7 @@ class StandInBoard:
         match request.kind:
             case Kind.HELLO:
                 self._pieces = b""
-                return self._say("\n".join(f"{k}={v}" for k, v in self.hello.items()))
+                return self._text_answer("\n".join(f"{k}={v}" for k, v in self.hello.items()))
             case Kind.LINE:
                 self._pieces += payload[1:]
                 if payload[:1] == b"\0":
@@ -156,7 +156,7 @@ class StandInBoard:
             case _:
                 return Kind.OK, b"", 0
 
-    def _say(self, text: str, kind: Kind = Kind.OK) -> tuple[Kind, bytes, int]:
+    def _text_answer(self, text: str, kind: Kind = Kind.OK) -> tuple[Kind, bytes, int]:
         self._text = text
         return kind, text.encode(), len(text)
 
@@ -172,14 +172,14 @@ class StandInBoard:
             return self._measure(line, values.get("id", getattr(self, "_step_id", "")), request)
         match word:
             case "arena" | "tries" | "scratch" | "step" | "buffer" | "call":
-                return self._say("")
+                return self._text_answer("")
             case "kernel":
-                return self._say(str(len(line)))
+                return self._text_answer(str(len(line)))
             case "storage":
-                return self._say("card=SD-1234 capacity_bytes=67108864 page_bytes=512")
+                return self._text_answer("card=SD-1234 capacity_bytes=67108864 page_bytes=512")
             case "health":
-                return self._say(f"clock_ns={self._clock_ns} temperature_mc=0")
-        return self._say(f"{word} is no line that is known", Kind.REFUSED)
+                return self._text_answer(f"clock_ns={self._clock_ns} temperature_mc=0")
+        return self._text_answer(f"{word} is no line that is known", Kind.REFUSED)
 
     def _measure(self, line: str, id_: str, request: Frame) -> tuple[Kind, bytes, int]:
         self.before_window(line)
@@ -197,7 +197,7 @@ class StandInBoard:
             f" tail_end_ns={self._clock_ns} running_ns=20000000 frequency_before_khz=25000"
             " frequency_after_khz=25000 temperature_mc=0 tries=1"
         )
-        return self._say(record, Kind.DONE)
+        return self._text_answer(record, Kind.DONE)
 
 
 @dataclass
