@@ -48,7 +48,7 @@ def _emulators(mark: str) -> Iterator[tuple[int, str]]:
     for pid in marked(mark, SESSION_VARIABLE):
         try:
             program = Path(f"/proc/{pid}/exe").readlink().name
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         if program.startswith("qemu-system-"):
             yield pid, program

@@ -201,8 +201,7 @@ def traced(description: DeviceDescription, log: Path) -> Iterator[Traced]:
     emulator, elf = description.emulator, build_firmware(description).elf
     assert emulator is not None
     with socket.create_server(("127.0.0.1", 0)) as server:
-        # QEMU sends byte by byte, and accepted sockets inherit the option: nothing waits for an
-        # ACK.
+        # QEMU sends single bytes, and accepted sockets inherit the option: none waits for an ACK.
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         words = [emulator.program, "-M", emulator.machine, "-kernel", str(elf), "-nodefaults"]
         words += ["-chardev", f"socket,id=line,fd={server.fileno()},server=on,wait=off"]

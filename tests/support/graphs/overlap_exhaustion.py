@@ -39,8 +39,8 @@ class _State(NamedTuple):
 def least_energy_beside_ops(graph: CostedGraph, budget: Budget) -> float | None:
     """Least energy within the restrictions of the compact formulation; None if no schedule exists.
 
-    The restrictions hold once each transfer is taken by itself, a page-in right before its tensor
-    is needed.
+    They apply to the schedule in which each transfer runs alone, with each page-in right before its
+    tensor is needed.
     """
     sources = [t for t in graph.tensors if t.name not in graph.producer]
     ram = frozenset(t.name for t in sources if t.home != "storage")
