@@ -121,9 +121,9 @@ def test_running_statistics_move_once_a_step() -> None:
 
 
 def test_nothing_with_another_reader_is_overwritten() -> None:
-    """Only updates, and a layer's gradients, overwrite a tensor with other readers.
+    """Only updates overwrite a tensor with other readers, with one exception.
 
-    A layer's parameter gradient has read the output gradient before it is overwritten.
+    A layer's output gradient may be overwritten once its parameter gradient has read it.
     """
     step = training_step(small_transformer())
     readers: dict[str, list[StepOp]] = {}

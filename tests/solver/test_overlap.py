@@ -286,8 +286,7 @@ def test_only_the_page_out_whose_bytes_are_needed_is_waited_for() -> None:
         "compute crowd; free u; page_in a; page_in b; compute use; free w; free a; free b; free v"
     )
     assert replay(problem, plain).time_s == 13.0
-    # a is paged out beside `work`; b has no room beside `crowd`, nor have a and b at their page-
-    # ins.
+    # a is paged out beside `work`; b has no room beside `crowd`, and the page-ins have none either.
     assert _overlapped(problem, plain, 13).time_s == 11.0
 
 
