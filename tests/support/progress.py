@@ -2,4 +2,5 @@
 
 
 def ignore(_what: str) -> None:
+    """Ignore a progress message."""
     pass

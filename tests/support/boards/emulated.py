@@ -151,5 +151,6 @@ def shared_boards(
     no_emulator_is_left: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SharedBoards]:
+    """Emulated boards shared by all modules of the test run."""
     with ExitStack() as stack:
         yield SharedBoards(request.session, tmp_path_factory, stack)

@@ -76,19 +76,23 @@ class Peer:
     def send(
         self, kind: int, payload: bytes = b"", *, ahead: int = 0, most: int = 2048, session: int = 0
     ) -> None:
+        """Send one frame, ``ahead`` of the expected sequence number; no answer is awaited."""
         sequence = (self.sequence + ahead) % 65536
         self.raw(encoded(kind, session or self.session, sequence, most, payload))
 
     def raw(self, data: bytes) -> None:
+        """Send bytes that need not be a frame."""
         self.line.send(data)
 
     def receive(self) -> Frame:
+        """The next frame; fail if none arrives in an ample time."""
         deadline = time.monotonic() + PATIENCE_S
         frame = self.receive_by(deadline)
         assert frame is not None, "the board sends nothing"
         return frame
 
     def receive_by(self, deadline: float) -> Frame | None:
+        """The next frame; None after ``deadline`` on the monotonic clock, in seconds."""
         while not self.frames and time.monotonic() < deadline:
             self.frames += self.decoder.feed(self.line.receive(0.2))
         return self.frames.pop(0) if self.frames else None
@@ -124,6 +128,7 @@ class Peer:
         return reported
 
     def line_pieces(self, text: str) -> list[bytes]:
+        """Payloads that transmit a line of a plan; the last one begins with 1."""
         size = self.frame_bytes - 1
         cuts = [text[i : i + size].encode() for i in range(0, len(text), size)]
         return [*(b"\0" + cut for cut in cuts[:-1]), b"\1" + cuts[-1]]
@@ -135,23 +140,28 @@ class Peer:
         return self.receive() if answer.kind is Kind.STARTED else answer
 
     def done(self, text: str) -> str:
+        """Send a line that must succeed; returns the text of its answer."""
         answer = self.say(text)
         assert answer.kind in {Kind.OK, Kind.DONE}, text_of(answer)
         return text_of(answer)
 
     def window(self, text: str) -> dict[str, int]:
+        """Send a line that measures a window; returns the fields of its record."""
         word, *pairs = self.done(text).split(" ")
         assert word == "window"
         return {key: int(value) for key, value in (pair.split("=") for pair in pairs)}
 
     def read(self, offset: int, length: int) -> bytes:
+        """Bytes of the board's arena."""
         return self.ask(Kind.READ, struct.pack("<IH", offset, length), most=65535).payload[2:]
 
     def write(self, offset: int, data: bytes) -> Frame:
+        """Write to the board's arena."""
         return self.ask(Kind.WRITE, struct.pack("<I", offset) + data)
 
 
 def encoded(kind: int, session: int, sequence: int, most: int, payload: bytes) -> bytes:
+    """An encoded frame; unknown kinds are allowed."""
     if kind in set(Kind):
         return encode(Frame(Kind(kind), session, sequence, most, payload))
     from cobs import cobs
@@ -161,12 +171,14 @@ def encoded(kind: int, session: int, sequence: int, most: int, payload: bytes) -
 
 
 def text_of(answer: Frame) -> str:
+    """The text of an answer that is transmitted whole."""
     (length,) = struct.unpack_from("<H", answer.payload)
     assert length == len(answer.payload) - 2
     return answer.payload[2:].decode()
 
 
 def emulated(description: DeviceDescription) -> Iterator[Peer]:
+    """A session with a board that runs meanwhile."""
     running = start(description, ignore)
     try:
         peer = Peer(running.description, running=running)
@@ -198,6 +210,7 @@ class Traced:
 
 @contextmanager
 def traced(description: DeviceDescription, log: Path) -> Iterator[Traced]:
+    """A session with a board whose instructions are logged to ``log``."""
     emulator, elf = description.emulator, build_firmware(description).elf
     assert emulator is not None
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -222,6 +235,7 @@ def traced(description: DeviceDescription, log: Path) -> Iterator[Traced]:
 
 
 def addresses_of(elf: Path) -> dict[str, int]:
+    """Addresses of a program's symbols by name."""
     listed = subprocess.run(
         ["arm-none-eabi-nm", str(elf)], capture_output=True, text=True, check=True
     )

@@ -145,6 +145,7 @@ class Harness:
     built: BuiltHarness
 
     def put_on(self, transport: Transport) -> BuiltHarness:
+        """Copy the program to a board."""
         transport.put(self.program, PROGRAM, timeout_s=_PUT_LIMIT_S, executable=True)
         return replace(self.built, path=f"{transport.directory}/{PROGRAM}")
 
@@ -199,6 +200,7 @@ def counted_board(
 
 
 def ns_per_instruction(description: DeviceDescription) -> int:
+    """Nanoseconds per instruction under icount."""
     assert description.emulator is not None
     assert description.emulator.icount_shift is not None
     return 1 << description.emulator.icount_shift

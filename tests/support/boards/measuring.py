@@ -261,6 +261,7 @@ def mishaps(monkeypatch: pytest.MonkeyPatch) -> Mishaps:
 
 
 def write_tree(root: Path, files: Mapping[str, str | int]) -> Path:
+    """Write files with a final newline below ``root``."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

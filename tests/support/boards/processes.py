@@ -21,6 +21,7 @@ _PATIENCE_S = 30.0
 
 
 def new_mark() -> str:
+    """A new unique mark."""
     return uuid.uuid4().hex
 
 

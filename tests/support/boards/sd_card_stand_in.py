@@ -30,6 +30,7 @@ def crc7(message: bytes) -> int:
 
 
 def crc16(message: bytes) -> bytes:
+    """CRC-16 of a data block (CCITT polynomial)."""
     return binascii.crc_hqx(message, 0).to_bytes(2)
 
 
@@ -55,6 +56,8 @@ class Faults:
 
 
 class SdCard(Hardware):
+    """An SD card on an SPI bus, one byte per exchange."""
+
     def __init__(self, kind: Kind, blocks: int, faults: Faults | None = None) -> None:
         self.kind = kind
         self.blocks = bytearray(blocks * BLOCK)

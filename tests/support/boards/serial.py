@@ -229,6 +229,7 @@ Disturb = Callable[[bytes], bytes]
 
 
 def undisturbed(data: bytes) -> bytes:
+    """The data unchanged."""
     return data
 
 
@@ -310,14 +311,17 @@ class Cable:
 
     @property
     def port(self) -> str:
+        """The port as pyserial names it."""
         if self._link is not None:
             return str(self._link)
         return f"socket://127.0.0.1:{self._tcp_port}"
 
     def disturb(self, up: Disturb, down: Disturb) -> None:
+        """Change the disturbance towards the board (``up``) and from it (``down``)."""
         self._up.disturb, self._down.disturb = up, down
 
     def plug(self) -> None:
+        """Plug the cable in at this computer's end."""
         with self._lock:
             if self._link is None:
                 self._listener = socket.create_server(("127.0.0.1", self._tcp_port))
@@ -329,6 +333,7 @@ class Cable:
             self._link.symlink_to(os.ttyname(self._slave))
 
     def pull(self) -> None:
+        """Unplug the cable at this computer's end; bytes under way are lost."""
         with self._lock:
             if self._link is not None:
                 self._link.unlink(missing_ok=True)

@@ -44,6 +44,7 @@ class Sshd:
 
     @property
     def board(self) -> Path:
+        """Directory in which sessions make their directories."""
         return self.directory / "cache" / "joulewright"
 
     @property
@@ -190,6 +191,7 @@ def _hang_up(end: socket.socket) -> None:
 
 @pytest.fixture
 def network(sshd: Sshd) -> Iterator[Network]:
+    """A network between this computer and ``sshd``."""
     between = Network(sshd)
     yield between
     between.close()
@@ -206,6 +208,7 @@ def own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def sshd() -> Iterator[Sshd]:
+    """A server for the whole test run."""
     with running_sshd() as server:
         yield server
 
@@ -226,6 +229,7 @@ def sshd_with_small_disk() -> Iterator[Sshd]:
 
 @contextlib.contextmanager
 def running_sshd(*, small_disk: bool = False, settings: str = "") -> Iterator[Sshd]:
+    """A server that runs meanwhile, with further ``settings`` in its configuration."""
     for program in (SSHD, Path("/usr/bin/ssh-keygen"), Path("/usr/bin/ssh-keyscan")):
         if not program.exists():
             pytest.fail(f"{program} is missing: sudo apt install openssh-server openssh-client")
@@ -325,6 +329,7 @@ SetEnv XDG_CACHE_HOME={directory}/cache
 
 
 def make_key(path: Path, *, passphrase: str = "") -> Path:
+    """Make an ed25519 key pair; returns the path of the private key."""
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "test", "-f", str(path)],
         check=True,

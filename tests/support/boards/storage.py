@@ -60,6 +60,8 @@ class _Facts(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Facts:
+    """What a driver reports about its medium."""
+
     card: str
     capacity_bytes: int
     page_bytes: int

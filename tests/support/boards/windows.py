@@ -27,6 +27,7 @@ class SteadyMeter:
 
 
 def record(**changes: int) -> WindowRecord:
+    """A record of a window, with changed fields."""
     fields = {
         "id": 0,
         "executions": 10,
@@ -50,6 +51,7 @@ def trial(
     throttled: tuple[int, int] | None = None,
     **changes: int,
 ) -> Trial:
+    """A trial of one window, evaluated from its record."""
     (found,) = evaluate(
         [record(**changes)],
         [window],

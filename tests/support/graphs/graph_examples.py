@@ -68,6 +68,7 @@ def tensor(
 
 
 def graph(ops: Sequence[Op], tensors: Sequence[Tensor], name: str = "example") -> CostedGraph:
+    """A costed graph."""
     return CostedGraph(name=name, ops=tuple(ops), tensors=tuple(tensors))
 
 

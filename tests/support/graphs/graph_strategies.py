@@ -134,6 +134,7 @@ class _Available:
         ]
 
     def act(self, action: Action) -> Action:
+        """Apply an action to the state; returns the action."""
         match action:
             case Compute():
                 op = next(op for op in self.graph.ops if op.name == action.op)

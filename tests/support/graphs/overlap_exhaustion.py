@@ -33,6 +33,7 @@ class _State(NamedTuple):
     moving: frozenset[tuple[str, float]]
 
     def ends_s(self, names: set[str]) -> float:
+        """Time at which the processor is free and the transfers of these tensors have ended."""
         return max([self.processor_s, *(end for name, end in self.moving if name in names)])
 
 

@@ -101,6 +101,7 @@ class Solved:
 
     @property
     def plan(self) -> ExecutionPlan:
+        """The schedule's execution plan."""
         planned = {op.name: op.workspace_bytes for op in self.graph.ops}
         workspaces = {op.spec: planned[op.name] for op in self.step.ops}
         return lower(self.step, self.graph, self.schedule, workspaces)
@@ -116,6 +117,7 @@ def solved(
     parameters_in: Place = "ram",
     paging: bool = True,
 ) -> Solved:
+    """Solve a model for ``share`` of the RAM of keeping everything, and write the files."""
     step = build_model(model, batch, parameters_in=parameters_in)
     profile = profile_of(step, library)
     graph = cost_graph(step, profile).graph

@@ -44,6 +44,7 @@ class GradientCase:
 
 
 def gradient_cases() -> list[GradientCase]:
+    """The recorded gradients."""
     with np.load(REFERENCES) as archive:
         return [
             GradientCase(**about, projections=archive[f"gradients{number}"])

@@ -63,6 +63,7 @@ def small_mixture(batch: int = 3) -> Network:
 
 
 def op(step: TrainingStep, name: str) -> StepOp:
+    """The operation of this name."""
     return next(op for op in step.ops if op.name == name)
 
 

@@ -406,9 +406,11 @@ class Replay:
         return ctypes.string_at(self._arena + place.start, place.stop - place.start)
 
     def put(self, address: int, data: bytes) -> None:
+        """Write bytes to the arena."""
         ctypes.memmove(self._arena + address, data, len(data))
 
     def keep(self, kept: int, data: bytes, address: int = 0) -> None:
+        """Store the initial value of the kept tensor with this number, by way of the arena."""
         self.put(address, data)
         room = ctypes.c_size_t(self.plan.arena_bytes - address)
         memory = c_void_p(self._arena + address)
@@ -416,18 +418,22 @@ class Replay:
         self._check(self.library.jw_store_keep(store, c_uint16(kept), memory, room))
 
     def commit(self) -> None:
+        """Complete the initial values in the store."""
         self._check(self.library.jw_store_complete(ctypes.byref(self.store)))
 
     def step(self, *, watched: bool = False) -> None:
+        """Execute one training step and the actions after it."""
         executor = ctypes.byref(self.executor)
         self._check(self.library.jw_executor_step(executor, c_bool(watched)))
         self._check(self.library.jw_executor_afterwards(executor))
 
     def recover(self) -> int:
+        """Recover the store after a power cut; returns the number of its last complete step."""
         self._check(self.library.jw_store_recover(ctypes.byref(self.store)))
         return int(self.store.step)
 
     def fetch(self, kept: int, address: int = 0) -> bytes:
+        """Value of the kept tensor with this number, by way of the arena."""
         memory = c_void_p(self._arena + address)
         store = ctypes.byref(self.store)
         self._check(self.library.jw_store_fetch(store, c_uint16(kept), memory))
@@ -435,10 +441,12 @@ class Replay:
 
     @property
     def probed(self) -> list[int]:
+        """Checksums of the probes in the last watched step."""
         return self._table.memory.contents.probed[: self._table.probe_count]
 
     @property
     def spans(self) -> list[tuple[float, float]]:
+        """Start and duration in seconds of each action in the last watched step."""
         spans = self._table.memory.contents.spans[: self._table.action_count]
         return [(span.start_s, span.time_s) for span in spans]
 
@@ -664,15 +672,18 @@ def _renumbered(actions: list[Action], rank: dict[int, int]) -> Iterator[Action]
 
 
 def initial(plan: ExecutionPlan) -> list[bytes]:
+    """Random initial values of a plan's kept tensors."""
     random = np.random.default_rng(1)
     return [words(*map(int, random.integers(0, 1 << 30, k.bytes // 4))) for k in plan.kept]
 
 
 def words(*values: int) -> bytes:
+    """Words as little-endian bytes."""
     return struct.pack(f"<{len(values)}I", *values)
 
 
 def bumped(data: bytes, by: int = 1) -> bytes:
+    """The data with ``by`` added to each word."""
     return words(*(word + by for word in struct.unpack(f"<{len(data) // 4}I", data)))
 
 
@@ -680,6 +691,7 @@ def bumped(data: bytes, by: int = 1) -> bytes:
 
 
 def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
+    """A storage medium of these page and erase block sizes."""
     return Storage(
         medium="nor-flash",
         driver="any",
@@ -693,6 +705,7 @@ CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)
 
 
 def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
+    """A replay whose kept tensors have their initial values."""
     replay = Replay(library, plan, store_layout(plan, storage), medium)
     values = initial(plan)
     for stored in (True, False):
@@ -704,6 +717,7 @@ def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: M
 
 
 def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 0) -> Medium:
+    """A medium with room for ``parts`` steps and ``beyond`` further pages or erase blocks."""
     layout = store_layout(plan, storage)
     unit = layout.erase_block_bytes or layout.page_bytes
     size = parts * layout.step_bytes + beyond * unit

@@ -34,6 +34,7 @@ GUARD = 0xA5
 
 
 def sources() -> list[Path]:
+    """Paths of the kernel library's C files."""
     return sorted(KERNELS.rglob("*.c"))
 
 
@@ -42,7 +43,7 @@ def compile_library(
 ) -> Path:
     """Compile the whole library as a shared object.
 
-    Raises :class:`subprocess.CalledProcessError` if a compiler is missing or refuses a source.
+    Raises :class:`subprocess.CalledProcessError` if the compiler fails.
     """
     target = directory / f"kernels-{matmul}.so"
     command = ["cc", *FLAGS, *WARNINGS, *optimisation, "-fPIC", "-shared", "-o", str(target)]
@@ -112,6 +113,7 @@ class KernelLibrary:
         self._find.restype = ctypes.c_void_p
 
     def finds(self, kind: str) -> bool:
+        """Whether the library finds a kernel of this kind."""
         return self._find(kind.encode()) is not None
 
     def workspace_bytes(self, spec: OpSpec) -> int:
@@ -191,6 +193,8 @@ class KernelLibrary:
 
 @dataclass(frozen=True)
 class PreparedCall:
+    """A kernel call with its operands; the arrays stay alive with it."""
+
     function: Any
     call: _Call
     kept: tuple[Any, ...]
@@ -275,6 +279,7 @@ class FamilyCase:
 
 
 def kinds_of(family: str) -> list[str]:
+    """Kinds of a family, such as conv2d."""
     return [kind for kind in SIGNATURES if kind.partition(".")[0] == family]
 
 

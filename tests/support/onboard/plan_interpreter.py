@@ -91,12 +91,14 @@ class InterpretedBoard:
         return seen
 
     def read(self, block: ArenaRange) -> Token:
+        """The value in a block; undefined unless it is there whole."""
         words = self._range(block)
         values = [self.words[n] for n in words]
         value = values[0][0]
         return value if values == [(value, n) for n in range(len(words))] else undefined()
 
     def write(self, block: ArenaRange, value: Token) -> None:
+        """Write a value to a block."""
         for number, word in enumerate(self._range(block)):
             self.words[word] = value, number
 
@@ -193,6 +195,7 @@ class ByName:
         self.value = {t.name: token("initial", t.name) for t in step.tensors if t.home}
 
     def step(self, number: int) -> Probes:
+        """Execute one step; returns the values that its probes must see."""
         updates = {op.name: op for op in self._step.ops if op.spec.signature.mutates}
         kept = {
             source: written for op in updates.values() for written, source in op.in_place.items()
