@@ -3,4 +3,3 @@
 
 def ignore(_what: str) -> None:
     """Ignore a progress message."""
-    pass
