@@ -1,4 +1,4 @@
-"""Fixtures that several test modules use, and the guard of the mark ``emulated``."""
+"""Fixtures of several test modules, and a check that unmarked tests boot no emulated board."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,7 +14,7 @@ pytest_plugins = [
     "tests.support.boards.sshd",
 ]
 
-# An example may take long on a busy machine: pytest's own time limit ends what hangs.
+# No deadline: examples are slow on a busy machine. pytest's own time limit ends a test that hangs.
 settings.register_profile("patient", settings.default, deadline=None)
 settings.load_profile("patient")
 

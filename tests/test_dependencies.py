@@ -21,13 +21,13 @@ SHIPPED = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
 OWN = {pattern.rstrip("*") for pattern in SHIPPED}
 AROUND = {"benchmarks", "tests", "tools"}
 
-# Declared and imported nowhere: other packages load them.
+# Declared but imported nowhere: other packages load them.
 LOADED_BY_OTHERS = {"pyarrow", "pyvisa-py", "highspy"}
 
 # Only for recording references and for one benchmark; see docs/dependencies.md.
 NOT_DECLARED = {"torch"}
 
-# They take long to import, and most commands do not need them.
+# Slow to import, and not needed by most commands.
 HEAVY = {"pandas", "pyarrow", "matplotlib", "scipy", "ortools", "loky", "mip"}
 
 
@@ -49,12 +49,12 @@ RUNTIME = DIRECT.union(*EXTRAS.values())
 
 @cache
 def distributions_by_import() -> Mapping[str, list[str]]:
-    """Which installed packages provide a top-level module."""
+    """Names of the installed packages that provide each top-level module."""
     return packages_distributions()
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Lines and full names of what is imported from elsewhere, ``from a import b`` as a.b."""
+    """Line and full name of every absolute import; ``from a import b`` is a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -66,8 +66,8 @@ def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
                     yield node.lineno, name
 
 
-def complaints(source: str, declared: set[str]) -> list[str]:
-    """Faults of a module's imports, where it may use ``declared`` packages."""
+def import_errors(source: str, declared: set[str]) -> list[str]:
+    """Import errors of a module's source, given the names of the ``declared`` packages."""
     distributions = distributions_by_import()
     found = []
     for line, name in imports(ast.parse(source)):
@@ -88,25 +88,25 @@ def modules(top: set[str]) -> list[Path]:
 
 def test_every_import_is_declared_and_public() -> None:
     found = {
-        str(path): said
+        str(path): errors
         for path in [*modules(OWN), ROOT / "cli.py"]
-        if (said := complaints(path.read_text(encoding="utf-8"), RUNTIME))
+        if (errors := import_errors(path.read_text(encoding="utf-8"), RUNTIME))
     }
     assert found == {}
 
 
-def test_tests_and_benchmarks_import_what_developers_install() -> None:
+def test_tests_and_benchmarks_import_only_declared_packages() -> None:
     declared = RUNTIME | DEVELOPMENT | NOT_DECLARED
     found = {
-        str(path): said
+        str(path): errors
         for path in modules(AROUND)
-        if (said := complaints(path.read_text(encoding="utf-8"), declared))
+        if (errors := import_errors(path.read_text(encoding="utf-8"), declared))
     }
     assert found == {}
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "errors"),
     [
         ("import numpy\nfrom mip import highs\nfrom solver import solve\nimport json", []),
         ("import pygments", ["line 1: pygments is of pygments, not declared"]),
@@ -118,11 +118,11 @@ def test_tests_and_benchmarks_import_what_developers_install() -> None:
         ("from rich import _spinners", ["line 1: rich._spinners is private"]),
     ],
 )
-def test_an_undeclared_or_private_import_is_found(source: str, said: list[str]) -> None:
-    assert complaints(source, RUNTIME) == said
+def test_an_undeclared_or_private_import_is_found(source: str, errors: list[str]) -> None:
+    assert import_errors(source, RUNTIME) == errors
 
 
-def test_nothing_is_declared_that_nobody_imports() -> None:
+def test_every_declared_package_is_imported() -> None:
     distributions = distributions_by_import()
     used = {
         canonical(package)
@@ -133,19 +133,19 @@ def test_nothing_is_declared_that_nobody_imports() -> None:
     assert RUNTIME - used == LOADED_BY_OTHERS
 
 
-def test_extras_are_there_for_the_tests() -> None:
+def test_development_dependencies_include_all_extras() -> None:
     assert set().union(*EXTRAS.values()) <= DEVELOPMENT
 
 
 def listed(page: str, title: str) -> list[tuple[str, ...]]:
-    """The rows of the table under a title, cell by cell."""
+    """Rows of the table under the heading ``title``, cell by cell."""
     section = re.split(r"^## ", page, flags=re.MULTILINE)
     table = next(part for part in section if part.startswith(f"{title}\n"))
     rows = [line for line in table.splitlines() if line.startswith("|")][2:]
     return [tuple(cell.strip().strip("`") for cell in row.strip("|").split(" | ")) for row in rows]
 
 
-def test_the_page_lists_exactly_what_is_declared() -> None:
+def test_dependency_page_lists_exactly_the_declared_packages() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
     extras = {(extra, package) for extra, packages in EXTRAS.items() for package in packages}
     assert {canonical(row[0]) for row in listed(page, "Always")} == DIRECT
@@ -154,7 +154,7 @@ def test_the_page_lists_exactly_what_is_declared() -> None:
     assert checks == DEVELOPMENT - RUNTIME
 
 
-def test_locks_name_no_index_and_pin_what_is_declared() -> None:
+def test_locks_name_no_index_and_pin_declared_packages() -> None:
     for name, declared in (
         ("requirements.lock", DIRECT),
         ("requirements-dev.lock", DIRECT | DEVELOPMENT),

@@ -76,7 +76,7 @@ TARGETS = (
         "crossing",
         ("solver/formulations/crossing.py",),
         (
-            "tests/solver/formulations/test_crossing_looks.py",
+            "tests/solver/formulations/test_crossing_memory_rows.py",
             "tests/solver/formulations/test_crossing_deadline.py",
             "tests/solver/formulations/test_crossing.py",
         ),

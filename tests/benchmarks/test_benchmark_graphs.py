@@ -1,5 +1,4 @@
-"""The graphs of the benchmarks: POET's agree with its published instances, the others are what they
-say they are."""
+"""Graphs of the benchmarks: POET's agree with the published instances, others with their names."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ def test_poet_graphs_agree_with_the_published_instances(name: str) -> None:
 
 @pytest.mark.parametrize("name", INSTANCES)
 def test_poet_graphs_keep_the_published_order_but_for_ties(name: str) -> None:
-    """In the published order, the ops at the same distance from the end stand in no order."""
+    """Ops at the same distance from the end have no defined order in the published instances."""
     path = ROOT / "benchmarks" / "instances" / f"{INSTANCES[name]}.json"
     mine, published = graph_of_name(name), read_json(path, CostedGraph)
     distance = _distances_to_the_end(mine)
@@ -105,7 +104,7 @@ def test_bert_is_twelve_published_transformer_blocks() -> None:
     assert bytes_twelve == [bytes_of[0], *bytes_of[1:-1] * 12, bytes_of[-1]]
 
 
-def test_resnet50_is_of_the_published_kind() -> None:
+def test_resnet50_has_the_published_layers() -> None:
     graph = graph_of_name("poet-resnet50-a72")
     kinds = Counter(op.kind for op in graph.ops)
     assert len(graph.ops) == 335
@@ -126,7 +125,7 @@ def test_every_published_graph_has_a_step_on_every_published_board(model: str, b
     assert all(tensor.page_out and tensor.page_in for tensor in graph.tensors)
 
 
-def test_own_graphs_cost_something_and_the_largest_encoder_has_about_2500_ops() -> None:
+def test_own_graphs_have_positive_costs_and_the_largest_encoder_has_about_2500_ops() -> None:
     graph = graph_of_name(FAMILIES["encoder"][-1])
     assert 2450 <= len(graph.ops) <= 2550
     assert all(op.energy_j > 0 for op in graph.ops)
@@ -134,7 +133,7 @@ def test_own_graphs_cost_something_and_the_largest_encoder_has_about_2500_ops() 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_families_grow(family: str) -> None:
+def test_graphs_of_a_family_grow(family: str) -> None:
     sizes = [len(graph_of_name(name).ops) for name in FAMILIES[family]]
     assert all(larger > 1.2 * smaller for smaller, larger in pairwise(sizes))
 
@@ -167,7 +166,10 @@ def test_layered_graphs_follow_from_their_seed() -> None:
 
 @pytest.mark.parametrize("ops", [100, 500])
 def test_layered_graphs_are_as_irregular_as_the_published_ones(ops: int) -> None:
-    """Published: 2.4 reads an op of 100, 4.9 of 500; the longest over more than half of all ops."""
+    """Published graphs have 2.4 reads per op at 100 ops and 4.9 at 500.
+
+    Their longest read spans more than half of all ops.
+    """
     graphs = [layered(ops, seed) for seed in range(10)]
     reads = sum(len(op.reads) for graph in graphs for op in graph.ops) / (10 * ops)
     assert {100: 2.0, 500: 4.0}[ops] < reads < {100: 3.5, 500: 6.0}[ops]
@@ -179,7 +181,7 @@ def test_layered_graphs_are_as_irregular_as_the_published_ones(ops: int) -> None
 @pytest.mark.parametrize(
     "name", ["poet-bert-m5", "bert-m4", "encoder-0-m4", "layered-100", "resnet-x-m4", ""]
 )
-def test_a_name_of_no_graph_gets_the_list(name: str) -> None:
+def test_unknown_graph_name_is_refused_with_the_list(name: str) -> None:
     with pytest.raises(ValueError, match=r"no graph is named .*layered-OPS-SEED"):
         graph_of_name(name)
 

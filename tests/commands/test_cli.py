@@ -1,4 +1,4 @@
-"""The command line as a user meets it: what it prints where, and its exit codes."""
+"""The command line as a user sees it: output, its place, and exit codes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def graph_file(tmp_path: Path) -> Path:
     return write_json(tmp_path / "linear.json", graph)
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_heavy_library() -> None:
     program = (
         "import sys, contextlib, cli\n"
         "with contextlib.suppress(SystemExit): cli.main(['--help'])\n"
@@ -51,7 +51,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert done.stderr.strip() == "[]"
 
 
-def test_solve_writes_schedule_and_graph_and_says_what_is_proven(
+def test_solve_writes_schedule_and_graph_and_prints_the_proof(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%") == 0
@@ -63,7 +63,7 @@ def test_solve_writes_schedule_and_graph_and_says_what_is_proven(
     assert len(schedules) == 2
 
 
-def test_results_are_read_and_written_where_it_is_said() -> None:
+def test_results_option_sets_directory_for_reading_and_writing() -> None:
     bench = load_published("m4").model_copy(update={"name": "bench"})
     write_atomically(Path("kept/profiles/bench.yaml"), dump_yaml(bench))
     model = ("--model", "linear", "--ram-budget", "100%")
@@ -85,7 +85,7 @@ def test_json_is_one_document_on_standard_output_and_nothing_else(
     assert document["energy_source"] == "published"
 
 
-def test_solve_says_that_the_time_limit_ended_the_search(
+def test_solve_reports_that_the_time_limit_ended_the_search(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     problem, budget = hard_problem()
@@ -98,7 +98,7 @@ def test_solve_says_that_the_time_limit_ended_the_search(
     assert "stopped" not in capsys.readouterr().out
 
 
-def test_an_impossible_budget_names_the_smallest_that_would_do(
+def test_budget_too_small_is_refused_with_smallest_budget(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("solve", "--graph", str(graph_file), "--ram-budget", "1KiB") == 5
@@ -151,7 +151,7 @@ def test_bad_options_get_one_sentence_and_exit_with_2(
     assert captured.out == ""
 
 
-def test_a_graph_alone_does_not_say_how_much_ram_there_is(
+def test_a_graph_without_a_ram_budget_is_refused(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("solve", "--graph", str(graph_file)) == 2
@@ -203,7 +203,7 @@ def test_profile_of_this_computer_is_marked_as_estimated(
     assert any("warm linear.forward" in row for row in rows)
 
 
-def test_dry_run_reaches_no_board_and_says_what_would_be_written(
+def test_dry_run_reaches_no_board_and_reports_the_work_and_file(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("profile", "--device", "pi4", "--model", "resnet8", "--dry-run") == 0
@@ -216,7 +216,7 @@ def test_dry_run_reaches_no_board_and_says_what_would_be_written(
 def test_an_unreachable_board_exits_with_3(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))  # whose SSH config may say otherwise
+    monkeypatch.setenv("HOME", str(tmp_path))  # the user's SSH config may change the host
     description = (ROOT / "devices" / "catalog" / "pi4.yaml").read_text()
     known_hosts = Path("known_hosts")
     known_hosts.write_text("")
@@ -229,7 +229,7 @@ def test_an_unreachable_board_exits_with_3(
     assert "127.0.0.1" in capsys.readouterr().err
 
 
-def test_a_full_results_directory_is_a_clear_sentence(
+def test_file_in_place_of_the_output_directory_is_named(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("taken").write_text("a file where a directory should be")
@@ -238,7 +238,7 @@ def test_a_full_results_directory_is_a_clear_sentence(
     assert "taken" in capsys.readouterr().err
 
 
-def test_an_engine_that_is_not_there_is_a_sentence_not_a_traceback(
+def test_missing_engine_is_reported_without_traceback(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ("--ram-budget", "70%", "--engine", "gurobi")
@@ -247,7 +247,7 @@ def test_an_engine_that_is_not_there_is_a_sentence_not_a_traceback(
 
 
 def fail_with(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the command ``models`` raise ``error``."""
+    """Make the command ``models`` raise ``error``."""
 
     def fail(*_: object) -> int:
         raise error
@@ -270,11 +270,11 @@ def test_an_error_is_one_sentence_and_ends_with_the_exit_code_of_its_class(
     assert captured.out == ""
 
 
-def test_a_child_ends_with_the_exit_code_of_its_parent(
+def test_subclass_of_an_error_has_the_exit_code_of_its_parent(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Odd(InputError):
-        """Of a module that the command line has never heard of."""
+        """An error of a module that the command line does not know."""
 
     fail_with(Odd("it is odd"), monkeypatch)
     assert run("models") == 2
@@ -341,7 +341,9 @@ def test_devices_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         ),
     ],
 )
-def test_a_profile_tells_what_computes_matrix_products_and_why(ratio: Interval, said: str) -> None:
+def test_profile_reports_which_library_computes_matrix_products_and_why(
+    ratio: Interval, said: str
+) -> None:
     comparison = MatmulComparison(
         library="OpenBLAS 0.3.30 DYNAMIC_ARCH NO_AFFINITY Haswell",
         rounds=99,

@@ -1,4 +1,4 @@
-"""``Console`` where standard error is no terminal."""
+"""``Console`` when standard error is not a terminal."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from commands.console import Console
 
 
-def test_a_status_is_a_line_for_each_text_but_passing_ones(
+def test_status_prints_a_line_for_each_text_except_passing_ones(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Console().status("beginning") as status:
@@ -26,14 +26,16 @@ def test_a_status_keeps_to_its_rate_of_lines(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().err == "first\n"
 
 
-def test_progress_of_things_is_a_line_for_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_with_a_count_prints_a_line_for_each_item(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     with Console().progress("solving", 2) as progress:
         progress.show("a point", 1)
         progress.show("a point", 2)
     assert capsys.readouterr().err.rstrip() == "1 of 2  a point\n2 of 2  a point"
 
 
-def test_progress_of_a_share_is_a_line_for_each_activity(
+def test_progress_with_a_share_prints_a_line_for_each_activity(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with Console().progress("connecting") as progress:

@@ -1,4 +1,4 @@
-"""Profiles held against each other, through ``cli.py diff`` and the comparison behind it."""
+"""Comparisons of profiles, through ``cli.py diff`` and its library function."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_profile_does_not_differ_from_itself() -> None:
     assert not comparison.circumstances
 
 
-def test_only_what_lies_beyond_the_intervals_differs() -> None:
+def test_only_figures_beyond_their_intervals_differ() -> None:
     one = profile({RELU: interval(1.0, 0.1), ADD: interval(1.0, 0.1)})
     other = profile({RELU: interval(1.15, 0.1), ADD: interval(1.5, 0.1)})
     found = compare(one, other).differences
@@ -106,7 +106,7 @@ def test_swapping_the_profiles_inverts_the_ratios(a: list[float], b: list[float]
         assert there.least_ratio == 1.0
 
 
-def test_costs_in_context_are_compared_with_such_only() -> None:
+def test_costs_in_context_are_compared_only_with_each_other() -> None:
     one = made_up_profile([RELU, ADD])
     other = in_context(one, RELU.key, 3.0)
     comparison = compare(one, other)
@@ -127,7 +127,7 @@ def files(tmp_path: Path) -> tuple[str, str]:
     return str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")
 
 
-def test_the_command_shows_what_differs_and_under_which_circumstances(
+def test_diff_command_shows_differences_and_circumstances(
     files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["diff", *files]) == 0
@@ -150,7 +150,7 @@ def test_the_document_has_every_difference(
     assert document["only_second"] == [ADD.key]
 
 
-def test_the_document_is_json_also_where_a_figure_was_zero(
+def test_diff_document_is_valid_json_when_a_figure_is_zero(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, median_s in (("a", 0.0), ("b", 1e-3)):
@@ -163,6 +163,6 @@ def test_the_document_is_json_also_where_a_figure_was_zero(
     assert document["energy_sources"] == ["emulated", "emulated"]
 
 
-def test_a_profile_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_profile_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["diff", "m4", "nowhere.yaml"]) == 2
     assert "nowhere" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Options as typed values, and the choices that they have."""
+"""Options as typed values, and their choices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 
 def options(name: str, *argv: str) -> Any:
-    """The command's options."""
+    """The options value that a command line is parsed into."""
     run: Any = parse([name, *argv]).run
     return run.args[0]
 
@@ -71,7 +71,7 @@ def test_every_name_of_a_literal_can_be_chosen_and_no_other(
     assert "invalid choice: 'other'" in capsys.readouterr().err
 
 
-def test_options_without_a_choice_have_the_defaults_of_what_they_are_for() -> None:
+def test_options_left_out_have_the_library_defaults() -> None:
     solve = options("solve", *COMMANDS["solve"])
     assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
     assert solve.graph == ProfiledModel("m4", None, None, None, "ram", strict=False)
@@ -81,7 +81,7 @@ def test_options_without_a_choice_have_the_defaults_of_what_they_are_for() -> No
     assert profile.results == Results()
 
 
-def test_refining_is_another_kind_of_options() -> None:
+def test_refine_has_its_own_options_type() -> None:
     refine = options("profile", *COMMANDS["profile again"])
     assert refine == RefineOptions("local", Path("run"), False, None, Results())
 
@@ -97,7 +97,7 @@ def test_refining_is_another_kind_of_options() -> None:
         (("plot",), "plot needs --profile or --schedule"),
     ],
 )
-def test_options_that_do_not_go_together_are_a_matter_of_usage(
+def test_incompatible_options_are_usage_errors(
     argv: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:

@@ -1,4 +1,4 @@
-"""``run``: a schedule on this computer, as somebody at the command line sees it."""
+"""``run``: a schedule on this computer, as a user of the command line sees it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CAPACITY_BYTES = 1 << 30
 
 @dataclass(frozen=True)
 class Bench:
-    """A schedule with a device it was made for, and what running it has left."""
+    """A schedule for a device, and the results of running it."""
 
     case: Solved
     printed: dict[str, Any]
@@ -93,7 +93,7 @@ def bench(case: Solved) -> Bench:
 
 
 @pytest.mark.slow
-def test_values_are_those_of_the_step_with_nothing_scheduled(bench: Bench) -> None:
+def test_values_equal_those_of_the_unscheduled_step(bench: Bench) -> None:
     (check,) = bench.report.values
     assert check.against == "the unscheduled step on the board"
     assert check.steps == STEPS
@@ -101,7 +101,7 @@ def test_values_are_those_of_the_step_with_nothing_scheduled(bench: Bench) -> No
     assert check.identical
 
 
-def test_ram_and_traffic_are_what_was_predicted(bench: Bench) -> None:
+def test_ram_and_traffic_are_as_predicted(bench: Bench) -> None:
     report = bench.report
     assert report.memory.arena_bytes == bench.case.schedule.arena_bytes
     assert report.memory.as_predicted
@@ -113,7 +113,7 @@ def test_ram_and_traffic_are_what_was_predicted(bench: Bench) -> None:
     assert process.limit_bytes - process.overhead_bytes >= report.memory.arena_bytes
 
 
-def test_storage_lasts_as_long_as_its_endurance_says(bench: Bench) -> None:
+def test_storage_lifetime_follows_from_its_endurance(bench: Bench) -> None:
     storage = bench.report.storage
     assert storage is not None
     written = storage.wear.written_bytes_per_step * 1000 * 365.25
@@ -129,7 +129,7 @@ def test_joules_of_a_computer_without_a_meter_are_estimated(bench: Bench) -> Non
     assert ratio == pytest.approx(3.0, rel=0.01)
 
 
-def test_a_run_leaves_all_that_another_command_needs(bench: Bench) -> None:
+def test_run_directory_has_all_files_that_other_commands_need(bench: Bench) -> None:
     directory = bench.directory
     assert bench.printed["schema"] == "replay/1"
     assert read_json(directory / "schedule.json", Schedule) == bench.case.schedule
@@ -143,7 +143,7 @@ def test_a_run_leaves_all_that_another_command_needs(bench: Bench) -> None:
     assert len(names) == 2
 
 
-def test_what_was_trained_is_kept(bench: Bench) -> None:
+def test_trained_parameters_are_kept(bench: Bench) -> None:
     trained = np.load(bench.directory / "parameters.npz")
     initial = initial_values(bench.case.step, 0)
     assert set(trained.files) == set(initial)
@@ -153,7 +153,7 @@ def test_what_was_trained_is_kept(bench: Bench) -> None:
     assert all(loss is not None and loss > 0 for loss in bench.report.losses)
 
 
-def test_nothing_is_left_where_pages_went(bench: Bench) -> None:
+def test_no_file_is_left_in_the_paging_directory(bench: Bench) -> None:
     assert list((bench.case.directory / "pages").iterdir()) == []
 
 
@@ -163,7 +163,7 @@ def no_board(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_board")
-def test_a_dry_run_says_what_would_be_written(
+def test_dry_run_reports_arena_and_bytes_to_write(
     case: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(case, "--dry-run", "--json") == 0
@@ -184,7 +184,7 @@ def test_a_graph_of_unknown_origin_is_refused(
 
 
 def changed(case: Solved, name: str, **changes: object) -> str:
-    """The name of a file that holds the schedule with these changes."""
+    """Write the schedule with these changes; returns the file's name."""
     schedule = case.schedule.model_copy(update=changes)
     write_json(case.directory / name, schedule)
     return name
@@ -198,7 +198,7 @@ def changed(case: Solved, name: str, **changes: object) -> str:
         ({"resident_address": None}, "has no addresses"),
     ],
 )
-def test_a_schedule_that_cannot_be_run_is_refused_before_anything_is_built(
+def test_unrunnable_schedule_is_refused_before_a_build(
     case: Solved, changes: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = changed(case, "changed.json", **changes)
@@ -219,14 +219,14 @@ def test_a_schedule_that_the_referee_rejects_is_refused(
 
 
 @pytest.mark.usefixtures("no_board")
-def test_a_directory_that_cannot_be_made_is_told_before_anything_is_run(
+def test_output_directory_that_cannot_be_made_is_reported_before_the_run(
     case: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(case, "--out", "bench.yaml") == 2
     assert "bench.yaml" in capsys.readouterr().err
 
 
-def test_what_was_measured_is_told_where_it_cannot_be_written(
+def test_measured_report_is_printed_if_it_cannot_be_written(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "replay.json")
@@ -238,7 +238,7 @@ def test_what_was_measured_is_told_where_it_cannot_be_written(
     assert "replay.json: No space left" in said.err
 
 
-def test_costs_of_another_board_are_told(
+def test_costs_of_another_board_are_reported(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = "costs are those of bench, and this is other"
@@ -250,7 +250,7 @@ def test_costs_of_another_board_are_told(
     assert told in read_json(case.directory / "other" / "replay.json", ReplayReport).limits
 
 
-def test_an_emulated_board_is_not_said_to_have_measured(
+def test_summary_of_an_emulated_board_does_not_say_measured(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     emulated = bench.report.model_copy(update={"measured_energy_source": "emulated"})
@@ -260,7 +260,7 @@ def test_an_emulated_board_is_not_said_to_have_measured(
     assert all("emulated" in head and "measured" not in head for head in heads)
 
 
-def test_copies_for_safety_are_timed_apart(
+def test_copies_for_safety_are_timed_separately(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     storage = bench.report.storage
@@ -272,7 +272,7 @@ def test_copies_for_safety_are_timed_apart(
     assert "made behind the step" in capsys.readouterr().out
 
 
-def test_the_run_of_another_schedule_is_not_drawn_beside_this_one(
+def test_run_of_another_schedule_is_not_drawn(
     case: Solved, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     free = next(i for i, action in enumerate(case.schedule.actions) if action.do == "page_out")
@@ -295,7 +295,7 @@ def test_samples_of_another_shape_are_refused(
 
 
 @pytest.mark.slow
-def test_other_kernels_than_the_profiled_ones_are_refused(
+def test_kernels_that_differ_from_the_profiled_ones_are_refused(
     case: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert case.graph.origin is not None
@@ -307,7 +307,7 @@ def test_other_kernels_than_the_profiled_ones_are_refused(
 
 
 @pytest.mark.slow
-def test_values_that_are_others_when_nobody_watches_are_told(
+def test_values_that_differ_in_unwatched_runs_are_reported(
     case: Solved, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trained = ReplaySession.run

@@ -1,4 +1,4 @@
-"""``solve --profile FILE`` with nothing else on the line."""
+"""``solve --profile FILE`` without further options."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run(*argv: str) -> int:
 def bench(
     *networks: ProfiledNetwork, memory_bytes: int = 64 * MIB, available_bytes: int | None = 16 * MIB
 ) -> DeviceProfile:
-    """A profile with the rates of a published board."""
+    """A profile with a published board's rates."""
     published = load_published("m4")
     board = published.board.model_copy(
         update={"memory_bytes": memory_bytes, "available_bytes": available_bytes}
@@ -64,7 +64,7 @@ def schedule_of(stem: str) -> Schedule:
     return read_json(Path(f"results/schedules/{stem}.json"), Schedule)
 
 
-def test_where_everything_fits_that_is_said_and_less_ram_is_priced(
+def test_if_everything_fits_smaller_budgets_are_solved_too(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     profile = written(bench(LINEAR, DIGITS))
@@ -87,7 +87,7 @@ def test_where_everything_fits_that_is_said_and_less_ram_is_priced(
     assert schedule.peak_bytes == kept.peak_bytes
 
 
-def test_the_table_is_in_the_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_document_has_the_table_of_smaller_budgets(capsys: pytest.CaptureFixture[str]) -> None:
     profile = written(bench(DIGITS))
     graph = graph_of(DIGITS, profile)
     kept = replay(graph, keep_everything(graph))
@@ -105,8 +105,8 @@ def test_the_table_is_in_the_document(capsys: pytest.CaptureFixture[str]) -> Non
         assert row["time_s"] > 0
 
 
-def test_a_budget_that_no_schedule_fits_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
-    # Most of this network is one layer.
+def test_infeasible_smaller_budget_has_no_figures(capsys: pytest.CaptureFixture[str]) -> None:
+    # One layer takes most of this network's memory.
     written(bench(LINEAR))
     assert run("solve", "--profile", "bench.yaml", "--json") == 0
     last = json.loads(capsys.readouterr().out)["less_ram"][-1]
@@ -115,7 +115,7 @@ def test_a_budget_that_no_schedule_fits_has_no_figures(capsys: pytest.CaptureFix
     assert not {"energy_j", "more_energy", "gap"} & last.keys()
 
 
-def test_where_not_everything_fits_the_board_s_ram_is_the_budget(
+def test_default_budget_is_the_ram_of_the_board(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     kept = replay(graph_of(DIGITS, bench()), keep_everything(graph_of(DIGITS, bench())))
@@ -131,7 +131,7 @@ def test_where_not_everything_fits_the_board_s_ram_is_the_budget(
     assert "less_ram" not in document
 
 
-def test_a_board_into_which_nothing_fits_exits_with_5(capsys: pytest.CaptureFixture[str]) -> None:
+def test_board_too_small_for_any_schedule_exits_with_5(capsys: pytest.CaptureFixture[str]) -> None:
     written(bench(LINEAR, available_bytes=1000))
     assert run("solve", "--profile", "bench.yaml") == 5
     assert "smallest RAM budget that would do is" in capsys.readouterr().out
@@ -167,7 +167,7 @@ def test_a_published_profile_is_solved_for_the_default_network() -> None:
         (("--model", "linear"), "linear-batch-1", "sgd", None),
     ],
 )
-def test_what_is_given_on_the_line_wins(
+def test_command_line_overrides_the_network_of_the_profile(
     argv: tuple[str, ...],
     stem: str,
     optimizer: str,
@@ -183,13 +183,13 @@ def test_what_is_given_on_the_line_wins(
     assert graph.origin.optimizer == optimizer
 
 
-def test_a_network_that_is_not_known_here_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_optimizer_in_profile_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     written(bench(LINEAR.model_copy(update={"optimizer": "adam"})))
     assert run("solve", "--profile", "bench.yaml") == 2
     assert "no optimizer is named 'adam'" in capsys.readouterr().err
 
 
-def test_a_file_in_the_working_directory_comes_before_one_of_that_name_in_results() -> None:
+def test_file_in_working_directory_precedes_profile_in_results() -> None:
     written(bench(DIGITS))
     written(bench(LINEAR), "bench.yaml")
     assert run("solve", "--profile", "bench.yaml", "--ram-budget", "100%") == 0
@@ -206,7 +206,7 @@ def test_exporting_the_graph_needs_no_budget() -> None:
 
 
 @pytest.mark.slow
-def test_what_profile_has_written_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profile_that_was_measured_here_is_solved(capsys: pytest.CaptureFixture[str]) -> None:
     network = ("--model", "linear", "--batch", "2")
     quick = ("--blocks", "1", "--no-storage", "--no-additivity")
     assert run("profile", "--device", "local", *network, *quick) == 0
@@ -222,7 +222,7 @@ def test_what_profile_has_written_is_solved(capsys: pytest.CaptureFixture[str]) 
     assert schedule_of("linear-batch-2-on-local").status == "optimal"
 
 
-def test_free_memory_is_no_difference_between_two_profiles() -> None:
+def test_free_memory_does_not_count_as_a_difference() -> None:
     assert not compare(bench(), bench(available_bytes=MIB)).circumstances
 
 
@@ -238,7 +238,7 @@ def roomy_schedule(network: ProfiledNetwork) -> tuple[CostedGraph, Schedule, int
 
 
 def interrupting(call: int) -> Callable[..., Schedule]:
-    """``solve_graph``, ended by Ctrl-C in its ``call``-th call, before it has searched."""
+    """``solve_graph`` with Ctrl-C at the start of call number ``call``."""
     calls = 0
 
     def solve(*arguments: Any, **more: Any) -> Schedule:
@@ -251,7 +251,7 @@ def interrupting(call: int) -> Callable[..., Schedule]:
     return solve
 
 
-def test_an_interruption_keeps_what_was_found(
+def test_interruption_keeps_schedules_found_before(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(less_ram, "solve_graph", interrupting(2))
@@ -261,7 +261,7 @@ def test_an_interruption_keeps_what_was_found(
     assert schedule_of("digits-batch-2-on-bench").status == "optimal"
 
 
-def test_a_search_that_was_interrupted_is_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_search_follows_an_interrupted_one(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*arguments: Any, **more: Any) -> Schedule:
         return solve_graph(*arguments, **more).model_copy(update={"ended_by": "interrupted"})
 
@@ -272,7 +272,7 @@ def test_a_search_that_was_interrupted_is_the_last_one(monkeypatch: pytest.Monke
     assert only.schedule.actions
 
 
-def test_the_time_limit_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smaller_budgets_share_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[float] = []
 
     def unsearched(graph: CostedGraph, budget: Budget, options: SolverOptions, *_: Any) -> Schedule:
@@ -285,7 +285,7 @@ def test_the_time_limit_is_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     graph, roomy, peak_bytes = roomy_schedule(DIGITS)
     monkeypatch.setattr(less_ram, "solve_graph", lambda *given, **_: unsearched(*given))
     solve_with_less_ram(graph, roomy, peak_bytes, SolverOptions(time_limit_s=9.0))
-    # Each leaves to the next what it has not used.
+    # Each search leaves its unused time to the next.
     assert limits == pytest.approx([3.0, 4.5, 9.0], abs=1.0)
     limits.clear()
     solve_with_less_ram(graph, roomy, peak_bytes, SolverOptions())

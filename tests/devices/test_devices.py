@@ -61,7 +61,7 @@ def description(tmp_path: Path, text: str) -> DeviceDescription:
 
 
 def complaint(tmp_path: Path, text: str) -> str:
-    """What is said about a description, without the name of its directory."""
+    """The message about a description, without the name of its directory."""
     with pytest.raises(DocumentError) as caught:
         description(tmp_path, text)
     return str(caught.value).replace(f"{tmp_path}/", "")
@@ -89,7 +89,7 @@ def test_the_catalogue_holds_the_promised_boards() -> None:
 
 
 @pytest.mark.parametrize("name", catalog_names())
-def test_every_board_of_the_catalogue_is_valid_and_goes_by_the_name_of_its_file(name: str) -> None:
+def test_every_board_of_the_catalogue_is_valid_and_named_like_its_file(name: str) -> None:
     board = load_description(name)
     assert board.name == name
     assert (board.storage is None) == (name == "emulated-m4f")
@@ -126,13 +126,13 @@ def test_templates_state_the_facts_of_their_boards(
     assert board.memory.usable_bytes == usable_bytes
 
 
-def test_this_computer_states_no_facts_that_it_can_be_asked_for() -> None:
+def test_description_of_this_computer_states_no_facts_that_can_be_queried() -> None:
     board = load_description("local")
     assert board.processor is None
     assert board.memory is None
 
 
-def test_a_build_decides_only_what_a_description_leaves_open() -> None:
+def test_build_decides_only_settings_that_the_description_leaves_open() -> None:
     local = load_description("local")
     assert local.with_matmul(None) == local
     decided = local.with_matmul("cblas")
@@ -192,7 +192,7 @@ PPK2_BY_LINE = {"kind": "ppk2", "port": "/dev/ttyACM0", "mode": "source", "volta
         ),
     ],
 )
-def test_what_would_be_left_undone_is_refused(
+def test_description_that_cannot_be_honoured_is_refused(
     board: str, changes: dict[str, object], said: str
 ) -> None:
     described = load_description(board).model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -205,7 +205,7 @@ def test_an_unknown_board_suggests_the_near_one() -> None:
         load_description("pizero2")
 
 
-def test_a_lab_keeps_its_descriptions_in_files_of_its_own(tmp_path: Path) -> None:
+def test_lab_keeps_its_descriptions_in_separate_files(tmp_path: Path) -> None:
     board = description(tmp_path, SSH_BOARD)
     assert isinstance(board.transport, SshTransport)
     assert board.transport.host == "pi.lab"
@@ -213,7 +213,7 @@ def test_a_lab_keeps_its_descriptions_in_files_of_its_own(tmp_path: Path) -> Non
     assert board.memory.usable_bytes == 4294967296 - 536870912
 
 
-# --- what is said about a wrong file ----------------------------------------------------------
+# --- messages about invalid files -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,7 @@ def test_a_lab_keeps_its_descriptions_in_files_of_its_own(tmp_path: Path) -> Non
         ),
     ],
 )
-def test_a_wrong_value_is_named_with_what_is_allowed(
+def test_wrong_value_is_reported_with_the_allowed_ones(
     tmp_path: Path, right: str, wrong: str, said: str
 ) -> None:
     assert right in SSH_BOARD
@@ -381,7 +381,7 @@ def test_an_item_of_a_list_is_named_by_its_place(part: object, said: str) -> Non
     assert str(caught.value).startswith(f"drawing: {said}")
 
 
-def test_only_the_first_problems_of_many_are_told(tmp_path: Path) -> None:
+def test_only_the_first_problems_are_reported(tmp_path: Path) -> None:
     text = SSH_BOARD + "".join(f"unknown{i}: 1\n" for i in range(9))
     lines = complaint(tmp_path, text).splitlines()
     assert len(lines) == 6
@@ -421,13 +421,13 @@ def test_only_the_first_problems_of_many_are_told(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_usable_yaml_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_unusable_yaml_is_reported_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     assert complaint(tmp_path, text).startswith(said)
 
 
 def test_a_file_cut_off_at_any_byte_is_never_read_as_whole(tmp_path: Path) -> None:
     path = tmp_path / "board.yaml"
-    required = SSH_BOARD.index("memory:")  # everything before it must be there
+    required = SSH_BOARD.index("memory:")  # everything before it is required
     for length in range(required - 1):
         path.write_text(SSH_BOARD[:length], encoding="utf-8")
         with pytest.raises(DocumentError, match=r"board\.yaml"):
@@ -481,7 +481,7 @@ def test_a_missing_file_a_directory_and_binary_content_are_plain_errors(tmp_path
         ("", None),
     ],
 )
-def test_scalars_mean_what_they_look_like(written: str, meant: object) -> None:
+def test_yaml_scalars_have_the_expected_types(written: str, meant: object) -> None:
     loaded = core_yaml.load(f"value: {written}\n")
     assert loaded == {"value": meant}
     assert isinstance(loaded, dict)
@@ -498,7 +498,7 @@ _JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(max_size=8), _JSON, min_size=1, max_size=4))
-def test_what_is_written_as_yaml_is_read_back(data: dict[str, object]) -> None:
+def test_written_yaml_is_read_back(data: dict[str, object]) -> None:
     assert core_yaml.load(core_yaml.dump(data)) == data
 
 
@@ -526,7 +526,7 @@ class Point(StrictModel):
         ("[" * 100_000, "p.json: not valid JSON: nested too deeply"),
     ],
 )
-def test_wrong_json_is_told_like_wrong_yaml(tmp_path: Path, text: str, said: str) -> None:
+def test_wrong_json_is_reported_like_wrong_yaml(tmp_path: Path, text: str, said: str) -> None:
     path = tmp_path / "p.json"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(DocumentError) as caught:
@@ -540,9 +540,7 @@ def test_a_whole_number_may_be_written_with_an_exponent_in_json_too(tmp_path: Pa
     assert read_json(path, Point).x == 10**9
 
 
-def test_a_write_that_fails_leaves_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "profile.yaml"
     write_atomically(path, "old")
 
@@ -571,7 +569,7 @@ def storage(name: str) -> StorageCosts:
     return found
 
 
-def test_published_profiles_say_that_they_are_published_and_by_whom() -> None:
+def test_published_profiles_state_their_source() -> None:
     assert published_names() == ["a72", "a72nocache", "jetsontx2", "m0", "m4"]
     for name in published_names():
         profile = load_published(name)
@@ -624,7 +622,7 @@ def test_paging_costs_latency_plus_bytes_over_rate_at_the_published_power(
 
 @pytest.mark.parametrize(
     ("name", "size_bytes", "page_out", "page_in"),
-    [  # of POET's own problem instances
+    [  # from POET's own problem instances
         (
             "m0",
             3136,
@@ -656,7 +654,7 @@ def test_page_costs_are_those_of_the_published_instances(
 
 
 def conv(entry: str, channels: int, size: int, out_channels: int, stride: int = 1) -> OpSpec:
-    """A 3×3 convolution of a square image with one pixel of padding, as in VGG and ResNet."""
+    """A 3×3 convolution of a square image with padding of one pixel, as in VGG and ResNet."""
     return OpSpec.of(
         f"conv2d.{entry}",
         batch=1,
@@ -692,7 +690,7 @@ POOL = {
 
 @pytest.mark.parametrize(
     ("name", "spec", "time_s", "energy_j"),
-    [  # of POET's own problem instances: linear, vgg16_cifar, resnet18_cifar
+    [  # from POET's own problem instances: linear, vgg16_cifar, resnet18_cifar
         ("m0", linear("forward", 784, 10), 0.09426000000000001, 0.00622116),
         ("m0", linear("forward", 10, 120), 0.016560000000000002, 0.00109296),
         ("m0", linear("forward", 120, 100), 0.1458, 0.0096228),
@@ -725,7 +723,7 @@ POOL = {
         ("a72", OpSpec.of("max_pool2d.forward", **POOL), 6.5536e-05, 0.0032673416937910697),
     ],
 )
-def test_operations_cost_what_the_published_instances_say(
+def test_operation_costs_are_those_of_the_published_instances(
     name: str, spec: OpSpec, time_s: float, energy_j: float
 ) -> None:
     flop = published_flop(spec)
@@ -786,7 +784,7 @@ def test_every_kind_has_a_count() -> None:
         assert published_flop(spec) >= 0
 
 
-def test_the_known_inconsistency_of_a72_is_told() -> None:
+def test_known_inconsistency_of_a72_is_noted_in_its_profile() -> None:
     assert any("inconsistency" in note for note in load_published("a72").notes)
     assert any("NOT published" in note for note in load_published("jetsontx2").notes)
 
@@ -823,7 +821,7 @@ def test_a_profile_is_found_by_path_by_name_and_among_the_published(tmp_path: Pa
     assert resolve_profile("m4", measured=tmp_path).energy_source == "published"
 
 
-def test_an_own_measurement_comes_before_a_published_profile_of_that_name(tmp_path: Path) -> None:
+def test_measured_profile_precedes_a_published_one_of_the_same_name(tmp_path: Path) -> None:
     write_atomically(tmp_path / "m4.yaml", dump_yaml(measured_profile("m4")))
     assert resolve_profile("m4", measured=tmp_path).energy_source == "estimated"
 
@@ -843,7 +841,7 @@ def test_a_board_that_was_never_measured_says_how_to_measure_it(tmp_path: Path) 
         resolve_profile("pi4.yaml", measured=tmp_path)
 
 
-def test_a_path_that_leads_nowhere_is_told_as_a_path(tmp_path: Path) -> None:
+def test_missing_file_is_reported_by_its_path(tmp_path: Path) -> None:
     with pytest.raises(DocumentError, match=r"absent/pi4\.yaml: no such file"):
         resolve_profile("absent/pi4.yaml", measured=tmp_path)
 

@@ -1,4 +1,4 @@
-"""The root of the project's errors: every class has an exit code, and no two share a name."""
+"""The root of the project's errors: each class has an exit code and a unique name."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NEVER_LEAVE = {
     "ConnectionLostError": "a link's network failure: a Shell tries again, then BoardUnreachable",
     "NoAnswerError": "a ConnectionLostError",
     "LineDownError": "a serial port's failure: a Wire opens it again, then BoardUnreachable",
-    "MonitorError": "an OSError of an emulator's monitor: only the lab and its tests speak to it",
+    "MonitorError": "an OSError of an emulator's monitor: only the lab and its tests use it",
     "OutputLimitError": "raised by a sink in the middle of a transfer: then BoardCommandFailed",
     "MetadataError": "a PPK2's calibration that cannot be read: then BoardUnreachable",
     "SyncLost": "one block cannot be placed on the board's clock: its windows are void",
-    "Unavailable": "a checkpointing baseline fails: it is told in the baseline's result",
+    "Unavailable": "a checkpointing baseline fails: the baseline's result reports it",
 }
-"""Exceptions that whoever calls their module always catches, and why."""
+"""Exceptions that every caller of their module catches, and how."""
 
 
 @cache
@@ -127,7 +127,7 @@ def test_a_sentence_is_made_of_operation_message_and_remedy(
     assert (error.operation, error.remedy) == (operation, remedy)
 
 
-def test_an_error_comes_whole_from_another_process() -> None:
+def test_error_survives_pickling() -> None:
     error = InputError("no such file", operation="reading", remedy="name another one")
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is InputError

@@ -1,4 +1,4 @@
-"""The library's face: ``from joulewright import solve, profile_device, …``."""
+"""The public library interface: ``from joulewright import solve, profile_device, …``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def _documentation() -> str:
 
 
 @pytest.mark.parametrize("name", joulewright.__all__)
-def test_every_name_is_there_and_documented(name: str) -> None:
+def test_every_public_name_exists_and_is_documented(name: str) -> None:
     home = getattr(joulewright, name)
     assert home.__name__ == name
     assert f"``{name}``" in _documentation()
 
 
-def test_what_is_not_there_is_an_attribute_error() -> None:
+def test_unknown_name_is_an_attribute_error() -> None:
     misspelt = "solv"
     with pytest.raises(AttributeError, match="no attribute 'solv'"):
         getattr(joulewright, misspelt)
@@ -40,7 +40,7 @@ def test_the_example_of_the_documentation_runs(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.endswith(" J (published)\n")
 
 
-def test_importing_it_imports_nothing_else() -> None:
+def test_importing_the_library_imports_no_other_package() -> None:
     program = "import sys, joulewright; print({'devices', 'solver', 'numpy'} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""The wheel: installed into an empty environment, and used from a directory of the user's."""
+"""The wheel, installed into an empty environment and used from a user's directory."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ROOMS = (
     "solver",
 )
 HIDING = ("cli", "solver", "mip", "joblib", "loky", "queue", "plots/__init__")
-"""Modules of the user's that must hide none of those that the command imports."""
+"""Names of modules in the user's directory that must not replace modules of the command."""
 
 
 @dataclass(frozen=True)
 class Installation:
-    """An environment with the wheel, and the third-party packages of the one that tests run in."""
+    """An environment with the wheel, and access to the test environment's third-party packages."""
 
     wheel: Path
     environment: Path
@@ -46,7 +46,7 @@ class Installation:
         return path
 
     def run(self, *words: str, directory: Path) -> subprocess.CompletedProcess[str]:
-        """A program of the environment, such as ``joulewright``; it must end with 0."""
+        """Run a program of the environment, such as ``joulewright``; it must exit with 0."""
         outside = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
         done = subprocess.run(
             [str(self.environment / "bin" / words[0]), *words[1:]],
@@ -63,7 +63,7 @@ class Installation:
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     directory = tmp_path_factory.mktemp("installation")
-    # A copy: building leaves files beside the sources.
+    # A copy, because a build leaves files in the source directory.
     source, environment = directory / "source", directory / "environment"
     passed_over = shutil.ignore_patterns(".*", "__pycache__", "results", "build", "*.egg-info")
     shutil.copytree(ROOT, source, symlinks=True, ignore=passed_over)
@@ -83,7 +83,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Installation:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
-    """A working directory with files of the user's that bear our names."""
+    """A working directory with files of the user's that have the same names as modules."""
     for name in HIDING:
         path = tmp_path / f"{name}.py"
         path.parent.mkdir(exist_ok=True)
@@ -95,7 +95,7 @@ def _files(directory: Path) -> set[str]:
     return {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
 
 
-def test_the_wheel_holds_the_rooms_and_nothing_else(installation: Installation) -> None:
+def test_wheel_contains_exactly_the_rooms(installation: Installation) -> None:
     with zipfile.ZipFile(installation.wheel) as wheel:
         names = set(wheel.namelist())
         licence = wheel.read("onboard/LICENSE")
@@ -162,7 +162,9 @@ def test_a_board_is_profiled_solved_for_run_and_exported_in_a_directory_of_resul
     assert _files(installation.packages) == before
 
 
-def test_the_module_is_the_command(installation: Installation, directory: Path) -> None:
+def test_python_m_joulewright_equals_the_command(
+    installation: Installation, directory: Path
+) -> None:
     as_module = installation.run("python", "-m", "joulewright", "--help", directory=directory)
     command = installation.run("joulewright", "--help", directory=directory)
     assert as_module.stdout == command.stdout

@@ -1,4 +1,4 @@
-"""What a replay trains on: initial values, generated samples and those of a user."""
+"""Training data of a replay: initial values, generated samples and samples of a user."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_long_stream_begins_like_a_short_one() -> None:
     assert not np.array_equal(long[:1000], long[1 << 20 :][:1000])
 
 
-def test_keys_that_read_alike_have_streams_of_their_own() -> None:
+def test_similar_keys_have_different_random_streams() -> None:
     keys: tuple[tuple[str | int, ...], ...] = (("a", 1), ("a", "1"), ("a1",), ("a", 1, ""))
     assert len({uniform((4,), *key).tobytes() for key in keys}) == len(keys)
 
@@ -69,7 +69,7 @@ def test_keys_that_read_alike_have_streams_of_their_own() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", model_names())
-def test_whatever_lives_from_step_to_step_has_an_initial_value(model: str) -> None:
+def test_every_tensor_kept_between_steps_has_an_initial_value(model: str) -> None:
     step = build_model(model, 1, "momentum")
     values = initial_values(step, 0)
     kept = {t.name: t.bytes for t in step.tensors if t.home is not None and t.kind != "input"}
@@ -90,7 +90,7 @@ def test_initial_values_depend_on_seed_name_and_shape_alone() -> None:
     assert abs(np.corrcoef(alike[0].ravel(), alike[1].ravel())[0, 1]) < 0.1
 
 
-def test_weights_have_the_variance_of_he_and_nothing_else_is_random() -> None:
+def test_only_weights_are_random_and_have_the_variance_of_he() -> None:
     values = initial_values(build_model("resnet18_cifar", 1, "momentum"), 0)
     for name, value in values.items():
         kind = name.rpartition(".")[2]
@@ -108,8 +108,8 @@ def test_embeddings_begin_small() -> None:
     assert 0.01 < table.std() < 0.03
 
 
-def test_signals_neither_vanish_nor_explode_on_their_way() -> None:
-    """The point of He's variance: through a stack of layers with ReLUs the size stays."""
+def test_signals_neither_vanish_nor_explode_in_a_deep_network() -> None:
+    """He's variance keeps the size of signals through a stack of layers with ReLUs."""
     x = uniform((32, 256), "x").astype(np.float64) * math.sqrt(3)
     net = Network("deep", 32)
     value = net.input("x", 32, 256)
@@ -127,7 +127,7 @@ def test_signals_neither_vanish_nor_explode_on_their_way() -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("model", model_names())
-def test_every_model_can_be_served(model: str, place: Place) -> None:
+def test_every_model_gets_valid_batches(model: str, place: Place) -> None:
     step = build_model(model, BATCH, parameters_in=place)
     batch = generated_batches(step, 3, 0).batch(1)
     assert_fits(step, batch)
@@ -168,7 +168,7 @@ def test_real_numbers_have_mean_zero_and_variance_one(model: str) -> None:
             assert values.std() == pytest.approx(1.0, abs=1e-5), name
 
 
-def test_classes_are_as_frequent_as_each_other_in_every_stretch() -> None:
+def test_classes_are_equally_frequent_in_every_part_of_the_samples() -> None:
     labels = generated_batches(build_model("resnet8", BATCH), 45, 0).samples["labels"]
     for start in range(0, 40, 10):
         assert sorted(labels[start : start + 10]) == list(range(10))
@@ -178,7 +178,7 @@ def test_classes_are_as_frequent_as_each_other_in_every_stretch() -> None:
 
 @pytest.mark.parametrize("model", ["resnet8", "dscnn", "digits", "mobilenet", "bert"])
 def test_classes_can_be_learned_from_samples(model: str) -> None:
-    """Means of the classes over one half of the samples tell the classes of the other half."""
+    """Class means of one half of the samples identify the classes of the other half."""
     step = build_model(model, BATCH)
     samples = generated_batches(step, 240, 0).samples
     labels = samples["labels"]
@@ -206,11 +206,11 @@ def test_without_classes_samples_lie_on_a_surface_of_few_dimensions() -> None:
     frames = generated_batches(build_model("autoencoder", BATCH), 200, 0).samples["frames"]
     squares = np.linalg.svd(frames, compute_uv=False) ** 2
     assert squares[:8].sum() / squares.sum() > 0.7
-    assert squares[200 // 2 :].sum() > 0  # noise everywhere
+    assert squares[200 // 2 :].sum() > 0  # noise in all dimensions
 
 
-def test_what_is_to_be_put_out_follows_from_what_is_given() -> None:
-    """Linear in it, but for the noise: both are mixtures of the same shares."""
+def test_targets_are_a_linear_function_of_inputs() -> None:
+    """The target is linear in the input, apart from noise: both mix the same shares."""
     batches = generated_batches(build_model("transformer", BATCH), 12, 0)
     hidden = batches.samples["hidden"].reshape(12, -1).astype(np.float64)
     target = batches.samples["target"].reshape(12, -1).astype(np.float64)
@@ -220,20 +220,20 @@ def test_what_is_to_be_put_out_follows_from_what_is_given() -> None:
     assert agreement > 0.8
 
 
-def test_bert_goes_on_with_the_first_token_of_every_sample() -> None:
+def test_bert_classifies_the_first_token_of_every_sample() -> None:
     batch = generated_batches(build_model("bert", 3), 4, 0).batch(0)
     assert batch["first_rows"].tolist() == [0, 512, 1024]
     np.testing.assert_array_equal(batch["positions"], np.tile(np.arange(512), (3, 1)))
 
 
-def test_labels_of_every_position_are_served() -> None:
+def test_batches_have_labels_for_every_position() -> None:
     step = training_step(small_transformer(batch=3))
     batch = generated_batches(step, 7, 0).batch(0)
     assert batch["labels"].shape == (3, 6)
     assert_fits(step, batch)
 
 
-def test_an_input_that_is_not_made_up_of_samples_is_an_error() -> None:
+def test_input_whose_size_is_no_multiple_of_the_batch_is_an_error() -> None:
     net = Network("odd", 2)
     x = net.linear("linear", net.input("x", 3, 4), 3)
     net.softmax_cross_entropy("loss", x, net.input("labels", 3))
@@ -242,7 +242,7 @@ def test_an_input_that_is_not_made_up_of_samples_is_an_error() -> None:
 
 
 @given(size=st.integers(1, 9), count=st.integers(1, 9), steps=st.integers(1, 9))
-def test_samples_come_in_their_order_and_then_again(size: int, count: int, steps: int) -> None:
+def test_samples_come_in_order_and_repeat(size: int, count: int, steps: int) -> None:
     constant = np.arange(3, dtype=np.int32)
     batches = Batches(size, {"x": np.arange(count) * 10}, {"rows": constant})
     seen = np.concatenate([batches.batch(index)["x"] for index in range(steps)])
@@ -252,7 +252,7 @@ def test_samples_come_in_their_order_and_then_again(size: int, count: int, steps
 
 
 @given(size=st.integers(1, 9), count=st.integers(1, 9))
-def test_batches_come_again_when_all_that_differ_have_come(size: int, count: int) -> None:
+def test_batches_repeat_after_all_different_ones(size: int, count: int) -> None:
     batches = Batches(size, {"x": np.arange(count)}, {})
     first = batches.batch(0)["x"].tolist()
     again = [n for n in range(1, 99) if batches.batch(n)["x"].tolist() == first]
@@ -329,7 +329,7 @@ def changed(**arrays: Any) -> dict[str, Any]:
         (changed(labels=np.array([None] * 5)), "not a readable .npz archive of plain arrays"),
     ],
 )
-def test_samples_that_do_not_fit_are_an_error_that_says_what_would(
+def test_unfit_samples_are_refused_with_the_expected_form(
     arrays: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     path = written(tmp_path, **arrays)
@@ -355,7 +355,7 @@ def damaged(path: Path) -> None:
 
 
 def misplaced(path: Path) -> None:
-    """Its directory is said to begin further back, so that the first array is before the file."""
+    """The archive's directory has a wrong offset, so that the first array lies before the file."""
     np.savez(path, **digits_arrays())
     content = bytearray(path.read_bytes())
     field = content.rindex(b"PK\x05\x06") + 16
@@ -379,7 +379,7 @@ def an_archive_of_text(path: Path) -> None:
     "write",
     [not_an_archive, cut_short, damaged, misplaced, a_single_array, an_archive_of_text, Path.touch],
 )
-def test_what_is_no_archive_of_arrays_is_said_to_be_none(
+def test_file_that_is_no_archive_of_arrays_is_refused(
     write: Callable[[Path], None], tmp_path: Path
 ) -> None:
     path = tmp_path / "mine.npz"
@@ -389,7 +389,7 @@ def test_what_is_no_archive_of_arrays_is_said_to_be_none(
     assert str(raised.value).startswith(f"{path}: ")
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_sample_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError) as raised:
         load_batches(tmp_path / "none.npz", build_model("digits", 2))
     assert raised.value.filename == str(tmp_path / "none.npz")

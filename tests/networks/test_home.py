@@ -1,5 +1,7 @@
-"""Training steps whose parameters live in storage: what they page, what they change, what they
-compute, and that small ones are solved to the optimum though their parameters do not fit."""
+"""Training steps with parameters in storage: their paging, their updates, their results.
+
+Small ones are solved to the optimum although their parameters do not fit into RAM.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
 
 
 def lookups(batch: int = 2) -> Network:
-    """Five of 40 rows, some of them more than once, between layers that train too."""
+    """Lookups of five of 40 rows, some more than once, and layers that are trained too."""
     net = Network("lookups", batch)
     x = net.embedding("embed", net.input("tokens", batch, 5), vocabulary=40, features=3)
     y = net.embedding("place", net.input("places", batch, 5), vocabulary=4, features=3)
@@ -59,7 +61,7 @@ def lookups(batch: int = 2) -> Network:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
-def test_what_is_kept_between_steps_lives_in_storage_and_nothing_else_does(
+def test_only_tensors_kept_between_steps_have_their_home_in_storage(
     step: TrainingStep,
 ) -> None:
     made = {name for op in step.ops for name in op.writes}
@@ -71,7 +73,7 @@ def test_what_is_kept_between_steps_lives_in_storage_and_nothing_else_does(
             assert "storage" not in (tensor.home, tensor.persist)
 
 
-def test_the_step_is_the_same_but_for_the_homes() -> None:
+def test_parameters_in_storage_change_only_homes_in_the_step() -> None:
     step = training_step(small_convolutional(), "momentum")
     moved = with_parameters_in_storage(step)
     assert moved.ops == step.ops
@@ -83,7 +85,7 @@ def test_the_step_is_the_same_but_for_the_homes() -> None:
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
-def test_of_an_embedding_only_the_rows_of_the_batch_are_brought(optimizer: str) -> None:
+def test_only_embedding_rows_of_the_batch_are_paged_in(optimizer: str) -> None:
     step = with_parameters_in_storage(
         training_step(lookups(), "momentum" if optimizer == "momentum" else "sgd")
     )
@@ -93,7 +95,7 @@ def test_of_an_embedding_only_the_rows_of_the_batch_are_brought(optimizer: str) 
     for name, tensor in of_table.items():
         assert tensor.bytes == rows_bytes
         assert tensor.stretches == (1 if name.endswith("gradient") else 10)
-    # A table with fewer rows than there are indices is brought whole, in one piece.
+    # A table with fewer rows than indices is paged in whole, in one piece.
     assert step.tensor["place.table"].bytes == 4 * 3 * 4
     assert step.tensor["place.table"].stretches == 1
 
@@ -104,20 +106,20 @@ def test_rows_of_an_activation_are_gathered_as_before() -> None:
     assert forward in with_parameters_in_storage(step).ops
 
 
-def test_rows_alone_give_the_gradients_and_updates_of_the_whole_table(
+def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
     library: KernelLibrary,
 ) -> None:
     whole = training_step(lookups())
-    brought = with_parameters_in_storage(whole)
+    by_rows = with_parameters_in_storage(whole)
     start = start_values(whole)
-    start["tokens"] = start["tokens"] // 4  # the same ones more than once
+    start["tokens"] = start["tokens"] // 4  # some rows more than once
     tokens, table = start["tokens"].reshape(-1), start["embed.table"]
     rows, places = np.unique(tokens, return_inverse=True)
     assert 1 < len(rows) < len(tokens)
     some_rows = np.zeros((10, 3), np.float32)
     some_rows[: len(rows)] = table[rows]
     of_rows = {**start, "embed.table": some_rows, "tokens": places.astype(np.int32)}
-    expected, found = execute(whole, library, start), execute(brought, library, of_rows)
+    expected, found = execute(whole, library, start), execute(by_rows, library, of_rows)
     for name, value in expected.items():
         if not name.startswith("embed.table"):
             assert value.tobytes() == found[name].tobytes(), name
@@ -149,41 +151,45 @@ def parameter_bytes(graph: CostedGraph) -> int:
     return sum(tensor.bytes for tensor in graph.tensors if tensor.home == "storage")
 
 
-def holds(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Replay:
-    """The schedule is valid, reads what it changes, writes back once what it changed (and what the
-    referee would refuse to miss), and writes nothing back that it did not change."""
+def verified(graph: CostedGraph, actions: tuple[Action, ...], budget: Budget) -> Replay:
+    """Verify a schedule, and that it pages in parameters and pages out each changed one once.
+
+    It pages out no unchanged tensor that has its home in storage.
+    """
     result = verify(graph, actions, budget)
     out = [action.tensor for action in actions if isinstance(action, PageOut)]
     assert all(graph.tensor[name].home != "storage" for name in out)
     changed = [tensor.name for tensor in graph.tensors if tensor.persist == "storage"]
     assert all(out.count(name) == 1 for name in changed)
-    brought = {action.tensor for action in actions if isinstance(action, PageIn)}
-    assert brought >= {tensor.name for tensor in graph.tensors if tensor.home == "storage"}
+    paged_in = {action.tensor for action in actions if isinstance(action, PageIn)}
+    assert paged_in >= {tensor.name for tensor in graph.tensors if tensor.home == "storage"}
     return result
 
 
 @pytest.mark.parametrize("model", model_names())
 def test_every_model_fits_in_far_less_than_its_parameters(model: str) -> None:
-    """Without search, both by rule and by paging everything."""
+    """Paging everything fits the least RAM, without a search."""
     graph = in_storage(model, "momentum")
     least_bytes, _ = least_ram_bytes(graph)
     budget = Budget(ram_bytes=least_bytes)
-    assert holds(graph, page_everything(Problem(graph, budget)), budget).peak_bytes == least_bytes
+    assert (
+        verified(graph, page_everything(Problem(graph, budget)), budget).peak_bytes == least_bytes
+    )
     if model in {"resnet18", "resnet50", "resnet18_cifar", "bert"}:
         assert parameter_bytes(graph) > 2 * least_bytes
 
 
 @given(step=st.sampled_from(STEPS), slack=st.floats(0, 1), covers=st.sampled_from(COVERAGES))
 @settings(max_examples=40, deadline=None)
-def test_paging_everything_writes_back_what_changed_and_nothing_else(
+def test_paging_everything_pages_out_only_changed_parameters(
     step: TrainingStep, slack: float, covers: Coverage
 ) -> None:
     graph = cost_graph(step, M4).graph
     least_bytes, _ = least_ram_bytes(graph, covers)
-    kept = holds(graph, keep_everything(graph), Budget(ram_bytes=10**9, covers=covers))
+    kept = verified(graph, keep_everything(graph), Budget(ram_bytes=10**9, covers=covers))
     ram_bytes = least_bytes + int(slack * (kept.peak_bytes - least_bytes))
     budget = Budget(ram_bytes=ram_bytes, covers=covers)
-    holds(graph, page_everything(Problem(graph, budget)), budget)
+    verified(graph, page_everything(Problem(graph, budget)), budget)
 
 
 @pytest.mark.slow
@@ -197,7 +203,7 @@ def test_paging_everything_writes_back_what_changed_and_nothing_else(
     ids=lambda value: value.title if isinstance(value, TrainingStep) else str(value),
 )
 def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float) -> None:
-    """``share``: of the way from the least that does to what keeping everything takes."""
+    """``share`` is the budget's position between the least RAM and that of keeping everything."""
     graph = cost_graph(step, M4).graph
     least_bytes, _ = least_ram_bytes(graph)
     kept = replay(graph, keep_everything(graph))
@@ -206,23 +212,25 @@ def test_small_steps_are_solved_to_the_optimum(step: TrainingStep, share: float)
     assert schedule.status == "optimal"
     assert schedule.energy_bound_j is not None
     assert schedule.energy_bound_j > kept.energy_j * (1 - SolverOptions().gap)
-    result = holds(graph, schedule.actions, budget)
+    result = verified(graph, schedule.actions, budget)
     assert schedule.peak_bytes == result.peak_bytes <= budget.ram_bytes
 
 
-def test_without_paging_what_must_move_still_does_and_leaves_at_once() -> None:
-    """``paging`` excludes paging by choice only: an updated parameter does not wait in RAM for the
-    end, which takes more RAM than this."""
+def test_without_paging_updated_parameters_are_paged_out_at_once() -> None:
+    """``paging=False`` excludes only optional paging.
+
+    An updated parameter is paged out at once: keeping it until the end would need more RAM.
+    """
     graph = in_storage("linear")
     kept = replay(graph, keep_everything(graph)).peak_bytes
     budget = Budget(ram_bytes=kept, paging=False)
-    result = holds(graph, page_everything(Problem(graph, budget)), budget)
+    result = verified(graph, page_everything(Problem(graph, budget)), budget)
     updated = sum(tensor.bytes for tensor in graph.tensors if tensor.persist == "storage")
     last = [m for m in result.moments if not isinstance(m.action, PageIn | PageOut)][-1]
     assert last.bytes_after < updated
 
 
-def test_parameters_cannot_live_where_the_profile_has_no_storage() -> None:
+def test_parameters_in_storage_need_a_profile_with_storage() -> None:
     bare = DeviceProfile.model_validate({**M4.model_dump(by_alias=True), "storage": None})
     with pytest.raises(CostingError, match="m4: parameters cannot live in storage"):
         cost_graph(STEPS[0], bare)

@@ -1,4 +1,4 @@
-"""The model list: parameter counts that are known, and names that are not."""
+"""The list of models: known parameter counts, and unknown names."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from devices.operation import OpSpec
 from networks.models import ModelError, build_model, model_names
 
 # Trained parameters and running statistics. Sources: torchvision's tables (VGG, ResNet); the
-# checkpoint of BERT-base (109,482,240 with pooler) and a classifier of 2 × 768 + 2; Keras' totals
-# of the MLPerf Tiny reference models, which count both; the layer sizes in the papers for the rest.
+# checkpoint of BERT-base (109,482,240 with pooler) plus a classifier of 2 × 768 + 2; Keras' totals
+# of the MLPerf Tiny reference models, which count both; the layer sizes in the papers for others.
 COUNTS = {
     "linear": (43_590, 0),
     "vgg16": (138_357_544, 0),
@@ -37,8 +37,8 @@ def test_every_model_on_the_list_has_a_known_number_of_parameters() -> None:
     assert set(model_names()) == set(COUNTS)
 
 
-# Millions of multiply-adds of one image or frame: torchvision's table (15.47, 1.81 and 4.09 GFLOPS)
-# and what is commonly stated for MLPerf Tiny. Channels and sizes cannot both be wrong unnoticed.
+# Millions of multiply-adds per image or frame: torchvision's table (15.47, 1.81 and 4.09 GFLOPS)
+# and common figures for MLPerf Tiny. Errors in both channels and sizes would show here.
 MILLION_MULTIPLY_ADDS = {
     "vgg16": 15_470,
     "resnet18": 1_814,
@@ -81,7 +81,7 @@ def test_a_misspelt_name_suggests_the_near_one() -> None:
         build_model("resnet18_cifr")
 
 
-def test_a_name_like_no_model_gets_the_list() -> None:
+def test_unknown_model_name_is_refused_with_the_list() -> None:
     with pytest.raises(ModelError, match=r"there are .*resnet8"):
         build_model("xyzzy")
 

@@ -1,4 +1,4 @@
-"""What a training step looks like: which operations, what they read, in which order."""
+"""The operations of a training step, their operands, and their order."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def test_batch_norms_input_gradient_reads_its_parameter_gradients() -> None:
     assert {"stem.norm.scale_gradient", "stem.norm.shift_gradient"} <= set(reads)
 
 
-def test_both_branches_of_an_add_get_its_own_gradient() -> None:
+def test_both_branches_of_an_add_share_its_gradient() -> None:
     step = training_step(small_convolutional())
     assert not [op.name for op in step.ops if op.layer == "join" and op.phase == "backward"]
     assert op(step, "branch.norm.input_gradient").reads[1] == "join.relu.input_gradient"
     assert "join.relu.input_gradient" in op(step, "stem.relu.output.gradient_sum1.accumulate").reads
 
 
-def test_a_sum_overwrites_the_operand_that_nobody_else_reads() -> None:
+def test_sum_overwrites_an_operand_without_other_readers() -> None:
     step = training_step(small_convolutional())
     accumulate = op(step, "stem.relu.output.gradient_sum1.accumulate")
     assert accumulate.reads == ("branch.input_gradient", "join.relu.input_gradient")
@@ -121,8 +121,10 @@ def test_running_statistics_move_once_a_step() -> None:
 
 
 def test_nothing_with_another_reader_is_overwritten() -> None:
-    """Except by updates, and of a layer's output gradient, which its own parameter gradient has
-    read before."""
+    """Only updates overwrite a tensor with other readers, with one exception.
+
+    A layer's output gradient may be overwritten once its parameter gradient has read it.
+    """
     step = training_step(small_transformer())
     readers: dict[str, list[StepOp]] = {}
     for each in step.ops:
@@ -142,8 +144,8 @@ def test_nothing_with_another_reader_is_overwritten() -> None:
     assert overwritten > 5
 
 
-def test_four_gradients_that_meet_are_added_one_by_one_as_they_come() -> None:
-    """The input of an attention layer feeds query, key, value and the shortcut."""
+def test_four_gradients_are_added_one_by_one_in_order() -> None:
+    """The input of an attention layer is read by query, key, value and the shortcut."""
     step = training_step(small_transformer())
     sums = [op for op in step.ops if op.layer.startswith("embed.norm.output.gradient_sum")]
     assert len(sums) == 3
@@ -151,7 +153,7 @@ def test_four_gradients_that_meet_are_added_one_by_one_as_they_come() -> None:
     assert index(step, sums[0].name) < index(step, "query.parameter_gradient")
 
 
-def test_dropouts_have_seeds_of_their_own_and_replay_them_backwards() -> None:
+def test_each_dropout_has_its_own_seed_and_reuses_it_in_the_backward_pass() -> None:
     step = training_step(small_transformer())
     forward = [op for op in step.ops if op.spec.kind == "dropout.forward"]
     assert len({op.scalars["seed"] for op in forward}) == len(forward) == 2
@@ -159,20 +161,20 @@ def test_dropouts_have_seeds_of_their_own_and_replay_them_backwards() -> None:
         assert op(step, f"{each.layer}.input_gradient").scalars == each.scalars
 
 
-def test_the_loss_ends_the_forward_pass_and_stays() -> None:
+def test_loss_ends_the_forward_pass_and_persists() -> None:
     step = training_step(small_transformer())
     assert [op.name for op in step.ops if op.phase == "forward"][-1] == "loss.forward"
     assert step.tensor["loss.loss"].persist == "ram"
 
 
 @pytest.mark.parametrize("layer", ["branch", "classifier"])
-def test_the_other_order_of_a_layers_gradients_needs_no_less_memory(layer: str) -> None:
+def test_exchanged_gradients_of_a_layer_need_no_less_memory(layer: str) -> None:
     step = training_step(small_convolutional())
     assert local_peak(step, layer, exchanged=False) <= local_peak(step, layer, exchanged=True)
 
 
-def test_attention_makes_the_smaller_gradient_first() -> None:
-    """The weights are sequence × sequence, and can go once the value gradient is made."""
+def test_attention_computes_the_value_gradient_first() -> None:
+    """The weights are sequence × sequence, and are freed after the value gradient is computed."""
     step = training_step(small_transformer())
     layer = "attention.context"
     assert index(step, f"{layer}.value_gradient") < index(step, f"{layer}.weights_gradient")
@@ -180,8 +182,7 @@ def test_attention_makes_the_smaller_gradient_first() -> None:
 
 
 def local_peak(step: TrainingStep, layer: str, *, exchanged: bool) -> int:
-    """Most bytes in RAM while the gradient operations of a layer run, in their order or the
-    other."""
+    """Peak RAM in bytes during a layer's gradient operations, in their order or ``exchanged``."""
     graph = uncosted_graph(step)
     first, second = (op.name for op in step.ops if op.layer == layer and op.phase == "backward")
     ops = list(graph.ops)

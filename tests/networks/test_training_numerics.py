@@ -1,4 +1,4 @@
-"""Training steps executed with the C kernels: the gradients are those of the loss."""
+"""Training steps executed with the C kernels: gradients agree with the loss and with PyTorch."""
 
 from __future__ import annotations
 
@@ -48,8 +48,7 @@ def fast_library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
 def test_gradients_are_the_slopes_of_the_loss(
     network: Callable[[], Network], library: KernelLibrary
 ) -> None:
-    """Central differences along the gradient itself and along a random direction, for every
-    parameter."""
+    """Central differences along the gradient and along a random direction, for each parameter."""
     step = training_step(network())
     start = start_values(step)
 
@@ -64,8 +63,8 @@ def test_gradients_are_the_slopes_of_the_loss(
             length = float(np.linalg.norm(direction))
             if length < 1e-6:  # a bias before a batch norm changes nothing
                 continue
-            # Small enough that few units of a ReLU or maximum change sides, large enough for a loss
-            # in float32.
+            # Small enough that few inputs of a ReLU or maximum change sides, and large enough for a
+            # loss in float32.
             shift = 5e-4 * direction / length
             slope = (loss_at(parameter, shift) - loss_at(parameter, -shift)) / 1e-3
             expected = float(np.vdot(gradient, direction)) / length
@@ -92,8 +91,11 @@ def test_working_in_place_changes_no_bit(step: TrainingStep, library: KernelLibr
 def test_gradients_of_known_networks_agree_with_pytorch(
     case: GradientCase, fast_library: KernelLibrary
 ) -> None:
-    """Within what float32 leaves of them. A parameter whose gradient is zero but for rounding, as
-    that of a bias in front of a batch norm, is held against the size of the others."""
+    """Gradients agree to the precision of float32.
+
+    The error is relative to the largest gradient where a parameter's own gradient is zero but for
+    rounding, as for a bias before a batch norm.
+    """
     step = build_model(case.model, case.batch)
     inputs = generated_batches(step, SAMPLES, case.seed).batch(0)
     made = execute(step, fast_library, {**initial_values(step, case.seed), **inputs})

@@ -1,4 +1,4 @@
-"""The trace that Perfetto opens, against the rules of Chrome's trace event format."""
+"""Perfetto traces, checked against the rules of Chrome's trace event format."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def levels(trace: dict[str, Any], process: int) -> list[int]:
 
 
 def assert_well_formed(trace: dict[str, Any]) -> None:
-    """Every event has what its phase asks for, and slices of a track do not overlap."""
+    """Check that events have the fields of their phase, and slices of a track do not overlap."""
     assert json.loads(json.dumps(trace, allow_nan=False)) == trace
     named: set[tuple[int, int]] = set()
     for event in trace["traceEvents"]:
@@ -91,7 +91,7 @@ def _beside_ops() -> tuple[CostedGraph, Schedule]:
     return problem, schedule.model_copy(update={"actions": actions})
 
 
-def test_transfers_beside_ops_have_a_track_of_their_own() -> None:
+def test_transfers_beside_ops_have_a_separate_track() -> None:
     problem, schedule = _beside_ops()
     trace = perfetto_trace(problem, schedule, None)
     assert_well_formed(trace)
@@ -109,14 +109,14 @@ def test_transfers_beside_ops_have_a_track_of_their_own() -> None:
     assert max(levels(trace, PREDICTED)) == played.peak_bytes
 
 
-def test_without_a_replay_nothing_is_called_measured() -> None:
+def test_trace_without_a_replay_has_no_measured_figures() -> None:
     problem, schedule = paged_chain()
     trace = perfetto_trace(problem, schedule, None)
     assert "measured" not in json.dumps(trace)
     assert "predicted (estimated)" in json.dumps(trace)
 
 
-def test_a_replay_stands_beside_its_prediction_with_every_figure() -> None:
+def test_trace_shows_replay_and_prediction_with_all_figures() -> None:
     problem, schedule = paged_chain(energy_source="published")
     expected = expected_step(problem, schedule)
     slow = measured_step(expected, factor=lambda action: 2.0 if action.label == "b4" else 1.0)
@@ -136,7 +136,7 @@ def test_a_replay_stands_beside_its_prediction_with_every_figure() -> None:
     assert max(levels(trace, MEASURED)) == schedule.peak_bytes
 
 
-def test_an_emulated_board_has_measured_nothing() -> None:
+def test_trace_of_an_emulated_board_does_not_say_measured() -> None:
     problem, schedule = paged_chain(energy_source="emulated")
     report = report_of(problem, schedule).model_copy(update={"measured_energy_source": "emulated"})
     trace = json.dumps(perfetto_trace(problem, schedule, report)["traceEvents"])
@@ -144,7 +144,7 @@ def test_an_emulated_board_has_measured_nothing() -> None:
     assert "measured on" not in trace
 
 
-def test_the_boards_coarse_clock_makes_no_slices_overlap() -> None:
+def test_slices_do_not_overlap_with_a_coarse_board_clock() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
     step = measured_step(expected)

@@ -1,4 +1,4 @@
-"""Pictures: what they say is read from the SVG, in which every text also stands as a comment."""
+"""Pictures; their texts are read from the SVG, which repeats each as a comment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.graphs.graph_strategies import small_graphs
 from tests.support.graphs.profiles import in_context, made_up_profile
 from tests.support.graphs.schedules import schedule_of
 from tests.support.paths import ROOT
-from tests.support.pictures import said
+from tests.support.pictures import texts_of
 
 SPECS = [
     OpSpec.of("relu.forward", elements=4096),
@@ -38,7 +38,7 @@ SPECS = [
 
 
 def chain() -> CostedGraph:
-    """Two layers forward, their gradients back, one update in place; sizes in KiB."""
+    """Two layers forward, their gradients, and one update in place; sizes in KiB."""
     page = PageCost(time_s=2e-3, energy_j=1e-3)
 
     def op(name: str, phase: Phase, reads: str, writes: str, **more: object) -> Op:
@@ -100,10 +100,10 @@ def paged_and_recomputed() -> tuple[CostedGraph, Schedule]:
 # --- memory over the step ---------------------------------------------------------------------
 
 
-def test_the_timeline_says_budget_peak_phases_and_what_the_extras_cost(tmp_path: Path) -> None:
+def test_timeline_states_budget_peak_phases_and_extra_costs(tmp_path: Path) -> None:
     graph, schedule = paged_and_recomputed()
     memory_timeline(graph, schedule, tmp_path / "m.svg")
-    text = said(tmp_path / "m.svg")
+    text = texts_of(tmp_path / "m.svg")
     assert "chain: memory over one training step" in text
     assert f"budget {size_text(schedule.budget.ram_bytes)} = " in text
     assert re.search(r"^peak [\d.]+ KiB during layer", text, re.MULTILINE)
@@ -116,7 +116,7 @@ def test_the_timeline_says_budget_peak_phases_and_what_the_extras_cost(tmp_path:
 def test_a_timeline_without_extras_has_no_lanes_for_them(tmp_path: Path) -> None:
     graph = chain()
     memory_timeline(graph, schedule_of(graph, keep_everything(graph)), tmp_path / "m.svg")
-    text = said(tmp_path / "m.svg")
+    text = texts_of(tmp_path / "m.svg")
     assert "recompute" not in text
     assert "page " not in text
     assert "energy source not stated" in text
@@ -131,14 +131,14 @@ def test_a_timeline_without_extras_has_no_lanes_for_them(tmp_path: Path) -> None
         ("published", "PUBLISHED"),
     ],
 )
-def test_both_pictures_of_a_schedule_repeat_where_its_joules_come_from(
+def test_both_pictures_of_a_schedule_state_its_energy_source(
     tmp_path: Path, source: EnergySource, words: str
 ) -> None:
     graph = chain()
     schedule = schedule_of(graph, keep_everything(graph), energy_source=source)
     for picture in (memory_timeline, schedule_matrix):
         picture(graph, schedule, tmp_path / "p.svg")
-        assert words in said(tmp_path / "p.svg")
+        assert words in texts_of(tmp_path / "p.svg")
 
 
 def test_a_step_that_takes_no_time_can_be_drawn(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_step_that_takes_no_time_can_be_drawn(tmp_path: Path) -> None:
 # --- stages × tensors -------------------------------------------------------------------------
 
 
-def test_a_stage_holds_what_was_moved_and_made_again_before_its_op() -> None:
+def test_stage_contains_transfers_and_recomputations_before_its_op() -> None:
     graph, schedule = paged_and_recomputed()
     found = {stage.op.name: stage for stage in stages(graph, schedule)}
     assert found["layer2"].events.paged_out == {"a"}
@@ -194,7 +194,7 @@ def test_stages_hold_the_bytes_that_the_referee_counts(graph: CostedGraph) -> No
         assert held - shared + stage.op.workspace_bytes == moment.bytes_during
 
 
-def test_updates_in_the_middle_start_no_phase_of_their_own() -> None:
+def test_updates_between_backward_ops_start_no_phase() -> None:
     phases = ["forward", "update", "forward", "backward", "update", "backward", "update", "update"]
     assert phase_spans(phases) == [("forward", 0, 3), ("backward", 3, 6), ("update", 6, 8)]
     assert phase_spans(["forward", "forward"]) == [("forward", 0, 2)]
@@ -203,13 +203,13 @@ def test_updates_in_the_middle_start_no_phase_of_their_own() -> None:
 def test_the_matrix_names_stages_and_tensors_and_only_states_that_occur(tmp_path: Path) -> None:
     graph, schedule = paged_and_recomputed()
     schedule_matrix(graph, schedule, tmp_path / "s.svg")
-    text = said(tmp_path / "s.svg").splitlines()
+    text = texts_of(tmp_path / "s.svg").splitlines()
     assert {op.name for op in graph.ops} <= set(text)
     assert {tensor.name for tensor in graph.tensors} <= set(text)
     assert {"activations", "gradients", "parameters", "inputs"} <= {w.split("\n")[0] for w in text}
     assert {"in RAM", "in storage only", "recomputed", "paged out", "paged in"} <= set(text)
     schedule_matrix(graph, schedule_of(graph, keep_everything(graph)), tmp_path / "kept.svg")
-    assert "recomputed" not in said(tmp_path / "kept.svg")
+    assert "recomputed" not in texts_of(tmp_path / "kept.svg")
 
 
 def test_a_schedule_without_steps_cannot_be_drawn(tmp_path: Path) -> None:
@@ -226,21 +226,21 @@ def test_a_schedule_without_steps_cannot_be_drawn(tmp_path: Path) -> None:
 
 def test_every_operation_is_named_with_its_median_and_interval(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS), tmp_path / "o.svg")
-    text = said(tmp_path / "o.svg")
+    text = texts_of(tmp_path / "o.svg")
     assert "relu.forward  4096" in text
     assert "linear.forward  8×64 → 8×10" in text
     assert "sgd.update  650" in text
     assert len(re.findall(r"^[\d.]+ µs  −[\d.]+ \+[\d.]+ %$", text, re.MULTILINE)) == len(SPECS)
 
 
-def test_figures_are_those_that_are_used_and_context_has_a_mark_of_its_own(tmp_path: Path) -> None:
+def test_pictures_show_the_costs_in_use_and_mark_costs_in_context(tmp_path: Path) -> None:
     profile = made_up_profile(SPECS)
     operation_costs(profile, tmp_path / "before.svg")
-    assert "in context: within a schedule" not in said(tmp_path / "before.svg")
+    assert "in context: within a schedule" not in texts_of(tmp_path / "before.svg")
     key = profile.operations[0].op
     refined = in_context(profile, key, 1000.0)
     operation_costs(refined, tmp_path / "after.svg")
-    text = said(tmp_path / "after.svg")
+    text = texts_of(tmp_path / "after.svg")
     assert "in context: within a schedule" in text
     assert "(in figures: cold, in context for 1)" in text
     used = engineering(refined.operations[0].cost("cold").time_s.median, "s")
@@ -248,36 +248,36 @@ def test_figures_are_those_that_are_used_and_context_has_a_mark_of_its_own(tmp_p
     assert used in text
 
 
-def test_estimated_energy_is_a_second_axis_that_says_so(tmp_path: Path) -> None:
+def test_estimated_energy_has_a_labelled_second_axis(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "estimated", 3.0), tmp_path / "o.svg")
-    text = said(tmp_path / "o.svg")
+    text = texts_of(tmp_path / "o.svg")
     assert "energy ESTIMATED: 3.00 W nominal × time, not measured" in text
     assert "energy, estimated (J)" in text
 
 
-def test_measured_energy_has_a_panel_of_its_own(tmp_path: Path) -> None:
+def test_measured_energy_has_a_separate_panel(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "measured", 3.0), tmp_path / "o.svg")
-    text = said(tmp_path / "o.svg")
+    text = texts_of(tmp_path / "o.svg")
     assert "energy measured" in text
     assert "\nenergy (J)\n" in text
     assert "estimated" not in text
 
 
-def test_a_profile_without_joules_says_that_it_has_none(tmp_path: Path) -> None:
+def test_picture_of_a_profile_without_joules_says_so(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "measured", None), tmp_path / "o.svg")
-    assert "no energy" in said(tmp_path / "o.svg")
+    assert "no energy" in texts_of(tmp_path / "o.svg")
 
 
-def test_an_emulated_board_is_called_that_also_without_joules(tmp_path: Path) -> None:
+def test_emulated_board_is_labelled_even_without_joules(tmp_path: Path) -> None:
     operation_costs(made_up_profile(SPECS, "emulated", None), tmp_path / "o.svg")
-    assert "EMULATED board" in said(tmp_path / "o.svg")
+    assert "EMULATED board" in texts_of(tmp_path / "o.svg")
 
 
 @pytest.mark.slow
 def test_three_hundred_operations_keep_their_names(tmp_path: Path) -> None:
     specs = [OpSpec.of("relu.forward", elements=elements) for elements in range(100, 400)]
     operation_costs(made_up_profile(specs), tmp_path / "o.svg")
-    assert said(tmp_path / "o.svg").count("relu.forward") == 300
+    assert texts_of(tmp_path / "o.svg").count("relu.forward") == 300
 
 
 def test_published_rates_have_no_single_costs_to_draw(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_published_rates_have_no_single_costs_to_draw(tmp_path: Path) -> None:
 
 def test_paging_costs_state_their_fit_and_its_error(tmp_path: Path) -> None:
     storage_costs(made_up_profile(SPECS), tmp_path / "p.svg")
-    text = said(tmp_path / "p.svg")
+    text = texts_of(tmp_path / "p.svg")
     assert "page-in (read): 210 µs + 91.0 µs per 4 KiB (45.0 MB/s), RMS fit error 4.3 %" in text
     assert "page-out (write): 3.90 mJ + 570 µJ per 4 KiB" in text
     assert "ESTIMATED" in text
@@ -295,7 +295,7 @@ def test_paging_costs_state_their_fit_and_its_error(tmp_path: Path) -> None:
 
 def test_published_paging_costs_are_lines_without_a_fit(tmp_path: Path) -> None:
     storage_costs(load_published("m4"), tmp_path / "p.svg")
-    text = said(tmp_path / "p.svg")
+    text = texts_of(tmp_path / "p.svg")
     assert "page-in (read): 109 µs + 217 ns per byte (4.62 MB/s)" in text
     assert "fit error" not in text
     assert "PUBLISHED figures, not measured here" in text

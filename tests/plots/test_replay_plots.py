@@ -1,5 +1,4 @@
-"""Pictures of a replay: what they say is read from the SVG, in which every text also stands as a
-comment; and the samples that a picture of power is made of."""
+"""Pictures of a replay, and the power samples in them; texts are read from the SVG's comments."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from replay.expectation import expected_step
 from replay.running.power import power_samples
 from tests.support.onboard.replays import measured_step, paged_chain, report_of
 from tests.support.paths import ROOT
-from tests.support.pictures import said
+from tests.support.pictures import texts_of
 
 POWER = PowerSamples(
     time_s=(-1.0, 0.0, 10.0, 30.0, 60.0, 61.0),
@@ -39,7 +38,7 @@ POWER = PowerSamples(
 
 
 def slow_report(**changes: object) -> ReplayReport:
-    """One op of two took twice its time, in five steps with joules."""
+    """A report of five steps with joules, in which one op took twice its expected time."""
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
 
@@ -63,7 +62,7 @@ def drawn(picture: str, report: ReplayReport, path: Path) -> str:
         "power": lambda: replayed_power(report, path),
     }
     draw[picture]()
-    return said(path)
+    return texts_of(path)
 
 
 PICTURES = ("points", "memory", "power")
@@ -72,7 +71,7 @@ PICTURES = ("points", "memory", "power")
 # --- predicted against measured -----------------------------------------------------------------
 
 
-def test_the_op_that_is_furthest_off_is_named_with_what_it_cost(tmp_path: Path) -> None:
+def test_op_with_the_largest_difference_is_named_with_its_cost(tmp_path: Path) -> None:
     report = slow_report()
     text = drawn("points", report, tmp_path / "p.svg")
     assert "a chain: predicted against measured" in text
@@ -80,16 +79,16 @@ def test_the_op_that_is_furthest_off_is_named_with_what_it_cost(tmp_path: Path) 
     assert re.search(r"^1  test$", text, re.MULTILINE)
     assert re.search(r"^    b4$", text, re.MULTILINE)
     assert "+100 %" in text
-    assert "b5" not in text, "what is as predicted is not named"
+    assert "b5" not in text, "an op that took its predicted time is not named"
 
 
-def test_time_is_summed_by_kind_and_what_lies_between_is_told(tmp_path: Path) -> None:
+def test_time_is_summed_by_kind_and_time_between_actions_is_stated(tmp_path: Path) -> None:
     text = drawn("points", slow_report(), tmp_path / "p.svg").splitlines()
     for kind in ("test", "test, again", "page out", "page in", "between actions"):
         assert kind in text
 
 
-def test_a_replay_as_expected_names_nobody(tmp_path: Path) -> None:
+def test_replay_as_expected_names_no_op(tmp_path: Path) -> None:
     problem, schedule = paged_chain()
     text = drawn("points", report_of(problem, schedule), tmp_path / "p.svg")
     assert "furthest off" not in text
@@ -108,7 +107,7 @@ def test_memory_as_run_stands_below_the_prediction(tmp_path: Path) -> None:
     assert "and so much the board used, to the byte" in text
 
 
-def test_an_arena_that_was_used_otherwise_is_told_in_bytes(tmp_path: Path) -> None:
+def test_difference_in_used_arena_is_stated_in_bytes(tmp_path: Path) -> None:
     report = slow_report()
     arena = report.memory.arena_bytes
     memory = report.memory.model_copy(update={"touched_bytes": arena - 4})
@@ -119,7 +118,7 @@ def test_an_arena_that_was_used_otherwise_is_told_in_bytes(tmp_path: Path) -> No
 # --- power --------------------------------------------------------------------------------------
 
 
-def test_power_says_which_meter_it_is_from_and_the_energy_of_a_step(tmp_path: Path) -> None:
+def test_power_picture_names_its_meter_and_the_energy_of_a_step(tmp_path: Path) -> None:
     text = drawn("power", slow_report(), tmp_path / "w.svg")
     assert "bench, meter ina, ina226, channel 1, 500 Sa/s" in text
     assert "energy of a step: predicted" in text
@@ -145,7 +144,7 @@ def test_without_samples_there_is_no_picture_of_power(tmp_path: Path) -> None:
         ("emulated", "emulated", "profile and replay: EMULATED board"),
     ],
 )
-def test_every_picture_says_what_its_figures_are_worth(
+def test_every_picture_states_the_source_of_its_figures(
     tmp_path: Path, picture: str, predicted: EnergySource, measured: EnergySource, words: str
 ) -> None:
     report = slow_report(predicted_energy_source=predicted, measured_energy_source=measured)
@@ -153,7 +152,7 @@ def test_every_picture_says_what_its_figures_are_worth(
 
 
 @pytest.mark.parametrize("picture", ["points", "memory"])
-def test_nothing_of_an_emulated_board_is_called_measured(tmp_path: Path, picture: str) -> None:
+def test_pictures_of_an_emulated_board_do_not_say_measured(tmp_path: Path, picture: str) -> None:
     report = slow_report(predicted_energy_source="emulated", measured_energy_source="emulated")
     text = drawn(picture, report, tmp_path / "p.svg")
     assert re.search(r"^step: predicted .*, emulated ", text, re.MULTILINE)
@@ -209,7 +208,7 @@ def test_a_slow_meter_is_shown_over_more_steps() -> None:
     assert len(found.time_s) >= 40
 
 
-def test_a_counter_of_joules_becomes_power_also_where_it_wraps() -> None:
+def test_joule_counter_becomes_power_even_when_it_wraps() -> None:
     times_ns = _times_ns(2)
     trace = EnergyCounter(times_ns, (times_ns / 1e9 * 5.0) % 0.75, range_j=0.75, period_s=0.002)
     found = power_samples(trace, STEPS_NS)
@@ -247,7 +246,7 @@ class _Silent:
 
 
 @pytest.mark.parametrize("trace", [None, ConstantPower(3.0), _Silent()])
-def test_where_nothing_was_sampled_there_is_no_power_to_show(trace: object) -> None:
+def test_no_power_is_shown_without_samples(trace: object) -> None:
     assert power_samples(trace, STEPS_NS) is None  # type: ignore[arg-type]
 
 

@@ -1,6 +1,6 @@
-"""Records what PyTorch computes, so that the tests of the kernels need no PyTorch.
+"""Record reference results of PyTorch, so that the kernel tests need no PyTorch.
 
-``python -m tests.references.record_kernel_references`` from the project's root. It needs PyTorch.
+Run ``python -m tests.references.record_kernel_references`` in the project's root, with PyTorch.
 Everything is computed in float64 from float32 inputs.
 """
 
@@ -23,7 +23,7 @@ Scalars = Mapping[str, float]
 
 
 class _Draw:
-    """Inputs, each from a stream of its own."""
+    """Inputs, each from its own random stream."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -36,11 +36,11 @@ class _Draw:
         return torch.from_numpy(uniform(shape, self._next()).astype(np.float64))
 
     def coarse(self, *shape: int) -> Tensor:
-        """With many equal values."""
+        """Values of which many are equal."""
         return torch.round(self.values(*shape) * 4) / 4
 
     def wide(self, *shape: int) -> Tensor:
-        """In [-12, 12), the middle in most elements."""
+        """Values in [-12, 12), most of them near 0."""
         return (self.values(*shape) ** 3 * 12).float().double()
 
     def indices(self, count: int, bound: int) -> Tensor:
@@ -367,7 +367,7 @@ _SCALARS: dict[str, Scalars] = {
 
 
 def compute_case(family: str, attributes: Attributes, seed: int) -> FamilyCase:
-    """Every operand of the family's kinds, from inputs drawn by ``seed``."""
+    """Values of every operand of the family's kinds; ``seed`` determines the inputs."""
     scalars = _SCALARS.get(family, {})
     values = _BUILDERS[family](attributes, _Draw(1000 * seed), scalars)
     return FamilyCase(
@@ -419,7 +419,7 @@ def _window_attributes(
 
 
 def recorded_cases() -> list[tuple[str, Attributes]]:
-    """Small shapes that meet every path of the kernels."""
+    """Small shapes that together reach every path in the kernels."""
     pools = [
         case
         for family in ("max_pool2d", "average_pool2d")
@@ -489,7 +489,7 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
 
 
 def larger_cases() -> list[tuple[str, Attributes]]:
-    """Shapes of real networks, for the comparison where PyTorch is present."""
+    """Shapes of real networks, compared where PyTorch is installed."""
     return [
         _conv((8, 3, 32, 32), 64, (3, 3), pads=(1, 1, 1, 1)),
         _conv((2, 64, 32, 32), 64, (3, 3), pads=(1, 1, 1, 1)),

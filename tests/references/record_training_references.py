@@ -1,8 +1,8 @@
-"""Records how PyTorch trains, so that the tests need no PyTorch.
+"""Record how PyTorch trains, so that the training tests need no PyTorch.
 
-``python -m tests.references.record_training_references`` from the project's root. It needs PyTorch.
-Gradients are computed in float64, and only their length and their products with a few random
-directions are kept; the curve is computed in float32, which is what it is held against.
+Run ``python -m tests.references.record_training_references`` in the project's root, with PyTorch.
+Gradients are computed in float64; only their norms and their products with a few random directions
+are kept. The curve is computed in float32, like the curve that is compared with it.
 """
 
 from __future__ import annotations
@@ -42,8 +42,11 @@ _Loss = Callable[[pytorch.Tensors], Tensor]
 
 
 class _Margin(TorchFunctionMode):
-    """How near to zero the nearest input of any ReLU is. Where rounding decides whether one counts,
-    gradients in float32 and in float64 are those of two functions."""
+    """Smallest absolute input of any ReLU.
+
+    Near zero, rounding decides whether an input passes, and gradients in float32 and float64
+    differ.
+    """
 
     nearest = float("inf")
 
@@ -60,7 +63,7 @@ class _Margin(TorchFunctionMode):
 
 
 def _gradients(model: str, batch: int, library: KernelLibrary) -> tuple[dict[str, Any], Array]:
-    """Of the seed, of a few, that is clearest about its ReLUs."""
+    """Loss and gradients for the seed with the largest margin: a record, and projections."""
     step = build_model(model, batch)
     loss: _Loss = getattr(pytorch, model)
     margin, seed = max((_margin(step, loss, seed, library), seed) for seed in _SEEDS)
@@ -91,7 +94,7 @@ def _start(step: TrainingStep, seed: int, library: KernelLibrary) -> dict[str, A
 
 
 def _curve(dtype: torch.dtype) -> Array:
-    """Losses before each of the updates, by plain SGD."""
+    """Losses before each update by plain SGD."""
     model, batch = CURVE
     step = build_model(model, batch)
     batches = generated_batches(step, SAMPLES, 0)
@@ -121,7 +124,7 @@ def main() -> None:
         library = KernelLibrary(compile_library(Path(directory), "in-tree", ["-O3"]))
         cases = [_gradients(model, batch, library) for model, batch in GRADIENT_CASES]
     curve, exact = _curve(torch.float32), _curve(torch.float64)
-    print(f"float32 and float64 part by {np.max(np.abs(curve / exact - 1)):.2e} of the loss")
+    print(f"float32 and float64 differ by {np.max(np.abs(curve / exact - 1)):.2e} of the loss")
     np.savez_compressed(
         REFERENCES,
         cases=np.array(json.dumps([about for about, _ in cases])),

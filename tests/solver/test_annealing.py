@@ -1,4 +1,4 @@
-"""Annealing: what it finds is valid and better, in another order where that pays."""
+"""Annealing: its schedules are valid and better, and in another order where that pays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONG_ENOUGH_S = 20.0
 def annealed(
     problem: Problem, enough: Callable[[float], bool], *, free_order: bool
 ) -> tuple[Action, ...] | None:
-    """The best schedule when its energy is ``enough``, or after a while."""
+    """The best schedule found once its energy is ``enough``, or after a time limit."""
     found = None
     start = keep_everything(problem.graph)
     with Annealer(problem, start, free_order=free_order) as annealer:
@@ -42,7 +42,7 @@ def annealed(
     return found
 
 
-# Always the same graphs: on a few others annealing is caught beside the optimum.
+# The same graphs every time: on a few others annealing ends in a local optimum.
 @pytest.mark.slow
 @settings(
     max_examples=25,
@@ -52,7 +52,7 @@ def annealed(
     suppress_health_check=list(HealthCheck),
 )
 @given(problem=tight_problems())
-def test_it_finds_the_optimum_of_small_graphs(problem: tuple[CostedGraph, Budget]) -> None:
+def test_annealing_finds_the_optimum_of_small_graphs(problem: tuple[CostedGraph, Budget]) -> None:
     costed, budget = problem
     least_j = least_energy_by_exhaustion(costed, budget)
     if least_j is None:
@@ -65,7 +65,7 @@ def test_it_finds_the_optimum_of_small_graphs(problem: tuple[CostedGraph, Budget
     assert verify(costed, found, budget).energy_j == pytest.approx(least_j)
 
 
-def test_first_executions_keep_their_order_where_they_must() -> None:
+def test_first_executions_keep_the_given_order() -> None:
     costed = training_chain(9, seed=3)
     budget = Budget(ram_bytes=int(0.7 * replay(costed, keep_everything(costed)).peak_bytes))
     found = annealed(Problem(costed, budget), lambda _: True, free_order=False)
@@ -75,8 +75,7 @@ def test_first_executions_keep_their_order_where_they_must() -> None:
 
 
 def two_branches() -> CostedGraph:
-    """In the given order both branches' large tensors are there at once; one after the other they
-    fit."""
+    """Two branches whose large tensors fit one after the other, but not in the given order."""
     return graph(
         [
             op("a1", "x", "a"),
@@ -94,7 +93,7 @@ def two_branches() -> CostedGraph:
     )
 
 
-def test_another_order_saves_what_the_given_one_costs() -> None:
+def test_free_order_saves_the_recomputation_of_the_given_order() -> None:
     costed, budget = two_branches(), Budget(ram_bytes=12)
     least_j = sum(op.energy_j for op in costed.ops)
     free = solve_graph(costed, budget, SolverOptions(gap=0.0))
@@ -111,7 +110,9 @@ def test_another_order_saves_what_the_given_one_costs() -> None:
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(problem=tight_problems())
-def test_events_are_schedules_and_back(problem: tuple[CostedGraph, Budget]) -> None:
+def test_schedule_survives_conversion_to_events_and_back(
+    problem: tuple[CostedGraph, Budget],
+) -> None:
     costed, budget = problem
     events = Events(Problem(costed, budget), "energy")
     actions = keep_everything(costed)
@@ -121,7 +122,7 @@ def test_events_are_schedules_and_back(problem: tuple[CostedGraph, Budget]) -> N
     assert with_frees(costed, [s for s in again if s.do != "free"]) == again
 
 
-def test_without_a_compiler_the_search_goes_on_and_says_so(
+def test_search_without_a_compiler_goes_on_and_reports_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none() -> None:

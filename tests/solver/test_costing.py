@@ -1,4 +1,4 @@
-"""From a training step and a profile to the graph that the solver takes."""
+"""Costed graphs from a training step and a profile."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POWER_W = 2.5
 
 
 def law_s(spec: OpSpec) -> float:
-    """A board of 50 µs a call, 2 GFLOP/s and 1 GB/s."""
+    """Time on a board with 50 µs per call, 2 GFLOP/s and 1 GB/s."""
     return 50e-6 + spec.work_flop / 2e9 + spec.moved_bytes / 1e9
 
 
@@ -41,7 +41,7 @@ def profile(
     storage: StorageCosts | None = None,
     workspace_bytes: Callable[[OpSpec], int] = lambda spec: 0,
 ) -> DeviceProfile:
-    """A profile in which warm operations take half of the time of cold ones."""
+    """A profile in which a warm operation takes half the time of a cold one."""
 
     def cost(seconds: float) -> Cost:
         energy = None if power_w is None else Interval.exact(seconds * power_w)
@@ -89,14 +89,14 @@ def test_measured_operations_cost_their_medians(step: TrainingStep) -> None:
         assert op.workspace_bytes == 640
 
 
-def test_the_profile_says_whether_warm_or_cold_costs_count(step: TrainingStep) -> None:
+def test_profile_decides_between_warm_and_cold_costs(step: TrainingStep) -> None:
     cold = profile(step.distinct_specs)
     warm = cold.model_copy(update={"cost_basis": "warm"})
     assert cost_graph(step, warm).graph.ops[0].time_s == law_s(step.ops[0].spec) / 2
     assert any("warm" in note for note in cost_graph(step, warm).graph.notes)
 
 
-def test_a_cost_in_context_goes_before_both(step: TrainingStep) -> None:
+def test_cost_in_context_precedes_warm_and_cold_costs(step: TrainingStep) -> None:
     (first, *_) = step.distinct_specs
     isolated = profile(step.distinct_specs)
     refined = in_context(isolated, first.key, 3.0)
@@ -111,7 +111,7 @@ def test_a_cost_in_context_goes_before_both(step: TrainingStep) -> None:
     assert any(f"1 of {count} distinct operations" in note for note in result.graph.notes)
 
 
-def test_what_was_not_measured_is_predicted_and_listed(step: TrainingStep) -> None:
+def test_unmeasured_operations_are_predicted_and_listed(step: TrainingStep) -> None:
     missing = tuple(s for s in step.distinct_specs if s.kind == "conv2d.forward")[:3]
     measured = profile(s for s in step.distinct_specs if s not in missing)
     result = cost_graph(step, measured)
@@ -131,7 +131,7 @@ def test_what_was_not_measured_is_predicted_and_listed(step: TrainingStep) -> No
     assert any(note.startswith("3 of 66 distinct operations") for note in result.graph.notes)
 
 
-def test_strict_names_what_was_not_measured(step: TrainingStep) -> None:
+def test_strict_names_the_unmeasured_operations(step: TrainingStep) -> None:
     missing = step.distinct_specs[0]
     with pytest.raises(CostingError, match="bench: 1 of the 66 operations of resnet8") as caught:
         cost_graph(step, profile(step.distinct_specs[1:]), strict=True)
@@ -156,9 +156,12 @@ def test_too_few_measurements_are_an_error(step: TrainingStep) -> None:
 
 
 @pytest.mark.slow
-def test_intervals_hold_what_was_left_out_as_often_as_they_say() -> None:
-    """Boards whose operations scatter by 20 % around the law, a third of the convolutions left
-    out: 95 % of the intervals should hold the truth, and be about as wide as the scatter."""
+def test_prediction_intervals_contain_the_stated_share_of_true_costs() -> None:
+    """95 % of the intervals must contain the true cost, and be about as wide as the scatter.
+
+    Boards have operations that scatter by 20 % around a law; a third of the convolutions is left
+    out.
+    """
     step = build_model("mobilenet")
     convolutions = [s for s in step.distinct_specs if s.family == "conv2d"]
     covered = []
@@ -181,7 +184,7 @@ def test_costing_is_deterministic(step: TrainingStep) -> None:
     assert cost_graph(step, measured) == cost_graph(step, measured)
 
 
-def test_workspace_that_was_not_measured_is_estimated_from_above(step: TrainingStep) -> None:
+def test_unmeasured_workspace_is_estimated_from_above(step: TrainingStep) -> None:
     convolutions = [s for s in step.distinct_specs if s.kind == "conv2d.forward"]
     largest = max(convolutions, key=lambda spec: spec.moved_bytes)
     measured = profile(
@@ -190,10 +193,10 @@ def test_workspace_that_was_not_measured_is_estimated_from_above(step: TrainingS
     )
     (prediction,) = cost_graph(step, measured).predicted
     assert largest.moved_bytes // 28 * 4 <= prediction.workspace_bytes <= largest.moved_bytes
-    assert prediction.workspace_bytes % ELEMENT_BYTES == 0  # or all addresses would be odd
+    assert prediction.workspace_bytes % ELEMENT_BYTES == 0  # otherwise later addresses are odd
 
 
-def test_pages_cost_what_the_storage_takes_for_their_size(step: TrainingStep) -> None:
+def test_page_costs_follow_from_size_and_storage(step: TrainingStep) -> None:
     graph = cost_graph(step, profile(step.distinct_specs, storage=SD_CARD)).graph
     image = graph.tensor["image"]
     assert image.bytes == 12288
@@ -209,7 +212,7 @@ def test_without_storage_nothing_can_be_paged(step: TrainingStep) -> None:
     assert "the profile has no storage: nothing can be paged" in graph.notes
 
 
-def test_a_profile_without_energies_says_what_to_do(step: TrainingStep) -> None:
+def test_profile_without_energies_is_refused_with_a_remedy(step: TrainingStep) -> None:
     with pytest.raises(CostingError, match=r"has a time but no energy; .*nominal_power_w"):
         cost_graph(step, profile(step.distinct_specs, power_w=None))
 
@@ -228,7 +231,7 @@ def test_published_rates_cost_the_published_flop(step: TrainingStep) -> None:
     assert page.time_s == pytest.approx(1.09e-4 + 12288 / 4.61651e6)
 
 
-def test_measurements_go_before_rates(step: TrainingStep) -> None:
+def test_measurements_precede_published_rates(step: TrainingStep) -> None:
     both = profile(step.distinct_specs[:1]).model_copy(
         update={"rates": ComputeRates(flop_per_s=1e6, flop_per_j=1e7)}
     )

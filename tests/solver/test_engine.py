@@ -1,4 +1,4 @@
-"""Engines in processes of their own: what they say, and how they end."""
+"""Engines in separate processes: their messages, and how they end."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.support.paths import ROOT
 both_engines = pytest.mark.parametrize("name", ["highs", "cbc"])
 
 
-def _said(
+def _messages(
     engine: Engine,
     program: Program,
     *,
     relax: bool = False,
     within_s: float = 60.0,
 ) -> list[EngineMessage]:
-    said = engine.minimise(
+    messages = engine.minimise(
         program,
         absolute_gap=0.0,
         threads=1,
@@ -37,15 +37,15 @@ def _said(
         deadline=time.monotonic() + within_s,
         relax=relax,
     )
-    return [message for message in said if not isinstance(message, Silence)]
+    return [message for message in messages if not isinstance(message, Silence)]
 
 
-def _best(said: list[EngineMessage]) -> Incumbent:
-    return [message for message in said if isinstance(message, Incumbent)][-1]
+def _best(messages: list[EngineMessage]) -> Incumbent:
+    return [message for message in messages if isinstance(message, Incumbent)][-1]
 
 
 def _two_of_weight_two() -> Program:
-    """The most of 3 a + 2 b with 2 a + 2 b ≤ 3."""
+    """Maximise 3 a + 2 b subject to 2 a + 2 b ≤ 3."""
     program = Program()
     a, b = program.column(cost=-3.0), program.column(cost=-2.0)
     program.row([(a, 2.0), (b, 2.0)], "<", 3.0)
@@ -53,8 +53,11 @@ def _two_of_weight_two() -> Program:
 
 
 def _market_split() -> Program:
-    """Cornuéjols and Dawande (IPCO 1998): six rows of fifty numbers, each to be halved as well as
-    can be. Far beyond branch and bound in any time that a test has, and solutions are easy."""
+    """Market split problem: six rows of fifty numbers, each to be halved as well as possible.
+
+    Solutions are easy, the optimum is far beyond branch and bound (Cornuéjols and Dawande, IPCO
+    1998).
+    """
     chance = random.Random(4)
     program = Program()
     columns = [program.column() for _ in range(50)]
@@ -68,44 +71,44 @@ def _market_split() -> Program:
 
 
 @both_engines
-def test_the_optimum_is_said_with_its_bound(name: EngineName) -> None:
+def test_engine_reports_the_optimum_and_its_bound(name: EngineName) -> None:
     with Engine(name) as engine:
-        said = _said(engine, _two_of_weight_two())
-    assert _best(said).objective == pytest.approx(-3.0)
-    assert _best(said).values == pytest.approx([1.0, 0.0])
-    bounds = [message.objective for message in said if isinstance(message, Bound)]
+        messages = _messages(engine, _two_of_weight_two())
+    assert _best(messages).objective == pytest.approx(-3.0)
+    assert _best(messages).values == pytest.approx([1.0, 0.0])
+    bounds = [message.objective for message in messages if isinstance(message, Bound)]
     assert bounds[-1] == pytest.approx(-3.0)
-    assert said[-1] == Finished("optimal")
+    assert messages[-1] == Finished("optimal")
 
 
 @both_engines
-def test_the_engine_and_its_version_are_told(name: EngineName) -> None:
+def test_engine_reports_its_version(name: EngineName) -> None:
     with Engine(name) as engine:
-        _said(engine, _two_of_weight_two())
+        _messages(engine, _two_of_weight_two())
         version = engine.version
     assert version.startswith({"highs": "HiGHS 1.", "cbc": "CBC "}[name])
 
 
 @both_engines
-def test_relaxed_the_optimum_without_integrality_is_said(name: EngineName) -> None:
+def test_relaxed_engine_reports_the_optimum_without_integrality(name: EngineName) -> None:
     with Engine(name) as engine:
-        relaxed = _best(_said(engine, _two_of_weight_two(), relax=True))
+        relaxed = _best(_messages(engine, _two_of_weight_two(), relax=True))
         assert relaxed.objective == pytest.approx(-4.0)
         assert relaxed.values == pytest.approx([1.0, 0.5])
-        assert _best(_said(engine, _two_of_weight_two())).objective == pytest.approx(-3.0)
+        assert _best(_messages(engine, _two_of_weight_two())).objective == pytest.approx(-3.0)
 
 
 @both_engines
 def test_a_program_grows_between_runs(name: EngineName) -> None:
     program = _two_of_weight_two()
     with Engine(name) as engine:
-        assert _best(_said(engine, program)).objective == pytest.approx(-3.0)
+        assert _best(_messages(engine, program)).objective == pytest.approx(-3.0)
         program.row([(0, 1.0)], "<", 0.0)
-        assert _best(_said(engine, program)).objective == pytest.approx(-2.0)
+        assert _best(_messages(engine, program)).objective == pytest.approx(-2.0)
         program.row([(program.column(cost=-5.0), 1.0), (1, 1.0)], "<", 1.0)
-        assert _best(_said(engine, program)).values == pytest.approx([0.0, 0.0, 1.0])
+        assert _best(_messages(engine, program)).values == pytest.approx([0.0, 0.0, 1.0])
         program.row([(1, 1.0)], ">", 2.0)
-        assert _said(engine, program) == [Finished("infeasible")]
+        assert _messages(engine, program) == [Finished("infeasible")]
 
 
 def test_highs_begins_with_the_start() -> None:
@@ -116,15 +119,15 @@ def test_highs_begins_with_the_start() -> None:
         excess = sum(c * x for c, x in weighed) - row.right_side
         start += [max(excess, 0.0), max(-excess, 0.0)]
     with Engine("highs") as engine:
-        said = engine.minimise(
+        messages = engine.minimise(
             program, absolute_gap=0.0, threads=1, start=start, deadline=time.monotonic() + 60.0
         )
-        first = next(message for message in said if isinstance(message, Incumbent))
+        first = next(message for message in messages if isinstance(message, Incumbent))
     assert first.objective == pytest.approx(program.objective(start))
 
 
 @both_engines
-def test_what_is_found_on_the_way_is_better_each_time_and_never_below_the_bound(
+def test_incumbents_improve_and_never_fall_below_the_bound(
     name: EngineName,
 ) -> None:
     chance = random.Random(2)
@@ -133,13 +136,13 @@ def test_what_is_found_on_the_way_is_better_each_time_and_never_below_the_bound(
     for _ in range(6):
         program.row([(c, chance.uniform(1, 9)) for c in columns], "<", 40.0)
     with Engine(name) as engine:
-        said = _said(engine, program)
-    values = [message.objective for message in said if isinstance(message, Incumbent)]
-    bounds = [message.objective for message in said if isinstance(message, Bound)]
+        messages = _messages(engine, program)
+    values = [message.objective for message in messages if isinstance(message, Incumbent)]
+    bounds = [message.objective for message in messages if isinstance(message, Bound)]
     assert values == sorted(values, reverse=True)
     assert bounds == sorted(bounds)
     assert bounds[-1] == pytest.approx(values[-1])
-    for message in said:
+    for message in messages:
         if isinstance(message, Incumbent):
             assert message.objective == pytest.approx(program.objective(message.values))
 
@@ -148,8 +151,8 @@ def test_what_is_found_on_the_way_is_better_each_time_and_never_below_the_bound(
 def test_the_deadline_ends_a_run_in_the_middle(name: EngineName) -> None:
     began = time.monotonic()
     with Engine(name) as engine:
-        said = _said(engine, _market_split(), within_s=1.0)
-    assert said[-1] == Finished("stopped")
+        messages = _messages(engine, _market_split(), within_s=1.0)
+    assert messages[-1] == Finished("stopped")
     assert time.monotonic() - began < 15.0
 
 
@@ -159,7 +162,7 @@ def test_a_program_of_empty_rows_has_its_optimum(name: EngineName) -> None:
     program.column(cost=2.0)
     program.row([], "<", 7.0)
     with Engine(name) as engine:
-        assert _best(_said(engine, program)).objective == pytest.approx(0.0)
+        assert _best(_messages(engine, program)).objective == pytest.approx(0.0)
 
 
 @both_engines
@@ -167,37 +170,37 @@ def test_a_program_without_an_optimum_is_an_error(name: EngineName) -> None:
     program = Program()
     program.column(cost=-1.0, upper=float("inf"), integer=False)
     with Engine(name) as engine, pytest.raises(EngineFailed, match=f"{name}: .*UNBOUNDED"):
-        _said(engine, program)
+        _messages(engine, program)
 
 
 @both_engines
-def test_leaving_ends_the_process_in_the_middle_of_a_run(
+def test_closing_the_engine_ends_its_process_during_a_run(
     name: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     with Engine(name) as engine:
-        _said(engine, _market_split(), within_s=0.5)
+        _messages(engine, _market_split(), within_s=0.5)
         assert len(marked(mark)) == 1
     assert not marked(mark)
 
 
 @both_engines
-def test_a_process_that_was_killed_is_an_error_that_says_how(
+def test_killed_engine_is_an_error_that_names_the_signal(
     name: EngineName, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     with Engine(name) as engine:
-        _said(engine, _market_split(), within_s=0.5)
+        _messages(engine, _market_split(), within_s=0.5)
         (process,) = marked(mark)
         os.kill(process, signal.SIGKILL)
         with pytest.raises(EngineFailed, match=f"the {name} process was ended by SIGKILL"):
-            _said(engine, _market_split())
+            _messages(engine, _market_split())
 
 
 @both_engines
-def test_an_engine_ends_with_its_parent_however_that_ends(name: EngineName) -> None:
+def test_engine_ends_when_its_parent_is_killed(name: EngineName) -> None:
     driver = (
         "import sys, time\n"
         "from solver.engines.engine import Engine\n"

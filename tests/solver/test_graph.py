@@ -1,4 +1,4 @@
-"""Costed graphs as files: what contradicts the format is told in a sentence."""
+"""Costed graphs as files: one sentence reports each contradiction to the format."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ _VALID: dict[str, Any] = {
 
 
 def _changed(path: str, value: object) -> dict[str, Any]:
-    """The valid document with one value put in at ``ops.0.reads`` or the like; with None, the
-    value there is taken away."""
+    """The valid document with the value at ``path`` (as ``ops.0.reads``) replaced; None removes."""
     document = copy.deepcopy(_VALID)
     *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
     place: Any = document
@@ -161,13 +160,13 @@ def _sentence(tmp_path: Path, document: object) -> str:
         ),
     ],
 )
-def test_a_contradiction_is_told_in_a_sentence(
+def test_contradiction_in_a_graph_is_reported_in_one_sentence(
     tmp_path: Path, path: str, value: object, sentence: str
 ) -> None:
     assert sentence in _sentence(tmp_path, _changed(path, value)).split("; ")
 
 
-def test_bytes_are_given_away_once(tmp_path: Path) -> None:
+def test_tensor_is_overwritten_in_place_at_most_once(tmp_path: Path) -> None:
     document = _changed("ops.1.in_place", {"z": "y", "s": "y"})
     document["ops"][1]["writes"] = ["z", "s"]
     document["tensors"].append({"name": "s", "bytes": 4, "kind": "activation"})
@@ -202,13 +201,13 @@ def test_a_wrong_key_or_value_is_named_with_its_path(
     assert "\n" not in told
 
 
-def test_every_contradiction_is_told_up_to_five(tmp_path: Path) -> None:
+def test_up_to_five_contradictions_are_reported(tmp_path: Path) -> None:
     document = _changed("ops.0.reads", [f"unknown{k}" for k in range(9)])
     told = _sentence(tmp_path, document).split("; ")
     assert told == [f"op 'double' names tensor 'unknown{k}', which is not listed" for k in range(5)]
 
 
-def test_what_the_format_leaves_open_has_its_default(tmp_path: Path) -> None:
+def test_missing_optional_fields_have_their_defaults(tmp_path: Path) -> None:
     path = tmp_path / "graph.json"
     path.write_text(json.dumps(_VALID))
     graph = read_json(path, CostedGraph)
@@ -225,12 +224,12 @@ def test_what_the_format_leaves_open_has_its_default(tmp_path: Path) -> None:
 
 @given(graph=small_graphs())
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_a_graph_comes_back_from_its_file_as_it_was(graph: CostedGraph) -> None:
+def test_graph_is_read_back_unchanged(graph: CostedGraph) -> None:
     text = graph.model_dump_json(by_alias=True, exclude_none=True)
     assert CostedGraph.model_validate_json(text, strict=True) == graph
 
 
 @pytest.mark.parametrize("graph", [two_layers(), training_chain(6, energy_unit_j=1e-9)])
-def test_figures_come_back_to_the_last_digit(tmp_path: Path, graph: CostedGraph) -> None:
+def test_figures_are_read_back_exactly(tmp_path: Path, graph: CostedGraph) -> None:
     path = write_json(tmp_path / "graph.json", graph)
     assert read_json(path, CostedGraph) == graph

@@ -1,4 +1,4 @@
-"""Transfers beside compute: what the referee's clock makes of them, how a schedule gets them."""
+"""Transfers beside compute: the referee's clock, and schedules that use them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _with_dma(problem: CostedGraph) -> CostedGraph:
 
 
 def _beside(text: str) -> tuple[Action, ...]:
-    """``actions`` in which ``begin_in`` and ``begin_out`` are asynchronous transfers."""
+    """``actions``, where ``begin_in`` and ``begin_out`` stand for asynchronous transfers."""
     plain = actions(text.replace("begin_", "page_"))
     return tuple(
         action.model_copy(update={"asynchronous": True})
@@ -50,7 +50,7 @@ def _beside(text: str) -> tuple[Action, ...]:
 
 
 def _clock(result: Replay) -> list[tuple[float, float, float]]:
-    """Of every action that takes time or is waited for: start, seconds, seconds waited before."""
+    """Start, duration and preceding wait in seconds of each action with a duration or a wait."""
     return [
         (m.start_s, m.time_s, m.waited_s)
         for m in result.moments
@@ -92,12 +92,12 @@ def test_a_transfer_runs_beside_the_actions_after_it() -> None:
     assert result.energy_j == 71.0
 
 
-def test_who_reads_a_tensor_on_its_way_waits_for_it() -> None:
+def test_op_waits_for_the_page_in_of_its_input() -> None:
     result = replay(
         _with_dma(_two_parameters()),
         _beside("begin_in u; begin_in v; compute first; free u; compute second; free v"),
     )
-    # u comes from 0 to 3, v behind it until 7; first runs from 3 to 5.
+    # u is paged in from 0 to 3, then v until 7; first runs from 3 to 5.
     assert _transfers(result) == [(0.0, 3.0), (3.0, 7.0)]
     assert _clock(result) == [
         (0.0, 0.0, 0.0),
@@ -133,7 +133,7 @@ def _two_parameters() -> CostedGraph:
     )
 
 
-def test_freeing_or_overwriting_waits_until_the_copy_is_made() -> None:
+def test_freeing_or_overwriting_waits_for_the_page_out() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("over", "a", "b", in_place={"b": "a"}), op("end", "", "c")],
@@ -157,11 +157,11 @@ def test_freeing_or_overwriting_waits_until_the_copy_is_made() -> None:
     later = replay(other, _beside("compute make; begin_out b; compute end; free c; free b"))
     assert [m.waited_s for m in later.moments] == [0.0, 0.0, 0.0, 0.0, 3.0]
     assert later.time_s == 6.0
-    # The bytes are in RAM for it.
+    # A later free keeps the bytes in RAM meanwhile.
     assert (at_once.peak_bytes, later.peak_bytes) == (1, 2)
 
 
-def test_what_is_read_back_is_read_after_it_was_written() -> None:
+def test_page_in_starts_after_the_page_out_of_the_same_tensor() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("use", "a", "b")],
@@ -176,7 +176,7 @@ def test_what_is_read_back_is_read_after_it_was_written() -> None:
     assert result.time_s == 9.0
 
 
-def test_the_step_ends_when_the_last_transfer_has() -> None:
+def test_step_ends_with_its_last_transfer() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a")],
@@ -195,7 +195,7 @@ def test_a_transfer_beside_compute_needs_dma() -> None:
     )
 
 
-def test_a_tensor_that_leaves_may_be_freed_late_and_no_other() -> None:
+def test_only_a_tensor_being_paged_out_may_be_freed_late() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("use", "a", "b"), op("end", "", "c")],
@@ -219,7 +219,7 @@ def _overlapped(problem: CostedGraph, plain: Sequence[Action], ram_bytes: int) -
     return verify(problem, found, budget)
 
 
-def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
+def test_page_out_runs_beside_later_ops_if_ram_has_room() -> None:
     problem = _with_dma(
         graph(
             [op("make", "", "a"), op("next", "", "b", time_s=3.0), op("use", "a b", "c")],
@@ -235,9 +235,9 @@ def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
         "free c"
     )
     assert replay(problem, plain).time_s == 1 + 2 + 3 + 1 + 1
-    # With room for both, a leaves beside `next`; it cannot come back before it was freed.
+    # With room for both, a is paged out beside `next`; it is paged in only after it was freed.
     assert _overlapped(problem, plain, 12).time_s == 1 + 3 + 1 + 1
-    # Without, `next` waits until a has left.
+    # Without that room, `next` waits until a has been paged out.
     tight = _with_dma(
         problem.model_copy(
             update={
@@ -252,7 +252,7 @@ def test_a_page_out_leaves_beside_the_ops_after_it_where_ram_has_room() -> None:
     assert _overlapped(tight, plain, 12).time_s == 1 + 2 + 3 + 1 + 1
 
 
-def test_page_ins_come_in_time_where_ram_has_room() -> None:
+def test_page_ins_start_early_if_ram_has_room() -> None:
     names = "abcd"
     problem = _with_dma(
         graph(
@@ -263,7 +263,7 @@ def test_page_ins_come_in_time_where_ram_has_room() -> None:
     )
     plain = actions(";".join(f"page_in {n}; compute use_{n}; free {n}1; free {n}" for n in names))
     assert replay(problem, plain).time_s == 16.0
-    assert _overlapped(problem, plain, 9).time_s == 10.0  # the first has nothing to hide behind
+    assert _overlapped(problem, plain, 9).time_s == 10.0  # nothing runs during the first transfer
     assert _overlapped(problem, plain, 8).time_s == 16.0  # one byte too few for two of them
 
 
@@ -286,11 +286,11 @@ def test_only_the_page_out_whose_bytes_are_needed_is_waited_for() -> None:
         "compute crowd; free u; page_in a; page_in b; compute use; free w; free a; free b; free v"
     )
     assert replay(problem, plain).time_s == 13.0
-    # a leaves beside `work`; b has no room beside `crowd`, nor have a and b when they come back.
+    # a is paged out beside `work`; b has no room beside `crowd`, and the page-ins have none either.
     assert _overlapped(problem, plain, 13).time_s == 11.0
 
 
-def test_only_the_page_in_that_has_room_comes_early() -> None:
+def test_only_page_ins_with_room_start_early() -> None:
     sizes = {"a": 4, "b": 4, "c": 6, "d": 4}
     problem = _with_dma(
         graph(
@@ -304,7 +304,7 @@ def test_only_the_page_in_that_has_room_comes_early() -> None:
     assert _overlapped(problem, plain, 10).time_s == 14.0  # b beside `use_a`
 
 
-def test_without_dma_and_without_transfers_a_schedule_stays_as_it_is() -> None:
+def test_schedule_without_dma_or_transfers_is_unchanged() -> None:
     budget = Budget(ram_bytes=25)
     paged = actions(
         "compute conv; free x; compute relu; page_out r; compute linear; free r;"
@@ -340,7 +340,7 @@ def _graphs_with_dma(draw: st.DrawFn) -> CostedGraph:
 
 @given(data=st.data(), problem=_graphs_with_dma(), above=st.integers(0, 8))
 @settings(max_examples=50, deadline=None, derandomize=True)
-def test_overlap_is_never_slower_nor_over_budget_and_does_the_same(
+def test_overlap_is_never_slower_and_has_the_same_actions_within_budget(
     data: st.DataObject, problem: CostedGraph, above: int
 ) -> None:
     plain = with_frees(problem, data.draw(action_lists(problem)))
@@ -359,7 +359,7 @@ def test_overlap_is_never_slower_nor_over_budget_and_does_the_same(
 
 @given(data=st.data(), problem=_graphs_with_dma())
 @settings(max_examples=40, deadline=None, derandomize=True)
-def test_where_a_schedule_pages_is_where_beside_compute_it_is_valid_too(
+def test_any_transfer_of_a_valid_schedule_may_be_asynchronous(
     data: st.DataObject, problem: CostedGraph
 ) -> None:
     actions = data.draw(action_lists(problem))
@@ -393,7 +393,10 @@ EXACT = SolverOptions(gap=0.0, threads=1)
 
 
 def _paging_or_nothing() -> tuple[CostedGraph, Budget]:
-    """Ops take 8 s; ``a`` must leave for 2 s and come back for 2 s: it cannot be made again."""
+    """A problem whose ops take 8 s and which must page ``a`` out and in for 2 s each.
+
+    ``a`` cannot be recomputed.
+    """
     problem = graph(
         [
             op("make", "", "a", time_s=2.0, recomputable=False),
@@ -427,7 +430,7 @@ def test_overlap_meets_a_deadline_that_no_synchronous_schedule_meets(
     assert verify(problem, schedule.actions, hurried).hidden_s == 2.0
 
 
-def test_whatever_the_deadline_the_step_ends_as_early_as_it_can() -> None:
+def test_overlap_shortens_the_step_without_a_deadline() -> None:
     problem, budget = _paging_or_nothing()
     unhurried = solve_graph(problem, budget, EXACT)
     assert (unhurried.status, unhurried.energy_j, unhurried.time_s) == ("optimal", 6.0, 10.0)
@@ -436,24 +439,24 @@ def test_whatever_the_deadline_the_step_ends_as_early_as_it_can() -> None:
 
 
 @pytest.mark.slow
-def test_what_no_timing_can_do_is_infeasible_and_the_rest_is_not_said_to_be() -> None:
+def test_only_proven_deadlines_are_called_infeasible() -> None:
     problem, budget = _paging_or_nothing()
     options = SolverOptions(formulation="compact", order="given", gap=0.0, threads=1)
     too_early = budget.model_copy(update={"deadline_s": 7.9})
     impossible = solve_graph(problem, too_early, options)
     assert impossible.status == "infeasible"
     assert impossible.smallest_deadline_s == 10.0
-    # The program cannot know that the page-in has no room beside an op.
+    # The program does not model that the page-in has no room beside an op.
     unknown = solve_graph(problem, budget.model_copy(update={"deadline_s": 9.0}), options)
     assert unknown.status == "no_solution"
     assert any("not proven" in note for note in unknown.notes)
 
 
-def test_the_fastest_schedule_counts_what_overlaps_once() -> None:
+def test_fastest_schedule_counts_overlapping_time_once() -> None:
     problem, budget = _paging_or_nothing()
     search = Search(Problem(problem, budget), "time", EXACT, bound=0.0)
     search.run(float("inf"))
-    # Whatever the timing, computing takes 8 s.
+    # Computing alone takes 8 s.
     assert (search.value, search.bound) == (10.0, 8.0)
     assert search.actions is not None
     assert verify(problem, search.actions, budget).time_s == 10.0
@@ -486,7 +489,7 @@ def _least_j(problem: CostedGraph) -> float:
     return sum(o.energy_j for o in problem.ops)
 
 
-def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() -> None:
+def test_schedule_with_asynchronous_transfers_can_start_a_search() -> None:
     problem, budget = _paging_or_nothing()
     found = solve_graph(problem, budget, EXACT).actions
     plain = one_at_a_time(Problem(problem, budget), found)
@@ -495,17 +498,17 @@ def test_a_schedule_with_transfers_beside_ops_starts_the_search_for_another() ->
     assert CompactFormulation(Problem(problem, budget)).encode(plain) is not None
 
 
-# --- where DMA is said to be ----------------------------------------------------------------------
+# --- DMA in descriptions ------------------------------------------------------------------------
 
 
-def test_the_catalogue_says_which_boards_have_dma() -> None:
+def test_catalogue_states_which_boards_have_dma() -> None:
     storages = {name: load_description(name).storage for name in catalog_names()}
     without = {name for name, storage in storages.items() if storage is None or not storage.dma}
     emulated = {"emulated-a72", "emulated-m0-flash", "emulated-m3-sd", "emulated-m4f"}
     assert without == {"mkr1000", "stm32f4-discovery"} | emulated
 
 
-def test_a_costed_graph_repeats_it() -> None:
+def test_costed_graph_repeats_dma_of_its_profile() -> None:
     profile = resolve_profile("a72")
     assert profile.storage is not None
     with_dma = profile.model_copy(

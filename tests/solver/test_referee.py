@@ -1,4 +1,4 @@
-"""The referee: what it makes of a right schedule, and what it says to a wrong one."""
+"""The referee: figures of valid schedules, and messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEEP = actions(
     "compute conv; free x; compute relu; compute linear;"
     "compute grad; free y; free r; compute update; free g"
 )
-# r leaves after its last forward reader and comes back for the backward op.
+# r is paged out after its last forward reader and paged in for the backward op.
 _PAGED = actions(
     "compute conv; free x; compute relu; page_out r; compute linear; free r;"
     "page_in r; compute grad; free y; free r; compute update; free g"
@@ -86,7 +86,7 @@ def test_the_first_of_several_equal_peaks_is_named() -> None:
     assert (result.peak_bytes, result.peak_action) == (4, 0)
 
 
-def test_what_is_in_ram_when_the_step_begins_counts_even_if_nothing_reads_it() -> None:
+def test_unread_tensors_in_ram_at_the_start_count() -> None:
     idle = graph([op("only", "", "a")], [tensor("x", 9, home="ram"), tensor("a", 4)])
     assert replay(idle, actions("free x; compute only; free a")).peak_bytes == 9
 
@@ -105,7 +105,7 @@ def test_in_place_counts_the_smaller_of_the_two_once() -> None:
         assert (first.bytes_during, first.bytes_after) == (during, after)
 
 
-def test_what_is_recomputed_keeps_its_copy_in_storage() -> None:
+def test_recomputed_tensor_keeps_its_copy_in_storage() -> None:
     problem = graph(
         [op("make", "", "a"), op("use", "a", "b"), op("last", "a b", "c")],
         [tensor("a", 4, page_out=(1.0, 1.0), page_in=(1.0, 1.0)), tensor("b", 4), tensor("c", 4)],
@@ -121,7 +121,7 @@ def test_what_is_recomputed_keeps_its_copy_in_storage() -> None:
     assert result.energy_j == 4 + 2
 
 
-def test_what_lives_in_storage_is_paged_in_without_having_been_paged_out() -> None:
+def test_tensor_with_home_in_storage_needs_no_page_out_before_page_in() -> None:
     problem = graph(
         [op("first", "w", "a"), op("second", "w a", "b")],
         [tensor("w", 4, home="storage", page_in=(1.0, 1.0)), tensor("a", 4), tensor("b", 4)],
@@ -168,7 +168,9 @@ _STEP_OF_ALL_KINDS = graph(
         ("activations", [35, 6, 0]),
     ],
 )
-def test_what_the_budget_covers(covers: Coverage, bytes_during: list[int]) -> None:
+def test_budget_counts_only_the_tensors_that_it_covers(
+    covers: Coverage, bytes_during: list[int]
+) -> None:
     schedule = keep_everything(_STEP_OF_ALL_KINDS)
     moments = replay(_STEP_OF_ALL_KINDS, schedule, covers).moments
     computing = [m.bytes_during for m in moments if isinstance(m.action, Compute)]
@@ -288,7 +290,7 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
             1,
             "op 'conv' makes 'a' again, which is still in RAM though nothing needed it after"
             " action 0",
-            id="makes again what is in RAM",
+            id="recomputes a tensor in RAM",
         ),
         pytest.param(
             "compute conv; free x; compute relu; compute linear; compute grad; free y; free r;"
@@ -321,13 +323,15 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
         ),
     ],
 )
-def test_a_wrong_schedule_is_refused_where_and_why(text: str, action: int, reason: str) -> None:
+def test_wrong_schedule_is_refused_with_action_and_reason(
+    text: str, action: int, reason: str
+) -> None:
     refused = _refused(two_layers(), text)
     assert (refused.action, refused.reason) == (action, reason)
     assert str(refused) == f"action {action}: {reason}"
 
 
-def test_what_has_a_copy_but_no_page_in_cost_stays_in_storage() -> None:
+def test_stored_tensor_without_page_in_cost_cannot_be_paged_in() -> None:
     problem = graph(
         [op("make", "", "a"), op("use", "a", "b")],
         [tensor("a", 4, page_out=(1.0, 1.0)), tensor("b", 4)],
@@ -336,7 +340,7 @@ def test_what_has_a_copy_but_no_page_in_cost_stays_in_storage() -> None:
     assert (refused.action, refused.reason) == (3, "pages in 'a', which has no page-in cost")
 
 
-def test_what_must_persist_in_storage_needs_a_copy_there() -> None:
+def test_tensor_that_persists_in_storage_needs_a_copy_there() -> None:
     problem = graph([op("make", "", "a")], [tensor("a", 4, persist="storage", page_out=(1.0, 1.0))])
     refused = _refused(problem, "compute make; free a")
     expected = "'a' must persist in storage and has no valid copy there"
@@ -347,7 +351,7 @@ def test_what_must_persist_in_storage_needs_a_copy_there() -> None:
 # --- budgets --------------------------------------------------------------------------------------
 
 
-def test_a_schedule_may_take_its_budget_to_the_last_byte_and_not_one_more() -> None:
+def test_schedule_may_use_every_byte_of_its_budget_and_no_more() -> None:
     assert verify(two_layers(), _KEEP, Budget(ram_bytes=25)).peak_bytes == 25
     with pytest.raises(RefereeError, match="25 bytes in RAM, the budget is 24") as refused:
         verify(two_layers(), _KEEP, Budget(ram_bytes=24))
@@ -361,7 +365,7 @@ def test_workspace_counts_against_the_budget() -> None:
     assert _refused(problem, text, Budget(ram_bytes=10)).action == 0
 
 
-def test_bytes_that_are_written_over_count_once_against_the_budget() -> None:
+def test_bytes_overwritten_in_place_count_once() -> None:
     ops = [op("make", "", "a"), op("over", "a", "b", in_place={"b": "a"})]
     problem = graph(ops, [tensor("a", 4), tensor("b", 4)])
     result = verify(problem, actions("compute make; compute over; free b"), Budget(ram_bytes=4))
@@ -382,13 +386,13 @@ def test_paging_counts_against_the_deadline() -> None:
         verify(two_layers(), _PAGED, budget.model_copy(update={"deadline_s": 8.0}))
 
 
-def test_paging_where_the_budget_excludes_it() -> None:
+def test_paging_is_refused_if_the_budget_excludes_it() -> None:
     with pytest.raises(RefereeError, match="pages, which this budget excludes") as refused:
         verify(two_layers(), _PAGED, Budget(ram_bytes=25, paging=False))
     assert _PAGED[refused.value.action] == PageOut(tensor="r")
 
 
-def test_without_paging_home_and_persistence_in_storage_are_kept() -> None:
+def test_budget_without_paging_permits_transfers_of_home_and_persistence() -> None:
     problem = graph(
         [op("update", "w", "w1", in_place={"w1": "w"})],
         [
@@ -399,12 +403,12 @@ def test_without_paging_home_and_persistence_in_storage_are_kept() -> None:
     budget = Budget(ram_bytes=4, paging=False)
     necessary = "page_in w; compute update; page_out w1; free w1"
     assert verify(problem, actions(necessary), budget).energy_j == 3.0
-    # Bringing back what only had to be put there is a choice.
+    # Paging in a tensor that only had to be stored is optional.
     refused = _refused(problem, f"{necessary}; page_in w1; free w1", budget)
     assert (refused.action, refused.reason) == (4, "pages, which this budget excludes")
 
 
-def test_recomputing_where_the_budget_excludes_it() -> None:
+def test_recomputing_is_refused_if_the_budget_excludes_it() -> None:
     problem = graph(
         [op("make", "", "a"), op("use", "a", "b"), op("last", "a b", "c")],
         [tensor("a", 4), tensor("b", 4), tensor("c", 4)],
@@ -420,7 +424,7 @@ def test_recomputing_where_the_budget_excludes_it() -> None:
 
 @given(data=st.data(), problem=small_graphs())
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_whatever_is_valid_stays_so_with_its_frees_put_in(
+def test_valid_actions_stay_valid_with_frees_added(
     data: st.DataObject, problem: CostedGraph
 ) -> None:
     actions = data.draw(action_lists(problem))
@@ -434,9 +438,7 @@ def test_whatever_is_valid_stays_so_with_its_frees_put_in(
 
 @given(data=st.data(), problem=small_graphs())
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_a_free_is_refused_wherever_else_it_stands(
-    data: st.DataObject, problem: CostedGraph
-) -> None:
+def test_free_at_any_other_position_is_refused(data: st.DataObject, problem: CostedGraph) -> None:
     schedule = list(with_frees(problem, data.draw(action_lists(problem))))
     frees = [index for index, action in enumerate(schedule) if isinstance(action, Free)]
     if not frees:
@@ -457,7 +459,7 @@ def test_a_free_is_refused_wherever_else_it_stands(
 
 @given(problem=small_graphs())
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_keeping_everything_costs_the_ops_and_what_must_be_moved(problem: CostedGraph) -> None:
+def test_keeping_everything_costs_all_ops_and_forced_transfers(problem: CostedGraph) -> None:
     schedule = keep_everything(problem)
     moved_j = sum(_energy_j(problem, action) for action in _forced_paging(problem))
     computed_j = sum(op.energy_j for op in problem.ops)
@@ -468,7 +470,7 @@ def test_keeping_everything_costs_the_ops_and_what_must_be_moved(problem: Costed
 
 @given(problem=small_graphs(), covers=st.sampled_from(["all", "activations"]))
 @settings(max_examples=60, deadline=None, derandomize=True)
-def test_no_schedule_needs_less_than_the_least(problem: CostedGraph, covers: Coverage) -> None:
+def test_no_schedule_needs_less_than_the_least_ram(problem: CostedGraph, covers: Coverage) -> None:
     least, _ = least_ram_bytes(problem, covers)
     paging = page_everything(Problem(problem, Budget(ram_bytes=0, covers=covers)))
     keeping = replay(problem, keep_everything(problem), covers)
@@ -498,21 +500,21 @@ def _cost(problem: CostedGraph, action: Action) -> tuple[float, float]:
 
 def _forced_paging(problem: CostedGraph) -> list[Action]:
     read = {name for op in problem.ops for name in op.reads}
-    brought: list[Action] = [
+    page_ins: list[Action] = [
         PageIn(tensor=t.name)
         for t in problem.tensors
         if t.home == "storage" and (t.name in read or t.persist == "ram")
     ]
-    put_away: list[Action] = [
+    page_outs: list[Action] = [
         PageOut(tensor=t.name)
         for t in problem.tensors
         if t.persist == "storage" and t.home != "storage"
     ]
-    return brought + put_away
+    return page_ins + page_outs
 
 
 def _assert_memory_is_what_was_made_and_not_freed(problem: CostedGraph, result: Replay) -> None:
-    """By names, where the referee counts bytes."""
+    """Compare RAM contents by tensor names; the referee counts bytes."""
     ops = {op.name: op for op in problem.ops}
     resident = {
         t.name for t in problem.tensors if t.name not in problem.producer and t.home != "storage"
@@ -546,8 +548,10 @@ def _bytes(problem: CostedGraph, names: set[str]) -> int:
 
 
 def _actions_around(schedule: list[Action], index: int) -> tuple[int, int]:
-    """Indices of the last action before and the next after a free action once it is taken out (-1
-    and the end where there is none); only frees are between."""
+    """Indices, without the free action at ``index``, of the nearest actions that are no frees.
+
+    They are -1 and the length of the schedule where there is none.
+    """
     actions = [i for i, action in enumerate(schedule) if not isinstance(action, Free)]
     before = max((i for i in actions if i < index), default=-1)
     after = min((i for i in actions if i > index), default=len(schedule))
@@ -555,7 +559,7 @@ def _actions_around(schedule: list[Action], index: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", [RefereeError, Late])
-def test_a_verdict_comes_whole_from_another_process(kind: type[RefereeError]) -> None:
+def test_referee_error_survives_pickling(kind: type[RefereeError]) -> None:
     copy = pickle.loads(pickle.dumps(kind(3, "it is too late")))
     assert (type(copy), copy.action, copy.reason, str(copy)) == (
         kind,

@@ -1,4 +1,4 @@
-"""The retention formulation: its optimum, its bound, and what a caller sees of the search."""
+"""The retention formulation: its optimum, its bound, and its search as a caller sees it."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ from tests.support.graphs.graph_strategies import (
     tight_problems,
 )
 
-# More than any schedule of a small graph is the better for.
+# More intervals than any schedule of a small graph can use.
 PLENTY = 6
 
 
 @dataclass
 class _Result:
-    """What one search said, every schedule of it held before the referee."""
+    """Messages of one search; the referee has verified every schedule."""
 
     outcome: str
     schedules: list[tuple[Action, ...]] = field(default_factory=list)
@@ -67,7 +67,7 @@ def _search(
     intervals: int = INTERVALS,
     objective: Literal["energy", "time"] = "energy",
 ) -> _Result:
-    """Without a process of its own, which takes longer to start than such a search does."""
+    """Search in this process: starting another one takes longer than such a search."""
     heard = _Result("")
 
     def listen(said: Found | Bound) -> None:
@@ -83,9 +83,11 @@ def _search(
     return heard
 
 
-def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...]) -> bool:
-    """A tensor is paged in though it was in RAM before since the last first execution, which the
-    exhaustive search does not allow."""
+def _is_paged_in_again_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...]) -> bool:
+    """Whether a tensor is paged in that has been in RAM since the last first execution.
+
+    The exhaustive search excludes such schedules.
+    """
     done: set[str] = set()
     ram = {t.name for t in problem.tensors if t.name not in problem.producer}
     ram -= {t.name for t in problem.tensors if t.home == "storage"}
@@ -114,9 +116,11 @@ def _comes_back_within_a_stage(problem: CostedGraph, schedule: tuple[Action, ...
 
 
 @pytest.mark.slow
-def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> None:
-    """Exhaustive search allows as much, but for a tensor that was freed and comes back from storage
-    between the same two first executions."""
+def test_retention_with_enough_intervals_finds_every_small_optimum() -> None:
+    """Both searches agree, but for schedules that the exhaustive search excludes.
+
+    These page in a tensor that was in RAM since the last first execution.
+    """
     overheads_j: list[float] = []
 
     @given(problem_and_budget=tight_problems())
@@ -132,19 +136,21 @@ def test_with_intervals_to_spare_the_optimum_of_every_small_graph_is_found() -> 
         best_j = result.values[-1]
         assert result.bounds[-1] == pytest.approx(best_j)
         if least_j is None or best_j < least_j - 1e-6:
-            assert _comes_back_within_a_stage(problem, result.schedules[-1])
+            assert _is_paged_in_again_within_a_stage(problem, result.schedules[-1])
         else:
             assert best_j == pytest.approx(least_j)
             overheads_j.append(best_j - replay(problem, keep_everything(problem)).energy_j)
 
     compare()
-    # Most of what was tried must have needed recomputation or paging.
+    # Most examples must have needed recomputation or paging.
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 20
 
 
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, Budget]) -> None:
+def test_fewer_intervals_never_need_less_energy(
+    problem_and_budget: tuple[CostedGraph, Budget],
+) -> None:
     problem, budget = problem_and_budget
     bests_j = []
     for intervals in (1, 2, 3, PLENTY):
@@ -159,15 +165,15 @@ def test_fewer_intervals_never_do_better(problem_and_budget: tuple[CostedGraph, 
 
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_least_time_is_found_as_least_energy_is(
+def test_retention_finds_the_least_time(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
-    """The objective of the paper: time, without paging."""
+    """The objective of the paper: least time, without paging."""
     problem, budget = problem_and_budget
     ops = tuple(op.model_copy(update={"time_s": op.energy_j}) for op in problem.ops)
     problem = CostedGraph(name="time is energy", ops=ops, tensors=problem.tensors)
     budget = Budget(ram_bytes=budget.ram_bytes, paging=False)
-    # What lives in storage is paged in, and what must persist there paged out, all the same.
+    # Tensors with home or persistence in storage are still paged.
     assume(not any(t.home == "storage" or t.persist == "storage" for t in problem.tensors))
     least = least_energy_by_exhaustion(problem, budget)
     result = _search(problem, budget, PLENTY, "time")
@@ -177,7 +183,7 @@ def test_least_time_is_found_as_least_energy_is(
 
 
 def test_an_op_is_computed_as_often_as_intervals_allow() -> None:
-    """``a`` is wanted twice, and each time something large comes before for which it must go."""
+    """``a`` is read twice; before each reading a large tensor needs its room."""
     problem = graph(
         [
             op("make", "x", "a"),
@@ -200,9 +206,11 @@ def test_an_op_is_computed_as_often_as_intervals_allow() -> None:
     assert _search(problem, budget, 3).values[-1] == 9.0
 
 
-def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
-    """``v`` and ``a`` both come of ``u``, ``v`` is written over it. Both are wanted again after
-    something large, one after the other: there is no room for them together."""
+def test_overwritten_tensor_is_recomputed_for_its_later_reader() -> None:
+    """``v`` and ``a`` are both computed from ``u``, and ``v`` overwrites ``u``.
+
+    Both are read again after a large tensor, one after the other: together they have no room.
+    """
     problem = graph(
         [
             op("make", "x", "u"),
@@ -223,11 +231,11 @@ def test_what_was_written_over_is_made_again_before_it_is_read_again() -> None:
     )
     budget = Budget(ram_bytes=12)
     assert _search(problem, budget, 2).outcome == "infeasible"
-    # Three times "make", twice "branch" and "over".
+    # "make" runs three times, "branch" and "over" twice.
     assert _search(problem, budget, 3).values[-1] == 11.0
 
 
-def test_what_is_made_again_without_being_needed_takes_its_bytes() -> None:
+def test_unneeded_output_of_a_recomputed_op_takes_ram() -> None:
     problem = graph(
         [
             op("make", "x", "a waste"),
@@ -278,7 +286,7 @@ def test_the_deadline_decides_between_recomputing_and_paging() -> None:
     assert least_j(11.9, instantaneous=True) is None
 
 
-def test_costs_that_are_no_whole_numbers_leave_the_bound_below_the_optimum() -> None:
+def test_bound_stays_below_the_optimum_for_fractional_costs() -> None:
     problem = training_chain(6, energy_unit_j=1e-7)
     budget = tight(problem, 0.25, deadline_s=1.4 * sum(op.time_s for op in problem.ops))
     optimum_j = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1)).energy_j
@@ -294,7 +302,7 @@ def test_costs_that_are_no_whole_numbers_leave_the_bound_below_the_optimum() -> 
 
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_a_schedule_that_was_found_is_a_solution_again(
+def test_found_schedule_is_a_solution_as_a_hint(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem, budget = problem_and_budget
@@ -314,7 +322,7 @@ def test_a_schedule_that_was_found_is_a_solution_again(
         assert verify(problem, again, budget).energy_j == verify(problem, schedule, budget).energy_j
 
 
-def test_a_schedule_in_another_order_is_none() -> None:
+def test_schedule_in_another_order_gives_no_hint() -> None:
     problem = graph(
         [op("one", "x", "a"), op("two", "x", "b"), op("both", "a b", "c")],
         [tensor("x", 1, home="ram"), tensor("a", 1), tensor("b", 1), tensor("c", 1)],
@@ -326,7 +334,7 @@ def test_a_schedule_in_another_order_is_none() -> None:
     assert hint_of(model, swapped) is None
 
 
-# --- what a caller sees ---------------------------------------------------------------------------
+# --- results for a caller -------------------------------------------------------------------------
 
 
 def _solve(
@@ -351,7 +359,7 @@ def _solve(
     )
 
 
-def test_schedules_get_better_from_the_start_that_was_given() -> None:
+def test_schedules_improve_on_the_given_start() -> None:
     problem = training_chain(9, seed=3)
     budget = tight(problem, 0.25)
     found: list[tuple[Action, ...]] = []
@@ -369,18 +377,18 @@ def test_schedules_get_better_from_the_start_that_was_given() -> None:
     assert bounds[-1] <= values[-1]
 
 
-def test_a_gap_that_is_reached_ends_the_search() -> None:
+def test_search_ends_when_the_gap_is_reached() -> None:
     problem = training_chain(30)
     budget = tight(problem, 0.9)
     assert _solve(problem, budget, gap=0.9) == "proven"
     assert _solve(problem, budget, gap=0.9, limit_s=-1.0) == "time_limit"
 
 
-def test_what_does_not_fit_is_infeasible() -> None:
+def test_problem_that_does_not_fit_is_infeasible() -> None:
     assert _solve(two_layers(), Budget(ram_bytes=24)) == "infeasible"
 
 
-def test_a_schedule_says_how_it_was_found_and_under_which_restrictions() -> None:
+def test_schedule_records_its_solver_and_restrictions() -> None:
     problem = training_chain(6)
     budget = tight(problem, 0.3)
     options = SolverOptions(formulation="retention", gap=0.0)

@@ -1,4 +1,4 @@
-"""Schedules while costs are drawn from their intervals."""
+"""Robustness: schedules when costs are drawn from their intervals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def with_intervals(
     time_s: Mapping[str, Ends] | None = None,
     keys: Mapping[str, str] | None = None,
 ) -> CostedGraph:
-    """``plain`` with intervals of its ops, by name."""
+    """``plain`` with the intervals of its ops by name."""
     ops = [
         each.model_copy(
             update={
@@ -79,13 +79,15 @@ def assessed(problem: CostedGraph, budget: Budget, draws: CostDraws) -> Assessme
 
 BUDGET = Budget(ram_bytes=10)
 PAGE_FIRST_J, PAGE_SECOND_J = 4.5, 2.5
-# At 2 J making is cheaper than either page; on average it costs about 3.5 J, which is between them.
+# At 2 J an op is cheaper than either page; its average of about 3.5 J lies between the two.
 MAKE_J, MAKE_ENDS_J = 2.0, (1.9, 12.0)
 
 
 def two_to_bring_back() -> CostedGraph:
-    """``first`` and ``second`` are wanted before and after ``big``, which leaves no room for them.
-    Each is made again for what was measured of ``make``, or paged."""
+    """``first`` and ``second`` are read before and after ``big``, which needs their room.
+
+    Each is recomputed at the cost measured for ``make``, or paged.
+    """
     plain = graph(
         [
             op("make-first", "x", "first", energy_j=MAKE_J),
@@ -119,20 +121,20 @@ def swapping() -> tuple[CostDraws, Assessment]:
 
 
 def _again(schedule: Schedule) -> tuple[list[str], list[str]]:
-    """What is made twice, and what is paged in."""
+    """Names of the recomputed ops and of the paged-in tensors."""
     made = [action.op for action in schedule.actions if isinstance(action, Compute)]
     paged = [action.tensor for action in schedule.actions if isinstance(action, PageIn)]
     return sorted({name for name in made if made.count(name) > 1}), paged
 
 
 @pytest.mark.slow
-def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
+def test_best_schedule_on_average_differs_from_best_at_stated_costs(
     swapping: tuple[CostDraws, Assessment],
 ) -> None:
     _, found = swapping
     assert _again(found.least_energy) == (["make-first", "make-second"], [])
     assert found.best_on_average is not None
-    # Neither of the schedules between which cheap and dear draws swap: one of each.
+    # One of each: neither the schedule for cheap draws nor that for dear ones.
     assert _again(found.best_on_average) == (["make-first"], ["second"])
 
 
@@ -140,7 +142,7 @@ def test_what_is_best_on_average_need_not_be_best_at_the_stated_costs(
 def test_shares_and_regrets_by_pencil_and_paper(swapping: tuple[CostDraws, Assessment]) -> None:
     draws, found = swapping
     make_j = draws.energy_j[:, 0]
-    # Both made once, and four ops of 1 J.
+    # Both ops once, and four ops of 1 J.
     best_j = 2 * make_j + 4 + np.minimum(make_j, PAGE_FIRST_J) + np.minimum(make_j, PAGE_SECOND_J)
     needed_j = {
         "least_energy": 4 * make_j + 4,
@@ -162,7 +164,7 @@ def test_shares_and_regrets_by_pencil_and_paper(swapping: tuple[CostDraws, Asses
 
 
 @pytest.mark.slow
-def test_status_energy_and_bound_of_what_is_offered_are_at_the_stated_costs(
+def test_figures_of_the_schedule_best_on_average_use_the_stated_costs(
     swapping: tuple[CostDraws, Assessment],
 ) -> None:
     _, found = swapping
@@ -178,7 +180,7 @@ def test_status_energy_and_bound_of_what_is_offered_are_at_the_stated_costs(
     assert offered.gap == pytest.approx(0.5 / 12.5)
 
 
-def test_an_interval_of_no_width_leaves_the_best_the_best() -> None:
+def test_intervals_of_no_width_change_no_result() -> None:
     ends = (MAKE_J, MAKE_J)
     problem = with_intervals(two_to_bring_back(), {"make-first": ends, "make-second": ends})
     found = assessed(problem, BUDGET, draw_costs(problem, 20, seed=0))
@@ -187,11 +189,11 @@ def test_an_interval_of_no_width_leaves_the_best_the_best() -> None:
     assert figures.mean_regret == figures.regret_95 == 0.0
     assert found.robustness.best_on_average == figures
     assert found.best_on_average == found.least_energy
-    # The proof at the stated costs is one for every draw.
+    # The proof at the stated costs holds for every draw.
     assert found.robustness.solved_draws == 0
 
 
-def test_a_better_schedule_that_turns_up_is_taken() -> None:
+def test_better_schedule_found_for_a_draw_is_taken() -> None:
     problem = two_to_bring_back()
     poor = solve_graph(problem, BUDGET.model_copy(update={"rematerialization": False}), EXACT)
     poor = poor.model_copy(update={"budget": BUDGET, "energy_bound_j": 0.0})
@@ -207,8 +209,8 @@ def test_a_better_schedule_that_turns_up_is_taken() -> None:
 
 
 @pytest.mark.slow
-def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() -> None:
-    """Making again takes 1 s, or much more in a bad draw; paging takes 1 s in all, but 2 J."""
+def test_schedule_best_on_average_meets_the_deadline_in_most_draws() -> None:
+    """Recomputing takes 1 s, or much more in a bad draw; paging takes 1 s in all, and 2 J."""
     plain = graph(
         [
             op("make", "x", "a", energy_j=1.0),
@@ -227,7 +229,7 @@ def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() ->
         ],
     )
     problem = with_intervals(plain, time_s={"make": (0.9, 4.0)})
-    # Made twice: 4 s and 2 · make; made once and paged: 5 s and make.
+    # Computed twice: 4 s and 2 · make; computed once and paged: 5 s and make.
     budget = Budget(ram_bytes=10, deadline_s=8.6)
     draws = draw_costs(problem, 40, seed=3)
     make_s = draws.time_s[:, 0]
@@ -245,11 +247,11 @@ def test_the_choice_on_average_is_in_time_where_the_chosen_one_often_is_not() ->
     assert average.in_time.value >= 0.95
     assert found.best_on_average is not None
     assert _again(found.best_on_average) == ([], ["a"])
-    # The mean bound covers schedules that are late, too.
+    # The mean bound also covers late schedules.
     assert found.robustness.mean_bound_j <= least.mean_energy_j
 
 
-def test_where_nothing_is_in_time_often_enough_nothing_is_offered() -> None:
+def test_no_schedule_is_offered_if_none_is_in_time_often_enough() -> None:
     plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
     problem = with_intervals(plain, time_s={"only": (0.5, 2.0)})
     draws = draw_costs(problem, 40, seed=0)
@@ -261,7 +263,7 @@ def test_where_nothing_is_in_time_often_enough_nothing_is_offered() -> None:
     assert found.robustness.least_energy.within.value == in_time.value
 
 
-def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
+def test_time_with_asynchronous_transfers_is_that_of_the_referee() -> None:
     plain = two_to_bring_back()
     problem = CostedGraph(
         name="with DMA", ops=plain.ops, tensors=plain.tensors, asynchronous_transfers=True
@@ -283,7 +285,7 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
     evaluation = Evaluation(draws, budget)
     evaluation.add(schedule_of(problem, schedule, budget=budget))
     expected_s = replay(problem, schedule).time_s
-    assert expected_s < 10.0  # which is the sum
+    assert expected_s < 10.0  # the sum without overlap
     assert evaluation.times_s.tolist() == [[expected_s] * 3]
 
 
@@ -292,7 +294,7 @@ def test_where_transfers_run_beside_ops_time_is_the_referees() -> None:
 
 @st.composite
 def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
-    """Small problems in which energies and times have intervals, also those of paging."""
+    """Small problems with intervals of energy, also for paging."""
     problem, budget = draw(tight_problems())
     factors = st.sampled_from([(1.0, 1.0), (0.9, 1.1), (0.5, 3.0), (0.0, 2.0)])
 
@@ -327,10 +329,10 @@ def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
 
 @given(problem_and_budget=uncertain_problems(), above=st.sampled_from([1e-3, 0.1, math.inf]))
 @examples(25)
-def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
+def test_bound_proven_at_stated_costs_bounds_the_optimum_of_every_draw(
     problem_and_budget: tuple[CostedGraph, Budget], above: float
 ) -> None:
-    """Whatever the best known of a draw is, as long as there is a better one."""
+    """The bound holds for any value of the best known schedule that can still be improved."""
     problem, budget = problem_and_budget
     least_j = least_energy_by_exhaustion(problem, budget)
     assume(least_j is not None)
@@ -340,7 +342,7 @@ def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
     drawn_j = np.array([least_energy_by_exhaustion(at, budget) for at in graphs], dtype=np.float64)
     bounds = DrawBounds(Problem(problem, budget), draws.energy_j)
     unproven_j = bounds.at(np.full(3, np.inf))
-    # Times do not vary here, so that a proof holds whatever the deadline.
+    # Times do not vary here, so that a proof holds for every deadline.
     bounds.prove(draws.items.costs()[0], least_j)
     assert (bounds.at(np.full(3, np.inf)) >= unproven_j).all()
     assert (bounds.at(drawn_j * (1 + above) + 1e-6) <= drawn_j * (1 + 1e-9) + 1e-9).all()
@@ -348,7 +350,7 @@ def test_what_is_proven_at_some_costs_bounds_the_best_of_every_draw(
 
 @given(problem_and_budget=uncertain_problems())
 @examples(2)
-def test_no_schedule_is_better_than_the_best_known_or_than_what_is_proven(
+def test_no_schedule_beats_the_best_known_or_the_bound(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem, budget = problem_and_budget
@@ -365,11 +367,11 @@ def test_no_schedule_is_better_than_the_best_known_or_than_what_is_proven(
 
 @given(data=st.data(), problem_and_budget=uncertain_problems())
 @examples(15)
-def test_energy_and_time_in_a_draw_are_the_referees(
+def test_energy_and_time_in_a_draw_equal_those_of_the_referee(
     data: st.DataObject, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:
     problem, _ = problem_and_budget
-    assert problem.tensor  # what the graph keeps of its tensors must not leak into those of draws
+    assert problem.tensor  # the graph's cached tensors must not appear in the draws' graphs
     schedule = with_frees(problem, data.draw(action_lists(problem)))
     draws = draw_costs(problem, 2, seed=4)
     counts = draws.items.counts(schedule)
@@ -399,7 +401,7 @@ def test_draws_have_the_stated_median_and_interval(median: float, ends: Ends) ->
         )
 
 
-def test_what_was_measured_once_is_drawn_once() -> None:
+def test_costs_from_one_measurement_share_a_draw() -> None:
     ends = dict.fromkeys(("f", "g", "h"), (0.5, 3.0))
     page = {"time_s": 1.0, "energy_j": 1.0, "energy_j_interval": (0.5, 4.0)}
     plain = graph(
@@ -419,7 +421,7 @@ def test_what_was_measured_once_is_drawn_once() -> None:
     f, g, h = draws.energy_j[:, :3].T
     assert f.tolist() == g.tolist()
     assert abs(np.corrcoef(f, h)[0, 1]) < 0.4
-    # Energy and time of one thing come from the same windows.
+    # Energy and time of one operation come from the same windows.
     assert draws.time_s[:, :3] == pytest.approx(draws.energy_j[:, :3])
     page_outs, page_ins = draws.energy_j[:, 4:7].T, draws.energy_j[:, 8:11].T
     for direction in (page_outs, page_ins):
@@ -427,7 +429,7 @@ def test_what_was_measured_once_is_drawn_once() -> None:
     assert abs(np.corrcoef(page_outs[0], page_ins[0])[0, 1]) < 0.4
 
 
-def test_the_same_seed_gives_the_same_draws_and_more_begin_with_fewer() -> None:
+def test_more_draws_of_a_seed_begin_with_the_same_draws() -> None:
     problem = two_to_bring_back()
     some, more, others = (
         draw_costs(problem, count, seed) for count, seed in ((10, 5), (30, 5), (10, 6))
@@ -436,7 +438,7 @@ def test_the_same_seed_gives_the_same_draws_and_more_begin_with_fewer() -> None:
     assert some.energy_j.tolist() != others.energy_j.tolist()
 
 
-def test_without_intervals_there_is_nothing_to_draw_from() -> None:
+def test_drawing_needs_at_least_one_interval() -> None:
     plain = graph([op("only", "x", "y")], [tensor("x", 1, home="ram"), tensor("y", 1)])
     with pytest.raises(NoIntervalsError, match="no cost in this graph has an interval"):
         draw_costs(plain, 10, seed=0)
@@ -481,7 +483,7 @@ def test_published_rates_have_no_intervals() -> None:
 
 
 def _storage(errors: list[float], half_width: float = 0.0, **more: object) -> StorageCosts:
-    """Reads of 1 ms and 1 ms a page, as measured at 1, 2, 4, … pages with relative errors."""
+    """Storage with reads of 1 ms plus 1 ms per page, measured with these relative errors."""
     sweep = []
     for power, error in enumerate(errors):
         time_s = (1e-3 + 1e-3 * 2**power) / (1 + error)
@@ -495,14 +497,14 @@ def _storage(errors: list[float], half_width: float = 0.0, **more: object) -> St
     return StorageCosts(medium="test", page_bytes=512, method="test", read=law, write=law)
 
 
-def test_an_exact_fit_to_exact_points_leaves_no_doubt() -> None:
+def test_exact_fit_to_exact_points_has_an_interval_of_no_width() -> None:
     found = page_in_intervals(_storage([0.0] * 6), 3000).time_s
     assert found.low == pytest.approx(found.median)
     assert found.high == pytest.approx(found.median)
 
 
-def test_the_scatter_about_the_law_widens_the_interval_of_a_page_cost() -> None:
-    """Six points, so four degrees of freedom: Student's quantile is 2.776; s² = 6 · 0.05² / 4."""
+def test_scatter_about_the_fit_widens_the_interval_of_a_page_cost() -> None:
+    """Six points leave four degrees of freedom: Student's quantile 2.776; s² = 6 · 0.05² / 4."""
     found = page_in_intervals(_storage([0.05, -0.05, 0.05, -0.05, 0.05, -0.05]), 3000)
     scatter = 2.776 * 0.05 * math.sqrt(6 / 4)
     for interval in (found.time_s, found.energy_j):
@@ -512,19 +514,19 @@ def test_the_scatter_about_the_law_widens_the_interval_of_a_page_cost() -> None:
         assert math.log(interval.median / interval.low) == pytest.approx(half)
 
 
-def test_errors_that_points_may_share_are_not_averaged_away() -> None:
+def test_errors_common_to_all_points_are_not_averaged() -> None:
     exact = [0.0] * 6
     found = page_in_intervals(_storage(exact, half_width=0.2), 3000).time_s
     assert found.high == pytest.approx(found.median * 1.2)
     assert found.low == pytest.approx(found.median / 1.2)
 
 
-def test_without_points_the_stated_fit_error_counts() -> None:
+def test_stated_fit_error_is_used_without_points() -> None:
     found = page_in_intervals(_storage([], fit_error=0.1), 3000).time_s
     assert found.high == pytest.approx(found.median * math.exp(0.196), rel=1e-4)
 
 
-def test_erasing_adds_its_doubt_to_writing() -> None:
+def test_interval_of_erasing_adds_to_that_of_writing() -> None:
     storage = _storage([0.0] * 6, half_width=0.2)
     erasing = storage.model_copy(update={"erase": storage.write, "erase_block_bytes": 512})
     written, erased = page_out_intervals(storage, 3000), page_out_intervals(erasing, 3000)
@@ -533,7 +535,7 @@ def test_erasing_adds_its_doubt_to_writing() -> None:
     assert erased.time_s.high == pytest.approx(written.time_s.high + 6 * block.high)
 
 
-# --- what a user sees -----------------------------------------------------------------------------
+# --- output ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -546,7 +548,7 @@ def _run(tmp_path: Path, *argv: object) -> int:
 
 
 @pytest.mark.slow
-def test_the_report_is_printed_and_written_with_the_schedule_that_was_asked_for(
+def test_robustness_report_is_printed_and_written_with_the_schedule(
     graph_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ("--graph", graph_file, "--ram-budget", 10, "--draws", 10, "--time-limit", 20)
@@ -563,7 +565,7 @@ def test_the_report_is_printed_and_written_with_the_schedule_that_was_asked_for(
     assert (tmp_path / "schedule-robustness.png").exists()
 
 
-def test_what_cannot_be_drawn_is_told_in_a_sentence(
+def test_draws_that_are_impossible_are_reported_in_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     published = ("--profile", "m4", "--model", "linear", "--ram-budget", "80%")
@@ -577,7 +579,7 @@ def test_what_cannot_be_drawn_is_told_in_a_sentence(
     assert not (tmp_path / "schedule.json").exists()
 
 
-def test_the_picture_says_how_often_each_schedule_is_good_enough(
+def test_robustness_picture_states_how_often_each_schedule_is_good_enough(
     swapping: tuple[CostDraws, Assessment], tmp_path: Path
 ) -> None:
     _, found = swapping

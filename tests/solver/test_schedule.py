@@ -1,4 +1,4 @@
-"""Schedules as files: those of the first format load, and each says how its search ended."""
+"""Schedules as files: format 1 loads, and the end of a search is recorded."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from tests.support.paths import ROOT
 
 REFERENCES = ROOT / "tests" / "references"
 FIRST = REFERENCES / "schedule-1.json"
-"""Written by the program before there was ``schedule/2``: addresses, a page-out and a page-in
-beside ops, an op computed twice. Its graph lies beside it."""
+"""A file of ``schedule/1`` as the program wrote it then, with its graph in another file.
+
+It has addresses, a page-out and a page-in beside ops, and an op computed twice."""
 
 
 def changed(tmp_path: Path, **changes: object) -> Path:
-    """A copy of the file with other values; a key with None is left out."""
+    """A copy of the file with other values; None removes a key."""
     document: dict[str, Any] = {**json.loads(FIRST.read_text()), **changes}
     path = tmp_path / "schedule.json"
     path.write_text(json.dumps({k: v for k, v in document.items() if v is not None}))
@@ -54,7 +55,7 @@ def test_a_schedule_of_the_first_format_loads_and_is_valid() -> None:
     )
 
 
-def test_it_is_written_again_in_the_second_format(tmp_path: Path) -> None:
+def test_schedule_of_the_first_format_is_written_in_the_second(tmp_path: Path) -> None:
     schedule = read_json(FIRST, Schedule)
     path = write_json(tmp_path / "again.json", schedule)
     document = json.loads(path.read_text())
@@ -77,7 +78,7 @@ def test_a_schedule_of_the_first_format_without_steps_loads(tmp_path: Path) -> N
     ],
     ids=["old key, new schema", "unknown schema", "old and new key", "bad entry"],
 )
-def test_what_is_of_neither_format_is_refused_with_a_sentence(
+def test_file_of_neither_format_is_refused_in_one_sentence(
     tmp_path: Path, changes: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(DocumentError) as refused:
@@ -91,7 +92,7 @@ def test_what_is_of_neither_format_is_refused_with_a_sentence(
 @pytest.mark.slow
 @pytest.mark.parametrize("formulation", ["auto", "compact", "poet", "retention"])
 @pytest.mark.parametrize(("gap", "ended_by"), [(0.0, "proven"), (0.3, "gap")])
-def test_a_gap_closed_to_zero_is_told_from_one_that_was_allowed(
+def test_proof_of_the_optimum_differs_from_reaching_the_gap(
     formulation: Any, gap: float, ended_by: EndedBy
 ) -> None:
     problem = training_chain(6)
@@ -103,14 +104,14 @@ def test_a_gap_closed_to_zero_is_told_from_one_that_was_allowed(
     assert (schedule.gap > 1e-8) == (ended_by == "gap")
 
 
-def test_what_needs_no_search_is_proven() -> None:
+def test_schedule_without_a_search_is_proven() -> None:
     problem = training_chain(6)
     schedule = solve_graph(problem, tight(problem, 1.0), SolverOptions(gap=0.3))
     assert (schedule.status, schedule.ended_by) == ("optimal", "proven")
 
 
 @pytest.mark.parametrize("formulation", ["auto", "compact"])
-def test_that_nothing_fits_is_proven(formulation: Any) -> None:
+def test_infeasible_schedule_is_proven(formulation: Any) -> None:
     options = SolverOptions(formulation=formulation, threads=1)
     schedule = solve_graph(two_layers(), Budget(ram_bytes=5), options)
     assert (schedule.status, schedule.ended_by) == ("infeasible", "proven")
@@ -132,7 +133,7 @@ def test_a_time_limit_that_was_not_reached_is_not_named() -> None:
 
 
 @pytest.mark.slow
-def test_a_search_with_nothing_left_to_try_names_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_that_runs_out_of_methods_records_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auto, "MOST_OPS", 0)
     problem, budget = hard_problem()
     schedule = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1, addresses=False))

@@ -1,4 +1,4 @@
-"""What the search relies on: schedules as solutions of the program."""
+"""Schedules encoded as solutions of the compact program."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_schedule_over_budget_is_no_solution() -> None:
 
 
 def _chain(length: int) -> CostedGraph:
-    """Forward ops that each read the one before, and backward ops that read them in reverse."""
+    """Forward ops that each read the previous one's result, and their backward ops in reverse."""
     page = PageCost(time_s=1.0, energy_j=3.0)
     names = [f"a{k}" for k in range(length)]
 

@@ -1,4 +1,4 @@
-"""Solving: the optimum of every small graph, and what a user sees of a solve."""
+"""Solving: the optimum of every small graph, and results as a user sees them."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ both_engines = pytest.mark.parametrize("engine", ["highs", "cbc"])
 
 
 def _assert_sound(problem: CostedGraph, budget: Budget, schedule: Schedule) -> None:
-    """Both referees agree with the schedule and with every figure in it."""
+    """Check that both referees agree with the schedule and every figure in it."""
     result = verify(problem, schedule.actions, budget)
     assert schedule.energy_j == result.energy_j
     assert schedule.time_s == result.time_s
@@ -108,14 +108,14 @@ def test_the_optimum_of_every_small_graph_is_found() -> None:
         overheads_j.append(least_j - replay(problem, keep_everything(problem)).energy_j)
 
     compare()
-    # Most of what was tried must have needed recomputation or paging.
+    # Most examples must have needed recomputation or paging.
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 30
 
 
 @pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(7)
-def test_what_is_infeasible_is_told_with_what_would_do(
+def test_infeasible_problem_is_reported_with_feasible_limits(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem, budget = problem_and_budget
@@ -148,7 +148,7 @@ def test_what_is_infeasible_is_told_with_what_would_do(
 @pytest.mark.parametrize(
     ("seed", "stretch", "paging"), [(28964, None, False), (2, None, True), (3, 1.4, True)]
 )
-def test_the_smallest_budget_that_would_do_does(
+def test_reported_smallest_budget_is_feasible_and_smallest(
     seed: int, stretch: float | None, paging: bool
 ) -> None:
     problem = training_chain(7, seed=seed)
@@ -165,7 +165,7 @@ def test_the_smallest_budget_that_would_do_does(
 
 
 @pytest.mark.slow
-def test_the_shortest_deadline_that_would_do_does() -> None:
+def test_reported_shortest_deadline_is_feasible_and_shortest() -> None:
     problem = training_chain(7, seed=3)
     budget = tight(problem, 0.35, deadline_s=_stretched(problem, 1.1))
     advice = solve_graph(problem, budget, EXACT)
@@ -201,7 +201,7 @@ def test_no_action_of_an_optimal_schedule_can_be_left_out_or_changed(
 def _figures(
     problem: CostedGraph, actions: tuple[Action, ...], budget: Budget
 ) -> tuple[float, float, int] | None:
-    """Energy, time and bytes written; None if the referee refuses it."""
+    """Energy, time and bytes written; None if the referee refuses the schedule."""
     try:
         result = verify(problem, actions, budget)
     except RefereeError:
@@ -210,7 +210,7 @@ def _figures(
 
 
 def _other_actions(problem: CostedGraph, action: Action) -> Iterator[Action]:
-    """Of the same kind, on something else."""
+    """Actions of the same kind on other ops or tensors."""
     if isinstance(action, Compute):
         yield from (Compute(op=op.name) for op in problem.ops if op.name != action.op)
     else:
@@ -220,7 +220,7 @@ def _other_actions(problem: CostedGraph, action: Action) -> Iterator[Action]:
 
 @given(problem=small_graphs(), above=st.integers(0, 3))
 @examples(8)
-def test_where_there_is_room_everything_is_kept(problem: CostedGraph, above: int) -> None:
+def test_everything_is_kept_if_it_fits(problem: CostedGraph, above: int) -> None:
     budget = Budget(ram_bytes=unconstrained_peak(problem) + above)
     schedule = solve_graph(problem, budget, EXACT)
     assert schedule.status == "optimal"
@@ -228,7 +228,7 @@ def test_where_there_is_room_everything_is_kept(problem: CostedGraph, above: int
     assert schedule.energy_j == replay(problem, keep_everything(problem)).energy_j
 
 
-def test_where_there_is_room_no_search_is_needed() -> None:
+def test_no_search_is_needed_if_everything_fits() -> None:
     schedule = solve_graph(two_layers(), Budget(ram_bytes=25), EXACT)
     assert schedule.status == "optimal"
     assert schedule.energy_j == schedule.energy_bound_j == 66
@@ -239,8 +239,10 @@ def test_where_there_is_room_no_search_is_needed() -> None:
 
 
 def test_recomputation_and_paging_by_pencil_and_paper() -> None:
-    """``a`` is wanted at the end, ``big`` leaves no room for it in between: bring it back from
-    storage for 3 J, or make it again for ``make_j``."""
+    """``a`` is read at the end, and ``big`` needs its room in between.
+
+    It is paged in for 3 J, or recomputed for ``make_j``.
+    """
 
     def problem(make_j: float) -> CostedGraph:
         return graph(
@@ -278,7 +280,7 @@ def test_recomputation_and_paging_by_pencil_and_paper() -> None:
     assert solve_graph(problem(make_j=3.5), hurried, EXACT).energy_j == pytest.approx(10.0)
 
 
-# --- what the user asked for ----------------------------------------------------------------------
+# --- options --------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -322,14 +324,14 @@ def _assert_engines_agree(problem: CostedGraph, budget: Budget) -> None:
     )
     assert by_highs.status == by_cbc.status == "optimal"
     assert by_highs.energy_j == pytest.approx(by_cbc.energy_j)
-    if by_highs.solver.engine != "annealing":  # which may have found all there is
+    if by_highs.solver.engine != "annealing":  # annealing may have found a proven optimum
         assert by_highs.solver.version.lower().startswith("highs")
     if by_cbc.solver.engine != "annealing":
         assert by_cbc.solver.version.lower().startswith("cbc")
 
 
 def _stretched(problem: CostedGraph, stretch: float | None) -> float | None:
-    """A multiple of the time that every op takes once."""
+    """``stretch`` times the duration of all ops, as a deadline; None for no deadline."""
     return None if stretch is None else stretch * sum(op.time_s for op in problem.ops)
 
 
@@ -346,7 +348,7 @@ def test_decisions_do_not_depend_on_the_scale_of_energy(energy_unit_j: float) ->
     assert in_others.energy_j == pytest.approx(in_joules.energy_j * energy_unit_j, rel=1e-9, abs=0)
 
 
-def test_where_computing_costs_nothing_paging_is_spared_at_any_scale() -> None:
+def test_free_ops_keep_least_paging_energy_at_any_scale() -> None:
     def least_paging_j(energy_unit_j: float) -> float:
         problem = training_chain(10, seed=3, energy_unit_j=energy_unit_j)
         free_ops = tuple(op.model_copy(update={"energy_j": 0.0}) for op in problem.ops)
@@ -359,7 +361,7 @@ def test_where_computing_costs_nothing_paging_is_spared_at_any_scale() -> None:
 
 
 @pytest.mark.slow
-def test_the_less_time_the_more_energy() -> None:
+def test_less_time_needs_more_energy() -> None:
     problem = training_chain(7, seed=2)
     budgets = [
         tight(problem, 0.35, deadline_s=_stretched(problem, stretch))
@@ -369,7 +371,7 @@ def test_the_less_time_the_more_energy() -> None:
     assert unhurried_j == slow_j < fast_j < fastest_j
 
 
-def test_the_less_ram_the_more_energy() -> None:
+def test_less_ram_needs_more_energy() -> None:
     problem = training_chain(7, seed=2)
     energies_j = [_optimum_j(problem, tight(problem, share)) for share in (1.0, 0.5, 0.35, 0.2)]
     assert energies_j == sorted(set(energies_j))
@@ -383,7 +385,7 @@ def _optimum_j(problem: CostedGraph, budget: Budget) -> float:
     return schedule.energy_j
 
 
-def test_without_paging_or_recomputation_there_is_none() -> None:
+def test_excluded_paging_or_recomputation_is_not_used() -> None:
     problem = training_chain(7, seed=2)
     both_j = _optimum_j(problem, tight(problem, 0.5))
     for excluded in ("paging", "rematerialization"):
@@ -399,20 +401,20 @@ def test_without_paging_or_recomputation_there_is_none() -> None:
         assert (pages, recomputes) == (excluded != "paging", excluded == "paging")
 
 
-# --- what does not fit ----------------------------------------------------------------------------
+# --- infeasible problems --------------------------------------------------------------------------
 
 
 def test_the_op_that_needs_most_is_named() -> None:
     problem = two_layers()
     schedule = solve_graph(problem, Budget(ram_bytes=5), EXACT)
     assert schedule.status == "infeasible"
-    # conv: x 10, w 4, a 6 and 5 of workspace; w has nowhere else to go.
+    # conv: x 10, w 4, a 6 and 5 of workspace; w has no copy elsewhere.
     assert schedule.smallest_ram_bytes == 25
     assert schedule.limiting_op == "conv"
     assert schedule.smallest_deadline_s is None
 
 
-def test_what_is_in_ram_from_the_start_can_be_what_does_not_fit() -> None:
+def test_tensors_in_ram_at_the_start_can_exceed_the_budget() -> None:
     problem = graph(
         [op("only", "x", "y")],
         [tensor("x", 2, home="ram"), tensor("y", 2), tensor("idle", 20, home="ram")],
@@ -438,7 +440,7 @@ def _no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     yield mark
-    # One that a thread still holds is given a moment.
+    # A process that a thread still holds is given a moment to end.
     wait_until(lambda: not marked(mark))
 
 
@@ -489,9 +491,7 @@ def _assert_only_better(heard: list[Progress]) -> None:
 
 
 @both_engines
-def test_an_engine_that_dies_is_an_error_that_says_so(
-    engine: EngineName, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_engine_is_an_error(engine: EngineName, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, budget = hard_problem()
     over = threading.Event()
 
@@ -541,13 +541,13 @@ def test_ctrl_c_returns_the_best_so_far() -> None:
         _assert_sound(*hard_problem(), schedule)
 
 
-# --- what a bound is about ------------------------------------------------------------------------
+# --- validity of bounds ---------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(12)
-def test_a_bound_for_an_order_is_about_the_order_of_its_schedule(
+def test_bound_for_an_order_refers_to_the_order_of_its_schedule(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem, budget = problem_and_budget

@@ -1,5 +1,4 @@
-"""Trade-off curves: points that inform each other, pools of workers, what is kept and what is
-shown."""
+"""Trade-off curves: knowledge shared between points, pools of workers, records and output."""
 
 from __future__ import annotations
 
@@ -56,15 +55,15 @@ from tests.support.graphs.graph_examples import (
 )
 from tests.support.graphs.graph_strategies import action_lists, examples, small_graphs
 from tests.support.graphs.schedules import UNSEARCHED
-from tests.support.pictures import said
+from tests.support.pictures import texts_of
 
 EXACT = SolverOptions(gap=0.0, threads=1)
 GRID = "40%,75%,85%,90%"
 DEADLINES = "none,1.3x"
 
 
-class Here(Executor):
-    """Runs tasks in this process, ``together`` at a time, and counts them."""
+class SameProcessExecutor(Executor):
+    """An executor that runs tasks in this process, ``together`` at a time, and counts them."""
 
     def __init__(self, together: int = 1) -> None:
         self.submitted: list[tuple[Any, ...]] = []
@@ -92,7 +91,7 @@ class Here(Executor):
 def solved(
     graph: CostedGraph, budgets: Sequence[Budget], pool: Pool, options: SolverOptions = EXACT
 ) -> dict[Budget, Schedule]:
-    """The schedule of each point when the sweep is over."""
+    """The schedule of each point after the sweep."""
     found = {}
     for event in sweep([Study(graph.name, graph, budgets)], options, pool):
         assert isinstance(event, PointSolved)
@@ -100,13 +99,13 @@ def solved(
     return found
 
 
-# --- what points tell each other ------------------------------------------------------------------
+# --- knowledge shared between points --------------------------------------------------------------
 
 
 def found(
     graph: CostedGraph, budget: Budget, actions: Sequence[Any], bound_j: float = 0.0, **more: Any
 ) -> Schedule:
-    """As a search might return it."""
+    """A schedule as a search might return it."""
     actions = with_frees(graph, actions)
     played = replay(graph, actions, budget.covers)
     fields: dict[str, Any] = {
@@ -116,7 +115,7 @@ def found(
         "restrictions": ("the given order",),
         **more,
     }
-    return nothing(
+    return without_actions(
         graph,
         budget,
         energy_j=played.energy_j,
@@ -127,7 +126,7 @@ def found(
     )
 
 
-def nothing(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
+def without_actions(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
     fields = {"status": "infeasible", **fields}
     return Schedule(
         graph=graph.name, solver=UNSEARCHED, budget=budget, bound_covers="schedules in", **fields
@@ -136,8 +135,7 @@ def nothing(graph: CostedGraph, budget: Budget, **fields: Any) -> Schedule:
 
 @st.composite
 def searches(draw: st.DrawFn) -> tuple[CostedGraph, list[Schedule]]:
-    """Schedules good and bad, each under a budget of its own that it fits, with bounds that hold
-    anywhere."""
+    """Schedules, good and bad, each within its own budget, with bounds that always hold."""
     graph = draw(small_graphs())
     least_j = math.fsum(op.energy_j for op in graph.ops)
     schedules: dict[Budget, Schedule] = {}
@@ -163,7 +161,7 @@ def is_roomier(roomy: Budget, tight: Budget) -> bool:
 
 @given(case=searches(), chance=st.randoms(use_true_random=False))
 @examples(60)
-def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one(
+def test_point_is_no_worse_than_tighter_and_proven_no_less_than_roomier_ones(
     case: tuple[CostedGraph, list[Schedule]], chance: Any
 ) -> None:
     graph, schedules = case
@@ -185,7 +183,7 @@ def test_no_point_is_worse_than_a_tighter_one_nor_proves_less_than_a_roomier_one
                 assert roomier.energy_bound_j is not None
                 assert roomier.energy_j <= schedule.energy_j
                 assert roomier.energy_bound_j <= schedule.energy_bound_j
-    # In whatever order the points come in.
+    # The order in which the points arrive does not matter.
     chance.shuffle(schedules)
     again = Frontier(graph, gap=0.0)
     for schedule in schedules:
@@ -201,7 +199,7 @@ def chain_and_actions() -> tuple[CostedGraph, list[Any]]:
     return graph, free
 
 
-def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
+def test_bound_is_shared_only_with_points_for_which_it_holds() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
@@ -221,7 +219,7 @@ def test_a_bound_goes_only_to_points_of_which_it_says_as_much() -> None:
     assert bound_of_tight(("a", "b"), "other schedules") == 1.0
 
 
-def test_a_bound_says_nothing_of_points_that_have_more_time() -> None:
+def test_bound_of_an_earlier_deadline_is_not_shared_with_a_later_one() -> None:
     graph, actions = chain_and_actions()
     ram_bytes = unconstrained_peak(graph)
     patient, hurried = (Budget(ram_bytes=ram_bytes, deadline_s=d) for d in (None, 50.0))
@@ -246,19 +244,19 @@ def test_a_schedule_outside_the_restrictions_may_cost_less_than_their_bound() ->
     assert both.gap == 0
 
 
-def test_the_smallest_budget_that_would_do_is_no_larger_than_one_that_does() -> None:
+def test_smallest_budget_is_at_most_any_feasible_budget() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight = Budget(ram_bytes=100, deadline_s=50.0)
     frontier = Frontier(graph, gap=0.0)
-    frontier.add(nothing(graph, tight, smallest_ram_bytes=2 * peak, notes=("not proven",)))
+    frontier.add(without_actions(graph, tight, smallest_ram_bytes=2 * peak, notes=("not proven",)))
     frontier.add(found(graph, Budget(ram_bytes=3 * peak), actions))
     assert frontier.schedules[tight].status == "infeasible"
     assert frontier.schedules[tight].smallest_ram_bytes == peak
     assert frontier.schedules[tight].limiting_op is not None
 
 
-def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
+def test_bound_for_any_order_is_shared_with_every_tighter_point() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
@@ -268,12 +266,12 @@ def test_what_is_proven_of_any_order_goes_to_every_tighter_point() -> None:
     assert frontier.schedules[tight].any_order_bound_j == 3.0
 
 
-def test_a_schedule_that_needs_more_bytes_of_an_arena_than_there_are_is_not_taken_over() -> None:
+def test_schedule_with_too_large_an_arena_is_not_taken_over() -> None:
     graph, actions = chain_and_actions()
     peak = unconstrained_peak(graph)
     tight, roomy = Budget(ram_bytes=peak), Budget(ram_bytes=2 * peak)
     frontier = Frontier(graph, gap=0.0)
-    frontier.add(nothing(graph, tight, status="no_solution"))
+    frontier.add(without_actions(graph, tight, status="no_solution"))
     frontier.add(found(graph, roomy, actions, arena_bytes=peak + 1))
     assert frontier.schedules[tight].status == "no_solution"
     assert frontier.start(tight) is None
@@ -284,11 +282,11 @@ def test_a_schedule_that_needs_more_bytes_of_an_arena_than_there_are_is_not_take
     assert any(str(2 * peak) in note for note in taken.notes)
 
 
-def test_what_is_infeasible_is_not_sought_again_under_tighter_budgets() -> None:
+def test_infeasible_budget_rules_out_tighter_budgets() -> None:
     graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
-        nothing(
+        without_actions(
             graph,
             Budget(ram_bytes=300, deadline_s=9.0),
             smallest_ram_bytes=400,
@@ -313,19 +311,19 @@ def test_what_is_infeasible_is_not_sought_again_under_tighter_budgets() -> None:
     assert (hurried.status, hurried.smallest_ram_bytes) == ("infeasible", None)
 
 
-def test_advice_that_is_not_proven_rules_nothing_out() -> None:
+def test_unproven_smallest_budget_rules_nothing_out() -> None:
     graph, _ = chain_and_actions()
     frontier = Frontier(graph, gap=0.0)
     frontier.add(
-        nothing(graph, Budget(ram_bytes=300), smallest_ram_bytes=400, notes=("not proven",))
+        without_actions(graph, Budget(ram_bytes=300), smallest_ram_bytes=400, notes=("not proven",))
     )
     assert frontier.without_search(Budget(ram_bytes=300)) is not None
     assert frontier.without_search(Budget(ram_bytes=301)) is None
 
 
-def test_an_optimum_between_a_schedule_that_fits_and_a_bound_that_holds_takes_no_search() -> None:
+def test_known_schedule_and_bound_that_meet_need_no_search() -> None:
     graph, actions = chain_and_actions()
-    again = [actions[0], *actions]  # one op more than need be
+    again = [actions[0], *actions]  # one op more than needed
     dear = found(graph, Budget(ram_bytes=10_000), again)
     assert dear.energy_j is not None
     frontier = Frontier(graph, gap=0.001)
@@ -363,7 +361,7 @@ def test_a_grid_has_every_budget_with_every_deadline_once() -> None:
         ("40%", "1x,-3", "or none"),
     ],
 )
-def test_what_is_no_grid_is_told(ram_budgets: str, deadlines: str, told: str) -> None:
+def test_invalid_grid_is_reported(ram_budgets: str, deadlines: str, told: str) -> None:
     with pytest.raises(QuantityError, match=re.escape(told)):
         budget_grid(two_layers(), ram_budgets, deadlines, "all")
 
@@ -378,11 +376,11 @@ def chain() -> CostedGraph:
 
 @pytest.fixture(scope="module")
 def serial(chain: CostedGraph) -> dict[Budget, Schedule]:
-    return solved(chain, budget_grid(chain, GRID, DEADLINES, "all"), Here().pool)
+    return solved(chain, budget_grid(chain, GRID, DEADLINES, "all"), SameProcessExecutor().pool)
 
 
 @pytest.mark.slow
-def test_the_more_ram_and_time_the_less_energy(
+def test_more_ram_and_time_need_less_energy(
     chain: CostedGraph, serial: dict[Budget, Schedule]
 ) -> None:
     assert set(serial) == set(budget_grid(chain, GRID, DEADLINES, "all"))
@@ -412,17 +410,17 @@ def test_every_point_is_as_good_as_if_solved_alone(
 
 def test_an_idle_worker_takes_the_upper_half_of_the_longest_chain() -> None:
     graph = two_layers()
-    workers = Here(together=2)
+    workers = SameProcessExecutor(together=2)
     budgets = [Budget(ram_bytes=25 + more) for more in range(8)]
     assert set(solved(graph, budgets, workers.pool)) == set(budgets)
     sizes = [budget.ram_bytes - 25 for _, budget, *_ in workers.submitted]
-    # The second worker found 1 to 7 left of the first one's.
+    # The second worker took the upper half of points 1 to 7, which the first one had left.
     assert sizes[:2] == [0, 4]
     assert sorted(sizes) == list(range(8))
 
 
 def test_each_point_begins_with_the_schedule_of_a_smaller_budget(chain: CostedGraph) -> None:
-    workers = Here()
+    workers = SameProcessExecutor()
     first, second = budget_grid(chain, "70%,90%", "none", "all")
     points = solved(chain, [second, first], workers.pool)
     assert [start for *_, start in workers.submitted] == [None, points[first].actions]
@@ -433,12 +431,12 @@ def no_process_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     yield
-    # That of loky which keeps watch over shared memory lives as long as this one.
+    # The resource tracker of loky lives as long as this process.
     wait_until(lambda: all(b"resource_tracker" in command(p) for p in marked(mark)))
 
 
 def command(process: int) -> bytes:
-    """What a process was started as; nothing where it has ended."""
+    """Command line of a process; empty after it has ended."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()
     except OSError:
@@ -446,7 +444,7 @@ def command(process: int) -> bytes:
 
 
 @pytest.mark.slow
-def test_processes_find_what_one_finds_and_end(
+def test_parallel_sweep_equals_serial_sweep_and_leaves_no_process(
     chain: CostedGraph, serial: dict[Budget, Schedule], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with no_process_left(monkeypatch), local_pool(2) as pool:
@@ -457,12 +455,12 @@ def test_processes_find_what_one_finds_and_end(
     assert {b: s.status for b, s in parallel.items()} == {b: s.status for b, s in serial.items()}
 
 
-def test_ctrl_c_is_for_the_parent_of_the_workers_alone() -> None:
+def test_workers_ignore_ctrl_c() -> None:
     with local_pool(1) as pool:
         assert pool.executor.submit(signal.raise_signal, signal.SIGINT).exception() is None
 
 
-def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_worker_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     class Doomed(Executor):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
             return pool.executor.submit(os._exit, 1)
@@ -475,7 +473,7 @@ def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatc
         solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- records --------------------------------------------------------------------------------------
 
 
 def kept(
@@ -485,10 +483,10 @@ def kept(
     options: SolverOptions = EXACT,
     deadlines: str = "none",
 ) -> tuple[int, SweepRecord]:
-    """How many points were solved, and the record afterwards, as it was written."""
+    """Number of points solved, and the record afterwards, as it was written."""
     directory = SweepDirectory(path, options)
     grid = budget_grid(graph, ram_budgets, deadlines, "all")
-    workers = Here()
+    workers = SameProcessExecutor()
     for event in sweep(
         [directory.study(SweepSubject(graph, "all"), grid, [])], options, workers.pool
     ):
@@ -496,7 +494,7 @@ def kept(
     return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
 
 
-def test_what_was_finished_is_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
+def test_finished_points_are_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     def count(ram_budgets: str, options: SolverOptions = EXACT) -> tuple[int, SweepRecord]:
         return kept(tmp_path, chain, ram_budgets, options, "1.3x")
 
@@ -511,9 +509,7 @@ def test_what_was_finished_is_not_solved_again(tmp_path: Path, chain: CostedGrap
 
 
 @pytest.mark.slow
-def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
-    tmp_path: Path, chain: CostedGraph
-) -> None:
+def test_deleted_or_changed_schedules_are_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     _, record = kept(tmp_path, chain, "75%,85%,90%", deadlines="1.3x")
     paths = [tmp_path / str(row.schedule) for row in record.points]
     paths[0].unlink()
@@ -525,7 +521,7 @@ def test_what_is_not_there_any_more_or_was_changed_is_solved_again(
     assert [row.energy_j for row in again.points] == [row.energy_j for row in record.points]
 
 
-def test_a_sweep_goes_on_from_schedules_of_the_first_format(
+def test_sweep_continues_from_schedules_of_the_first_format(
     tmp_path: Path, chain: CostedGraph
 ) -> None:
     _, record = kept(tmp_path, chain, "75%,90%")
@@ -538,7 +534,7 @@ def test_a_sweep_goes_on_from_schedules_of_the_first_format(
     assert kept(tmp_path, chain, "75%,90%") == (0, record)
 
 
-def test_what_is_known_of_another_graph_of_the_same_name_is_dropped(tmp_path: Path) -> None:
+def test_records_of_another_graph_of_the_same_name_are_dropped(tmp_path: Path) -> None:
     graph, budget = two_layers(), Budget(ram_bytes=30)
 
     def left_to_run(sha256: str) -> tuple[list[Any], int]:
@@ -572,7 +568,7 @@ def row_of(**fields: Any) -> SweepRow:
     )
 
 
-def test_a_search_is_repeated_where_it_is_asked_for_more() -> None:
+def test_search_is_repeated_with_stricter_options() -> None:
     limited = row_of(gap=0.05, time_limit_s=10.0)
     assert limited.answers(0.01, 10.0)
     assert limited.answers(0.02, 5.0)
@@ -586,7 +582,7 @@ def test_a_search_is_repeated_where_it_is_asked_for_more() -> None:
     assert row_of(status="infeasible", time_limit_s=1.0).answers(0.0, None)
 
 
-def test_a_time_limited_point_goes_on_from_what_it_had(tmp_path: Path) -> None:
+def test_time_limited_point_continues_from_its_schedule(tmp_path: Path) -> None:
     graph, budget = hard_problem()
     text = f"{budget.ram_bytes}"
     _, first = kept(tmp_path, graph, text, SolverOptions(gap=0.0, threads=1, time_limit_s=0.5))
@@ -596,7 +592,7 @@ def test_a_time_limited_point_goes_on_from_what_it_had(tmp_path: Path) -> None:
     assert [schedule.energy_j for schedule in study.known] == [first.points[0].energy_j]
 
 
-def test_a_record_that_is_none_is_told(tmp_path: Path) -> None:
+def test_invalid_record_is_reported(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text('{"schema": "sweep/1", "points": [{"graph": 3}]}')
     with pytest.raises(DocumentError, match=r"sweep\.json.*graph"):
         SweepDirectory(tmp_path, EXACT)
@@ -618,9 +614,7 @@ def table(path: Path) -> pd.DataFrame:
     return pd.read_parquet(path / "sweep.parquet")
 
 
-def test_both_tables_the_record_and_what_is_printed_agree(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_record_and_output_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = graph_file(tmp_path, two_layers())
     words = ("--graph", str(file), "--ram-budgets", "20%,100%", "--deadlines", "none,2x")
     assert run(tmp_path, *words, "--json") == 0
@@ -643,7 +637,7 @@ def test_both_tables_the_record_and_what_is_printed_agree(
     assert (out / "two-layers.png").exists()
 
 
-def test_what_is_shown_names_the_smallest_budget_that_would_do(
+def test_output_names_the_smallest_feasible_budget(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = graph_file(tmp_path, two_layers())
@@ -673,7 +667,7 @@ def test_every_baseline_is_run_once_and_drawn(
     assert cli.main(words) == 0
     assert f"of {1 + 2 * len(BASELINES)}" in capsys.readouterr().err
     rows = table(tmp_path / "out")
-    # Under the budget, and under what keeping everything takes.
+    # At the budget, and at the RAM of keeping everything.
     assert sorted(zip(rows.method, rows.ram_bytes, strict=True)) == sorted(
         [(SOLVED, 30)] + [(name, ram_bytes) for name in BASELINES for ram_bytes in (25, 30)]
     )
@@ -745,8 +739,7 @@ def test_a_dask_cluster_gives_the_same_table(tmp_path: Path) -> None:
 
 @contextmanager
 def interrupted_sweep(directory: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A sweep in a process of its own that has finished one point of two, the other one being
-    beyond it."""
+    """A sweep in its own process after one of two points; the other is too hard to finish."""
     graph, budget = hard_problem()
     words = (
         *("cli.py", "sweep", "--no-baselines", "--gap", "0"),
@@ -767,7 +760,7 @@ def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> N
         _, said = process.communicate(timeout=60)
         assert process.returncode == 130
         wait_until(lambda: not marked(mark))
-    # Python's own tracker of what processes share may have a word to say behind it.
+    # Python's own resource tracker may print a warning afterwards.
     told = [line for line in said.splitlines() if line.startswith("interrupted")]
     assert len(told) == 1
     assert told[0].startswith("interrupted; what was finished is kept")
@@ -793,7 +786,7 @@ def point(ram_bytes: int, energy_j: float | None, **fields: Any) -> SweepRow:
     return row_of(ram_bytes=ram_bytes, peak_bytes=ram_bytes, energy_j=energy_j, **fields)
 
 
-def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path) -> None:
+def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path: Path) -> None:
     rows = [
         point(60, None, status="infeasible", smallest_ram_bytes=80),
         point(100, 2.5, energy_bound_j=2.4, gap=0.04),
@@ -805,7 +798,7 @@ def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path
     ]
     picture = tmp_path / "curve.svg"
     tradeoff(rows, picture)
-    texts = said(picture)
+    texts = texts_of(picture)
     for text in (
         "Joulewright, no deadline",
         "Joulewright, 1.5× the time",
@@ -819,7 +812,7 @@ def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path
         assert text in texts, text
     assert texts.count("keep-everything") == 1
     tradeoff([row for row in rows if row.status != "infeasible"], picture)
-    assert "nothing fits" not in said(picture)
+    assert "nothing fits" not in texts_of(picture)
 
 
 def test_without_a_schedule_there_is_no_picture(tmp_path: Path) -> None:

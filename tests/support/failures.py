@@ -1,4 +1,4 @@
-"""How something fails, as its user reads it."""
+"""Error messages as a user reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 def sentence_of(error: type[Exception], attempt: Callable[[], object]) -> str:
-    """The one sentence with which ``attempt`` fails."""
+    """Message of the ``error`` that ``attempt`` raises; it must be a single line."""
     with pytest.raises(error) as caught:
         attempt()
     message = str(caught.value)

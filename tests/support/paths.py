@@ -1,4 +1,4 @@
-"""Where tests find the checkout, C that only tests compile, and recorded references."""
+"""Paths of the checkout, of C that only tests compile, and of recorded references."""
 
 from pathlib import Path
 

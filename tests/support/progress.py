@@ -1,5 +1,5 @@
-"""Progress that nobody watches."""
+"""A progress callback that does nothing."""
 
 
 def ignore(_what: str) -> None:
-    pass
+    """Ignore a progress message."""

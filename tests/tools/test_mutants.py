@@ -1,4 +1,4 @@
-"""The tool that tries mutants: what it changes, what it leaves alone, and what it finds."""
+"""The tool that tries mutants: its changes, its exceptions, and its verdicts."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def mutated(source: str, suffix: str) -> set[str]:
 
 
 @pytest.mark.slow
-def test_mutants_are_killed_or_survive_and_the_tree_stays_as_it_is(
-    toy: Path, tmp_path: Path
-) -> None:
+def test_mutants_are_killed_or_survive_and_the_tree_is_unchanged(toy: Path, tmp_path: Path) -> None:
     before = contents(toy)
     out = tmp_path / "verdicts.jsonl"
     try_target(toy, TARGET, out, count=2, seed=0)
@@ -63,7 +61,9 @@ def test_mutants_are_killed_or_survive_and_the_tree_stays_as_it_is(
 
 
 @pytest.mark.slow
-def test_mutants_are_not_tried_again_but_survivors_when_asked(toy: Path, tmp_path: Path) -> None:
+def test_only_surviving_mutants_are_tried_again_and_only_on_request(
+    toy: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "verdicts.jsonl"
     (toy / "tests" / "test_toy.py").write_text("def test_nothing(): pass\n", encoding="utf-8")
     try_target(toy, TARGET, out, count=1, seed=0)
@@ -85,7 +85,7 @@ def test_tests_that_fail_without_a_mutant_give_no_verdict(toy: Path, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_loop_without_end_is_ended(toy: Path, tmp_path: Path) -> None:
+def test_endless_loop_is_ended(toy: Path, tmp_path: Path) -> None:
     (toy / "tests" / "test_toy.py").write_text("def test_it():\n    while True: pass\n")
     (tmp_path / "copy").mkdir()
     assert Copy(toy, tmp_path / "copy").test(TARGET.tests, timeout_s=5.0) is None
@@ -99,7 +99,7 @@ def test_a_sample_is_the_same_for_a_seed_and_spread_over_lines(toy: Path) -> Non
     assert len(shuffled(mutants, 3)) == len(mutants)
 
 
-def test_what_no_test_should_notice_is_not_changed() -> None:
+def test_docstrings_annotations_and_decorators_are_not_mutated() -> None:
     source = '''"""Docstring: 1 < 2."""
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def name(x: Literal["one", 2] | None) -> dict[str, 3]:
     assert not mutated(source, ".py")
 
 
-def test_an_error_is_left_out_whole_and_keeps_its_words() -> None:
+def test_raise_is_removed_whole_and_its_message_is_not_mutated() -> None:
     source = "if bad:\n    raise ValueError(f'{1 + 2}', 3)\n"
     assert mutated(source, ".py") == {
         source.replace("bad", "not (bad)"),
@@ -167,7 +167,7 @@ def test_c_is_changed_in_small_steps(statement: str, expected: set[str]) -> None
     assert found == {source.replace(statement, each) for each in expected}
 
 
-def test_c_that_a_compiler_warns_of_is_no_mutant(toy: Path, tmp_path: Path) -> None:
+def test_c_mutants_with_compiler_warnings_are_rejected(toy: Path, tmp_path: Path) -> None:
     source = 'int f(const char *a, int b);\nint g(void);\nint g(void) { return f("", 1); }\n'
     (toy / "toy.c").write_text(source, encoding="utf-8")
     (tmp_path / "copy").mkdir()

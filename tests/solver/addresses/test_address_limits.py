@@ -1,4 +1,4 @@
-"""The referee of addresses over an arena that was laid out by hand, to the byte."""
+"""The referee of addresses on an arena laid out by hand, to the byte."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.support.graphs.graph_examples import graph, op, tensor, two_layers
 
 RESIDENT = {"x": 0, "w": 10}
 ARENA_BYTES = 25
-# x 0 to 10, w to 14, a to 20, workspace to 25; then y lies at 0, the workspace of grad at 8, and g
-# at 20.
+# Ends: x at 10, w at 14, a at 20, workspace of conv at 25. Later y begins at 0, the workspace of
+# grad at 8, and g at 20.
 CONV = Compute(op="conv", address={"a": 14}, workspace_address=20)
 RELU = Compute(op="relu", address={"r": 14})
 LINEAR = Compute(op="linear", address={"y": 0})
@@ -26,7 +26,7 @@ PAGED = (CONV, X, RELU, OUT, LINEAR, R, IN, GRAD, Y, R, UPDATE, G)
 
 
 def changed(entry: Compute | PageIn, **changes: object) -> tuple[object, ...]:
-    """``PAGED`` with another version of one of its entries."""
+    """``PAGED`` with one entry replaced by a changed copy."""
     return tuple(each.model_copy(update=changes) if each is entry else each for each in PAGED)
 
 
@@ -40,25 +40,25 @@ def test_blocks_may_touch_each_other_and_the_end_of_the_arena(entries: tuple[obj
     verify(entries)
 
 
-def test_an_arena_that_is_a_byte_too_small_is_left() -> None:
+def test_arena_one_byte_too_small_is_refused() -> None:
     with pytest.raises(RefereeError, match=r"workspace of op conv.* 20 to 25 leaves the arena"):
         verify(KEPT, arena_bytes=24)
 
 
-def test_nothing_lies_before_the_arena() -> None:
+def test_address_before_the_arena_is_refused() -> None:
     with pytest.raises(RefereeError, match="'x' at -1 to 9 leaves the arena"):
         verify(KEPT, resident_address={"x": -1, "w": 10})
 
 
 @pytest.mark.parametrize("entries", [KEPT[:-2], (*KEPT[:-2], G), (*KEPT[:1], *KEPT[2:])])
-def test_a_schedule_that_breaks_the_semantics_is_refused_whatever_its_addresses(
+def test_invalid_schedule_with_valid_addresses_is_refused(
     entries: tuple[object, ...],
 ) -> None:
     with pytest.raises(RefereeError, match=r"never computed|late|still in RAM"):
         verify(entries)
 
 
-def test_a_block_that_reaches_a_byte_into_another_overlaps_it() -> None:
+def test_blocks_that_share_one_byte_overlap() -> None:
     place = PAGED.index(LINEAR)
     with pytest.raises(RefereeError, match=f"{place}: 'y' at 3 to 11 overlaps 'w' at 10 to 14"):
         verify(changed(LINEAR, address={"y": 3}))
@@ -67,14 +67,14 @@ def test_a_block_that_reaches_a_byte_into_another_overlaps_it() -> None:
     verify(changed(IN, address=14))
 
 
-def test_what_was_freed_or_paged_leaves_its_bytes_to_others() -> None:
-    """``r`` comes back elsewhere, and ``g`` lies where it was before."""
+def test_bytes_of_freed_or_paged_out_tensors_may_be_reused() -> None:
+    """``r`` is paged in at another address, and ``g`` lies where ``r`` was."""
     elsewhere = PageIn(tensor="r", address=19)
     grad = Compute(op="grad", address={"g": 14}, workspace_address=8)
     verify((CONV, X, RELU, OUT, LINEAR, R, elsewhere, grad, Y, R, UPDATE, G))
 
 
-def test_the_workspace_of_an_op_is_its_own_for_as_long_as_it_runs() -> None:
+def test_workspace_overlaps_nothing_while_its_op_runs() -> None:
     with pytest.raises(RefereeError, match=r"workspace of op grad.* at 7 to 9 overlaps 'y'"):
         verify(changed(GRAD, workspace_address=7))
     with pytest.raises(RefereeError, match=r"workspace of op grad.* at 9 to 11 overlaps 'w'"):
@@ -83,8 +83,8 @@ def test_the_workspace_of_an_op_is_its_own_for_as_long_as_it_runs() -> None:
         verify(changed(GRAD, workspace_address=22))
 
 
-def test_what_is_written_in_place_may_be_smaller_and_frees_the_rest() -> None:
-    """``s`` takes the first 2 bytes of the 6 of ``a``; the others are somebody else's then."""
+def test_smaller_result_in_place_frees_the_remaining_bytes() -> None:
+    """``s`` takes the first 2 of the 6 bytes of ``a``; then other tensors may use the rest."""
     costed = graph(
         [
             op("f", "x", "a"),

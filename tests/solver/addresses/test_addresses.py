@@ -1,5 +1,7 @@
-"""Addresses: plans hold before a referee that knows nothing of the planner; what cannot pack is
-proven, and repaired."""
+"""Address plans, checked by a referee that is independent of the planner; proofs and repairs.
+
+A schedule that cannot pack is proven not to, and repaired.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ from tests.support.graphs.graph_strategies import (
     tight_problems,
 )
 
-SMALLEST = 0  # an arena limit that no arena keeps to
+SMALLEST = 0  # an arena limit that no arena meets
 
 
 def _soon(seconds: float = 20.0) -> float:
@@ -57,7 +59,7 @@ def _planned(
     covers: Coverage = "all",
     limit_bytes: int = SMALLEST,
 ) -> tuple[AddressPlan, tuple[Action, ...]]:
-    """A plan that the referee of addresses agrees with, and the actions with its addresses."""
+    """A plan that the referee of addresses accepts, and the actions with its addresses."""
     plan = plan_addresses(problem, schedule, covers, limit_bytes, _soon())
     addressed = with_addresses(schedule, plan)
     verify_addresses(problem, addressed, plan.resident_address, plan.arena_bytes, covers)
@@ -73,14 +75,14 @@ def test_addresses_by_pencil_and_paper() -> None:
         "compute grad; free y; free r; compute update; free g"
     )
     plan, addressed = _planned(two_layers(), schedule)
-    # x 10, w 4, a 6 and 5 of workspace while conv runs; nothing needs more.
+    # x 10, w 4, a 6 and 5 of workspace while conv runs; no other moment needs more.
     assert plan.arena_bytes == plan.bound_bytes == 25
     assert plan.fragmentation == 0
     assert set(plan.resident_address) == {"x", "w"}
     by_op = {action.op: action for action in addressed if isinstance(action, Compute)}
     assert by_op["conv"].address is not None
     assert by_op["conv"].workspace_address is not None
-    # In place: at the address of what is written over.
+    # In place: at the address of the overwritten tensor.
     assert by_op["relu"].address == {"r": by_op["conv"].address["a"]}
     assert by_op["update"].address == {"w1": plan.resident_address["w"]}
     assert by_op["relu"].workspace_address is None
@@ -113,7 +115,7 @@ def test_every_method_gets_addresses_that_hold(
 
 @pytest.mark.parametrize("share", [0.2, 0.5])
 @pytest.mark.parametrize("seed", [1, 2])
-def test_what_leaves_the_solver_fits_its_budget_by_addresses(seed: int, share: float) -> None:
+def test_arena_of_a_solved_schedule_fits_its_budget(seed: int, share: float) -> None:
     problem = training_chain(10, seed=seed)
     budget = tight(problem, share)
     schedule = solve_graph(problem, budget, SolverOptions(gap=0.05, threads=1))
@@ -128,7 +130,7 @@ def test_what_leaves_the_solver_fits_its_budget_by_addresses(seed: int, share: f
     )
 
 
-def test_what_the_budget_leaves_out_is_not_in_the_arena() -> None:
+def test_tensors_outside_the_budget_are_not_in_the_arena() -> None:
     problem = two_layers()
     schedule = keep_everything(problem)
     plan, addressed = _planned(problem, schedule, "activations")
@@ -138,7 +140,7 @@ def test_what_the_budget_leaves_out_is_not_in_the_arena() -> None:
     assert plan.arena_bytes == replay(problem, schedule, "activations").peak_bytes
 
 
-def test_a_plan_that_is_good_enough_is_not_improved() -> None:
+def test_plan_within_the_limit_is_not_improved() -> None:
     problem = training_chain(30)
     schedule = keep_everything(problem)
     smallest, _ = _planned(problem, schedule)
@@ -151,7 +153,7 @@ def test_a_plan_that_is_good_enough_is_not_improved() -> None:
 
 
 def _in_place(before: int, after: int) -> tuple[CostedGraph, tuple[Action, ...]]:
-    """``b`` is written over ``a``; ``early`` is there together with ``a``, ``late`` with ``b``."""
+    """``b`` overwrites ``a``; ``early`` is in RAM together with ``a``, ``late`` with ``b``."""
     problem = graph(
         [
             op("make", "early", "a"),
@@ -171,9 +173,7 @@ def _in_place(before: int, after: int) -> tuple[CostedGraph, tuple[Action, ...]]
 
 
 @pytest.mark.parametrize(("before", "after"), [(4, 4), (3, 7), (7, 3), (1, 9)])
-def test_a_block_written_over_in_place_takes_what_is_there_at_the_time(
-    before: int, after: int
-) -> None:
+def test_size_of_a_block_changes_with_its_tensor_in_place(before: int, after: int) -> None:
     problem, schedule = _in_place(before, after)
     plan, _ = _planned(problem, schedule)
     assert [block.bytes for block in blocks_of(problem, schedule, "all")] == [
@@ -182,14 +182,16 @@ def test_a_block_written_over_in_place_takes_what_is_there_at_the_time(
         10 - after,
     ]
     assert plan.arena_bytes == plan.bound_bytes == replay(problem, schedule).peak_bytes == 10
-    # First fit alone sees it: the others stand on what is there of the block in their time.
+    # First fit alone shows it: the others lie right above the block's size at their time.
     packing = Packing(spans_of(blocks_of(problem, schedule, "all")))
     assert packing.first_fit([1, 0, 2]) == [before, 0, after]
 
 
 def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> None:
-    """Both change from 1 to 9 bytes or back, together never more than 10: whichever lies below,
-    the other lies above its 9."""
+    """The blocks change from 1 to 9 bytes and back, and never take more than 10 together.
+
+    Whichever lies below, the other must lie above its 9 bytes.
+    """
     shapes = [(Span(0, 1, 1), Span(1, 2, 9)), (Span(0, 1, 9), Span(1, 2, 1))]
     packing = Packing(shapes)
     assert max(packing.load) == 10
@@ -197,7 +199,7 @@ def test_a_block_that_cannot_change_size_beside_another_raises_the_bound() -> No
     assert packing.arena(packing.first_fit([0, 1])) == 18
 
 
-def test_two_blocks_that_change_meet_at_what_they_take_while_together() -> None:
+def test_blocks_that_change_size_pack_by_their_sizes_at_each_time() -> None:
     packing = Packing([(Span(0, 1, 1), Span(1, 2, 9)), (Span(1, 2, 1), Span(2, 3, 9))])
     assert packing.bound == 10
     assert packing.first_fit([1, 0]) == [1, 0]
@@ -256,13 +258,13 @@ def test_wrong_addresses_are_refused(change: Change, reason: str) -> None:
         verify_addresses(problem, wrong, plan.resident_address, plan.arena_bytes)
 
 
-def test_what_is_resident_at_first_needs_an_address() -> None:
+def test_tensor_resident_at_the_start_needs_an_address() -> None:
     problem, plan, addressed = _addressed()
     with pytest.raises(RefereeError, match="'w' has no address"):
         verify_addresses(problem, addressed, {"x": plan.resident_address["x"]}, plan.arena_bytes)
 
 
-def test_in_place_elsewhere_is_refused() -> None:
+def test_in_place_result_at_another_address_is_refused() -> None:
     problem, plan, addressed = _addressed()
     wrong = [_compute("relu", address={"r": 19})(action) for action in addressed]
     with pytest.raises(RefereeError, match=r"writes 'r' at 19, in place of 'a', which is at \d"):
@@ -270,7 +272,7 @@ def test_in_place_elsewhere_is_refused() -> None:
 
 
 def test_every_overlap_is_caught() -> None:
-    """Each block of a plan, moved to the offset of any other that it is there together with."""
+    """Each block of a plan is moved to the offset of another one that lives at the same time."""
     caught = 0
 
     @given(data=st.data())
@@ -314,8 +316,10 @@ class _Unlucky(NamedTuple):
 
 @cache
 def _unlucky(*, paging: bool = True, rematerialization: bool = True) -> _Unlucky:
-    """Seven tensors, one made by each op, never more than 7 bytes together, which no 7 bytes of
-    addresses hold."""
+    """Seven ops, each writing one tensor; never more than 7 bytes in RAM.
+
+    No addresses within 7 bytes exist.
+    """
     last_reader = [3, 1, 4, 5, 5, 6, 6]
     sizes = [3, 3, 2, 2, 2, 3, 3]
 
@@ -354,7 +358,7 @@ def test_unavoidable_fragmentation_is_proven() -> None:
 @pytest.mark.parametrize(
     ("means", "more_j"), [({"rematerialization": False}, 2.0), ({"paging": False}, 5.0), ({}, 2.0)]
 )
-def test_what_cannot_pack_is_changed_at_the_least_cost(
+def test_schedule_that_cannot_pack_is_changed_at_least_cost(
     means: dict[str, bool], more_j: float
 ) -> None:
     problem, schedule = _unlucky(**means)
@@ -366,12 +370,12 @@ def test_what_cannot_pack_is_changed_at_the_least_cost(
     assert "no addresses for it do (at least 8, found 8 bytes)" in packed.notes[0]
 
 
-def test_what_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None:
+def test_schedule_that_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None:
     problem, schedule = _unlucky(paging=False, rematerialization=False)
     asked: list[int] = []
 
     def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
-        """The same again, and for 5 bytes or less another order, which packs."""
+        """The same schedule, or one in another order, which packs, for 5 bytes or less."""
         asked.append(ram_bytes)
         if ram_bytes > 5:
             return schedule
@@ -384,7 +388,7 @@ def test_what_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None
     assert "solving it again for 5 bytes packs, for 0 J more" in packed.notes[0]
 
 
-def test_solving_again_is_tried_where_changes_cost_more_than_is_tolerable() -> None:
+def test_costly_changes_are_replaced_by_solving_again() -> None:
     problem, schedule = _unlucky()
     order = [1, 0, 2, 3, 4, 5, 6]
     better = with_frees(problem.graph, [Compute(op=f"o{k}") for k in order])
@@ -396,7 +400,7 @@ def test_solving_again_is_tried_where_changes_cost_more_than_is_tolerable() -> N
     assert "solving it again for 6 bytes packs, for 0 J more" in choosy.notes[0]
 
 
-def test_where_nothing_packs_that_is_said() -> None:
+def test_note_reports_that_no_schedule_packs() -> None:
     problem, schedule = _unlucky(paging=False, rematerialization=False)
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
     assert packed.plan.arena_bytes == 8
@@ -404,7 +408,7 @@ def test_where_nothing_packs_that_is_said() -> None:
 
 
 @pytest.mark.slow
-def test_the_solver_repairs_what_does_not_pack_and_says_what_it_costs() -> None:
+def test_solver_repairs_unpackable_schedule_and_reports_the_cost() -> None:
     problem, schedule = _unlucky(rematerialization=False)
     least_j = replay(problem.graph, schedule).energy_j
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
@@ -419,7 +423,7 @@ def test_the_solver_repairs_what_does_not_pack_and_says_what_it_costs() -> None:
 
 
 @pytest.mark.slow
-def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
+def test_no_solution_if_no_schedule_packs() -> None:
     problem, _ = _unlucky(paging=False, rematerialization=False)
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     assert found.status == "no_solution"
@@ -431,7 +435,7 @@ def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
 
 
 @pytest.mark.slow
-def test_the_picture_says_arena_budget_and_fragmentation(tmp_path: Path) -> None:
+def test_arena_picture_states_arena_budget_and_fragmentation(tmp_path: Path) -> None:
     problem, _ = _unlucky(rematerialization=False)
     schedule = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     arena(problem.graph, schedule, tmp_path / "arena.svg")

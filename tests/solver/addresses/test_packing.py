@@ -1,4 +1,4 @@
-"""Where nothing near the best schedule packs, one by rule does."""
+"""A schedule by rule packs where no schedule near the best one does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from solver.referee.referee import replay, verify
 from solver.solving import packing
 
 
-def test_a_schedule_by_rule_stands_in_where_no_other_packs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_schedule_by_rule_replaces_schedules_that_do_not_pack(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     graph = cost_graph(build_model("resnet8"), load_published("m4")).graph
     kept = replay(graph, keep_everything(graph))
     budget = Budget(ram_bytes=3 * kept.peak_bytes // 4)

@@ -1,4 +1,4 @@
-"""The simulated memory pool: where blocks go, and what remains of the holes."""
+"""The simulated memory pool: addresses of blocks, and holes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _filled(*sizes: int, capacity: int, fit: Fit = "best") -> Arena:
     ),
 )
 @settings(max_examples=200, deadline=None, derandomize=True)
-def test_blocks_cover_the_arena_once_whatever_is_done(
+def test_blocks_cover_the_arena_exactly_after_any_calls(
     fit: Fit, calls: list[tuple[str, int, int]]
 ) -> None:
     arena = Arena(_CAPACITY, fit)
@@ -67,7 +67,7 @@ def test_blocks_cover_the_arena_once_whatever_is_done(
         assert arena.free_bytes == _CAPACITY - sum(size for _, size in live.values())
 
 
-def test_the_smallest_hole_that_will_do_is_the_best() -> None:
+def test_best_fit_takes_the_smallest_sufficient_hole() -> None:
     addresses: dict[Fit, int | None] = {}
     for fit in ("first", "best"):
         arena = _filled(8, 1, 4, 1, capacity=30, fit=fit)
@@ -77,7 +77,7 @@ def test_the_smallest_hole_that_will_do_is_the_best() -> None:
     assert addresses == {"first": 0, "best": 9}
 
 
-def test_from_the_top_comes_the_end_of_the_highest_hole() -> None:
+def test_allocation_from_the_top_takes_the_end_of_the_highest_hole() -> None:
     arena = _filled(8, 1, capacity=20, fit="first")
     arena.release(0)
     assert arena.allocate(7, 5, from_top=True) == 15
@@ -86,16 +86,16 @@ def test_from_the_top_comes_the_end_of_the_highest_hole() -> None:
     assert arena.arena_bytes == 20
 
 
-def test_an_heir_takes_over_the_bytes_and_leaves_the_rest() -> None:
+def test_new_owner_takes_over_the_bytes_and_frees_the_rest() -> None:
     arena = _filled(6, 4, capacity=10)
     arena.hand_over(0, 5, 2)
     assert _layout(arena) == [(0, 2, 5), (2, 4, None), (6, 4, 1)]
     assert arena.free_bytes == 4
 
 
-def test_fragmentation_is_what_was_free_and_of_no_use() -> None:
+def test_fragmentation_is_the_share_of_unusable_free_bytes() -> None:
     arena = _filled(5, 5, 5, 5, capacity=20)
-    assert arena.allocate(4, 6) is None  # there are no 6 bytes, wherever they lie
+    assert arena.allocate(4, 6) is None  # too few free bytes in all
     assert arena.fragmentation == 0
     arena.release(0)
     arena.release(2)
@@ -108,7 +108,7 @@ def test_fragmentation_is_what_was_free_and_of_no_use() -> None:
     assert arena.fragmentation == 0.5
 
 
-def test_the_arena_is_as_large_as_what_was_ever_used() -> None:
+def test_arena_size_is_the_highest_address_ever_used() -> None:
     arena = _filled(5, 5, capacity=100)
     arena.release(0)
     arena.allocate(2, 3)

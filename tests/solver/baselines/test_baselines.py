@@ -1,5 +1,4 @@
-"""The methods that users and papers compare with: each does what its paper says, and whatever it
-returns is a schedule."""
+"""Published methods for comparison: each follows its paper, and its result is a valid schedule."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ from tests.support.graphs.graph_examples import (
 )
 from tests.support.graphs.graph_strategies import examples, small_graphs, tight_problems
 
-# Those that need no engine, and so no process of its own for each example.
+# Methods without an engine, and so without a separate process for each example.
 _WITHOUT_ENGINE = [
     name for name in BASELINES if name not in ("remat-only", "paging-only", "checkmate-lp-rounding")
 ]
@@ -68,7 +67,7 @@ def _computed(actions: tuple[Action, ...] | None) -> list[str]:
 
 
 def _recomputed(problem: CostedGraph, actions: tuple[Action, ...] | None) -> list[str]:
-    """Ops computed once more, in that order."""
+    """Names of the recomputed ops, in order."""
     seen: set[str] = set()
     again = []
     for name in _computed(actions):
@@ -85,7 +84,7 @@ def _recomputed(problem: CostedGraph, actions: tuple[Action, ...] | None) -> lis
 @given(problem_and_budget=two_pass_problems())
 @examples(35)
 @pytest.mark.parametrize("name", _WITHOUT_ENGINE)
-def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
+def test_baseline_schedule_is_within_the_budget(
     name: str, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:
     _assert_valid_or_explained(name, *problem_and_budget)
@@ -95,7 +94,7 @@ def test_what_a_baseline_returns_is_a_schedule_within_the_budget(
 @given(problem_and_budget=two_pass_problems())
 @examples(4)
 @pytest.mark.parametrize("name", [n for n in BASELINES if n not in _WITHOUT_ENGINE])
-def test_what_a_solver_returns_as_baseline_is_a_schedule_within_the_budget(
+def test_baseline_schedule_of_a_solver_is_within_the_budget(
     name: str, problem_and_budget: tuple[CostedGraph, Budget]
 ) -> None:
     _assert_valid_or_explained(name, *problem_and_budget)
@@ -119,22 +118,22 @@ def _assert_valid_or_explained(name: str, problem: CostedGraph, budget: Budget) 
 
 
 @pytest.mark.parametrize("name", list(BASELINES))
-def test_every_baseline_finds_something_on_a_chain_with_room(name: str) -> None:
+def test_every_baseline_finds_a_schedule_if_everything_fits(name: str) -> None:
     problem = training_chain(8)
     budget = Budget(ram_bytes=unconstrained_peak(problem))
     result = run_baseline(name, Problem(problem, budget), _LIMIT_S)
     least_j = replay(problem, keep_everything(problem)).energy_j
     energy_j = verify(problem, result.actions or (), budget).energy_j
     if name == "page-everything":
-        assert energy_j > 1.1 * least_j  # it never does without
+        assert energy_j > 1.1 * least_j  # it always pages
     elif name in ("dtr", "coop", "checkmate-lp-rounding"):
-        assert energy_j < 1.1 * least_j  # holes, and what is set aside, cost a little
+        assert energy_j < 1.1 * least_j  # holes and reserves cost a little
     else:
         assert energy_j == pytest.approx(least_j)
 
 
 @pytest.mark.parametrize("name", list(BASELINES))
-def test_where_nothing_fits_it_is_said_why(name: str) -> None:
+def test_baseline_without_a_schedule_explains_why(name: str) -> None:
     problem = training_chain(4)
     result = run_baseline(name, Problem(problem, Budget(ram_bytes=100)), _LIMIT_S)
     assert result.actions is None
@@ -145,7 +144,7 @@ def test_where_nothing_fits_it_is_said_why(name: str) -> None:
         assert any(word in result.note for word in words)
 
 
-def test_by_how_much_the_budget_is_missed_is_said() -> None:
+def test_note_states_by_how_much_the_budget_is_missed() -> None:
     problem = training_chain(8)
     peak = unconstrained_peak(problem)
     result = run_baseline("keep-everything", Problem(problem, Budget(ram_bytes=peak - 8)), 1.0)
@@ -153,7 +152,7 @@ def test_by_how_much_the_budget_is_missed_is_said() -> None:
     assert f"needs {peak} bytes, 8 (" in result.note
 
 
-def test_a_schedule_that_is_late_is_none() -> None:
+def test_baseline_schedule_after_the_deadline_is_dropped() -> None:
     problem = training_chain(8)
     step_s = replay(problem, keep_everything(problem)).time_s
     unhurried = tight(problem, 0.7)
@@ -164,7 +163,7 @@ def test_a_schedule_that_is_late_is_none() -> None:
     assert "deadline" in result.note
 
 
-def test_one_of_the_two_means_is_left_out_and_that_costs() -> None:
+def test_remat_only_never_pages_and_paging_only_never_recomputes() -> None:
     problem = training_chain(7, seed=2)
     budget = tight(problem, 0.5)
 
@@ -189,8 +188,10 @@ def test_one_of_the_two_means_is_left_out_and_that_costs() -> None:
 
 
 def _chain(length: int) -> CostedGraph:
-    """``length`` forward ops of equal cost, each writing a small state for the next one and a large
-    record for its backward op."""
+    """``length`` forward ops of equal cost, and their backward ops.
+
+    Each forward op writes a small state for the next one and a large record for its backward op.
+    """
     ops: list[Op] = []
     tensors = [tensor("s0", 1, kind="input", home="ram")]
     for k in range(1, length + 1):
@@ -209,13 +210,13 @@ def _with_room(problem: CostedGraph) -> Problem:
 
 
 @pytest.mark.parametrize("length", [4, 9, 16, 25])
-def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length: int) -> None:
+def test_checkpoints_every_sqrt_n_cost_one_more_forward_pass(length: int) -> None:
     problem = _chain(length)
     root = math.isqrt(length)
     cuts = [root * s - 1 for s in range(1, root)]
     actions = checkpointed_at(_with_room(problem), cuts)
     again = _recomputed(problem, actions)
-    # All but the last segment, whose backward pass comes at once; each from its own checkpoint.
+    # All segments but the last, whose backward pass follows at once; each from its checkpoint.
     expected = [
         f"f{k}"
         for segment in reversed(range(root - 1))
@@ -223,7 +224,7 @@ def test_with_a_checkpoint_every_root_of_n_one_forward_pass_is_done_again(length
     ]
     assert again == expected
     assert actions is not None
-    # One segment's records and the checkpoints, not all records.
+    # The records of one segment and the checkpoints, not all records.
     assert replay(problem, actions).peak_bytes <= 10 * root + root + 4
 
 
@@ -243,7 +244,7 @@ def test_the_budget_sets_how_many_checkpoints_there_are() -> None:
 
 @cache
 def _least_repetitions(segments: int, checkpoints: int) -> int:
-    """By dynamic programming over where the next checkpoint goes."""
+    """Least number of repetitions, by dynamic programming over the next checkpoint's position."""
     if segments == 1:
         return 0
     if checkpoints == 1:
@@ -267,19 +268,19 @@ def test_the_binomial_formula_gives_the_least_number_of_repetitions(checkpoints:
 
 @pytest.mark.parametrize("checkpoints", [1, 2, 3, 5, 12])
 @pytest.mark.parametrize("length", [1, 2, 7, 12])
-def test_a_chain_is_reversed_by_the_binomial_number_of_repetitions(
+def test_reversed_chain_has_the_binomial_number_of_repetitions(
     length: int, checkpoints: int
 ) -> None:
     problem = _chain(length)
     actions = reversed_with(_with_room(problem), list(range(length - 1)), checkpoints)
     assert len(_recomputed(problem, actions)) == repetitions(length, checkpoints)
     assert actions is not None
-    # The states of the checkpoints, one record, and what one op reads and writes.
+    # States of the checkpoints, one record, and the operands of one op.
     assert replay(problem, actions).peak_bytes <= checkpoints + 10 + 4
 
 
 def _residual_blocks() -> CostedGraph:
-    """Two blocks, each with a way around its inner op; a leaf hangs at the first one's middle."""
+    """Two blocks with a shortcut around their inner op; a leaf reads the result of ``inner1``."""
     return graph(
         [
             op("stem", "x", "a"),
@@ -299,14 +300,15 @@ def _residual_blocks() -> CostedGraph:
     )
 
 
-def test_articulation_points_are_where_nothing_goes_around() -> None:
+def test_articulation_points_are_ops_without_a_shortcut() -> None:
     problem = _residual_blocks()
     points = articulation_points(Problem(problem, Budget(ram_bytes=100)))
     assert [problem.ops[k].name for k in points] == ["stem", "add1", "add2"]
 
 
-def test_where_there_are_no_articulation_points_a_linearization_is_used() -> None:
-    # Every op but the first is gone around: the next one reads what the last one made, too.
+def test_linearization_replaces_missing_articulation_points() -> None:
+    # Every op but the first has a shortcut around it: the next op reads the previous op's result
+    # too.
     ops = [op("f0", "x", "a0"), op("f1", "a0", "a1")]
     ops += [op(f"f{k}", f"a{k - 2} a{k - 1}", f"a{k}") for k in range(2, 16)]
     gradient = "a15"
@@ -325,7 +327,7 @@ def test_where_there_are_no_articulation_points_a_linearization_is_used() -> Non
         assert result.note.startswith("linearized")
 
 
-def test_without_a_backward_pass_there_is_nothing_to_recompute_for() -> None:
+def test_checkpointing_needs_a_backward_pass() -> None:
     problem = graph([op("f", "", "a"), op("h", "a", "b")], [tensor("a", 4), tensor("b", 4)])
     for name in ("chen-sqrt-n", "griewank"):
         result = run_baseline(name, Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
@@ -333,7 +335,7 @@ def test_without_a_backward_pass_there_is_nothing_to_recompute_for() -> None:
         assert "no backward pass" in result.note
 
 
-def test_a_ladder_has_both_ends_and_no_more_rungs_than_asked_for() -> None:
+def test_ladder_has_both_ends_and_at_most_the_given_number_of_rungs() -> None:
     assert list(ladder(5, 40)) == [1, 2, 3, 4, 5]
     rungs = list(ladder(1000, 20))
     assert rungs[0] == 1
@@ -349,18 +351,18 @@ def test_a_ladder_has_both_ends_and_no_more_rungs_than_asked_for() -> None:
 @pytest.mark.parametrize(
     ("victim", "energies_j", "sizes", "read_between"),
     [
-        ("a", (1.0, 5.0), (10, 10), ""),  # the cheaper one, though both are as stale
+        ("a", (1.0, 5.0), (10, 10), ""),  # a is cheaper; both are equally stale
         ("b", (5.0, 1.0), (10, 10), ""),
-        ("a", (5.0, 5.0), (20, 10), ""),  # the larger one
+        ("a", (5.0, 5.0), (20, 10), ""),  # a is larger
         ("b", (5.0, 5.0), (10, 20), ""),
-        ("a", (5.0, 5.0), (10, 10), "b"),  # the staler one
+        ("a", (5.0, 5.0), (10, 10), "b"),  # a is staler
         ("b", (5.0, 5.0), (10, 10), "a"),
     ],
 )
-def test_dtr_evicts_what_costs_least_by_size_and_staleness(
+def test_dtr_evicts_the_tensor_of_least_cost_by_size_and_staleness(
     victim: str, energies_j: tuple[float, float], sizes: tuple[int, int], read_between: str
 ) -> None:
-    # Both are of the same age, made by one op each of which the second takes no time.
+    # Both tensors have the same age: one op writes each, and the second takes no time.
     ops = [
         op("make a", "", "a", energy_j=energies_j[0]),
         op("make b", "", "b", energy_j=energies_j[1], time_s=0.0),
@@ -378,13 +380,13 @@ def test_dtr_evicts_what_costs_least_by_size_and_staleness(
             tensor("e", 1),
         ],
     )
-    # Room for both and what is seen, but not for c as well until one is gone.
+    # Room for a, b and seen, but not for c as well until a or b is evicted.
     budget = Budget(ram_bytes=sum(sizes) + 1)
     actions = dtr(Problem(problem, budget), _LIMIT_S).actions
     assert _recomputed(problem, actions) == [f"make {victim}"]
 
 
-def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
+def test_cost_of_a_tensor_includes_its_evicted_neighbourhood() -> None:
     costs = [1.0, 2.0, 4.0, 8.0, 16.0]
 
     def neighbours(i: int) -> list[int]:
@@ -400,7 +402,7 @@ def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
     assert evicted.cost_of(0) == 1 + 2 + 4 + 8
     assert evicted.cost_of(4) == 16 + 2 + 4 + 8
     evicted.restore(2)
-    # The set is not split: what is left of it counts from both ends, once.
+    # The set is not split: the rest of it counts from both ends, once.
     assert evicted.cost_of(2) == 4 + 2 + 8
     assert evicted.cost_of(0) == 1 + 2 + 8
     evicted.restore(1)
@@ -408,8 +410,10 @@ def test_the_cost_of_a_tensor_is_that_of_the_evicted_ones_around_it() -> None:
 
 
 def _comb(count: int) -> CostedGraph:
-    """Tensors that are cheap and dear by turns fill the RAM, then one comes that is as large as two
-    of them; in the end all are read."""
+    """Cheap and dear tensors in turn fill the RAM; then one as large as two of them is written.
+
+    All are read at the end.
+    """
     names = [f"t{k}" for k in range(count)]
     ops = [
         op(f"make {name}", "", name, energy_j=1.0 if k % 2 == 0 else 50.0, time_s=1e-6)
@@ -428,9 +432,9 @@ def test_coop_evicts_neighbours_and_leaves_fewer_holes_than_dtr() -> None:
     budget = Budget(ram_bytes=81)
     by_dtr = run_baseline("dtr", Problem(problem, budget), _LIMIT_S)
     by_coop = run_baseline("coop", Problem(problem, budget), _LIMIT_S)
-    # Every other tensor is cheap: all those have to go before DTR thinks of a dear one.
+    # Every other tensor is cheap: DTR evicts all of these before a dear one.
     assert len(_recomputed(problem, by_dtr.actions)) > 2
-    # With cheap ones side by side two are enough.
+    # Of cheap neighbours, two are enough.
     again = _recomputed(problem, by_coop.actions)
     assert len(again) == 2
     assert all(int(name.removeprefix("make t")) % 2 == 0 for name in again)
@@ -447,7 +451,7 @@ def _energy_j(problem: CostedGraph, actions: tuple[Action, ...] | None) -> float
 
 
 class _WatchedCoop(Coop):
-    """Compares every window with the cheapest of all runs of blocks."""
+    """Compares every window with the cheapest of all runs of adjacent blocks."""
 
     windows = 0
 
@@ -498,8 +502,8 @@ def test_coop_works_in_place_where_dtr_copies() -> None:
 
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
-def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
-    # "once" is the cheapest to evict, and the only one large enough, but it can be made only once.
+def test_tensor_that_cannot_be_recomputed_is_not_evicted(name: str) -> None:
+    # "once" is the cheapest tensor and the only large enough one, but it cannot be recomputed.
     problem = graph(
         [
             op("make once", "", "once", energy_j=0.1, recomputable=False),
@@ -514,8 +518,8 @@ def test_what_cannot_be_computed_again_is_not_evicted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
-def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
-    # "a" is evicted for "c", and cannot be made from "w" any more once that is updated.
+def test_evicted_tensor_is_recomputed_before_its_parameter_is_updated(name: str) -> None:
+    # "a" is evicted for "c", and cannot be recomputed once "w" is updated.
     problem = graph(
         [
             op("forward", "w", "a"),
@@ -540,8 +544,8 @@ def test_what_a_parameter_made_is_had_back_before_its_update(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["dtr", "coop"])
-def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) -> None:
-    # Without "a" or "b" there would be room for a copy of "w", but no way back to them.
+def test_update_does_not_evict_tensors_computed_from_its_parameter(name: str) -> None:
+    # Evicting "a" or "b" would make room for a copy of "w", but they could not be recomputed.
     problem = graph(
         [
             op("forward", "w", "a b"),
@@ -558,9 +562,9 @@ def test_room_for_an_update_is_not_made_of_what_its_parameter_made(name: str) ->
     assert (result.actions is None) == (name == "dtr")
 
 
-def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() -> None:
-    # "b" goes for "d"; then "x" must not for "wide", since "a", between them, is about to be
-    # written over.
+def test_source_is_kept_while_an_evicted_tensor_depends_on_it() -> None:
+    # "b" is evicted for "d". "x" must then stay, though "wide" needs room: "a", between the two, is
+    # about to be overwritten.
     problem = graph(
         [
             op("make a", "x", "a"),
@@ -579,14 +583,14 @@ def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() 
     assert "out of memory: 5 bytes asked for" in result.note
 
 
-def test_a_run_that_takes_too_long_is_stopped() -> None:
+def test_baseline_stops_at_its_time_limit() -> None:
     problem = training_chain(20)
     result = run_baseline("dtr", Problem(problem, tight(problem, 0.3)), 0.0)
     assert result.actions is None
     assert "time limit" in result.note
 
 
-def test_baselines_are_listed_in_the_order_that_papers_have_them_in() -> None:
+def test_baselines_are_listed_in_the_order_of_the_papers() -> None:
     assert list(BASELINES) == [
         "keep-everything",
         "page-everything",
@@ -605,7 +609,7 @@ def test_baselines_are_listed_in_the_order_that_papers_have_them_in() -> None:
 
 @given(problem=small_graphs())
 @examples(35)
-def test_with_all_the_room_there_is_nothing_is_recomputed(problem: CostedGraph) -> None:
+def test_with_ample_ram_no_op_is_recomputed(problem: CostedGraph) -> None:
     everything = replay(problem, keep_everything(problem))
     budget = Budget(ram_bytes=20 * everything.peak_bytes + 100)
     for name in ("dtr", "coop"):
@@ -639,6 +643,6 @@ def test_solve_shows_all_baselines_beside_the_schedule(
     assert list(by_name) == list(BASELINES)
     assert "energy_j" not in by_name["keep-everything"]
     assert "over the budget" in by_name["keep-everything"]["note"]
-    # Both are within 0.1 % of the least of their own.
+    # Both are within 0.1 % of their own optimum.
     assert by_name["remat-only"]["energy_j"] >= document["energy_j"] * 0.999
     assert by_name["coop"]["fragmentation"] >= 0

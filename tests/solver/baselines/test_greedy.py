@@ -1,4 +1,4 @@
-"""Schedules by rule: what they may and may not do, and that they find the obvious."""
+"""Greedy schedules: they are valid, and take the obviously best choice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.graphs.graph_strategies import examples, small_graphs
     slack_s=st.sampled_from([None, 2.0]),
 )
 @examples(100)
-def test_what_it_returns_keeps_to_the_budget(
+def test_greedy_schedule_is_within_the_budget(
     graph: CostedGraph,
     ram_bytes: int,
     paging: bool,
@@ -43,20 +43,20 @@ def test_what_it_returns_keeps_to_the_budget(
 
 @given(graph=small_graphs())
 @examples(50)
-def test_with_room_for_everything_nothing_is_given_up(graph: CostedGraph) -> None:
+def test_greedy_keeps_everything_if_it_fits(graph: CostedGraph) -> None:
     everything = replay(graph, keep_everything(graph))
     actions = greedy_schedule(Problem(graph, Budget(ram_bytes=everything.peak_bytes)))
     assert actions is not None
     assert replay(graph, actions).energy_j == pytest.approx(everything.energy_j)
 
 
-def test_a_tensor_is_had_back_the_cheaper_way() -> None:
+def test_greedy_recomputes_or_pages_whichever_is_cheaper() -> None:
     assert _restored_by(op_energy_j=1.0) == "recomputation"
     assert _restored_by(op_energy_j=9.0) == "paging"
 
 
 def _restored_by(op_energy_j: float) -> str:
-    """``a`` is read by the first op and the last; in between ``b`` and ``c`` leave it no room."""
+    """``a`` is read by the second op and the last; in between ``b`` and ``c`` need its room."""
 
     def op(name: str, reads: tuple[str, ...], energy_j: float = 1.0) -> Op:
         return Op(

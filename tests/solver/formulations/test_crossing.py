@@ -1,4 +1,4 @@
-"""The crossing program: below every schedule in whatever order, and close to the best ones."""
+"""The crossing program: its bound holds for every schedule in any order, and is close."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.graphs.graph_strategies import (
 
 
 def least(program: Program) -> float:
-    """The optimum of a program, infinite if it has no solution."""
+    """Optimum of a program; infinite if it has no solution."""
     if not program.cost:
         return 0.0 if program.satisfied_by([]) else math.inf
     rows = np.zeros((len(program.rows), len(program.cost)))
@@ -56,7 +56,7 @@ def least(program: Program) -> float:
 
 
 def proven_j(problem: Problem, order: OrderKept = "any") -> float:
-    """What the program proves with memory looked at everywhere."""
+    """Bound that the program proves with memory rows at every op."""
     crossing = CrossingProgram(problem, order)
     for t in range(len(problem.graph.ops)):
         crossing.add_memory_rows(t)
@@ -77,7 +77,7 @@ def bound_j(
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(problem=tight_problems())
-def test_no_problem_has_a_cheaper_optimum(problem: tuple[CostedGraph, Budget]) -> None:
+def test_bound_is_at_most_the_optimum(problem: tuple[CostedGraph, Budget]) -> None:
     costed, budget = problem
     least_j = least_energy_by_exhaustion(costed, budget)
     bound = proven_j(Problem(costed, budget))
@@ -89,7 +89,7 @@ def test_no_problem_has_a_cheaper_optimum(problem: tuple[CostedGraph, Budget]) -
 @pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_no_valid_schedule_is_cheaper_in_the_ram_and_the_time_that_it_takes(
+def test_bound_is_at_most_the_energy_of_any_valid_schedule(
     data: st.DataObject,
 ) -> None:
     costed = data.draw(small_graphs())
@@ -101,7 +101,7 @@ def test_no_valid_schedule_is_cheaper_in_the_ram_and_the_time_that_it_takes(
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_nor_one_that_keeps_the_order_under_the_bound_for_it(data: st.DataObject) -> None:
+def test_bound_for_an_order_is_at_most_any_schedule_in_that_order(data: st.DataObject) -> None:
     costed = data.draw(small_graphs())
     actions = with_frees(costed, data.draw(action_lists(costed)))
     played = replay(costed, actions)
@@ -111,27 +111,29 @@ def test_nor_one_that_keeps_the_order_under_the_bound_for_it(data: st.DataObject
     assert proven_j(problem, "given") <= played.energy_j + 1e-6
 
 
-# --- what counts ------------------------------------------------------------------------------
+# --- costs in the bound ------------------------------------------------------------------------
 
 
-def test_what_fits_costs_nothing_more() -> None:
+def test_bound_is_the_energy_of_all_ops_if_everything_fits() -> None:
     assert bound_j(crossed_chain(), 13) == 16
 
 
-def test_what_does_not_fit_beside_the_cut_is_had_back_in_the_cheapest_way() -> None:
-    """``a`` is paged for 5 J, as soon as a byte is missing. Without paging it is computed again for
-    9 J."""
+def test_crossing_tensor_that_does_not_fit_is_paged_or_recomputed_at_least_cost() -> None:
+    """``a`` is paged for 5 J as soon as one byte is missing.
+
+    Without paging it is recomputed for 9 J.
+    """
     assert bound_j(crossed_chain(), 12) == pytest.approx(16 + 5)
     assert bound_j(crossed_chain(), 9) == pytest.approx(16 + 5)
     assert bound_j(crossed_chain(), 9, paging=False) == pytest.approx(16 + 9)
 
 
-def test_where_nothing_can_be_had_back_there_is_no_schedule() -> None:
+def test_no_schedule_without_paging_and_recomputation_if_too_large() -> None:
     assert bound_j(crossed_chain(), 12, paging=False, remat=False) == math.inf
     assert bound_j(crossed_chain(), 13, paging=False, remat=False) == 16
 
 
-def test_what_an_op_overwrote_must_be_made_again_before_it() -> None:
+def test_overwritten_input_is_recomputed_before_its_op() -> None:
     costed = graph(
         [
             op("f", "x", "a", energy_j=9.0),
@@ -147,7 +149,7 @@ def test_what_an_op_overwrote_must_be_made_again_before_it() -> None:
             tensor("d", 1, persist="ram"),
         ],
     )
-    # While "next" runs, r does not fit beside c and n.
+    # While "next" runs, r does not fit in addition to c and n.
     assert bound_j(costed, 9) == pytest.approx(13 + 10)
 
 
@@ -188,13 +190,13 @@ def with_parameter_in_storage(*, first_reads: str) -> CostedGraph:
     )
 
 
-def test_what_lives_in_storage_is_brought_once_and_again_if_it_did_not_stay() -> None:
+def test_parameter_in_storage_is_paged_in_again_if_it_was_not_kept() -> None:
     costed = with_parameter_in_storage(first_reads="x w")
     assert bound_j(costed, 10) == 4 + 3 + 2
     assert bound_j(costed, 9) == pytest.approx(4 + 3 + 2 + 3)
 
 
-def test_what_lives_in_storage_and_is_needed_only_later_is_brought_once() -> None:
+def test_parameter_in_storage_read_only_later_is_paged_in_once() -> None:
     assert bound_j(with_parameter_in_storage(first_reads="x"), 9) == 4 + 3 + 2
 
 
@@ -216,7 +218,7 @@ def searched_j(problem: Problem, gap: float = 1e-6) -> tuple[float, list[Sketch]
 
 
 @pytest.mark.parametrize("ram_bytes", [9, 12, 13])
-def test_looking_only_where_memory_is_tight_proves_as_much(ram_bytes: int) -> None:
+def test_memory_rows_at_tight_ops_alone_prove_the_same_bound(ram_bytes: int) -> None:
     problem = Problem(crossed_chain(), Budget(ram_bytes=ram_bytes))
     bound, sketches = searched_j(problem)
     assert bound == pytest.approx(proven_j(problem), rel=1e-4)
@@ -224,12 +226,12 @@ def test_looking_only_where_memory_is_tight_proves_as_much(ram_bytes: int) -> No
     assert paged == ([] if ram_bytes == 13 else [(4, (("page_in", 1),))])
 
 
-def test_it_says_that_there_is_no_schedule() -> None:
+def test_crossing_search_proves_that_no_schedule_exists() -> None:
     problem = Problem(crossed_chain(), Budget(ram_bytes=8, paging=False, rematerialization=False))
     assert searched_j(problem)[0] == math.inf
 
 
-def test_a_deadline_that_leaves_no_time_for_it_is_no_schedule_either() -> None:
+def test_crossing_search_proves_that_no_schedule_meets_the_deadline() -> None:
     budget = Budget(ram_bytes=9, deadline_s=5.0)
     assert searched_j(Problem(crossed_chain(), budget))[0] == math.inf
     enough = budget.model_copy(update={"deadline_s": 7.0})
@@ -240,18 +242,18 @@ def test_a_deadline_that_leaves_no_time_for_it_is_no_schedule_either() -> None:
 
 
 @pytest.mark.slow
-def test_the_schedule_by_rule_of_published_resnet50_is_close_to_it() -> None:
+def test_bound_is_close_to_greedy_schedule_of_published_resnet50() -> None:
     costed = graph_of_name("poet-resnet50-m4")
-    _close(costed, replay(costed, keep_everything(costed)).peak_bytes // 2, 0.001)
+    _assert_close_bound(costed, replay(costed, keep_everything(costed)).peak_bytes // 2, 0.001)
 
 
 @pytest.mark.slow
-def test_so_is_that_of_bert_in_64_mib_with_its_parameters_in_storage() -> None:
+def test_bound_is_close_to_greedy_schedule_of_bert_in_64_mib() -> None:
     step = build_model("bert", parameters_in="storage")
-    _close(cost_graph(step, load_published("m4")).graph, 64 * 2**20, 0.01)
+    _assert_close_bound(cost_graph(step, load_published("m4")).graph, 64 * 2**20, 0.01)
 
 
-def _close(costed: CostedGraph, ram_bytes: int, gap: float) -> None:
+def _assert_close_bound(costed: CostedGraph, ram_bytes: int, gap: float) -> None:
     problem = Problem(costed, Budget(ram_bytes=ram_bytes))
     actions = greedy_schedule(problem)
     assert actions is not None

@@ -1,4 +1,4 @@
-"""What the crossing program may compute and page again before the deadline."""
+"""Recomputation and paging that the crossing program permits before the deadline."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.support.graphs.graph_examples import graph, op, tensor
 
 COMPUTING_S = 5.0
 UNAVOIDABLE_S = 0.5
-"""Of paging in ``w``, which lives in storage."""
+"""Time of paging in ``w``, which has its home in storage."""
 AGAIN_S, PAGED_S = 1.0, 8.0
-"""Of computing ``f`` again; of paging ``a`` out and in."""
+"""Times of recomputing ``f``, and of paging ``a`` out and in."""
 
 
 def training(*, dma: bool) -> CostedGraph:
@@ -40,7 +40,7 @@ def training(*, dma: bool) -> CostedGraph:
 
 @dataclass(frozen=True)
 class Paging:
-    """How transfers count: after one another, beside computing, or not at all."""
+    """How transfers count: serially, beside computing, or not at all."""
 
     dma: bool = False
     instantaneous: bool = False
@@ -75,7 +75,7 @@ SERIAL, BESIDE, INSTANT = Paging(), Paging(dma=True), Paging(instantaneous=True)
         (INSTANT, False, True, COMPUTING_S),
     ],
 )
-def test_what_a_choice_takes_has_to_end_before_the_deadline(
+def test_recomputation_and_paging_must_end_before_the_deadline(
     paging: Paging, again: bool, paged: bool, needed_s: float
 ) -> None:
     assert paging.allows(needed_s, again=again, paged=paged)
@@ -83,5 +83,5 @@ def test_what_a_choice_takes_has_to_end_before_the_deadline(
     assert not paging.allows(needed_s - 0.01, again=again, paged=paged)
 
 
-def test_a_deadline_of_nothing_allows_nothing() -> None:
+def test_no_solution_with_a_deadline_of_zero() -> None:
     assert not SERIAL.allows(0.0)

@@ -1,5 +1,8 @@
-"""The published POET program: the optimum of *compact*, complete rows, and POET's accounting of
-transfers as instantaneous."""
+"""The published POET program: its optimum, its rows, and instantaneous transfers.
+
+Its optimum is that of *compact*; its rows are complete; like POET, it may count transfers as
+instantaneous.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def _build_poet(problem: Problem, objective: Objective, _simplify: bool) -> Poet
 
 
 def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
-    """The search alone, from nothing but a bound, until it is proven or infeasible."""
+    """The search alone, started from a trivial bound, until it is proven or infeasible."""
     indexed = Problem(problem, budget)
     options = SolverOptions(gap=0.0, threads=1)
     search = Search(indexed, "energy", options, build=build, bound=indexed.least_energy_j)
@@ -68,7 +71,7 @@ def _searched(problem: CostedGraph, budget: Budget, build: Build) -> Search:
 
 
 @pytest.mark.slow
-def test_its_optimum_is_that_of_the_compact_program() -> None:
+def test_poet_optimum_equals_compact_optimum() -> None:
     overheads_j: list[float] = []
 
     @given(problem_and_budget=tight_problems(), instantaneous=st.booleans())
@@ -79,18 +82,18 @@ def test_its_optimum_is_that_of_the_compact_program() -> None:
         poet = _searched(problem, budget, _build_poet)
         compact = _searched(problem, budget, build_compact)
         assert (poet.value is None) == (compact.value is None)
-        # Its rows are complete: there is nothing to add to the first solution.
+        # POET's rows are complete: none is added after the first solution.
         assert poet.rounds <= 1
         if poet.value is not None:
             assert poet.value == pytest.approx(compact.value)
             overheads_j.append(poet.value - replay(problem, keep_everything(problem)).energy_j)
 
     compare()
-    # Most of what was tried must have needed recomputation or paging.
+    # Most examples must have needed recomputation or paging.
     assert sum(overhead_j > 0 for overhead_j in overheads_j) > 6
 
 
-def test_its_optimum_of_a_training_step_is_that_of_the_compact_program() -> None:
+def test_poet_optimum_of_a_training_step_equals_compact_optimum() -> None:
     problem = training_chain(5)
     budget = tight(problem, 0.6, deadline_s=1.3 * sum(op.time_s for op in problem.ops))
     poet = _searched(problem, budget, _build_poet)
@@ -125,11 +128,13 @@ def _without_transfer_times(problem: CostedGraph) -> CostedGraph:
 
 
 @both
-def test_what_was_written_over_is_not_there_to_recompute_from(
+def test_overwritten_tensor_must_be_recomputed_before_it_is_read(
     formulation: FormulationName,
 ) -> None:
-    """``r`` has no room beside ``big``, and what it was made from in place is gone: 11 J for both
-    again, though there would have been room for ``a``."""
+    """``r`` has no room while ``big`` is in RAM, and was computed in place of ``a``.
+
+    Recomputing both costs 11 J, although there would have been room for ``a``.
+    """
     problem = graph(
         [
             op("conv", "x", "a", energy_j=10.0),
@@ -152,11 +157,13 @@ def test_what_was_written_over_is_not_there_to_recompute_from(
 
 
 @both
-def test_what_is_paged_in_takes_room_from_the_first_op_that_reads_it(
+def test_paged_in_tensor_needs_ram_from_its_first_reader_on(
     formulation: FormulationName,
 ) -> None:
-    """There is room for ``i`` when ``last`` reads it, but not when ``derive`` is done again for the
-    same ``last``; with a byte more ``p`` can stay, and nothing has to be done again."""
+    """``i`` has room when ``last`` reads it, but not while ``derive`` is recomputed for ``last``.
+
+    With one byte more ``p`` can stay, and nothing is recomputed.
+    """
     problem = graph(
         [
             op("make", "x", "i", recomputable=False),
@@ -185,18 +192,18 @@ def test_what_is_paged_in_takes_room_from_the_first_op_that_reads_it(
 
 
 @pytest.mark.parametrize("length", [1, 2, 5, 9])
-def test_it_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None:
+def test_poet_has_the_columns_of_the_paper_below_the_diagonal(length: int) -> None:
     ops = [op(f"f{k}", f"a{k - 1}" if k else "", f"a{k}") for k in range(length)]
     page = (1.0, 1.0)
     tensors = [tensor(f"a{k}", 1, page_out=page, page_in=page) for k in range(length)]
     formulation = PoetFormulation(Problem(graph(ops, tensors), Budget(ram_bytes=length)))
     poet, program = formulation.columns, formulation.program
     below = length * (length - 1) // 2
-    # R, M_out and U with the diagonal; S_ram, S_sd and M_in without: what a stage begins with was
-    # made in an earlier one.
+    # R, M_out and U include the diagonal; S_ram, S_sd and M_in do not: tensors that exist at the
+    # beginning of a stage were written in an earlier one.
     assert len(poet.r) == len(poet.m_out) == len(poet.u) == below + length
     assert len(poet.s_ram) == len(poet.s_sd) == len(poet.m_in) == below
-    # One for each op that reads and each stage after that of its first execution.
+    # One per reading op and stage after that of its first execution.
     assert len(poet.free_e) == (length - 1) * (length - 2) // 2
     published = 6 * length**2 + length * (length - 1)
     assert sum(program.integer) + len(poet.u) <= published
@@ -236,7 +243,7 @@ def test_a_schedule_survives_being_written_as_a_solution() -> None:
 @pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(25)
-def test_what_the_search_begins_with_is_a_solution(
+def test_greedy_start_of_the_search_is_a_solution(
     problem_and_budget: tuple[CostedGraph, Budget],
 ) -> None:
     problem = Problem(*problem_and_budget)
@@ -274,8 +281,10 @@ def test_a_schedule_in_another_order_is_no_solution() -> None:
 
 
 def _must_page() -> CostedGraph:
-    """Four seconds of computing; ``a`` has no room while ``big`` is there, and cannot be made
-    again: it must be paged out and in, for a second each."""
+    """Four seconds of computing, and a tensor that must be paged out and in for a second each.
+
+    ``a`` has no room while ``big`` is in RAM, and cannot be recomputed.
+    """
     return graph(
         [
             op("make", "x", "a", recomputable=False),
@@ -308,7 +317,7 @@ def test_instantaneous_paging_counts_no_time_against_the_deadline(
     instantaneous = solve(instantaneous_paging=True)
     assert instantaneous.status == "optimal"
     assert instantaneous.energy_j == pytest.approx(7.0)
-    # What the schedule says of its time is the truth all the same.
+    # The schedule still states its true time.
     assert instantaneous.time_s == pytest.approx(6.0)
     moved = [(s.do, s.tensor) for s in instantaneous.actions if isinstance(s, PageIn | PageOut)]
     assert moved == [("page_out", "a"), ("page_in", "a")]
@@ -330,7 +339,7 @@ def test_the_referee_keeps_instantaneous_paging_to_the_time_of_computing() -> No
 
 
 @pytest.mark.parametrize(("instantaneous", "least_s"), [(False, 6.0), (True, 4.0)])
-def test_it_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
+def test_poet_search_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
     problem = Problem(_must_page(), Budget(ram_bytes=10, instantaneous_paging=instantaneous))
     search = Search(problem, "time", _options("poet"), build=_build_poet)
     assert search.run(float("inf")) == "proven"
@@ -341,7 +350,7 @@ def test_it_finds_the_least_time(instantaneous: bool, least_s: float) -> None:
 
 
 @both
-def test_the_schedule_says_which_program_it_is_from(
+def test_schedule_names_its_formulation(
     formulation: FormulationName,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -1,5 +1,8 @@
-"""What tests with emulated boards share. Firmware and images are built once for all of them, and
-kept for the next run; which boards are running is theirs alone, and none is in the end."""
+"""Fixtures for tests with emulated boards.
+
+Firmware and images are built once for all tests and kept for the next run. Running boards belong to
+the test run alone; the run fails if one is left at its end.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _PATIENCE_S = 1.0
 
 @pytest.fixture(scope="session", autouse=True)
 def no_emulator_is_left() -> Iterator[None]:
-    """One that the tests have started and not ended fails the run, and is ended here."""
+    """Fail the run if an emulator that a test started still runs at its end, and end it."""
     mark = new_mark()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(SESSION_VARIABLE, mark)
@@ -45,14 +48,14 @@ def _emulators(mark: str) -> Iterator[tuple[int, str]]:
     for pid in marked(mark, SESSION_VARIABLE):
         try:
             program = Path(f"/proc/{pid}/exe").readlink().name
-        except OSError:  # it has ended meanwhile
+        except OSError:  # the process has ended
             continue
         if program.startswith("qemu-system-"):
             yield pid, program
 
 
 def _ends_by_itself(pid: int) -> bool:
-    """As one does that was told to a moment ago."""
+    """Whether the process ends within a moment, as after a request to stop."""
     try:
         return Process.of(pid).wait(timeout_s=_PATIENCE_S)
     except ProcessLookupError:
@@ -61,8 +64,10 @@ def _ends_by_itself(pid: int) -> bool:
 
 @contextmanager
 def _own_cache(directory: Path) -> Iterator[None]:
-    """In an empty directory. Boards that anybody else runs, such as those that ``lab up`` keeps for
-    this user, are out of sight; builds are shared with everybody."""
+    """Use an empty cache directory, so that boards started by others, as by ``lab up``, are unseen.
+
+    Builds are shared with everybody.
+    """
     kept = user_cache()
     (directory / kept.name).mkdir()
     for name in _BUILDS:
@@ -75,7 +80,7 @@ def _own_cache(directory: Path) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def own_boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No other module's boards, nor the user's, are seen; builds are shared."""
+    """Hide the boards of other modules and of the user; builds are shared."""
     with _own_cache(tmp_path_factory.mktemp("cache")):
         yield
 
@@ -89,8 +94,10 @@ def linux_harness(tmp_path_factory: pytest.TempPathFactory) -> Harness:
 
 
 class SharedBoards:
-    """Boards that take long to boot: one of each description for all modules. It is halted while
-    nobody has it, since an idle one keeps a good part of a processor busy."""
+    """Boards that take long to boot: one per description, shared by all modules.
+
+    A board is halted while no test uses it, since an idle one keeps much of a processor busy.
+    """
 
     def __init__(
         self, session: pytest.Session, directories: pytest.TempPathFactory, stack: ExitStack
@@ -102,8 +109,10 @@ class SharedBoards:
 
     @contextmanager
     def lent(self, description: DeviceDescription) -> Iterator[RunningBoard]:
-        """To be given back as it was. If a test has failed meanwhile, or what cleans up behind the
-        tests, nobody gets this board again."""
+        """Lend a board to a test, which returns it as it was.
+
+        The board is stopped, not lent again, if a test or its clean-up has failed meanwhile.
+        """
         key = description.model_dump_json()
         board = self._halted.pop(key, None)
         if board is None or not board.is_alive:
@@ -125,7 +134,7 @@ class SharedBoards:
     def _boot(self, description: DeviceDescription) -> RunningBoard:
         directory = self._directories.mktemp("cache")
         with _own_cache(directory), pytest.MonkeyPatch.context() as patch:
-            patch.delenv(VARIABLE, raising=False)  # it outlives whoever is the first to want it
+            patch.delenv(VARIABLE, raising=False)  # the board outlives the test that starts it
             board = start_own(make_guest(description, ignore), ignore)
         self._stack.callback(board.stop)
         return board
@@ -142,5 +151,6 @@ def shared_boards(
     no_emulator_is_left: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[SharedBoards]:
+    """Emulated boards shared by all modules of the test run."""
     with ExitStack() as stack:
         yield SharedBoards(request.session, tmp_path_factory, stack)

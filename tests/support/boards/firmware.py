@@ -1,4 +1,4 @@
-"""Emulated boards with firmware, and a peer that says to them exactly what it is told to."""
+"""Emulated boards with firmware, and a peer that sends single frames as a test asks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.support.progress import ignore
 
 PATIENCE_S = 60.0
 ANSWER_S = 2.0
-FIRST_SEQUENCE = 65530  # soon begins anew
+FIRST_SEQUENCE = 65530  # wraps around after a few requests
 BOARDS = ("mps2-an386", "lm3s6965evb", "microbit", "netduinoplus2")
 NS = 1_000_000_000
 
 
 def description_of(board: str) -> DeviceDescription:
-    """In QEMU, where one instruction takes 64 ns."""
+    """Description of the emulated ``board``."""
     named = {
         "mps2-an386": "emulated-m4f",
         "lm3s6965evb": "emulated-m3-sd",
@@ -45,18 +45,18 @@ def description_of(board: str) -> DeviceDescription:
 
 
 def without_icount(description: DeviceDescription) -> DeviceDescription:
-    """Its time is that of this computer."""
+    """The description without icount: the board's clock follows this computer's."""
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"icount_shift": None})
     return description.model_copy(update={"emulator": emulator})
 
 
-# --- a peer of few words ------------------------------------------------------------------------
+# --- a peer that sends single frames --------------------------------------------------------------
 
 
 @dataclass
 class Peer:
-    """Says exactly what it is told to, once."""
+    """The computer's end of a serial line; it sends each frame once, exactly as asked."""
 
     description: DeviceDescription
     decoder: Decoder = field(default_factory=Decoder)
@@ -76,25 +76,29 @@ class Peer:
     def send(
         self, kind: int, payload: bytes = b"", *, ahead: int = 0, most: int = 2048, session: int = 0
     ) -> None:
+        """Send one frame, ``ahead`` of the expected sequence number; no answer is awaited."""
         sequence = (self.sequence + ahead) % 65536
         self.raw(encoded(kind, session or self.session, sequence, most, payload))
 
     def raw(self, data: bytes) -> None:
+        """Send bytes that need not be a frame."""
         self.line.send(data)
 
     def receive(self) -> Frame:
+        """The next frame; fail if none arrives in an ample time."""
         deadline = time.monotonic() + PATIENCE_S
         frame = self.receive_by(deadline)
-        assert frame is not None, "the board says nothing"
+        assert frame is not None, "the board sends nothing"
         return frame
 
     def receive_by(self, deadline: float) -> Frame | None:
+        """The next frame; None after ``deadline`` on the monotonic clock, in seconds."""
         while not self.frames and time.monotonic() < deadline:
             self.frames += self.decoder.feed(self.line.receive(0.2))
         return self.frames.pop(0) if self.frames else None
 
     def ask(self, kind: Kind, payload: bytes = b"", *, most: int = 2048) -> Frame:
-        """The next request in order, and its answer."""
+        """Send the next request in order and return its answer."""
         self.send(kind, payload, most=most)
         answer = self.receive()
         assert (answer.session, answer.sequence) == (self.session, self.sequence)
@@ -102,7 +106,7 @@ class Peer:
         return answer
 
     def insist(self, kind: Kind, payload: bytes = b"") -> Frame:
-        """Until it is answered: a board that starts anew hears nothing."""
+        """Repeat a request until it is answered: a board that is starting up receives nothing."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             self.send(kind, payload)
@@ -113,43 +117,51 @@ class Peer:
         raise AssertionError("the board does not start")
 
     def hello(self) -> dict[str, str]:
-        """Begins a new session."""
+        """Begin a new session and return what the board reports about itself."""
         self.session += 1
         self.sequence = FIRST_SEQUENCE
-        said = dict(line.split("=", 1) for line in text_of(self.insist(Kind.HELLO)).splitlines())
+        reported = dict(
+            line.split("=", 1) for line in text_of(self.insist(Kind.HELLO)).splitlines()
+        )
         self.sequence += 1
-        self.frame_bytes = int(said["frame_bytes"])
-        return said
+        self.frame_bytes = int(reported["frame_bytes"])
+        return reported
 
     def line_pieces(self, text: str) -> list[bytes]:
+        """Payloads that transmit a line of a plan; the last one begins with 1."""
         size = self.frame_bytes - 1
         cuts = [text[i : i + size].encode() for i in range(0, len(text), size)]
         return [*(b"\0" + cut for cut in cuts[:-1]), b"\1" + cuts[-1]]
 
     def say(self, text: str) -> Frame:
-        """A line of a plan; what it came to."""
+        """Send a line of a plan and return its final answer."""
         for piece in self.line_pieces(text):
             answer = self.ask(Kind.LINE, piece)
         return self.receive() if answer.kind is Kind.STARTED else answer
 
     def done(self, text: str) -> str:
+        """Send a line that must succeed; returns the text of its answer."""
         answer = self.say(text)
         assert answer.kind in {Kind.OK, Kind.DONE}, text_of(answer)
         return text_of(answer)
 
     def window(self, text: str) -> dict[str, int]:
+        """Send a line that measures a window; returns the fields of its record."""
         word, *pairs = self.done(text).split(" ")
         assert word == "window"
         return {key: int(value) for key, value in (pair.split("=") for pair in pairs)}
 
     def read(self, offset: int, length: int) -> bytes:
+        """Bytes of the board's arena."""
         return self.ask(Kind.READ, struct.pack("<IH", offset, length), most=65535).payload[2:]
 
     def write(self, offset: int, data: bytes) -> Frame:
+        """Write to the board's arena."""
         return self.ask(Kind.WRITE, struct.pack("<I", offset) + data)
 
 
 def encoded(kind: int, session: int, sequence: int, most: int, payload: bytes) -> bytes:
+    """An encoded frame; unknown kinds are allowed."""
     if kind in set(Kind):
         return encode(Frame(Kind(kind), session, sequence, most, payload))
     from cobs import cobs
@@ -159,12 +171,14 @@ def encoded(kind: int, session: int, sequence: int, most: int, payload: bytes) -
 
 
 def text_of(answer: Frame) -> str:
+    """The text of an answer that is transmitted whole."""
     (length,) = struct.unpack_from("<H", answer.payload)
     assert length == len(answer.payload) - 2
     return answer.payload[2:].decode()
 
 
 def emulated(description: DeviceDescription) -> Iterator[Peer]:
+    """A session with a board that runs meanwhile."""
     running = start(description, ignore)
     try:
         peer = Peer(running.description, running=running)
@@ -180,14 +194,14 @@ def emulated(description: DeviceDescription) -> Iterator[Peer]:
 
 @dataclass
 class Traced:
-    """A board whose emulator writes down the address of every instruction."""
+    """A board whose emulator logs the address of every instruction."""
 
     peer: Peer
     log: Path
     process: subprocess.Popen[bytes]
 
     def instructions(self) -> list[int]:
-        """All of them; ends the emulator."""
+        """Addresses of all executed instructions; ends the emulator."""
         self.process.terminate()
         self.process.wait()
         lines = self.log.read_text().splitlines()
@@ -196,10 +210,11 @@ class Traced:
 
 @contextmanager
 def traced(description: DeviceDescription, log: Path) -> Iterator[Traced]:
+    """A session with a board whose instructions are logged to ``log``."""
     emulator, elf = description.emulator, build_firmware(description).elf
     assert emulator is not None
     with socket.create_server(("127.0.0.1", 0)) as server:
-        # QEMU sends byte by byte, and what it accepts inherits this: nothing waits for an ACK.
+        # QEMU sends single bytes, and accepted sockets inherit the option: none waits for an ACK.
         server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         words = [emulator.program, "-M", emulator.machine, "-kernel", str(elf), "-nodefaults"]
         words += ["-chardev", f"socket,id=line,fd={server.fileno()},server=on,wait=off"]
@@ -220,6 +235,7 @@ def traced(description: DeviceDescription, log: Path) -> Iterator[Traced]:
 
 
 def addresses_of(elf: Path) -> dict[str, int]:
+    """Addresses of a program's symbols by name."""
     listed = subprocess.run(
         ["arm-none-eabi-nm", str(elf)], capture_output=True, text=True, check=True
     )

@@ -1,5 +1,7 @@
-"""Flash controllers as their manuals describe them, register by register, with blocks that wear
-out. They stand in for chips that are not here; nothing of their timing is meant."""
+"""Stand-ins for flash controllers, register by register as in their manuals, with worn-out blocks.
+
+They replace chips that the tests do not have; they do not model timing.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,11 @@ WORD = 4
 
 
 class Flash(Hardware):
-    """Programming clears bits, erasing sets them all. A ``worn`` address keeps a bit that it should
-    lose, a ``stuck`` one a bit cleared."""
+    """Flash memory: programming clears bits, erasing sets them all.
+
+    A ``worn`` address keeps a bit set that programming should clear; a ``stuck`` one keeps a bit
+    cleared that erasing should set.
+    """
 
     def __init__(self, address: int, size_bytes: int) -> None:
         self.flash_address = address
@@ -39,7 +44,7 @@ class Flash(Hardware):
 
 
 class Nrf51(Flash):
-    """nRF51 Series Reference Manual, chapter 6. READY is down for a look or two."""
+    """nRF51 Series Reference Manual, chapter 6; READY is 0 for a read or two."""
 
     PAGE = 1024
     READ, WRITE, ERASE = range(3)
@@ -81,7 +86,7 @@ class Nrf51(Flash):
 
 
 class Stm32f4(Flash):
-    """RM0090, 3.9: FLASH_ACR, KEYR, SR and CR."""
+    """RM0090, section 3.9: FLASH_ACR, KEYR, SR and CR."""
 
     KEYS = (0x45670123, 0xCDEF89AB)
     SECTORS_KIB = (16, 16, 16, 16, 64, *(128,) * 7)
@@ -163,8 +168,11 @@ class Stm32f4(Flash):
 
 
 class Qspi(Flash):
-    """nRF52840 Product Specification, "QSPI", with Macronix's MX25R6435F behind it: instructions,
-    write enable, status and security register of its data sheet. The flash is not mapped."""
+    """The QSPI peripheral of nRF52840 (Product Specification, "QSPI") with Macronix's MX25R6435F.
+
+    Instructions, write enable, status and security register follow the flash's data sheet. The
+    flash is not memory-mapped.
+    """
 
     QUAD, PROGRAM_FAILED, ERASE_FAILED = 0x40, 0x20, 0x40
 
@@ -243,12 +251,12 @@ class Qspi(Flash):
             case 0x00C:
                 assert read(0x520) == 0, "more than 4 KiB are erased"
                 begin = read(0x51C, 0)
-                assert begin % 4096 == 0, "what is erased is no sector"
+                assert begin % 4096 == 0, "the erased range begins at no sector"
                 self.security = self.ERASE_FAILED if begin in self.stuck else 0
                 self._erase(begin, 4096)
                 self._busy = 3
         self._ready = True
 
     def _quad_word(self, *values: int) -> None:
-        assert self.status & self.QUAD, "the flash still has two lines for hold and protection"
-        assert not any(value % WORD for value in values), "EasyDMA takes words"
+        assert self.status & self.QUAD, "two lines still serve hold and protection (QE is 0)"
+        assert not any(value % WORD for value in values), "EasyDMA needs whole words"

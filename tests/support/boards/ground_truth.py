@@ -1,6 +1,8 @@
-"""What emulated boards really execute, counted by the emulator itself: the truth that profiles of
-them are held against. Under icount an instruction takes the same time whatever it does, so that
-what a window executes is what it lasts."""
+"""Instructions that emulated boards execute, counted by the emulator: the reference for profiles.
+
+Under icount every instruction takes the same time, so that the number of instructions in a window
+gives its duration.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,14 @@ COUNTER = NATIVE / "emulator_counter.c"
 _BEGIN = ("jw_op_execute", "jw_step_execute")
 _END = "jw_running_ns"
 _RECORD = "jw_record_text"
-"""Functions of the harness: a window begins its work with the first ones, and comes to the next one
-twice, just before and when that is over. Then its record is written."""
+"""Functions of the harness that mark a window.
 
-# Of the harness on the emulated Linux board: nothing else has code there, and a program without
-# shared libraries has all of its own.
+A window calls one of ``_BEGIN`` to begin its work, and ``_END`` twice: just before the work and
+when it is over. ``_RECORD`` then writes its record.
+"""
+
+# Addresses of the harness on the emulated Linux board. No other code lies there, and a program
+# without shared libraries has all of its code there.
 _OWN = range(0x10000000, 0x20000000)
 _FIXED = ("-static", "-no-pie", f"-Wl,-Ttext-segment={_OWN.start:#x}")
 
@@ -50,10 +55,12 @@ _PUT_LIMIT_S = 60.0
 
 @dataclass(frozen=True)
 class CountedWindow:
-    """One window as the profiler recorded it, and how many instructions the board executed while
-    its operation was looped: ``own`` are those of the harness, ``all`` those of the operating
-    system and of other programs too, where there are any. Both include a clock read at the end.
-    They are of the last try; ``own`` is the same in all."""
+    """One recorded window, and the instructions executed while its operation was looped.
+
+    ``own`` counts those of the harness, ``all`` also those of the operating system and other
+    programs, where they exist. Both include one clock read at the end. Both are of the window's
+    last try; ``own`` is the same in every try.
+    """
 
     trial: Trial
     all: int
@@ -62,8 +69,10 @@ class CountedWindow:
 
 @dataclass(frozen=True)
 class Profiled:
-    """``trials`` are in the order in which they were measured, ``windows`` those of them that are
-    of operations."""
+    """A profile with its trials.
+
+    ``trials`` are in the order of measurement; ``windows`` are those of operations.
+    """
 
     profile: DeviceProfile
     trials: tuple[Trial, ...]
@@ -71,11 +80,11 @@ class Profiled:
     ns_per_instruction: int
 
     def measured_s(self, spec: OpSpec) -> float:
-        """Of one execution, as the profile says."""
+        """Profiled median time of one warm execution."""
         return self.profile.by_spec[spec].warm.time_s.median
 
     def counted_s(self, spec: OpSpec) -> float:
-        """Of one execution: the time of its instructions."""
+        """Time of one execution according to its instruction count."""
         counts = [
             window.own / window.trial.executions
             for window in self.windows
@@ -84,7 +93,7 @@ class Profiled:
         return statistics.median(counts) * self.ns_per_instruction * 1e-9
 
     def deviation(self, spec: OpSpec) -> float:
-        """Of the measured time, as a share of the counted one."""
+        """Relative deviation of the measured time from the counted one."""
         return self.measured_s(spec) / self.counted_s(spec) - 1.0
 
 
@@ -102,8 +111,10 @@ class CountedBoard:
     def profile(
         self, specs: Sequence[OpSpec], options: ProfileOptions, harness: Harness | None = None
     ) -> Profiled:
-        """As ``cli.py profile`` does, but for the start of the board and the build. With another
-        ``harness`` nothing is counted."""
+        """Profile as ``cli.py profile`` does, without the board's start and the build.
+
+        With another ``harness`` nothing is counted.
+        """
         self._profiles += 1
         directory = self._directory / f"run-{self._profiles}"
         used = harness or self._harness
@@ -118,7 +129,7 @@ class CountedBoard:
         return Profiled(profile, trials, windows, self.ns_per_instruction)
 
     def _counted(self, trials: Sequence[Trial]) -> tuple[CountedWindow, ...]:
-        """The last windows of operations in the log are those of these trials."""
+        """Counts for these trials: the last windows of operations in the log are theirs."""
         looped = [trial for trial in trials if trial.window not in _IDLE]
         counts = list(_counts(self._log.read_text().splitlines()))[-len(looped) :]
         return tuple(
@@ -128,18 +139,19 @@ class CountedBoard:
 
 @dataclass(frozen=True)
 class Harness:
-    """A program for the emulated Linux board, on this computer."""
+    """A compiled program for the emulated Linux board, kept on this computer."""
 
     program: Path
     built: BuiltHarness
 
     def put_on(self, transport: Transport) -> BuiltHarness:
+        """Copy the program to a board."""
         transport.put(self.program, PROGRAM, timeout_s=_PUT_LIMIT_S, executable=True)
         return replace(self.built, path=f"{transport.directory}/{PROGRAM}")
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Profiles find it compiled already."""
+        """Make profiles use this program instead of compiling one."""
 
         def put(builder: HarnessBuilder, *_: object, **__: object) -> BuiltHarness:
             return self.put_on(builder.transport)
@@ -149,8 +161,7 @@ class Harness:
 
 
 def build_harness(directory: Path, kernels: Path = KERNELS) -> Harness:
-    """With the compiler and the flags of the emulated Linux board, and all of it at addresses that
-    are known before it runs."""
+    """Build as for the emulated Linux board, with all code at known addresses."""
     toolchain = load_description(LINUX).toolchain
     assert isinstance(toolchain, CrossToolchain)
     fixed = toolchain.model_copy(update={"flags": (*toolchain.flags, *_FIXED)})
@@ -165,8 +176,11 @@ def build_harness(directory: Path, kernels: Path = KERNELS) -> Harness:
 def counted_board(
     name: str, directory: Path, harness: Harness | None = None
 ) -> Iterator[CountedBoard]:
-    """Boots it. The ``harness`` of a Linux board is built beforehand, unless it is given: the
-    counter has to know where its functions are."""
+    """Boot a board that counts instructions.
+
+    The counter needs the addresses of the harness's functions, so that a Linux board's ``harness``
+    is built beforehand unless it is given.
+    """
     description = load_description(name)
     guest = make_guest(description, ignore)
     if isinstance(guest, Microcontroller):
@@ -186,6 +200,7 @@ def counted_board(
 
 
 def ns_per_instruction(description: DeviceDescription) -> int:
+    """Nanoseconds per instruction under icount."""
     assert description.emulator is not None
     assert description.emulator.icount_shift is not None
     return 1 << description.emulator.icount_shift
@@ -204,15 +219,15 @@ def _plugin_words(symbols: Mapping[str, int], plugin: Path, log: Path) -> list[s
 
 
 def _symbols(description: DeviceDescription, program: Path) -> dict[str, int]:
-    """Addresses by name."""
+    """Addresses of the program's symbols by name."""
     nm = description.toolchain.compiler.removesuffix("gcc") + "nm"
-    said = subprocess.run([nm, str(program)], check=True, capture_output=True, text=True).stdout
-    rows = (line.split() for line in said.splitlines())
+    listed = subprocess.run([nm, str(program)], check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in listed.splitlines())
     return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
 
 
 def _counts(lines: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Of the last window of an operation before each record."""
+    """Instruction counts (all, own) of the last window of an operation before each record."""
     begun: tuple[int, int] | None = None
     window: tuple[int, int] | None = None
     for line in lines:

@@ -1,5 +1,7 @@
-"""Boards for tests of measuring: this computer, with the harness compiled once, and its stand-ins
-for cut connections, reboots, sensors and meters."""
+"""Boards for tests of measuring: this computer with a harness compiled once, and stand-ins.
+
+The stand-ins imitate cut connections, reboots, sensors and meters.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ UPDATE = OpSpec.of("sgd.update", elements=256)
 
 
 def describe(**changes: Any) -> DeviceDescription:
-    """This computer, compiled for quickly."""
+    """Description of this computer, with flags that compile quickly."""
     return DeviceDescription.model_validate(
         {
             "schema": "device/1",
@@ -54,7 +56,7 @@ def describe(**changes: Any) -> DeviceDescription:
 
 
 def tiny_step() -> ExecutionPlan:
-    """One linear layer with its loss, gradients and update."""
+    """Plan of one linear layer with its loss, gradients and update."""
     shape = {"rows": 8, "in_features": 32, "out_features": 16, "bias": 0}
     x, w, y, t, dy, dw = 0, 1024, 3072, 3584, 4096, 4608
 
@@ -79,7 +81,7 @@ def tiny_step() -> ExecutionPlan:
 
 @pytest.fixture(scope="session")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuiltHarness]:
-    """The harness with the real kernels, compiled once for all tests."""
+    """The harness with the real kernels, compiled once for all tests: its path and its build."""
     program = tmp_path_factory.mktemp("harness") / "joulewright-harness"
     description = describe()
     assert description.toolchain.kind == "native"
@@ -92,7 +94,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, BuiltHarne
 
 @pytest.fixture
 def prebuilt(compiled: tuple[Path, BuiltHarness], monkeypatch: pytest.MonkeyPatch) -> BuiltHarness:
-    """Profiles find the harness compiled already."""
+    """Make profiles use the compiled harness instead of compiling one."""
     program, built = compiled
 
     def put(builder: HarnessBuilder, *_: object, **__: object) -> BuiltHarness:
@@ -107,7 +109,7 @@ def prebuilt(compiled: tuple[Path, BuiltHarness], monkeypatch: pytest.MonkeyPatc
 
 
 def run_harness(program: Path, directory: Path, plan: str, *options: str) -> tuple[int, str, str]:
-    """Exit code, records and what was said on standard error."""
+    """Run a plan; return the exit code, the records and the text on standard error."""
     (directory / "plan").write_text(plan)
     done = subprocess.run(
         [program, "run", "plan", "results", "samples", *options],
@@ -121,7 +123,7 @@ def run_harness(program: Path, directory: Path, plan: str, *options: str) -> tup
 
 
 def compile_with_kernel(directory: Path, body: str) -> Path:
-    """The harness with a single kernel of the kind relu.forward, for watching what it is given."""
+    """Compile the harness with one kernel, relu.forward, whose C is ``body``."""
     source = directory / "kernel.c"
     source.write_text(
         '#define _GNU_SOURCE\n#include "joulewright.h"\n#include <stdio.h>\n#include <string.h>\n'
@@ -151,8 +153,10 @@ def compile_with_kernel(directory: Path, body: str) -> Path:
 
 @dataclass
 class Mishaps:
-    """What happens to a board; each function is called with the number of the plan that runs
-    (from 0) whenever it is polled."""
+    """Faults of a board.
+
+    ``poll`` is called at each poll with the number, from 0, of the plan that runs.
+    """
 
     poll: Callable[[int], None] = lambda _plan: None
     boot_id: str | None = None
@@ -161,7 +165,7 @@ class Mishaps:
 
 
 class FragileTransport:
-    """A transport to this computer to which mishaps happen."""
+    """A transport to this computer that suffers the given mishaps."""
 
     def __init__(self, mishaps: Mishaps) -> None:
         self._inner = LocalTransport()
@@ -231,7 +235,7 @@ class _FragileCommand:
         self.mishaps.polled += 1
         try:
             self.mishaps.poll(self.plan)
-        except BoardCommandFailed:  # as of a board that has started anew: it runs nothing any more
+        except BoardCommandFailed:  # a board that has restarted runs nothing any more
             self.inner.stop(timeout_s=timeout_s)
             raise
         return self.inner.poll(timeout_s=timeout_s)
@@ -245,7 +249,7 @@ class _FragileCommand:
 
 @pytest.fixture
 def mishaps(monkeypatch: pytest.MonkeyPatch) -> Mishaps:
-    """Happen to every board that is profiled."""
+    """Mishaps of every board that the test profiles."""
     happening = Mishaps()
     monkeypatch.setattr(
         "profiler.opening.boards.open_transport", lambda _description: FragileTransport(happening)
@@ -253,10 +257,11 @@ def mishaps(monkeypatch: pytest.MonkeyPatch) -> Mishaps:
     return happening
 
 
-# --- sensors and meters that are not there ----------------------------------------------------
+# --- stand-ins for sensors and meters -----------------------------------------------------------
 
 
 def write_tree(root: Path, files: Mapping[str, str | int]) -> Path:
+    """Write files with a final newline below ``root``."""
     for name, content in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -265,8 +270,10 @@ def write_tree(root: Path, files: Mapping[str, str | int]) -> Path:
 
 
 def ina226_tree(root: Path, *, number: int = 3) -> Path:
-    """As the kernel's ina2xx driver presents an INA226 with a shunt of 10 mΩ, behind another
-    sensor that has nothing to do with power."""
+    """sysfs files as the kernel's ina2xx driver presents an INA226 with a shunt of 10 mΩ.
+
+    hwmon0 is an unrelated temperature sensor.
+    """
     return write_tree(
         root,
         {
@@ -284,8 +291,11 @@ def ina226_tree(root: Path, *, number: int = 3) -> Path:
 
 
 def ina3221_tree(root: Path) -> Path:
-    """As the kernel's ina3221 driver presents the one on a Jetson module: three rails with labels
-    and shunts of 5 mΩ, their shunt voltages as in4 to in6, and the sum of these."""
+    """sysfs files as the kernel's ina3221 driver presents the sensor on a Jetson module.
+
+    Three rails with labels and shunts of 5 mΩ, their shunt voltages as in4 to in6, and in7, their
+    sum.
+    """
     rails = {
         1: ("VDD_IN", 19072, "0416"),
         2: ("VDD_CPU_GPU_CV", 19064, "0032"),
@@ -309,7 +319,7 @@ def ina3221_tree(root: Path) -> Path:
 
 @dataclass
 class Signal:
-    """Steps through values of a sysfs file while it is entered, and remembers when it did."""
+    """Steps through values of a sysfs file while entered, and records the time of each step."""
 
     file: Path
     values: Sequence[str]
@@ -329,7 +339,7 @@ class Signal:
         self._thread.join()
 
     def integral(self, start_ns: int, end_ns: int) -> float:
-        """Value × seconds over a stretch of the monotonic clock."""
+        """Value × seconds from ``start_ns`` to ``end_ns`` on the monotonic clock."""
         edges = [(max(t, start_ns), value) for t, value in self.steps]
         ends = [t for t, _ in edges[1:]] + [end_ns]
         return sum(
@@ -351,7 +361,7 @@ class Signal:
 
 @dataclass
 class StandInMeter:
-    """A meter on this computer; ``traces`` are handed out block by block, the last one for good."""
+    """A meter on this computer that returns ``traces`` block by block, the last one repeatedly."""
 
     record: Any
     traces: list[PowerTrace]

@@ -1,4 +1,4 @@
-"""The processes that a piece of work has started, found by a mark in their environment."""
+"""Processes that a test starts, found by a mark in their environment."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from tests.support.paths import ROOT
 
 VARIABLE = "JOULEWRIGHT_TEST_MARK"
 SESSION_VARIABLE = "JOULEWRIGHT_TEST_SESSION"
-"""For marks of one test, and of all tests of a run."""
+"""Variables for the marks of one test and of a whole test run."""
 
 _PATIENCE_S = 30.0
 
 
 def new_mark() -> str:
+    """A new unique mark."""
     return uuid.uuid4().hex
 
 
 def marked(mark: str, variable: str = VARIABLE) -> set[int]:
-    """Ids of living processes that began with the mark in their environment, or inherited it."""
+    """Ids of living processes that have the mark in their environment, their own or inherited."""
     wanted = f"{variable}={mark}".encode()
     found = set()
     for directory in Path("/proc").iterdir():
         if not directory.name.isdigit():
             continue
         try:
-            # That of a process which has ended and was not waited for is empty.
+            # The environment of a zombie is empty.
             environment = (directory / "environ").read_bytes()
-        except OSError:  # it has ended, or belongs to somebody else
+        except OSError:  # the process has ended, or belongs to another user
             continue
         if wanted in environment.split(b"\0"):
             found.add(int(directory.name))
@@ -42,7 +43,7 @@ def marked(mark: str, variable: str = VARIABLE) -> set[int]:
 
 
 def eventually(holds: Callable[[], bool], within_s: float = _PATIENCE_S) -> bool:
-    """Whether it comes true in time."""
+    """Whether the condition comes true within ``within_s``."""
     give_up = time.monotonic() + within_s
     while not holds():
         if time.monotonic() > give_up:
@@ -52,14 +53,16 @@ def eventually(holds: Callable[[], bool], within_s: float = _PATIENCE_S) -> bool
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Fails if it does not come true in a time that is ample."""
-    assert eventually(condition), "it did not come true"
+    """Fail unless the condition comes true within an ample time."""
+    assert eventually(condition), "the condition did not come true in time"
 
 
 @contextmanager
 def started_as_by_a_shell(*words: str, **pipes: int) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Python in a process group of its own, and the mark of all that it starts. It is killed at
-    the end, if it still runs."""
+    """Run Python in a process group of its own; yields it and the mark of all processes it starts.
+
+    The process is killed at the end if it still runs.
+    """
     mark = new_mark()
     with subprocess.Popen(
         [sys.executable, *words],

@@ -1,6 +1,8 @@
-"""An SD card as the specification describes it (Physical Layer Simplified Specification, chapter
-7), written apart from the driver, with the faults of real ones. No card of plastic is here, and
-QEMU's never refuses a block."""
+"""A stand-in for an SD card, with the faults of real ones.
+
+It follows the Physical Layer Simplified Specification, chapter 7, and is written independently of
+the driver. The tests have no real card, and QEMU's card never refuses a block.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ _ILLEGAL, _CRC_ERROR, _ADDRESS = 0x04, 0x08, 0x20
 
 
 def crc7(message: bytes) -> int:
-    """By long division through x^7 + x^3 + 1."""
+    """CRC by long division modulo x^7 + x^3 + 1."""
     rest = int.from_bytes(message) << 7
     for bit in range(rest.bit_length() - 1, 6, -1):
         if rest >> bit & 1:
@@ -28,17 +30,18 @@ def crc7(message: bytes) -> int:
 
 
 def crc16(message: bytes) -> bytes:
+    """CRC-16 of a data block (CCITT polynomial)."""
     return binascii.crc_hqx(message, 0).to_bytes(2)
 
 
 _CID = b"\x03SDSU08G" + bytes.fromhex("80 1a2b3c4d 0138")
-"""Of August 2019, without the last byte."""
+"""Card identification (CID) of August 2019, before the last byte is added."""
 _CID += bytes([crc7(_CID) << 1 | 1])
 
 
 @dataclass
 class Faults:
-    """By number of a block, unless they are of the whole card."""
+    """Faults of a card: by block number, or of the whole card."""
 
     data_response: dict[int, int] = field(default_factory=dict)
     data_error_token: dict[int, int] = field(default_factory=dict)
@@ -46,13 +49,15 @@ class Faults:
     silent: set[int] = field(default_factory=set)
     busy_for_good: set[int] = field(default_factory=set)
     status: int = 0
-    """What the card says about the last write when it is asked."""
+    """Status byte that the card returns about the last write."""
     write_protected: bool = False
     never_ready: bool = False
     pulled: bool = False
 
 
 class SdCard(Hardware):
+    """An SD card on an SPI bus, one byte per exchange."""
+
     def __init__(self, kind: Kind, blocks: int, faults: Faults | None = None) -> None:
         self.kind = kind
         self.blocks = bytearray(blocks * BLOCK)
@@ -89,7 +94,7 @@ class SdCard(Hardware):
             command, argument = frame[0] & 0x3F, int.from_bytes(frame[1:5])
             good = frame[5] == crc7(frame[:5]) << 1 | 1
             if (self.checks_crc or command in {0, 8}) and not good:
-                yield from _say([0xFF, self._r1 | _CRC_ERROR])
+                yield from _send([0xFF, self._r1 | _CRC_ERROR])
             else:
                 yield from self._answer(command, argument, application)
             application = command == 55
@@ -103,33 +108,33 @@ class SdCard(Hardware):
         match command, application:
             case 0, _:
                 self._idle, self._tries_left, self.checks_crc = True, 3, False
-                yield from _say([0xFF, self._r1])
+                yield from _send([0xFF, self._r1])
             case 8, _ if self.kind in {"sdhc", "sdsc"}:
-                yield from _say([0xFF, self._r1, 0, 0, argument >> 8 & 0xF, argument & 0xFF])
+                yield from _send([0xFF, self._r1, 0, 0, argument >> 8 & 0xF, argument & 0xFF])
             case 59, _:
                 self.checks_crc = bool(argument & 1)
-                yield from _say([0xFF, self._r1])
+                yield from _send([0xFF, self._r1])
             case 55, _ if self.kind != "mmc":
-                yield from _say([0xFF, self._r1])
+                yield from _send([0xFF, self._r1])
             case 41, True:
                 self._tries_left -= 1
                 wants_high_capacity = bool(argument >> 30 & 1)
                 can = self.kind != "sdhc" or wants_high_capacity
                 self._idle = self._tries_left > 0 or not can or self.faults.never_ready
-                yield from _say([0xFF, self._r1])
+                yield from _send([0xFF, self._r1])
             case 58, _:
                 ocr = 0x80FF8000 | (self.kind == "sdhc") << 30
-                yield from _say([0xFF, self._r1, *ocr.to_bytes(4)])
+                yield from _send([0xFF, self._r1, *ocr.to_bytes(4)])
             case _ if self._idle:
-                yield from _say([0xFF, self._r1 | _ILLEGAL])
+                yield from _send([0xFF, self._r1 | _ILLEGAL])
             case 16, _ if argument == BLOCK:
-                yield from _say([0xFF, 0])
+                yield from _send([0xFF, 0])
             case 9, _:
                 yield from self._send_block(self._csd(), -1)
             case 10, _:
                 yield from self._send_block(_CID, -1)
             case 13, _:
-                yield from _say([0xFF, 0, self.faults.status])
+                yield from _send([0xFF, 0, self.faults.status])
             case 17, _:
                 yield from self._read(argument, several=False)
             case 18, _:
@@ -139,14 +144,14 @@ class SdCard(Hardware):
             case 25, _:
                 yield from self._write(argument, several=True)
             case 12, _:
-                yield from _say([0xFF, 0xFF, 0])
+                yield from _send([0xFF, 0xFF, 0])
             case _:
-                yield from _say([0xFF, self._r1 | _ILLEGAL])
+                yield from _send([0xFF, self._r1 | _ILLEGAL])
 
     # --- blocks ----------------------------------------------------------------------------
 
     def _first(self, argument: int) -> int | None:
-        """The block; None for an address that is none."""
+        """Number of the block at this address; None for an invalid address."""
         if self.kind != "sdhc":
             if argument % BLOCK:
                 return None
@@ -154,8 +159,8 @@ class SdCard(Hardware):
         return argument if argument < len(self.blocks) // BLOCK else None
 
     def _send_block(self, content: bytes, block: int) -> Bus:
-        yield from _say([0xFF, 0])
-        yield from _say(self._framed(content, block))
+        yield from _send([0xFF, 0])
+        yield from _send(self._framed(content, block))
 
     def _framed(self, content: bytes, block: int) -> bytes:
         if block in self.faults.silent:
@@ -170,19 +175,19 @@ class SdCard(Hardware):
     def _read(self, argument: int, *, several: bool) -> Bus:
         block = self._first(argument)
         if block is None:
-            yield from _say([0xFF, _ADDRESS])
+            yield from _send([0xFF, _ADDRESS])
             return
-        yield from _say([0xFF, 0])
+        yield from _send([0xFF, 0])
         if not several:
-            yield from _say(self._framed(self._content(block), block))
+            yield from _send(self._framed(self._content(block), block))
             return
-        # A command may come at any time: it is looked for in all that is received.
+        # A command may arrive at any time: every received byte is checked for it.
         while True:
             for byte in (*self._framed(self._content(block), block), 0xFF):
                 if (yield byte) == 0x4C:
                     for _ in range(5):
-                        yield 0x5A  # data that nobody wants
-                    yield from _say([0x5A, 0xFF, 0, 0, 0, 0xFF])  # a byte to skip, R1, busy
+                        yield 0x5A  # data that the host discards
+                    yield from _send([0x5A, 0xFF, 0, 0, 0, 0xFF])  # a byte to skip, R1, busy
                     return
             if block not in self.faults.silent:
                 block += 1
@@ -193,20 +198,20 @@ class SdCard(Hardware):
     def _write(self, argument: int, *, several: bool) -> Bus:
         block = self._first(argument)
         if block is None:
-            yield from _say([0xFF, _ADDRESS])
+            yield from _send([0xFF, _ADDRESS])
             return
-        received = yield from _say([0xFF, 0])
+        received = yield from _send([0xFF, 0])
         start = 0xFC if several else 0xFE
         while True:
             while received == 0xFF:
                 received = yield 0xFF
             if several and received == 0xFD:
-                yield from _say([0xFF, 0, 0, 0, 0xFF])
+                yield from _send([0xFF, 0, 0, 0, 0xFF])
                 return
             if several and received == 0x4C:
                 for _ in range(5):
                     yield 0xFF
-                yield from _say([0xFF, 0xFF, 0, 0, 0xFF])
+                yield from _send([0xFF, 0xFF, 0, 0, 0xFF])
                 return
             assert received == start, f"start token {received:#x}"
             content = bytearray()
@@ -219,7 +224,7 @@ class SdCard(Hardware):
             yield 0xE0 | response
             while block in self.faults.busy_for_good:
                 yield 0
-            received = yield from _say([0, 0, 0])
+            received = yield from _send([0, 0, 0])
             if not several:
                 return
             block += 1
@@ -235,8 +240,8 @@ class SdCard(Hardware):
         return content[:15] + bytes([crc7(content[:15]) << 1 | 1])
 
 
-def _say(answer: Iterable[int]) -> Generator[int, int, int]:
-    """What was received with the last byte."""
+def _send(answer: Iterable[int]) -> Generator[int, int, int]:
+    """Send the bytes of an answer; returns the byte received with the last one."""
     received = 0xFF
     for byte in answer:
         received = yield byte

@@ -1,8 +1,8 @@
-"""A stand-in for a microcontroller with the firmware, and the cable between it and this computer.
+"""A stand-in for a microcontroller with the firmware, and its cable to this computer.
 
 The board is a thread that implements the board's side of ``docs/serial-protocol.md`` on one end of
 a socket pair. The cable joins it, or a socket of an emulator, to a pseudo-terminal or a TCP port
-for pyserial; it can be pulled and plugged in again, disturbed, and held to a pace.
+for pyserial. It can be unplugged and plugged in again, disturbed, and limited in speed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,11 @@ _MEASURING = {"op", "idle", "marker", "transfer"}
 
 
 class StandInBoard:
-    """``window_s`` is how long every window lasts, in which it hears nothing. ``hello`` replaces
-    what it says about itself. ``executed`` is all lines, in order, since it was made."""
+    """A board that speaks the serial protocol.
+
+    Every window lasts ``window_s``, during which the board receives nothing. ``hello`` overrides
+    what it reports about itself. ``executed`` lists all lines in order since the stand-in was made.
+    """
 
     def __init__(self, *, window_s: float = 0.002, hello: dict[str, str] | None = None) -> None:
         self.hello = HELLO | (hello or {})
@@ -72,7 +75,7 @@ class StandInBoard:
         self._thread.start()
 
     def reset(self) -> None:
-        """Its button."""
+        """Press the reset button."""
         self._reset_asked = True
         self._line.sendall(encode(Frame(Kind.STRANGER, NOBODY, 0, 0, b"")))
 
@@ -131,7 +134,7 @@ class StandInBoard:
         match request.kind:
             case Kind.HELLO:
                 self._pieces = b""
-                return self._say("\n".join(f"{k}={v}" for k, v in self.hello.items()))
+                return self._text_answer("\n".join(f"{k}={v}" for k, v in self.hello.items()))
             case Kind.LINE:
                 self._pieces += payload[1:]
                 if payload[:1] == b"\0":
@@ -153,7 +156,7 @@ class StandInBoard:
             case _:
                 return Kind.OK, b"", 0
 
-    def _say(self, text: str, kind: Kind = Kind.OK) -> tuple[Kind, bytes, int]:
+    def _text_answer(self, text: str, kind: Kind = Kind.OK) -> tuple[Kind, bytes, int]:
         self._text = text
         return kind, text.encode(), len(text)
 
@@ -169,14 +172,14 @@ class StandInBoard:
             return self._measure(line, values.get("id", getattr(self, "_step_id", "")), request)
         match word:
             case "arena" | "tries" | "scratch" | "step" | "buffer" | "call":
-                return self._say("")
+                return self._text_answer("")
             case "kernel":
-                return self._say(str(len(line)))
+                return self._text_answer(str(len(line)))
             case "storage":
-                return self._say("card=SD-1234 capacity_bytes=67108864 page_bytes=512")
+                return self._text_answer("card=SD-1234 capacity_bytes=67108864 page_bytes=512")
             case "health":
-                return self._say(f"clock_ns={self._clock_ns} temperature_mc=0")
-        return self._say(f"{word} is no line that is known", Kind.REFUSED)
+                return self._text_answer(f"clock_ns={self._clock_ns} temperature_mc=0")
+        return self._text_answer(f"{word} is no line that is known", Kind.REFUSED)
 
     def _measure(self, line: str, id_: str, request: Frame) -> tuple[Kind, bytes, int]:
         self.before_window(line)
@@ -194,12 +197,12 @@ class StandInBoard:
             f" tail_end_ns={self._clock_ns} running_ns=20000000 frequency_before_khz=25000"
             " frequency_after_khz=25000 temperature_mc=0 tries=1"
         )
-        return self._say(record, Kind.DONE)
+        return self._text_answer(record, Kind.DONE)
 
 
 @dataclass
 class Noise:
-    """Of all bytes this share is flipped, dropped or doubled, one as often as the other."""
+    """Disturbance: this share of all bytes is flipped, dropped or doubled, equally often."""
 
     share: float
     seed: int = 1
@@ -226,12 +229,13 @@ Disturb = Callable[[bytes], bytes]
 
 
 def undisturbed(data: bytes) -> bytes:
+    """The data unchanged."""
     return data
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Of a UART behind a USB adapter. Latency is that of either direction."""
+    """Speed of a UART on a USB adapter; the latency applies to each direction."""
 
     bytes_per_s: float
     latency_s: float
@@ -277,8 +281,11 @@ class _Way:
 
 
 class Cable:
-    """From ``board`` (a socket) to ``port``, by which pyserial opens it: a symbolic link to a
-    pseudo-terminal, as udev makes them, in ``directory``; or, without one, a TCP port."""
+    """A cable from ``board``, a socket, to ``port``, by which pyserial opens it.
+
+    With ``directory`` the port is a symbolic link to a pseudo-terminal, as udev makes them; without
+    it, a TCP port.
+    """
 
     def __init__(
         self,
@@ -304,14 +311,17 @@ class Cable:
 
     @property
     def port(self) -> str:
+        """The port as pyserial names it."""
         if self._link is not None:
             return str(self._link)
         return f"socket://127.0.0.1:{self._tcp_port}"
 
     def disturb(self, up: Disturb, down: Disturb) -> None:
+        """Change the disturbance towards the board (``up``) and from it (``down``)."""
         self._up.disturb, self._down.disturb = up, down
 
     def plug(self) -> None:
+        """Plug the cable in at this computer's end."""
         with self._lock:
             if self._link is None:
                 self._listener = socket.create_server(("127.0.0.1", self._tcp_port))
@@ -323,6 +333,7 @@ class Cable:
             self._link.symlink_to(os.ttyname(self._slave))
 
     def pull(self) -> None:
+        """Unplug the cable at this computer's end; bytes under way are lost."""
         with self._lock:
             if self._link is not None:
                 self._link.unlink(missing_ok=True)
@@ -340,7 +351,7 @@ class Cable:
             self._down.drop()
 
     def close(self) -> None:
-        """The board's end stays as it is."""
+        """Unplug for good; the board's end stays open."""
         self._ended = True
         self._thread.join(timeout=10)
         self.pull()
@@ -391,7 +402,7 @@ class Cable:
         return data
 
     def _write(self, data: bytes) -> None:
-        """To nobody, if nobody is there."""
+        """Write to the port's reader; data is dropped if none is connected."""
         near = self._near
         if near is None:
             return

@@ -1,7 +1,7 @@
-"""A real OpenSSH server on loopback, run by an ordinary user with keys of its own.
+"""A real OpenSSH server on loopback, run by an ordinary user with its own keys.
 
-Root starts it as a user who is made for the purpose and removed afterwards: an sshd that is not
-root lets in only whom it runs as, and needs that user to have a shell.
+Root starts it as a user created for the purpose and removed afterwards: an sshd that is not root
+admits only the user that it runs as, and that user needs a shell.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _START_LIMIT_S = 10.0
 
 @dataclass(frozen=True)
 class Sshd:
-    """``directory`` holds everything of it; ``board`` is where sessions make their directories."""
+    """A running server. ``directory`` holds all its files; sessions make theirs in ``board``."""
 
     user: str
     port: int
@@ -44,6 +44,7 @@ class Sshd:
 
     @property
     def board(self) -> Path:
+        """Directory in which sessions make their directories."""
         return self.directory / "cache" / "joulewright"
 
     @property
@@ -51,7 +52,7 @@ class Sshd:
         return (self.directory / "log").read_text(errors="replace")
 
     def config(self, alias: str, **overrides: str) -> str:
-        """The block of an ``ssh_config`` that says how to reach it, as ``alias``."""
+        """A block of ``ssh_config`` that describes the server as ``alias``."""
         settings = {
             "HostName": "127.0.0.1",
             "User": self.user,
@@ -62,7 +63,7 @@ class Sshd:
         return f"Host {alias}\n" + "".join(f"  {key} {value}\n" for key, value in settings.items())
 
     def description(self, **overrides: Any) -> SshTransport:
-        """How to reach it; impatient, since nothing on loopback takes long."""
+        """Transport to the server; its limits are short, since nothing on loopback takes long."""
         reached = {
             "kind": "ssh",
             "host": "127.0.0.1",
@@ -77,11 +78,11 @@ class Sshd:
 
 
 class Network:
-    """What lies between us and an sshd, and can fail: a TCP proxy on loopback.
+    """A network between this computer and an sshd that can fail: a TCP proxy on loopback.
 
-    ``cut`` resets what is connected and refuses what comes, until ``restore``. ``swallow`` lets
-    everything stand and passes nothing on, for connections that there are; new ones work.
-    ``cut_after`` cuts by itself, once so many bytes have gone to the board.
+    ``cut`` resets all connections and refuses new ones until ``restore``. ``swallow`` keeps
+    existing connections open and forwards nothing on them; new ones work. ``cut_after`` cuts once
+    so many bytes have been sent to the board.
     """
 
     def __init__(self, server: Sshd) -> None:
@@ -95,7 +96,7 @@ class Network:
         self._thread.start()
 
     def description(self, **overrides: Any) -> SshTransport:
-        """How to reach the server through this network."""
+        """Transport to the server through this network."""
         known_hosts = self._server.directory / f"known_hosts_{self.port}"
         host_key = self._server.host_key.with_suffix(".pub").read_text()
         known_hosts.write_text(f"[127.0.0.1]:{self.port} {host_key}")
@@ -146,7 +147,7 @@ class Network:
 
 
 class _Pair:
-    """Two sockets, each passed on to the other."""
+    """Two sockets, each forwarded to the other."""
 
     def __init__(
         self, client: socket.socket, board: socket.socket, spend: Callable[[int], None]
@@ -176,7 +177,7 @@ class _Pair:
 
 
 def _reset(end: socket.socket) -> None:
-    """As a cable that is pulled and a router that says so."""
+    """Close with a TCP reset, as a router does after a cable was pulled."""
     with contextlib.suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     _hang_up(end)
@@ -190,6 +191,7 @@ def _hang_up(end: socket.socket) -> None:
 
 @pytest.fixture
 def network(sshd: Sshd) -> Iterator[Network]:
+    """A network between this computer and ``sshd``."""
     between = Network(sshd)
     yield between
     between.close()
@@ -197,7 +199,7 @@ def network(sshd: Sshd) -> Iterator[Network]:
 
 @pytest.fixture
 def own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Neither this user's keys, agent and caches nor a secret of theirs takes part."""
+    """Exclude this user's SSH keys, agent, caches and password."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -206,29 +208,31 @@ def own_client(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def sshd() -> Iterator[Sshd]:
+    """A server for the whole test run."""
     with running_sshd() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def jump_sshd(sshd: Sshd) -> Iterator[Sshd]:
-    """Passes connections on to ``sshd`` alone, and logs each of them."""
+    """A jump host that forwards connections to ``sshd`` only, and logs each of them."""
     with running_sshd(settings=f"LogLevel DEBUG1\nPermitOpen 127.0.0.1:{sshd.port}\n") as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def sshd_with_small_disk() -> Iterator[Sshd]:
-    """Its sessions live on a file system of one mebibyte."""
+    """A server whose sessions use a file system of one mebibyte."""
     with running_sshd(small_disk=True) as server:
         yield server
 
 
 @contextlib.contextmanager
 def running_sshd(*, small_disk: bool = False, settings: str = "") -> Iterator[Sshd]:
+    """A server that runs meanwhile, with further ``settings`` in its configuration."""
     for program in (SSHD, Path("/usr/bin/ssh-keygen"), Path("/usr/bin/ssh-keyscan")):
         if not program.exists():
-            pytest.fail(f"there is no {program}: sudo apt install openssh-server openssh-client")
+            pytest.fail(f"{program} is missing: sudo apt install openssh-server openssh-client")
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="joulewright-sshd-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -268,8 +272,10 @@ def _as_user(user: pwd.struct_passwd) -> list[str]:
 
 
 def _on_small_disk(mount_point: Path, user: pwd.struct_passwd) -> list[str]:
-    """What to put before a command: a file system of its own where the machine allows one, and else
-    a limit on the size of a file."""
+    """Command prefix that limits disk space.
+
+    It mounts a small file system where the machine allows that, and else limits the size of a file.
+    """
     namespace = ["unshare", "--mount"]
     if os.getuid() != 0:
         namespace += ["--user", "--map-current-user", "--keep-caps"]
@@ -282,7 +288,7 @@ def _on_small_disk(mount_point: Path, user: pwd.struct_passwd) -> list[str]:
 
 
 def _prepare(directory: Path, user: pwd.struct_passwd, settings: str) -> Sshd:
-    """Keys and configuration, with ``settings`` at its end; nothing of the user's own is read."""
+    """Write keys and configuration, with ``settings`` at its end; the user's own are not read."""
     for name in ("host_key", "key"):
         make_key(directory / name)
     shutil.copy(directory / "key.pub", directory / "authorized_keys")
@@ -323,6 +329,7 @@ SetEnv XDG_CACHE_HOME={directory}/cache
 
 
 def make_key(path: Path, *, passphrase: str = "") -> Path:
+    """Make an ed25519 key pair; returns the path of the private key."""
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "test", "-f", str(path)],
         check=True,

@@ -1,5 +1,7 @@
-"""The firmware's storage drivers on this computer, in front of stand-ins for hardware that is not
-here: their C is compiled into a shared object whose bus, registers and clock are Python."""
+"""The firmware's storage drivers on this computer, with stand-ins for their hardware.
+
+Their C is compiled into a shared object whose bus, registers and clock are Python functions.
+"""
 
 from __future__ import annotations
 
@@ -58,6 +60,8 @@ class _Facts(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Facts:
+    """What a driver reports about its medium."""
+
     card: str
     capacity_bytes: int
     page_bytes: int
@@ -65,9 +69,11 @@ class Facts:
 
 
 class Hardware:
-    """What a driver sees; whatever it has not got fails. ``flash`` is memory-mapped from
-    ``flash_address`` on. Of the pointers that a driver puts into registers, which have 32 bits,
-    ``high_bits`` are the rest."""
+    """Hardware as a driver sees it; access to a missing part fails.
+
+    ``flash`` is memory-mapped from ``flash_address`` on. Pointers in registers have 32 bits;
+    ``high_bits`` holds the upper half of their addresses.
+    """
 
     flash = bytearray(1)
     flash_address = 0
@@ -87,11 +93,11 @@ class Hardware:
 
 
 class Refused(Exception):
-    """The sentence of a driver."""
+    """A driver refused a call; the message is the driver's."""
 
 
 class Driver:
-    """A driver in front of hardware. Its clock moves on at every byte and every look at it."""
+    """A driver on stand-in hardware; its clock advances at every access and every clock read."""
 
     def __init__(self, library: Path, hardware: Hardware) -> None:
         self._library = ctypes.CDLL(str(library))
@@ -99,7 +105,7 @@ class Driver:
         self._failure: BaseException | None = None
         self.clock_ns = 0
         self._flash = (ctypes.c_char * len(hardware.flash)).from_buffer(hardware.flash)
-        self._stand_in = _StandIn(  # kept: the library calls its functions
+        self._stand_in = _StandIn(  # kept alive: the library calls its functions
             _Clock(lambda: self._at(1_000, lambda: self.clock_ns)),
             _Exchange(lambda byte: self._at(20_000, lambda: hardware.exchange(byte))),
             _Select(lambda selected: self._at(0, lambda: hardware.select(selected))),
@@ -114,7 +120,7 @@ class Driver:
             getattr(self._library, name).restype = ctypes.c_char_p
 
     def _at(self, duration_ns: int, call: Callable[[], Any]) -> Any:
-        """What a stand-in raises cannot pass through C: it is raised behind it."""
+        """Call a stand-in; keep its exception, which cannot pass through C, for :meth:`_check`."""
         self.clock_ns += duration_ns
         try:
             return call()
@@ -155,7 +161,7 @@ class Driver:
 
 
 def build_driver(name: str, directory: Path, program_end: int = 0) -> Path:
-    """``name`` as in a description; ``program_end`` is what the linker would say."""
+    """Compile the driver ``name`` of a description; the linker would set ``program_end``."""
     source = directory / "storage"
     shutil.copytree(FIRMWARE / "storage", source)
     (source / "support" / "registers.h").write_text(_REGISTERS)

@@ -1,5 +1,4 @@
-"""Tests that boot an emulated board are marked ``emulated``: any other finds no emulator, and
-fails."""
+"""Checks that only tests marked ``emulated`` boot an emulated board: others find no emulator."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ exit 1
 
 
 class NoEmulators:
-    """Programs that stand first where emulators are looked for, and note that one was started."""
+    """Programs that replace the emulators on PATH and record that one was started."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -29,7 +28,7 @@ class NoEmulators:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Around the fixtures of the test's module too."""
+        """Replace the emulators during the test and the fixtures of its module."""
         with pytest.MonkeyPatch.context() as patch:
             if item.get_closest_marker("emulated") is None:
                 patch.setenv("PATH", str(self._directory), prepend=os.pathsep)
@@ -41,5 +40,5 @@ class NoEmulators:
         asked = self._directory / _ASKED
         if asked.exists():
             asked.unlink()
-            pytest.fail("it boots an emulated board and is not marked 'emulated'", pytrace=False)
+            pytest.fail("boots an emulated board but is not marked 'emulated'", pytrace=False)
         return result

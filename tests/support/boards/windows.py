@@ -1,4 +1,4 @@
-"""Trials of windows that a board is made up to have recorded."""
+"""Made-up trials of windows, as a board would record them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WARM = OpWindow(SMALL, "warm")
 
 @dataclass
 class SteadyMeter:
-    """Gives the same reading for every window and remembers what it was asked for."""
+    """A meter that gives the same reading for every window and records which were asked for."""
 
     reading: Reading = 1.0
     asked: list[tuple[int, int]] = field(default_factory=list)
@@ -27,6 +27,7 @@ class SteadyMeter:
 
 
 def record(**changes: int) -> WindowRecord:
+    """A record of a window, with changed fields."""
     fields = {
         "id": 0,
         "executions": 10,
@@ -50,6 +51,7 @@ def trial(
     throttled: tuple[int, int] | None = None,
     **changes: int,
 ) -> Trial:
+    """A trial of one window, evaluated from its record."""
     (found,) = evaluate(
         [record(**changes)],
         [window],

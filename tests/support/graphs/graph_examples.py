@@ -1,4 +1,4 @@
-"""Scheduling problems written by hand, and a short way to write them."""
+"""Scheduling problems written by hand, and short functions to write them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def op(
     in_place: Mapping[str, str] | None = None,
     phase: Phase = "forward",
 ) -> Op:
-    """``reads`` and ``writes`` are names with spaces between."""
+    """An op; ``reads`` and ``writes`` are tensor names separated by spaces."""
     return Op(
         name=name,
         kind="test",
@@ -51,7 +51,7 @@ def tensor(
     page_out: tuple[float, float] | None = None,
     page_in: tuple[float, float] | None = None,
 ) -> Tensor:
-    """Page costs are (seconds, joules)."""
+    """A tensor; page costs are pairs of seconds and joules."""
 
     def cost(pair: tuple[float, float] | None) -> PageCost | None:
         return None if pair is None else PageCost(time_s=pair[0], energy_j=pair[1])
@@ -68,11 +68,12 @@ def tensor(
 
 
 def graph(ops: Sequence[Op], tensors: Sequence[Tensor], name: str = "example") -> CostedGraph:
+    """A costed graph."""
     return CostedGraph(name=name, ops=tuple(ops), tensors=tuple(tensors))
 
 
 def actions(text: str) -> tuple[Action, ...]:
-    """``"compute f; page_out a; free a"``."""
+    """Actions from text such as ``"compute f; page_out a; free a"``."""
     make: dict[str, Callable[[str], Action]] = {
         "compute": lambda name: Compute(op=name),
         "page_out": lambda name: PageOut(tensor=name),
@@ -84,8 +85,10 @@ def actions(text: str) -> tuple[Action, ...]:
 
 
 def two_layers() -> CostedGraph:
-    """A training step small enough for pencil and paper: an op with workspace, one in place, an
-    update in place of a parameter. ``r`` can be paged.
+    """A training step small enough for pencil and paper.
+
+    It has an op with workspace, an op in place, and an update in place of a parameter. ``r`` can be
+    paged.
 
     ========  ==========  ======  =====  =======  =========
     op        reads       writes  s      J        workspace
@@ -128,9 +131,12 @@ def two_layers() -> CostedGraph:
 
 
 def training_chain(layers: int, *, seed: int = 1, energy_unit_j: float = 1.0) -> CostedGraph:
-    """A forward pass of ``layers`` ops, some of which also read what one of a few layers before
-    made, and its backward pass, with sizes and costs of which no two sums are the same."""
-    chance = random.Random(seed)  # the same graph every time
+    """A training step of ``layers`` forward ops and their backward ops.
+
+    Some ops also read the result of a layer a few steps earlier. Sizes and costs are random, so
+    that no two sums are equal.
+    """
+    chance = random.Random(seed)  # the same graph for the same seed
     ops: list[Op] = []
     tensors = [tensor("a0", 64, kind="input", home="ram")]
     skips = {k: k - chance.choice([2, 3, 5]) for k in range(3, layers + 1, 3)}
@@ -165,26 +171,28 @@ def training_chain(layers: int, *, seed: int = 1, energy_unit_j: float = 1.0) ->
 
 
 def hard_problem() -> tuple[CostedGraph, Budget]:
-    """120 ops of which nobody proves the optimum in the time that a test has."""
+    """A problem of 120 ops, too hard for its optimum to be proven within a test."""
     problem = training_chain(60)
     return problem, tight(problem, 0.05)
 
 
 def unconstrained_peak(problem: CostedGraph) -> int:
-    """Bytes that keeping everything takes."""
+    """RAM in bytes that keeping everything needs."""
     return replay(problem, keep_everything(problem)).peak_bytes
 
 
 def tight(problem: CostedGraph, share: float, **others: object) -> Budget:
-    """A budget ``share`` of the way from the least that any schedule needs to what keeping
-    everything takes; ``others`` are further fields of it."""
+    """A budget between the least RAM of any schedule (0) and that of keeping everything (1).
+
+    ``share`` is the position between the two; ``others`` are further fields of the budget.
+    """
     least, _ = least_ram_bytes(problem)
     ram_bytes = least + int(share * (unconstrained_peak(problem) - least))
     return Budget.model_validate({"ram_bytes": ram_bytes, **others})
 
 
 def crossed_chain() -> CostedGraph:
-    """``a``, of 6 bytes, is read before and after ``loss`` and ``gb``, of which ``gb`` takes 7."""
+    """A chain whose ``a`` (6 bytes) is read before and after ``loss`` and ``gb`` (7 bytes)."""
     return graph(
         [
             op("f", "x", "a", energy_j=9.0),

@@ -1,5 +1,4 @@
-"""Random small scheduling problems, random valid schedules of them, and their optimum by exhaustive
-search."""
+"""Random small scheduling problems, random valid schedules, and optima by exhaustive search."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _PAGE_COSTS = st.sampled_from([PageCost(time_s=1.0, energy_j=float(e)) for e in 
 
 
 def examples(number: int) -> settings:
-    """Always the same, however long they take to draw and to run."""
+    """Hypothesis settings: the same ``number`` of examples every time, without time limits."""
     return settings(
         max_examples=number,
         deadline=None,
@@ -34,9 +33,11 @@ def examples(number: int) -> settings:
 
 @st.composite
 def small_graphs(draw: st.DrawFn) -> CostedGraph:
-    """Up to five ops, some with two outputs, some in place, some not recomputable; up to two
-    tensors that are there from the start; some tensors that cannot be paged, some that must
-    persist."""
+    """Small graphs.
+
+    Up to five ops, some with two outputs, some in place, some not recomputable; up to two tensors
+    that exist from the start; some tensors cannot be paged, some must persist.
+    """
     tensors: list[Tensor] = []
     ops: list[Op] = []
 
@@ -89,8 +90,11 @@ def small_graphs(draw: st.DrawFn) -> CostedGraph:
 
 @st.composite
 def tight_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
-    """A graph and a budget between the least that any schedule needs and one byte less than what
-    keeping everything takes; half of them with a deadline, some without paging or recomputation."""
+    """A graph and a budget below what keeping everything needs.
+
+    The budget lies between the least RAM of any schedule and one byte less than keeping everything
+    takes. Half of the problems have a deadline; some exclude paging or recomputation.
+    """
     graph = draw(small_graphs().filter(_is_interesting))
     slack_s = draw(st.sampled_from([None, None, 2.0, 4.0]))
     return graph, Budget(
@@ -102,14 +106,14 @@ def tight_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
 
 
 def _is_interesting(graph: CostedGraph) -> bool:
-    """There is something to save, and exhaustive search (2^tensors in storage) takes a moment."""
+    """Whether less RAM is possible, and exhaustive search (2^tensors in storage) is quick."""
     pageable = sum(1 for tensor in graph.tensors if tensor.page_out)
     return pageable <= 5 and least_ram_bytes(graph)[0] < unconstrained_peak(graph)
 
 
 @dataclass
 class _Available:
-    """What can be done next while actions are drawn, if nothing is freed that is needed later."""
+    """Actions possible next while a list is drawn, if nothing that is needed later is freed."""
 
     graph: CostedGraph
     ram: set[str] = field(default_factory=set)
@@ -117,7 +121,7 @@ class _Available:
     done: dict[str, Op] = field(default_factory=dict)
 
     def extras(self) -> list[Action]:
-        """Valid actions that get the step no further: recomputing, paging."""
+        """Valid recomputations and page transfers; they do not advance the step."""
         tensor = self.graph.tensor
         return [
             *(
@@ -130,6 +134,7 @@ class _Available:
         ]
 
     def act(self, action: Action) -> Action:
+        """Apply an action to the state; returns the action."""
         match action:
             case Compute():
                 op = next(op for op in self.graph.ops if op.name == action.op)
@@ -145,8 +150,10 @@ class _Available:
 
 @st.composite
 def action_lists(draw: st.DrawFn, graph: CostedGraph) -> list[Action]:
-    """Valid computing and paging, sensible or not, without any free action: every op in the graph's
-    order, with recomputation and paging strewn in."""
+    """Valid lists of compute and paging actions, sensible or not, without free actions.
+
+    Every op appears in the graph's order, with recomputations and page transfers in between.
+    """
     sources = [t for t in graph.tensors if t.name not in graph.producer]
     state = _Available(graph)
     state.ram = {t.name for t in sources if t.home != "storage"}
@@ -167,8 +174,11 @@ def action_lists(draw: st.DrawFn, graph: CostedGraph) -> list[Action]:
 
 
 class _State(NamedTuple):
-    """Stage, the last op done in it, what is in RAM and in storage, and what was in RAM earlier in
-    this stage."""
+    """State of the search.
+
+    ``last`` is the last op computed in this ``stage``; ``seen`` are the tensors that have been in
+    RAM during it.
+    """
 
     stage: int
     last: int
@@ -178,9 +188,11 @@ class _State(NamedTuple):
 
 
 def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | None:
-    """The least energy of any schedule with first executions in the graph's order, at most one
-    recomputation of an op between two of them in that order, and one stretch in RAM of a tensor
-    that is paged in; None if there is none. Shares no code with the solver but the file formats."""
+    """Least energy of any schedule within the restrictions below; None if none exists.
+
+    First executions keep the graph's order; between two of them an op is recomputed at most once,
+    and a paged tensor has one stretch in RAM. Shares no code with the solver but the file formats.
+    """
     size = {t.name: t.bytes for t in graph.tensors}
     written = {name for op in graph.ops for name in op.writes}
     sources = [t for t in graph.tensors if t.name not in written]
@@ -190,7 +202,7 @@ def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | No
         return None
     must_ram = {t.name for t in graph.tensors if t.persist == "ram"}
     must_storage = {t.name for t in graph.tensors if t.persist == "storage"}
-    # A* search: what is left costs at least the ops that were not done yet.
+    # A* search: the remaining cost is at least that of the ops not computed yet.
     left = [
         PageCost(
             time_s=sum(op.time_s for op in graph.ops[stage:]),
@@ -213,7 +225,7 @@ def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | No
         for cost, following in _moves(graph, budget, state):
             ahead = left[following.stage]
             least_j = energy_j - left[state.stage].energy_j + cost.energy_j + ahead.energy_j
-            # Without a deadline, states are told apart by their energy alone.
+            # Without a deadline, time does not distinguish states.
             later_s = 0.0 if budget.deadline_s is None else time_s + cost.time_s
             if later_s + ahead.time_s <= deadline_s:
                 heapq.heappush(queue, (least_j, later_s, next(counter), following))
@@ -221,8 +233,11 @@ def least_energy_by_exhaustion(graph: CostedGraph, budget: Budget) -> float | No
 
 
 def _moves(graph: CostedGraph, budget: Budget, state: _State) -> Iterator[tuple[PageCost, _State]]:
-    """All that can be done next, with what it costs. Pages are written as late as can be: right
-    before the tensor is freed, unless it is written over or persists."""
+    """All possible next moves, with their costs.
+
+    Pages are written as late as possible: right before the tensor is freed, unless it is
+    overwritten or persists.
+    """
     overwritten = {name for op in graph.ops for name in op.in_place.values()}
 
     def bytes_of(names: frozenset[str]) -> int:

@@ -1,5 +1,7 @@
-"""The optimum of small problems whose transfers can run beside ops, by exhaustive search. It shares
-no code with the solver but the file formats."""
+"""Optimum of small problems with transfers beside ops, by exhaustive search.
+
+It shares no code with the solver but the file formats.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,12 @@ from solver.problem.schedule import Budget
 
 
 class _State(NamedTuple):
-    """Stage, the last op done in it; what is in RAM, in storage, in RAM but not used since it was
-    paged in, and gone from RAM in this stage; the processor's and the channel's clock; tensors in
-    RAM with a transfer, and when it ends."""
+    """State of the search.
+
+    ``last`` is the last op computed in this ``stage``. ``unused`` tensors are in RAM and not read
+    since they were paged in; ``gone`` ones have left RAM in this stage. ``moving`` are tensors in
+    RAM with a transfer, and the time at which it ends.
+    """
 
     stage: int
     last: int
@@ -28,12 +33,16 @@ class _State(NamedTuple):
     moving: frozenset[tuple[str, float]]
 
     def ends_s(self, names: set[str]) -> float:
+        """Time at which the processor is free and the transfers of these tensors have ended."""
         return max([self.processor_s, *(end for name, end in self.moving if name in names)])
 
 
 def least_energy_beside_ops(graph: CostedGraph, budget: Budget) -> float | None:
-    """Of any schedule that keeps to the restrictions of the compact formulation once each transfer
-    is taken by itself, a page-in right before its tensor is needed; None if there is none."""
+    """Least energy within the restrictions of the compact formulation; None if no schedule exists.
+
+    They apply to the schedule in which each transfer runs alone, with each page-in right before its
+    tensor is needed.
+    """
     sources = [t for t in graph.tensors if t.name not in graph.producer]
     ram = frozenset(t.name for t in sources if t.home != "storage")
     storage = frozenset(t.name for t in sources if t.home == "storage")
@@ -120,7 +129,7 @@ def _computed(graph: CostedGraph, state: _State, k: int, op: Op, ram_bytes: int)
         return None
     if set(op.writes) & state.ram:
         return None
-    # Paged in again in the stage in which it went: the formulation leaves that out.
+    # The formulation excludes paging in a tensor in the stage in which it left RAM.
     if reads & state.unused & state.gone:
         return None
     coming_or_consumed = {name for name, _ in state.moving if name in state.unused & reads}

@@ -1,4 +1,4 @@
-"""Profiles made up for pictures: the sizes and shapes of real ones, with plausible figures."""
+"""Made-up profiles for pictures, with sizes and shapes of real ones and plausible figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from devices.profile import (
 
 
 def in_context(profile: DeviceProfile, key: str, factor: float) -> DeviceProfile:
-    """The same profile with one operation measured in context, at so many times its cold cost."""
+    """The profile with one operation measured in context, at ``factor`` times its cold cost."""
 
     def refined(operation: OperationCost) -> OperationCost:
         if operation.op != key:
@@ -38,7 +38,7 @@ def in_context(profile: DeviceProfile, key: str, factor: float) -> DeviceProfile
         )
         return operation.model_copy(update={"in_context": cost})
 
-    # Not model_copy: it would copy what the profile has cached.
+    # Not model_copy, which would also copy the profile's cached properties.
     fields = {name: getattr(profile, name) for name in type(profile).model_fields}
     return DeviceProfile(**{**fields, "operations": tuple(map(refined, profile.operations))})
 
@@ -46,7 +46,7 @@ def in_context(profile: DeviceProfile, key: str, factor: float) -> DeviceProfile
 def made_up_profile(
     specs: list[OpSpec], energy_source: EnergySource = "estimated", power_w: float | None = 3.0
 ) -> DeviceProfile:
-    """``energy_source`` estimated: joules are ``power_w`` × seconds; measured: they scatter."""
+    """A profile with estimated joules (``power_w`` × seconds) or measured ones, which scatter."""
     chance = random.Random(7)
 
     def interval(value: float, spread: float) -> Interval:

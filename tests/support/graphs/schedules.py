@@ -1,4 +1,4 @@
-"""Schedules that no search has made: from bare actions, and by rule."""
+"""Schedules made without a search: from bare actions, or by rule."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ UNSEARCHED = SolverRecord(
 
 
 def schedule_of(graph: CostedGraph, actions: Sequence[Action], **fields: Any) -> Schedule:
-    """``actions`` as they are, with what the referee finds; the budget is what they need.
-    ``fields`` stand in place of these, or beside them."""
+    """A schedule of these actions with the referee's figures; its budget is their peak.
+
+    ``fields`` replace or add fields.
+    """
     played = replay(graph, actions)
     found = {
         "graph": graph.name,
@@ -56,7 +58,7 @@ def addressed_schedule(
     arena_bytes: int | None,
     **fields: Any,
 ) -> Schedule:
-    """With addresses, in an arena that the budget allows."""
+    """A schedule with addresses, and a budget that admits its arena."""
     peak_bytes = replay(graph, actions).peak_bytes
     placed = {
         "arena_bytes": arena_bytes,
@@ -69,7 +71,7 @@ def addressed_schedule(
 def costed(
     step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None, *, dma: bool = False
 ) -> CostedGraph:
-    """Everything takes a second and a joule; everything can be paged."""
+    """A graph in which everything takes a second and a joule, and every tensor can be paged."""
     graph = uncosted_graph(step)
     workspace = workspace_bytes or {}
     ops = tuple(
@@ -93,7 +95,7 @@ def costed(
 
 
 def by_rule(graph: CostedGraph, share: float) -> Schedule:
-    """Without search, in ``share`` of the least RAM that any schedule needs."""
+    """The greedy schedule for ``share`` of the least RAM of any schedule, with addresses."""
     problem = Problem(graph, Budget(ram_bytes=int(share * least_ram_bytes(graph)[0])))
     actions = greedy_schedule(problem, thorough=False)
     assert actions is not None

@@ -1,5 +1,7 @@
-"""A network solved with made-up costs, in files as the commands leave them: a schedule that both
-pages and recomputes, for kernels that this computer can build."""
+"""A network solved with made-up costs, in files as the commands write them.
+
+The schedule both pages and recomputes, for kernels that this computer can build.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,10 @@ FLAGS = ("-O1", "-DJW_SMALL_MEMORY=0")
 
 
 def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
-    """As if measured with the library's flags. Costs are made up: so that a schedule both pages and
-    recomputes."""
+    """A profile as if measured with the library's flags.
+
+    Its made-up costs lead to a schedule that both pages and recomputes.
+    """
 
     def cost(spec: OpSpec) -> Cost:
         time_s = 1e-6 + spec.work_flop / 1e8
@@ -84,7 +88,7 @@ def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
 
 @dataclass(frozen=True)
 class Solved:
-    """``directory`` has the schedule with its graph, and the profile where it is looked for."""
+    """A solved case; ``directory`` holds the schedule, its graph and, in results, the profile."""
 
     directory: Path
     step: TrainingStep
@@ -97,6 +101,7 @@ class Solved:
 
     @property
     def plan(self) -> ExecutionPlan:
+        """The schedule's execution plan."""
         planned = {op.name: op.workspace_bytes for op in self.graph.ops}
         workspaces = {op.spec: planned[op.name] for op in self.step.ops}
         return lower(self.step, self.graph, self.schedule, workspaces)
@@ -112,6 +117,7 @@ def solved(
     parameters_in: Place = "ram",
     paging: bool = True,
 ) -> Solved:
+    """Solve a model for ``share`` of the RAM of keeping everything, and write the files."""
     step = build_model(model, batch, parameters_in=parameters_in)
     profile = profile_of(step, library)
     graph = cost_graph(step, profile).graph

@@ -1,5 +1,5 @@
 /*
- * Looks at an emulated Linux board from inside, for test_lab_linux.py:
+ * Measures an emulated Linux board from inside, for test_lab_linux.py:
  *
  *     board-probe flash /dev/mtdN          three lines: medians, in nanoseconds, of a block's
  *                                          erase, a page's write and a page's read

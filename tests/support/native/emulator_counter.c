@@ -1,14 +1,14 @@
 /* A plugin of QEMU's code translator: counts the instructions that an emulated board executes, and
- * notes how many there were whenever it comes to one of a few places of its program. It knows
- * nothing of clocks, so that it is a witness against everything that measures time.
+ * logs the count whenever it reaches one of a few places in its program. It uses no clock, so that
+ * it can check whatever measures time.
  *
  *     -plugin file=emulator-counter.so,log=PATH,from=ADDRESS,to=ADDRESS,at=NAME:ADDRESS,at=...
  *
- * Each line of the log is NAME ALL OWN: instructions since the start, of the whole board and of
- * those between the addresses `from` and `to`; the one at NAME's address is not among them yet.
+ * Each line of the log is NAME ALL OWN: instructions since the start, of the whole board and
+ * between the addresses `from` and `to`; the one at NAME's address is not counted yet.
  *
  * Only for boards with one processor. Debian's packages of QEMU have no header of this interface:
- * what is used of its version 1 is declared here (QEMU's documentation, "QEMU TCG Plugins").
+ * the part of version 1 that is used is declared here (QEMU's documentation, "QEMU TCG Plugins").
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -128,7 +128,7 @@ int qemu_plugin_install(qemu_plugin_id_t id, const struct qemu_info *info, int a
         }
     }
     if (log_file < 0) {
-        fputs("emulator-counter: there is no log=PATH\n", stderr);
+        fputs("emulator-counter: log=PATH is missing\n", stderr);
         return -1;
     }
     qemu_plugin_register_vcpu_tb_trans_cb(id, count);

@@ -1,7 +1,7 @@
-/* Kernels that are easy to follow, and what tests ask the executor's library for. */
+/* Simple kernels, and data about the executor's library that tests read. */
 #include "executor.h"
 
-/* Adds one to every word; the first attribute is their number. */
+/* Adds one to every word; the first attribute is the number of words. */
 void shim_bump(const jw_call *call) {
     const uint32_t *before = call->reads[0];
     uint32_t *after = call->writes[0];
@@ -10,13 +10,13 @@ void shim_bump(const jw_call *call) {
     }
 }
 
-/* As above, and writes one word more than there are. */
+/* As shim_bump, but writes one word too many after the last. */
 void shim_overrun(const jw_call *call) {
     shim_bump(call);
     ((uint32_t *)call->writes[0])[call->attributes[0]] = 7;
 }
 
-/* As above, in front. */
+/* As shim_bump, but writes one word too many before the first. */
 void shim_underrun(const jw_call *call) {
     shim_bump(call);
     ((uint32_t *)call->writes[0])[-1] = 7;

@@ -1,11 +1,11 @@
-/* Runs kernels on buffers of exactly the size that each operand has, so that a sanitizer sees every
- * access beyond one. Reads from standard input, until it ends:
+/* Runs kernels on buffers of exactly each operand's size, so that a sanitizer detects every access
+ * beyond one. Reads from standard input until its end:
  *
  *   kind in_place attribute_count attribute... scalar_count scalar_bits...
  *   read_count (elements index_bound shared)... write_count (elements)...
  *
  * index_bound is 0 for float operands; shared is the number of the write that takes over this read,
- * or -1, and counts only where in_place is 1. */
+ * or -1, and applies only where in_place is 1. */
 #include "joulewright.h"
 
 #include <inttypes.h>

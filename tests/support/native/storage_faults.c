@@ -1,9 +1,10 @@
-/* To be preloaded: the call of FAULT_CALL (pread or pwrite) with number FAULT_AT (from 0) on a file
- * of the name .joulewright-store fails with ENOSPC, is half as long, or ends the process, as
- * FAULT_KIND says (full, short, kill). With FAULT_KIND=kill no file system preallocates.
+/* Injects faults into a store's file when preloaded. Call number FAULT_AT (from 0) of FAULT_CALL
+ * (pread or pwrite) on a file named .joulewright-store fails with ENOSPC, is half as long, or ends
+ * the process, as FAULT_KIND says (full, short, kill). With FAULT_KIND=kill no file system
+ * preallocates.
  *
- * Without FAULT_CALL: what a write without O_DSYNC has left must be synced before the next one with
- * it, and before the program ends, which else does so with exit code 43. */
+ * Without FAULT_CALL, it checks syncs: data written without O_DSYNC must be synced before the next
+ * write with O_DSYNC and before the program ends. Otherwise the program ends with exit code 43. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>

@@ -14,7 +14,7 @@ typedef struct {
     void (*select)(bool selected);
     uint32_t (*get)(uint32_t address);
     void (*set)(uint32_t address, uint32_t value);
-    unsigned char *flash; /* which the chip sees from flash_address on */
+    unsigned char *flash; /* memory-mapped from flash_address on */
     uint32_t flash_address;
 } stand_in;
 

@@ -1,4 +1,4 @@
-"""Networks of ``training_support`` and of the registry once more, written by hand for PyTorch."""
+"""Networks of ``tests.support.networks.training`` and of the registry, written for PyTorch."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ Tensors: TypeAlias = Mapping[str, Tensor]
 def loss_and_gradients(
     loss: Callable[[Tensors], Tensor], start: Mapping[str, Array], parameters: set[str]
 ) -> tuple[float, dict[str, Array]]:
-    """In float64. ``start`` holds inputs, parameters and dropout masks by name, in the shapes that
-    the kernels take."""
+    """Loss and gradients in float64.
+
+    ``start`` holds inputs, parameters and dropout masks by name, in the shapes that the kernels
+    take.
+    """
     tensors = {}
     for name, value in start.items():
         tensor = torch.from_numpy(value)
@@ -124,7 +127,7 @@ def resnet18_cifar(t: Tensors) -> Tensor:
 
 
 def _same_conv2d(t: Tensors, name: str, x: Tensor, stride: int = 1, groups: int = 1) -> Tensor:
-    """As TensorFlow pads: ⌈size / stride⌉ results, the odd row or column of zeros at the end."""
+    """Convolution with TensorFlow's padding: ⌈size / stride⌉ results, odd zeros at the end."""
     weight = t[f"{name}.weight"]
     paddings: list[int] = []
     for size, kernel in zip(reversed(x.shape[2:]), reversed(weight.shape[2:]), strict=True):

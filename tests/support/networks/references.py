@@ -1,4 +1,4 @@
-"""What PyTorch has computed (``record_training_references``), and what it was given."""
+"""Recorded results of PyTorch (``record_training_references``), and their inputs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.support.onboard.kernels import Array, uniform
 REFERENCES = paths.REFERENCES / "training_references.npz"
 
 SAMPLES = 64
-"""As many as ``cli.py run`` generates for batches of 8."""
+"""Number of samples that ``cli.py run`` generates for batches of 8."""
 
 CURVE = ("resnet8", 8)
-"""Model and batch; samples and initial values are those of seed 0."""
+"""Model and batch size; samples and initial values use seed 0."""
 
 CURVE_STEPS = 200
 
@@ -30,7 +30,7 @@ _DIRECTIONS = 4
 
 @dataclass(frozen=True)
 class GradientCase:
-    """``projections``: a row for each of ``trained(step)``."""
+    """Recorded gradients of a network; ``projections`` has a row per name in ``trained(step)``."""
 
     model: str
     batch: int
@@ -44,6 +44,7 @@ class GradientCase:
 
 
 def gradient_cases() -> list[GradientCase]:
+    """The recorded gradients."""
     with np.load(REFERENCES) as archive:
         return [
             GradientCase(**about, projections=archive[f"gradients{number}"])
@@ -52,19 +53,22 @@ def gradient_cases() -> list[GradientCase]:
 
 
 def recorded_curve() -> Array:
-    """[CURVE_STEPS]: the loss in front of each update."""
+    """Recorded losses before each update; shape [CURVE_STEPS]."""
     with np.load(REFERENCES) as archive:
         return archive["curve"]
 
 
 def trained(step: TrainingStep) -> list[str]:
-    """The parameters that have an update."""
+    """Names of the parameters that have an update."""
     return sorted(op.reads[0] for op in step.ops if op.name.endswith(".update"))
 
 
 def projections(gradient: Array) -> list[float]:
-    """The length of a gradient, and its products with random directions: two gradients for which
-    they are equal are equal, unless somebody chose them to fool these directions."""
+    """Norm of a gradient, and its products with random directions.
+
+    Two gradients for which these agree are equal, unless they were constructed against the
+    directions.
+    """
     flat = gradient.reshape(-1).astype(np.float64)
     directions = (uniform(flat.shape, seed).astype(np.float64) for seed in range(_DIRECTIONS))
     return [float(np.linalg.norm(flat)), *(float(flat @ each) for each in directions)]

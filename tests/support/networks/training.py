@@ -1,4 +1,4 @@
-"""Small networks that between them have every kind of layer, and a way to execute their steps."""
+"""Small networks that together cover every kind of layer, and execution of their steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def small_convolutional(batch: int = 2) -> Network:
 
 
 def small_transformer(batch: int = 2) -> Network:
-    """One encoder block between an embedding and a classifier of every position."""
+    """One encoder block between an embedding and a classifier of each position."""
     net = Network("small transformer", batch)
     x = net.embedding("embed", net.input("tokens", batch, 6), vocabulary=11, features=4)
     x = net.layer_norm("embed.norm", x)
@@ -44,8 +44,11 @@ def small_transformer(batch: int = 2) -> Network:
 
 
 def small_mixture(batch: int = 3) -> Network:
-    """What the others lack: strides, ``same`` padding and groups, concatenation, average and global
-    pooling, gathered rows, a mean squared error."""
+    """A network of the layers that the others lack.
+
+    Strides, ``same`` padding and groups, concatenation, average and global pooling, gathered rows,
+    a mean squared error.
+    """
     net = Network("small mixture", batch)
     image = net.input("image", batch, 3, 7, 5)
     x = net.conv2d("stem", image, 4, (3, 2), stride=2, padding="same", bias=True)
@@ -60,11 +63,12 @@ def small_mixture(batch: int = 3) -> Network:
 
 
 def op(step: TrainingStep, name: str) -> StepOp:
+    """The operation of this name."""
     return next(op for op in step.ops if op.name == name)
 
 
 def start_values(step: TrainingStep, seed: int = 0) -> dict[str, Array]:
-    """A value for every tensor that no operation writes."""
+    """Values of all tensors that no operation writes."""
     operands: dict[str, Operand] = {}
     for each in step.ops:
         for operand, name in zip(each.spec.reads, each.reads, strict=True):
@@ -79,8 +83,10 @@ def start_values(step: TrainingStep, seed: int = 0) -> dict[str, Array]:
 def execute(
     step: TrainingStep, library: KernelLibrary, start: Values, *, in_place: bool = True
 ) -> dict[str, Array]:
-    """One step with the C kernels, in the buffers of the step's plan or, not ``in_place``, with one
-    for each tensor. Returns the value of every tensor when it was made."""
+    """Execute one step with the C kernels; returns the value of each tensor when it was written.
+
+    Buffers are those of the step's plan or, not ``in_place``, one per tensor.
+    """
     memory = {t.name: _nans(t.bytes) for t in step.tensors}
     at = {t.name: memory[step.buffer[t.name] if in_place else t.name] for t in step.tensors}
     for name, value in start.items():
@@ -101,7 +107,7 @@ def execute(
 
 
 def gradients(step: TrainingStep, made: Values) -> dict[str, Array]:
-    """Of each parameter, as its update read it."""
+    """Gradient of each parameter, as its update read it."""
     return {
         update.reads[0]: made[update.reads[1]]
         for update in step.ops
@@ -110,7 +116,7 @@ def gradients(step: TrainingStep, made: Values) -> dict[str, Array]:
 
 
 def dropout_mask(step: TrainingStep, library: KernelLibrary, layer: str) -> Array:
-    """What a dropout layer multiplies its input with."""
+    """Factors by which a dropout layer multiplies its input."""
     each = op(step, f"{layer}.forward")
     ones = np.ones(each.spec.attributes["elements"], np.float32)
     scalars = [_encoded(name, value) for name, value in each.scalars.items()]
@@ -119,14 +125,14 @@ def dropout_mask(step: TrainingStep, library: KernelLibrary, layer: str) -> Arra
 
 
 def _encoded(scalar: str, value: float) -> float:
-    """A seed travels as the bits of a float."""
+    """The scalar as the kernels take it: a seed is passed as the bits of a float."""
     if scalar == "seed":
         return float(np.array(int(value), np.uint32).view(np.float32))
     return value
 
 
 def _nans(size_bytes: int) -> Array:
-    """Bytes of NaN, as float32, that begin a cache line."""
+    """An aligned buffer filled with NaN (as float32)."""
     found = aligned(size_bytes)
     found[:] = 0xFF
     return found

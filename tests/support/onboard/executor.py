@@ -1,5 +1,7 @@
-"""The executor's C in a shared object, interpreting plans that are made here, over a medium that is
-made here as well: flash that knows what may be done to it, and whose power can be cut."""
+"""The executor's C in a shared object, with made-up plans and a made-up storage medium.
+
+The medium checks every access against the rules of flash, and its power can be cut.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,7 @@ SHIM = NATIVE / "executor_shim.c"
 
 NOWHERE = 2**32 - 1
 ROOM = 64
-"""Beside the arena, for canaries."""
+"""Bytes on either side of the arena, for canaries."""
 
 READ, WRITE, ERASE, _BUFFERED, _METHODS = range(5)
 
@@ -201,7 +203,7 @@ _STRUCTURES = (
 
 
 def build_executor(directory: Path) -> ctypes.CDLL:
-    """With the kernels that need no other ones, and those of the shim."""
+    """Build with the kernels that depend on no others, and those of the shim."""
     library = directory / "executor.so"
     operations = ("linear", "activation", "update", "elementwise")
     kernels = ("matmul", *(f"operations/{name}" for name in operations))
@@ -228,7 +230,7 @@ def build_executor(directory: Path) -> ctypes.CDLL:
 
 
 class ActionRefused(Exception):
-    """The sentence of the executor or its store; ``action`` is the index of the one to blame."""
+    """The executor or its store refused an action; ``action`` is its index in the plan."""
 
     def __init__(self, sentence: str, action: int | None = None) -> None:
         super().__init__(sentence)
@@ -239,10 +241,12 @@ class ActionRefused(Exception):
 
 
 class Medium:
-    """Pages, and erase blocks where ``erase_block_bytes`` is not 0: what is written must have been
-    erased since it was last written. Every call is counted; the one with number ``cut_at`` is the
-    last, and only ``torn`` bytes of it are done. Pages in ``unreadable`` and blocks in
-    ``unerasable`` fail. Nothing is written from beyond ``arena``.
+    """A storage medium of pages and, unless ``erase_block_bytes`` is 0, erase blocks.
+
+    With erase blocks, a page must be erased between two writes. Calls are counted: call number
+    ``cut_at`` is the last before power fails, and only its first ``torn`` bytes are done. Pages in
+    ``unreadable`` and blocks in ``unerasable`` fail. Memory that begins in ``arena`` must not be
+    written from beyond its end.
     """
 
     def __init__(self, page_bytes: int, erase_block_bytes: int, scratch_bytes: int) -> None:
@@ -272,7 +276,7 @@ class Medium:
         )
 
     def restored(self) -> Medium:
-        """The same medium when power is back."""
+        """The medium after power has returned."""
         again = Medium(self.page_bytes, self.erase_block_bytes, len(self.content))
         again.content[:] = self.content
         again.writable[:] = self.writable
@@ -289,7 +293,7 @@ class Medium:
                 return self._sentence("there is no power")
             error = method(offset, memory, size, size)
             return None if error is None else self._sentence(error)
-        except Exception as mistake:  # nothing passes through C
+        except Exception as mistake:  # no exception may pass through C
             self.mistakes.append(repr(mistake))
             return self._sentence("a mistake")
 
@@ -325,7 +329,7 @@ class Medium:
         return None
 
     def _tear(self, page: int, data: bytes) -> None:
-        """Half of it is there, and what follows is noise."""
+        """Write the first half of a page; the rest becomes noise."""
         begin, half = page * self.page_bytes, self.page_bytes // 2
         self.content[begin : begin + half] = data[:half]
         for at in range(begin + half, begin + self.page_bytes):
@@ -354,8 +358,10 @@ class Medium:
 
 @dataclass
 class Replay:
-    """A plan in an arena; operations named after a kernel of the shim are that kernel. Each look at
-    the clock moves it on by a millisecond."""
+    """A plan in an arena; an operation named after a kernel of the shim runs that kernel.
+
+    Each clock read advances the clock by a millisecond.
+    """
 
     library: ctypes.CDLL
     plan: ExecutionPlan
@@ -400,9 +406,11 @@ class Replay:
         return ctypes.string_at(self._arena + place.start, place.stop - place.start)
 
     def put(self, address: int, data: bytes) -> None:
+        """Write bytes to the arena."""
         ctypes.memmove(self._arena + address, data, len(data))
 
     def keep(self, kept: int, data: bytes, address: int = 0) -> None:
+        """Store the initial value of the kept tensor with this number, by way of the arena."""
         self.put(address, data)
         room = ctypes.c_size_t(self.plan.arena_bytes - address)
         memory = c_void_p(self._arena + address)
@@ -410,18 +418,22 @@ class Replay:
         self._check(self.library.jw_store_keep(store, c_uint16(kept), memory, room))
 
     def commit(self) -> None:
+        """Complete the initial values in the store."""
         self._check(self.library.jw_store_complete(ctypes.byref(self.store)))
 
     def step(self, *, watched: bool = False) -> None:
+        """Execute one training step and the actions after it."""
         executor = ctypes.byref(self.executor)
         self._check(self.library.jw_executor_step(executor, c_bool(watched)))
         self._check(self.library.jw_executor_afterwards(executor))
 
     def recover(self) -> int:
+        """Recover the store after a power cut; returns the number of its last complete step."""
         self._check(self.library.jw_store_recover(ctypes.byref(self.store)))
         return int(self.store.step)
 
     def fetch(self, kept: int, address: int = 0) -> bytes:
+        """Value of the kept tensor with this number, by way of the arena."""
         memory = c_void_p(self._arena + address)
         store = ctypes.byref(self.store)
         self._check(self.library.jw_store_fetch(store, c_uint16(kept), memory))
@@ -429,10 +441,12 @@ class Replay:
 
     @property
     def probed(self) -> list[int]:
+        """Checksums of the probes in the last watched step."""
         return self._table.memory.contents.probed[: self._table.probe_count]
 
     @property
     def spans(self) -> list[tuple[float, float]]:
+        """Start and duration in seconds of each action in the last watched step."""
         spans = self._table.memory.contents.spans[: self._table.action_count]
         return [(span.start_s, span.time_s) for span in spans]
 
@@ -548,7 +562,7 @@ def _number(address: int | None) -> int:
 
 
 def shim(name: str, address: int, size_bytes: int) -> Action:
-    """A kernel of the shim, in place."""
+    """An action that runs a kernel of the shim in place."""
     spec = OpSpec.of("relu.forward", elements=size_bytes // 4)
     scalars: Mapping[str, float] = {}
     return Action(Compute(f"shim_{name}", spec, (address,), (address,), None, scalars))
@@ -565,8 +579,11 @@ class _Channel(Structure):
 
 
 class Channel:
-    """Carries transfers out when it is waited for, and notes in ``waits`` how many were under way
-    and how many were to be left. The one with number ``fails_at`` fails."""
+    """A transfer channel that works only while it is waited for.
+
+    ``waits`` lists for each wait how many transfers were under way and how many might be left. The
+    transfer with number ``fails_at`` fails.
+    """
 
     def __init__(self, replay: Replay, fails_at: int | None = None) -> None:
         self._replay = replay
@@ -598,12 +615,15 @@ class Channel:
 # --- plans ----------------------------------------------------------------------------------
 
 KEPT = (28, 64, 100, 4)
-"""Sizes; the even ones of these tensors stay in RAM between steps, the odd ones in storage."""
+"""Sizes in bytes of kept tensors: even-numbered ones stay in RAM, odd-numbered ones in storage."""
 
 
 def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 0) -> ExecutionPlan:
-    """Every step adds one to every word of everything that is kept; what is at home in storage
-    passes through the arena's end. ``moving`` bytes besides are written and had back twice."""
+    """A plan whose steps add one to every word of every kept tensor.
+
+    Tensors with their home in storage pass through the end of the arena. ``moving`` further bytes
+    are paged out and in again in each step.
+    """
     addresses, kept, actions, afterwards, slots = [], [], [], [], []
     end = 0
     for size in sizes[::2]:
@@ -628,7 +648,7 @@ def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 
         out = Action(PageOut(tensor, place, len(slots)))
         (actions if number % 2 else afterwards).append(out)
         slots.append(size)
-    # Slots are numbered in the order in which they are written: those behind the step last.
+    # Slots are numbered in the order of their writes: those written after the step come last.
     last = [a.does.slot for a in afterwards if isinstance(a.does, PageOut)]
     order = [s for s in range(len(slots)) if s not in last] + last
     rank = {slot: order.index(slot) for slot in range(len(slots))}
@@ -652,15 +672,18 @@ def _renumbered(actions: list[Action], rank: dict[int, int]) -> Iterator[Action]
 
 
 def initial(plan: ExecutionPlan) -> list[bytes]:
+    """Random initial values of a plan's kept tensors."""
     random = np.random.default_rng(1)
     return [words(*map(int, random.integers(0, 1 << 30, k.bytes // 4))) for k in plan.kept]
 
 
 def words(*values: int) -> bytes:
+    """Words as little-endian bytes."""
     return struct.pack(f"<{len(values)}I", *values)
 
 
 def bumped(data: bytes, by: int = 1) -> bytes:
+    """The data with ``by`` added to each word."""
     return words(*(word + by for word in struct.unpack(f"<{len(data) // 4}I", data)))
 
 
@@ -668,6 +691,7 @@ def bumped(data: bytes, by: int = 1) -> bytes:
 
 
 def card(page_bytes: int, block_bytes: int | None = None) -> Storage:
+    """A storage medium of these page and erase block sizes."""
     return Storage(
         medium="nor-flash",
         driver="any",
@@ -681,6 +705,7 @@ CARDS = [card(4), card(64), card(512), card(4, 64), card(16, 64), card(16, 1024)
 
 
 def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: Medium) -> Replay:
+    """A replay whose kept tensors have their initial values."""
     replay = Replay(library, plan, store_layout(plan, storage), medium)
     values = initial(plan)
     for stored in (True, False):
@@ -692,6 +717,7 @@ def begun(library: ctypes.CDLL, plan: ExecutionPlan, storage: Storage, medium: M
 
 
 def medium_for(plan: ExecutionPlan, storage: Storage, parts: int, beyond: int = 0) -> Medium:
+    """A medium with room for ``parts`` steps and ``beyond`` further pages or erase blocks."""
     layout = store_layout(plan, storage)
     unit = layout.erase_block_bytes or layout.page_bytes
     size = parts * layout.step_bytes + beyond * unit

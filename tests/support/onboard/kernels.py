@@ -1,5 +1,7 @@
-"""The kernel library as Python sees it: compiled into a shared object and called through ctypes,
-with guards around every buffer that a kernel writes."""
+"""The kernel library compiled into a shared object and called through ctypes.
+
+Guards surround every buffer that a kernel writes.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,17 @@ GUARD = 0xA5
 
 
 def sources() -> list[Path]:
+    """Paths of the kernel library's C files."""
     return sorted(KERNELS.rglob("*.c"))
 
 
 def compile_library(
     directory: Path, matmul: Matmul, optimisation: Sequence[str] = ("-O3", "-march=native")
 ) -> Path:
-    """The whole library as a shared object; raises :class:`subprocess.CalledProcessError`."""
+    """Compile the whole library as a shared object.
+
+    Raises :class:`subprocess.CalledProcessError` if the compiler fails.
+    """
     target = directory / f"kernels-{matmul}.so"
     command = ["cc", *FLAGS, *WARNINGS, *optimisation, "-fPIC", "-shared", "-o", str(target)]
     command += [f"-I{KERNELS}"]
@@ -51,19 +57,19 @@ def compile_library(
 
 
 def openblas() -> Path:
-    """The library of the OpenBLAS wheel."""
+    """Path of the OpenBLAS wheel's library."""
     return next(Path(scipy_openblas32.get_lib_dir()).glob("libscipy_openblas*.so"))
 
 
 def openblas_on_one_thread() -> ctypes.CDLL:
-    """The library of the wheel, which from now on computes with the caller's thread only."""
+    """The OpenBLAS wheel's library, limited to the caller's thread from now on."""
     library = ctypes.CDLL(str(openblas()))
     library.scipy_openblas_set_num_threads(1)
     return library
 
 
 def aligned(size_bytes: int) -> npt.NDArray[np.uint8]:
-    """Zeros that begin at a cache line."""
+    """Zeroed bytes that begin at a cache line."""
     whole = np.zeros(size_bytes + LINE_BYTES, np.uint8)
     start = -whole.ctypes.data % LINE_BYTES
     return whole[start : start + size_bytes]
@@ -93,7 +99,7 @@ _WORKSPACE_QUERY = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p)
 
 
 class KernelLibrary:
-    """A compiled library and the table in it."""
+    """A compiled library and its table of kernels."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -107,6 +113,7 @@ class KernelLibrary:
         self._find.restype = ctypes.c_void_p
 
     def finds(self, kind: str) -> bool:
+        """Whether the library finds a kernel of this kind."""
         return self._find(kind.encode()) is not None
 
     def workspace_bytes(self, spec: OpSpec) -> int:
@@ -124,7 +131,7 @@ class KernelLibrary:
         workspace: Array,
         scalars: Sequence[float] = (),
     ) -> PreparedCall:
-        """A call that can be repeated."""
+        """A kernel call that can be repeated."""
         attributes = np.array(spec.values, np.int32)
         values = np.array(scalars, np.float32)
         read_pointers = (ctypes.c_void_p * len(reads))(*(a.ctypes.data for a in reads))
@@ -148,7 +155,7 @@ class KernelLibrary:
         in_place: bool = False,
         offset_bytes: int = 0,
     ) -> list[Array]:
-        """What the kernel writes.
+        """Run a kernel once; returns the operands that it writes.
 
         Every buffer begins ``offset_bytes`` after a cache line and ends in a guard; outputs and
         workspace hold NaN before the call. With ``in_place``, a written operand takes over the
@@ -186,6 +193,8 @@ class KernelLibrary:
 
 @dataclass(frozen=True)
 class PreparedCall:
+    """A kernel call with its operands; the arrays stay alive with it."""
+
     function: Any
     call: _Call
     kept: tuple[Any, ...]
@@ -195,7 +204,7 @@ class PreparedCall:
 
 
 class _Guarded:
-    """``size`` bytes at a chosen distance from a cache line, NaN as float32, before a guard."""
+    """``size`` bytes between guards, ``offset_bytes`` after a cache line; initially NaN."""
 
     def __init__(self, size: int, offset_bytes: int) -> None:
         self._whole = np.full(size + 2 * LINE_BYTES + GUARD_BYTES, GUARD, np.uint8)
@@ -224,7 +233,7 @@ def _named(name: str, buffers: Sequence[_Guarded]) -> Iterator[tuple[str, _Guard
 
 
 def _shared_reads(spec: OpSpec) -> dict[int, int]:
-    """Index of a written operand → index of the read one whose buffer it takes over."""
+    """Index of each written operand → index of the read one whose buffer it takes over."""
     read_roles = [operand.role for operand in spec.reads]
     return {
         i: read_roles.index(spec.signature.in_place[operand.role])
@@ -240,8 +249,10 @@ Roles: TypeAlias = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class FamilyCase:
-    """One set of attributes of a family of kinds, and the value of every operand of its kinds by
-    role, computed by PyTorch in float64. Values of one role are the same for all kinds."""
+    """One set of attributes of a family of kinds, with the value of every operand by role.
+
+    PyTorch computed the values in float64. A role has the same value for all kinds.
+    """
 
     family: str
     attributes: Mapping[str, int]
@@ -250,7 +261,7 @@ class FamilyCase:
 
     @property
     def specs(self) -> list[OpSpec]:
-        """The kinds of the family whose operands all have values here."""
+        """Operations of the family whose operands all have recorded values."""
         specs = [OpSpec.of(kind, **self.attributes) for kind in kinds_of(self.family)]
         return [s for s in specs if all(o.role in self.roles for o in (*s.reads, *s.writes))]
 
@@ -268,11 +279,12 @@ class FamilyCase:
 
 
 def kinds_of(family: str) -> list[str]:
+    """Kinds of a family, such as conv2d."""
     return [kind for kind in SIGNATURES if kind.partition(".")[0] == family]
 
 
 def load_cases() -> list[FamilyCase]:
-    """The recorded references."""
+    """Cases with their recorded references."""
     import json
 
     with np.load(REFERENCES) as archive:
@@ -289,19 +301,19 @@ def load_cases() -> list[FamilyCase]:
 
 
 def random_bits(count: int, seed: int) -> npt.NDArray[np.uint64]:
-    """The raw stream of a generator that NumPy promises never to change."""
+    """Raw bits of a generator that NumPy promises never to change."""
     return np.random.PCG64(seed).random_raw(count).astype(np.uint64)
 
 
 def uniform(shape: Sequence[int], seed: int) -> npt.NDArray[np.float32]:
-    """In [-1, 1), all different in all likelihood."""
+    """Values in [-1, 1), almost certainly all different."""
     count = int(np.prod(shape))
     values = (random_bits(count, seed) >> np.uint64(40)).astype(np.float64) / 2.0**23 - 1.0
     return values.astype(np.float32).reshape(tuple(shape))
 
 
 def fill(operand: Operand, seed: int) -> Array:
-    """A value that the operand may have when its operation is measured by itself."""
+    """A value that the operand may have when its operation is measured alone."""
     if operand.fill == "index":
         bits = random_bits(operand.elements, seed) % np.uint64(operand.index_bound)
         return bits.astype(np.int32).reshape(operand.shape)

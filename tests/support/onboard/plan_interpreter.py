@@ -1,10 +1,9 @@
-"""Executes ExecutionPlans on symbols: what a value is made of, word by word. It knows nothing of
-how plans are made.
+"""Symbolic execution of execution plans, word by word, independent of how plans are made.
 
-Nobody is lenient here. The bytes of a transfer that is under way are undefined from its begin to
-the latest moment that the plan allows for its end; a kernel writes its results and its workspace
-before it reads anything; storage keeps what a complete step has written apart from what the current
-one writes.
+The interpreter assumes the worst that a plan permits. The bytes of a transfer are undefined from
+its begin to the latest moment that the plan allows for its end. A kernel writes its results and its
+workspace before it reads anything. Storage keeps the copies of the last complete step apart from
+those that the current step writes.
 """
 
 from __future__ import annotations
@@ -37,23 +36,26 @@ _numbers: dict[Any, Token] = {}
 
 
 def token(*made_of: Any) -> Token:
-    """The same number for the same things."""
+    """A number that is the same for the same arguments."""
     return _numbers.setdefault(made_of, len(_numbers))
 
 
 def undefined() -> Token:
-    """Equal to nothing but itself."""
+    """A token that equals no other."""
     return token("undefined", len(_numbers))
 
 
 class CanaryError(AssertionError):
-    """A check found something else than the canary; with the tensor in front of it."""
+    """A check found a changed canary; the message names the tensor before it."""
 
 
 @dataclass
 class InterpretedBoard:
-    """Memory is a list of words, each a value and the word of it that is there. ``overrun`` is an
-    op that writes one word too many behind a result or, with -1, behind its workspace."""
+    """A symbolic board; each word of its memory is a value and the number of a word in that value.
+
+    ``overrun`` names an op that writes one word beyond the result of that index or, with -1, beyond
+    its workspace.
+    """
 
     plan: ExecutionPlan
     overrun: tuple[str, int] | None = None
@@ -74,7 +76,7 @@ class InterpretedBoard:
                 self.last_step[kept.slot] = token("initial", kept.tensor)
 
     def step(self, number: int) -> Probes:
-        """One step, and what its probes have seen, each of them once."""
+        """Execute one step; returns the value of each of its probes."""
         for name, block in self.plan.inputs.items():
             self.write(block, token("input", name, number))
         self._begun = self._over = 0
@@ -89,12 +91,14 @@ class InterpretedBoard:
         return seen
 
     def read(self, block: ArenaRange) -> Token:
+        """The value in a block; undefined unless it is there whole."""
         words = self._range(block)
         values = [self.words[n] for n in words]
         value = values[0][0]
         return value if values == [(value, n) for n in range(len(words))] else undefined()
 
     def write(self, block: ArenaRange, value: Token) -> None:
+        """Write a value to a block."""
         for number, word in enumerate(self._range(block)):
             self.words[word] = value, number
 
@@ -155,12 +159,12 @@ class InterpretedBoard:
             self._complete(self._begun)
 
     def _complete(self, count: int) -> None:
-        """So many transfers of this step are over."""
+        """Complete transfers until ``count`` of this step's are over."""
         assert count <= self._begun
         while self._over < count:
             transfer, at_begin = self._queue.popleft()
             self._over += 1
-            # Nobody has touched the bytes meanwhile, and what leaves was there as a whole.
+            # The bytes were not touched during the transfer, and a paged-out tensor was whole.
             assert self.read(transfer.block) == at_begin, transfer
             if isinstance(transfer, PageOut):
                 self.this_step[transfer.slot] = at_begin
@@ -169,7 +173,7 @@ class InterpretedBoard:
                 self.write(transfer.block, copies[transfer.slot])
 
     def _range(self, block: ArenaRange) -> range:
-        """Raises AssertionError outside of the arena."""
+        """Words of a block; raises AssertionError outside the arena."""
         assert block.address >= 0
         assert block.bytes > 0
         assert block.end <= self.plan.arena_bytes
@@ -179,18 +183,19 @@ class InterpretedBoard:
 
 
 def made_by(spec: Any, reads: tuple[Token, ...], scalars: Mapping[str, float]) -> list[Token]:
-    """What an operation writes."""
+    """Values that an operation writes."""
     return [token(spec, operand.role, reads, *scalars.items()) for operand in spec.writes]
 
 
 class ByName:
-    """A training step executed on names, without memory, one step after the other."""
+    """A training step executed on tensor names, without memory, repeatedly."""
 
     def __init__(self, step: TrainingStep) -> None:
         self._step = step
         self.value = {t.name: token("initial", t.name) for t in step.tensors if t.home}
 
     def step(self, number: int) -> Probes:
+        """Execute one step; returns the values that its probes must see."""
         updates = {op.name: op for op in self._step.ops if op.spec.signature.mutates}
         kept = {
             source: written for op in updates.values() for written, source in op.in_place.items()

@@ -1,5 +1,4 @@
-"""Replays as a board would tell of them, made up from what was expected: each action takes exactly
-as long as predicted, but for what a test changes."""
+"""Made-up replays: each action takes exactly its predicted time, except for a test's changes."""
 
 from __future__ import annotations
 
@@ -48,8 +47,10 @@ Factor = Callable[[ExpectedAction], float]
 
 
 def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
-    """A plan with the schedule's actions; kernels and addresses are of no meaning. One loss is
-    observed."""
+    """A plan with the schedule's actions and one probe of the loss.
+
+    Kernels and addresses are arbitrary.
+    """
     spec = OpSpec.of("relu.forward", elements=1)
     actions: list[Action] = []
     slots: list[int] = []
@@ -90,8 +91,11 @@ def measured_step(
     power_w: float | None = None,
     checksum: int = 7,
 ) -> MeasuredStep:
-    """Each action takes ``factor`` times as long as expected, with ``gap_s`` in front of it. Beside
-    others nothing moves, even where the schedule has it so: see tests of timing."""
+    """A measured step: each action takes ``factor`` × its expected time, ``gap_s`` after another.
+
+    Actions do not overlap, even where the schedule has transfers beside ops: see the tests of
+    timing.
+    """
     now_s = 0.0
     spans = []
     for action in expected.actions:
@@ -107,7 +111,7 @@ def measured_step(
 def measured_replay(
     plan: ExecutionPlan, expected: ExpectedStep, steps: Sequence[MeasuredStep]
 ) -> MeasuredReplay:
-    """``steps``, with traffic as the plan has it."""
+    """A replay of these steps, with the traffic of the plan."""
     layout = store_layout(plan, SD_CARD)
     operations = [action.does for action in plan.actions]
     pages_in = sum(
@@ -132,15 +136,17 @@ def measured_replay(
 
 
 def scheduled(graph: CostedGraph, actions: Sequence[ScheduleAction]) -> Schedule:
-    """Computing and paging, in order, as a schedule whose budget is what it needs."""
+    """A schedule of computing and paging actions, with frees; its budget is its peak."""
     made = schedule_of(graph, with_frees(graph, actions))
     return made.model_copy(update={"arena_bytes": made.peak_bytes})
 
 
 def paged_chain(*, energy_source: EnergySource = "estimated") -> tuple[CostedGraph, Schedule]:
-    """Six layers forward and back, each layer's ops with a key and an interval of ±5 % of its own;
-    every activation is paged out when it is made and comes back for the backward pass, but for one,
-    which is made again."""
+    """A schedule of six layers forward and back, which pages and recomputes.
+
+    Each layer's ops have their own key and an interval of ±5 %. Every activation is paged out when
+    it is written and paged in for the backward pass, except for one that is recomputed.
+    """
     chain = training_chain(6)
     ops = [
         op.model_copy(
@@ -186,7 +192,7 @@ def report_of(
     memory: ProcessMemory | None = None,
     power: PowerSamples | None = None,
 ) -> ReplayReport:
-    """Of a replay that went exactly as expected, if no ``steps`` say otherwise."""
+    """Report of a replay that took exactly its expected time, unless ``steps`` are given."""
     expected = expected_step(graph, schedule)
     plan = plan_of(graph, expected)
     measured = measured_replay(plan, expected, steps or [measured_step(expected)])

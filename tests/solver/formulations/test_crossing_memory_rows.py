@@ -1,4 +1,4 @@
-"""Where the crossing program looks at memory next, given a solution of what it has so far."""
+"""Choice of the ops for which the crossing program adds memory rows, given its last solution."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from solver.problem.schedule import Budget
 from tests.support.graphs.graph_examples import crossed_chain, graph, op, tensor
 
 LOSS, GB = 2, 3
-"""Ops of :func:`crossed_chain` that ``a`` crosses, with 11 and 13 bytes in RAM."""
+"""Ops of :func:`crossed_chain` during which ``a`` crosses, with 11 and 13 bytes in RAM."""
 
 
 def program(costed: CostedGraph, ram_bytes: int) -> CrossingProgram:
@@ -20,7 +20,7 @@ def program(costed: CostedGraph, ram_bytes: int) -> CrossingProgram:
 
 
 def values(crossing: CrossingProgram, *, again: float = 0.0, paged: float = 0.0) -> list[float]:
-    """Of ``f`` computed again, and ``a`` paged, so many times."""
+    """A solution that recomputes ``f`` ``again`` times and pages ``a`` ``paged`` times."""
     found = [0.0] * len(crossing.program.cost)
     found[crossing.again[0]] = again
     found[crossing.paged[1]] = paged
@@ -28,8 +28,7 @@ def values(crossing: CrossingProgram, *, again: float = 0.0, paged: float = 0.0)
 
 
 def training(length: int) -> CostedGraph:
-    """Forward ops that read the one before, and backward ops that read them in reverse; sizes
-    differ."""
+    """Forward ops in a chain, and their backward ops in reverse; sizes differ."""
     forward = [op(f"f{k}", f"a{k - 1}" if k else "x", f"a{k}") for k in range(length)]
     backward = [
         op(f"b{k}", f"a{k}" + (f" g{k + 1}" if k + 1 < length else ""), f"g{k}")
@@ -46,7 +45,7 @@ def training(length: int) -> CostedGraph:
     )
 
 
-def test_the_op_with_the_largest_excess_is_looked_at_first() -> None:
+def test_memory_rows_start_at_the_op_with_the_largest_excess() -> None:
     crossing = program(crossed_chain(), 9)
     assert crossing.crossing(LOSS) == crossing.crossing(GB) == [1]
     assert crossing.tightest(values(crossing)) == [GB]
@@ -57,7 +56,7 @@ def test_the_op_with_the_largest_excess_is_looked_at_first() -> None:
 
 
 @pytest.mark.parametrize("ram_bytes", [13, 14])
-def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
+def test_ops_that_fit_exactly_get_no_memory_rows(ram_bytes: int) -> None:
     crossing = program(crossed_chain(), ram_bytes)
     assert crossing.tightest(values(crossing)) == []
 
@@ -70,11 +69,11 @@ def test_what_fits_to_the_byte_is_not_looked_at(ram_bytes: int) -> None:
         (0.5, 0.0, [GB]),
         (0.0, 0.5, [GB]),
         (0.5, 0.5, []),
-        (0.7, 0.0, []),  # 7 bytes and 1.8 of a
+        (0.7, 0.0, []),  # 7 bytes, and 0.3 of a's 6: 8.8 in all
         (1.0, 1.0, []),
     ],
 )
-def test_what_is_had_back_is_not_in_the_way(
+def test_recomputed_or_paged_share_of_a_tensor_needs_no_ram(
     again: float, paged: float, expected: list[int]
 ) -> None:
     crossing = program(crossed_chain(), 9)
@@ -82,7 +81,7 @@ def test_what_is_had_back_is_not_in_the_way(
 
 
 @pytest.mark.parametrize(("length", "apart"), [(15, 1), (60, 3), (200, 10)])
-def test_ops_that_are_looked_at_together_lie_apart_and_are_few(length: int, apart: int) -> None:
+def test_ops_chosen_together_are_few_and_far_apart(length: int, apart: int) -> None:
     costed = training(length)
     crossing = program(costed, 20)
     problem = crossing.problem
@@ -98,12 +97,12 @@ def test_ops_that_are_looked_at_together_lie_apart_and_are_few(length: int, apar
     assert len(chosen) == 8 or length == 15
     assert list(excess[chosen]) == sorted(excess[chosen], reverse=True)
     assert all(abs(s - t) > apart for k, s in enumerate(chosen) for t in chosen[:k])
-    # No op between them would have been a better choice.
+    # No op at a sufficient distance would have been a better choice.
     others = (t for t in range(len(excess)) if all(abs(t - s) > apart for s in chosen))
     assert all(excess[t] <= max(20, excess[chosen].min()) for t in others)
 
 
-def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
+def test_tensor_outside_the_budget_crosses_no_op() -> None:
     costed = graph(
         [op("f", "w", "a"), op("loss", "a", "c"), op("back", "c w", "g"), op("last", "g a", "e")],
         [
@@ -118,14 +117,14 @@ def test_what_does_not_count_against_the_budget_crosses_nothing() -> None:
         assert CrossingProgram(Problem(costed, budget), "any").crossing(1) == crossed
 
 
-def test_nothing_fits_where_there_is_no_ram() -> None:
+def test_no_solution_without_ram() -> None:
     crossing = program(crossed_chain(), 0)
     assert crossing.tightest(values(crossing)) == [GB, 1]
     crossing.add_memory_rows(GB)
     assert not crossing.program.satisfied_by([1.0] * len(crossing.program.cost))
 
 
-def test_no_objective_proves_less_than_what_is_unavoidable() -> None:
+def test_bound_is_never_below_the_unavoidable_energy() -> None:
     crossing = program(crossed_chain(), 9)
     assert crossing.bound_j(-1.0) == crossing.bound_j(0.0) == 16.0
     assert crossing.bound_j(2.0) - crossing.bound_j(1.0) == pytest.approx(crossing.unit)
