@@ -74,8 +74,8 @@ def solve_retention(
     best_first = tuple(start for _, start in fitting)
     try:
         with EngineProcess("cp-sat", "solver.retention.worker") as engine:
-            engine.tell(Task(problem, objective, intervals, threads, best_first))
-            for message in engine.hear(deadline):
+            engine.send(Task(problem, objective, intervals, threads, best_first))
+            for message in engine.messages(deadline):
                 on_version(engine.version)
                 match message:
                     case Found():

@@ -14,10 +14,10 @@ from solver.retention.search import search
 
 def main() -> None:
     parent: Parent[Task] = Parent(int(sys.argv[1]))
-    parent.tell(Ready(f"OR-tools CP-SAT {version('ortools')}"))
+    parent.send(Ready(f"OR-tools CP-SAT {version('ortools')}"))
     while True:
-        task = parent.hear()
-        parent.tell(search(task, parent.tell))
+        task = parent.receive()
+        parent.send(search(task, parent.send))
 
 
 if __name__ == "__main__":

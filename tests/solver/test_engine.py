@@ -192,7 +192,7 @@ def test_a_process_that_was_killed_is_an_error_that_says_how(
         _said(engine, _market_split(), within_s=0.5)
         (process,) = marked(mark)
         os.kill(process, signal.SIGKILL)
-        with pytest.raises(EngineFailed, match=f"the {name} process was ended by SIGKILL"):
+        with pytest.raises(EngineFailed, match=f"the {name} process was killed by SIGKILL"):
             _said(engine, _market_split())
 
 

@@ -244,7 +244,7 @@ def _page_in(address: int | None) -> Change:
         (_compute("conv", workspace_address=None), "5 bytes of workspace of op 'conv' have no"),
         (_compute("relu", workspace_address=3), "0 bytes of workspace of op 'relu' have the"),
         (_compute("conv", address={"a": 20}), "'a' at 20 to 26 leaves the arena of 25 bytes"),
-        (_compute("linear", address={"y": 0, "r": 8}), "'r' has an address that nothing calls for"),
+        (_compute("linear", address={"y": 0, "r": 8}), "'r' has an address but needs none here"),
         (_page_in(None), "'r' has no address"),
         (_page_in(24), "'r' at 24 to 30 leaves the arena of 25 bytes"),
     ],
