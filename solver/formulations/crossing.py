@@ -47,7 +47,7 @@ _APART, _AT_ONCE = 1 / 40, 8
 class Moment:
     """Columns of an op with memory rows, at its first execution.
 
-    ``held`` maps tensors to columns (in RAM then), ``later`` maps ops to columns (recomputed later).
+    ``held`` maps tensors to columns (in RAM then), ``later`` ops to columns (recomputed later).
     """
 
     held: dict[int, int] = field(default_factory=dict)

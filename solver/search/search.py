@@ -133,7 +133,7 @@ class Search:
         return Problem(graph, budget.model_copy(update={"ram_bytes": peak_bytes}))
 
     def _timed(self, judged: Problem, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """Run transfers beside ops if that is possible and the deadline or objective requires it."""
+        """Run transfers beside ops if possible and if the deadline or objective requires it."""
         if self.objective == "time" and judged.overlaps:
             return overlap_transfers(judged, actions)
         return meet_deadline(judged, actions)
@@ -295,7 +295,7 @@ class Search:
         scale = formulation.costs.constant or self.value or formulation.costs.unit
         for message in engine.minimise(
             formulation.program,
-            # Slightly below the requested gap, so that rounding does not leave the proof short of it.
+            # Slightly below the requested gap, so that rounding cannot prevent the proof.
             absolute_gap=0.999 * self.options.gap * scale / formulation.costs.unit,
             threads=threads,
             start=None if relax or self._plain is None else formulation.encode(self._plain),

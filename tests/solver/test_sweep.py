@@ -470,7 +470,7 @@ def test_a_worker_that_dies_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatc
     with (
         no_process_left(monkeypatch),
         local_pool(1) as pool,
-        pytest.raises(EngineFailed, match="a worker ended before its work was done"),
+        pytest.raises(EngineFailed, match="a worker ended before its task was finished"),
     ):
         solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
 

@@ -39,7 +39,7 @@ class Presence(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A memory row for op ``k`` in ``stage``; ``present`` are the tensors besides those of ``k``."""
+    """A memory row for op ``k`` in ``stage``; ``present`` are tensors that ``k`` does not use."""
 
     stage: int
     k: int

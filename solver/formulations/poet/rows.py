@@ -69,7 +69,10 @@ def _add_paging(columns: PoetColumns, program: Program) -> None:
 
 
 def _add_consumption(columns: PoetColumns, program: Program) -> None:
-    """Forbid to retain a tensor that an op writes over. No later op in the graph's order reads it."""
+    """Forbid to retain a tensor that an op writes over.
+
+    No later op in the graph's order reads it.
+    """
     for k, consumed in enumerate(columns.problem.consumes):
         for i in consumed:
             for stage in range(k, columns.stage_count - 1):

@@ -363,7 +363,7 @@ def test_what_cannot_pack_is_changed_at_the_least_cost(
     before_j = replay(problem.graph, schedule).energy_j
     assert replay(problem.graph, packed.actions).energy_j == before_j + more_j
     assert f"for {more_j:.4g} J more" in packed.notes[0]
-    assert "no addresses for it do (at least 8, found 8 bytes)" in packed.notes[0]
+    assert "no addresses exist for it (at least 8 bytes, found 8 bytes)" in packed.notes[0]
 
 
 def test_what_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None:
@@ -381,7 +381,7 @@ def test_what_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None
     packed = fit_into_arena(problem, schedule, solve_again, _soon(), tolerance_j=0.0)
     _assert_packs(problem, packed)
     assert asked == [6, 5]
-    assert "solving it again for 5 bytes packs, for 0 J more" in packed.notes[0]
+    assert "solving it again for 5 bytes packs and takes 0 J more" in packed.notes[0]
 
 
 def test_solving_again_is_tried_where_changes_cost_more_than_is_tolerable() -> None:
@@ -392,15 +392,15 @@ def test_solving_again_is_tried_where_changes_cost_more_than_is_tolerable() -> N
     choosy = fit_into_arena(problem, schedule, lambda _: better, _soon(), tolerance_j=1.9)
     _assert_packs(problem, content)
     _assert_packs(problem, choosy)
-    assert "1 small change of it packs, for 2 J more" in content.notes[0]
-    assert "solving it again for 6 bytes packs, for 0 J more" in choosy.notes[0]
+    assert "1 small change of it packs and takes 2 J more" in content.notes[0]
+    assert "solving it again for 6 bytes packs and takes 0 J more" in choosy.notes[0]
 
 
 def test_where_nothing_packs_that_is_said() -> None:
     problem, schedule = _unlucky(paging=False, rematerialization=False)
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
     assert packed.plan.arena_bytes == 8
-    assert "neither do those of any other schedule tried" in packed.notes[0]
+    assert "nor were any for the other schedules tried" in packed.notes[0]
 
 
 @pytest.mark.slow
@@ -424,7 +424,7 @@ def test_without_any_schedule_that_packs_there_is_no_solution() -> None:
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     assert found.status == "no_solution"
     assert not found.actions
-    assert "no addresses for it do" in found.notes[0]
+    assert "no addresses exist for it" in found.notes[0]
 
 
 # --- the picture ----------------------------------------------------------------------------------
