@@ -103,7 +103,8 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
         from distributed import Client
     except ImportError:
         raise PoolError(
-            "a Dask cluster needs a package that is missing: pip install 'distributed>=2025.1'"
+            "a Dask cluster needs the package 'distributed', which is not installed:"
+            " pip install 'distributed>=2025.1'"
         ) from None
     try:
         client = Client(  # type: ignore[no-untyped-call]

@@ -130,7 +130,13 @@ def _names(blocks: Sequence[ResidencyChain]) -> Iterator[tuple[str | None, int, 
 def with_addresses(actions: Sequence[Action], plan: AddressPlan) -> tuple[Action, ...]:
     """Write the offsets of a plan into the actions that it was made for.
 
-    The tensors in RAM when the step begins have theirs in ``plan.resident_address``.
+    Args:
+        actions: The actions of the schedule that was planned.
+        plan: The plan. Tensors in RAM when the step begins have their offsets in its
+            ``resident_address``.
+
+    Returns:
+        The actions with addresses.
     """
     result: list[Action] = []
     for index, action in enumerate(actions):

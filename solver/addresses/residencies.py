@@ -117,7 +117,7 @@ def spans_of(blocks: Sequence[ResidencyChain]) -> list[tuple[Span, ...]]:
     """Spans of each block, without gaps or overlaps, over the fewest moments that suffice."""
     made = sorted({residency.first for block in blocks for residency in block.residencies})
     moment = {action: index for index, action in enumerate(made)}
-    after = {}  # the first moment at or after an action
+    after = {}  # first moment at or after each action
     index = len(made)
     for action in range(max((block.end for block in blocks), default=0), -2, -1):
         index = moment.get(action, index)

@@ -29,7 +29,7 @@ _WORKSPACE = -1
 
 
 class _OutOfMemory(Exception):
-    """Nothing is left to evict."""
+    """No tensor is left to evict."""
 
 
 class _OutOfTime(Exception):

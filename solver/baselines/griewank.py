@@ -41,7 +41,7 @@ def reversed_with(
     """
     chain = CheckpointedPass(problem, cuts)
     kept: list[int] = []
-    # What is still to be reversed, innermost last: (first segment, end, checkpoints to use).
+    # Chains still to be reversed, innermost last: (first segment, end, checkpoints to use).
     pending = [(0, chain.segment_count, checkpoints)]
     try:
         while pending:

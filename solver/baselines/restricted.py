@@ -28,7 +28,7 @@ def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> Bas
             f"{note}, within {100 * (schedule.gap or 0.0):.2f} % of the least energy",
         )
     if schedule.status == "no_solution":
-        return BaselineResult(None, f"nothing was found in {time_limit_s:.0f} s")
+        return BaselineResult(None, f"no schedule was found in {time_limit_s:.0f} s")
     if schedule.smallest_ram_bytes is None:
         return BaselineResult(None, "infeasible under any RAM budget")
     missing = schedule.smallest_ram_bytes - problem.budget.ram_bytes

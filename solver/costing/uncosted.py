@@ -11,6 +11,12 @@ def uncosted_graph(step: TrainingStep) -> CostedGraph:
 
     Only tensors that must be paged can be paged: those whose home is storage, or that must persist
     there.
+
+    Args:
+        step: The training step of a network.
+
+    Returns:
+        The graph, with workspace 0 as well.
     """
     free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
     return CostedGraph(

@@ -96,7 +96,7 @@ class _Engine:
         return Finished("failed", f"the engine ended with status {status.name}")
 
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:  # noqa: ARG002
-        """Run to the end, reporting what is found on the way as far as the engine tells."""
+        """Run to the end, and report incumbents and bounds as far as the engine provides them."""
         return self.model.optimize()
 
     def version(self) -> str:

@@ -26,7 +26,7 @@ class MemoryScale:
 
 
 def scale_memory(ram_bytes: int, sizes: Iterable[int]) -> MemoryScale:
-    """Choose the unit for a budget of ``ram_bytes`` and all sizes in bytes that count."""
+    """Choose the unit for a budget of ``ram_bytes`` and all ``sizes`` (bytes) that count."""
     grain_bytes = math.gcd(*sizes) or 1
     return MemoryScale(grain_bytes, grain_bytes * max(1.0, ram_bytes // grain_bytes / 1e4))
 

@@ -15,7 +15,7 @@ from solver.problem.problem import Problem
 StageTable: TypeAlias = Mapping[tuple[int, int], int]
 
 # Description of the schedules that the bound covers.
-COVERS = "every schedule that satisfies the restrictions"
+COVERS = "every schedule that keeps to the restrictions"
 RESTRICTIONS = (
     "first executions keep the graph's order",
     "between two first executions each op is recomputed at most once, in the graph's order",

@@ -63,10 +63,11 @@ class Dispatch:
         self._ends_s: dict[int, float] = {}  # ends of the transfers given to the channel
         self._begun = [self._end] * len(stays.transfers)
         self._waits: list[tuple[int, Transfer, float]] = []
-        self._outs = [out for stay in stays.there_after(-1) for out in stay.outs]  # that can begin
-        self._held: list[Stay] = []  # needed only by their page-outs
+        # Page-outs that can begin.
+        self._outs = [out for stay in stays.there_after(-1) for out in stay.outs]
+        self._held: list[Stay] = []  # stays that only their page-outs still need
         self._gone: set[Stay] = set()
-        self._first_in = 0  # before it, all page-ins have begun
+        self._first_in = 0  # all page-ins before this one have begun
 
     def run(self) -> Dispatched:
         for gap in range(self._end + 1):
@@ -135,7 +136,7 @@ class Dispatch:
         self._processor_s += op.time_s
         self._outs += [out for stay in self._stays.there_after(gap) for out in stay.outs]
 
-    # --- what can begin, and what is due first ------------------------------------------------
+    # --- transfers that can begin, and their due dates ----------------------------------------
 
     def _urgency(self, transfer: Transfer, gap: int) -> tuple[int, bool, int]:
         due = self._due(transfer, gap) - self._plan.earlier[transfer.number]

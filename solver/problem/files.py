@@ -11,7 +11,7 @@ from solver.problem.schedule import Schedule
 
 
 def graph_path(schedule: Path) -> Path:
-    """Path of the costed graph that belongs to a schedule, in the same directory."""
+    """Path of the costed graph that belongs to the schedule at path ``schedule``."""
     return schedule.with_name(f"{schedule.stem}.graph.json")
 
 

@@ -38,7 +38,7 @@ def extra_bytes(op: Op, size: Mapping[str, int]) -> int:
 
 
 def footprint_bytes(op: Op, size: Mapping[str, int]) -> int:
-    """Bytes that ``op`` takes by itself. ``size`` is in bytes by tensor."""
+    """Bytes that ``op`` takes by itself, for tensors of ``size`` (bytes by tensor)."""
     return sum(size[name] for name in {*op.reads, *op.writes}) + extra_bytes(op, size)
 
 

@@ -31,11 +31,22 @@ class PageCost(StrictModel):
 
 
 class Op(StrictModel):
-    """An operation with its cost, in the order of execution.
+    """An operation with its cost.
 
-    ``workspace_bytes`` is scratch memory while it runs. ``in_place`` maps a written tensor to the
-    tensor whose bytes it takes over. ``cost_key`` names the measured operation that the cost comes
-    from: ops with the same key share one measurement.
+    Attributes:
+        name: Unique name.
+        kind: Kind of operation, such as ``conv``.
+        phase: Forward, backward or update.
+        reads: Names of the tensors that it reads.
+        writes: Names of the tensors that it writes.
+        time_s: Time of one execution.
+        energy_j: Energy of one execution.
+        workspace_bytes: Scratch memory during execution.
+        recomputable: Whether it may be executed more than once.
+        in_place: Written tensors, with the tensors read whose bytes they take over.
+        time_s_interval: 95 % interval of the time, if known.
+        energy_j_interval: 95 % interval of the energy, if known.
+        cost_key: Name of the measured operation; ops with the same key share one measurement.
     """
 
     name: str
@@ -56,8 +67,14 @@ class Op(StrictModel):
 class Tensor(StrictModel):
     """A tensor of the graph.
 
-    ``home`` is where a tensor that no op writes is kept between steps; ``persist`` is where it must
-    be when the step ends. A tensor without page costs cannot be paged.
+    Attributes:
+        name: Unique name.
+        bytes: Size.
+        kind: Parameter, gradient, activation and so on.
+        home: Where a tensor that no op writes is when the step begins; RAM if absent.
+        persist: Where the tensor must be when the step ends, if anywhere.
+        page_out: Cost of one page-out; absent if it cannot be paged out.
+        page_in: Cost of one page-in; absent if it cannot be paged in.
     """
 
     name: str
@@ -88,11 +105,18 @@ class Origin(StrictModel):
 class CostedGraph(StrictModel):
     """Operations and tensors of one training step, with the costs of computing and paging.
 
-    ``origin`` is absent in graphs that do not come from a training step of this project: they can
-    be solved, but not run. ``energy_source`` is that of the profile, if it states one.
-    ``asynchronous_transfers``: the storage has DMA, so that a transfer can run beside ops, one at a
-    time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are informative only; this
-    project recomputes them.
+    Attributes:
+        name: Name of the graph.
+        origin: Training step and profile; absent in graphs from elsewhere, which can be solved but
+            not run.
+        energy_source: Source of the energies, as the profile states it.
+        asynchronous_transfers: Whether the storage has DMA, so that a transfer can run beside ops,
+            one at a time.
+        unconstrained_peak_bytes: Informative only; this project recomputes it.
+        floor_bytes: Informative only; this project recomputes it.
+        notes: Remarks on the costs.
+        ops: Operations in a valid execution order.
+        tensors: All tensors that they read and write.
     """
 
     schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"

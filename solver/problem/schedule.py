@@ -159,22 +159,39 @@ class Robustness(StrictModel):
 class Schedule(StrictModel):
     """The actions of one training step, with their cost and the bounds proven.
 
-    ``status`` is ``optimal`` (proven within the requested gap), ``feasible``, ``infeasible`` (no
-    schedule satisfies the budget) or ``no_solution`` (none was found).
-
-    ``ended_by`` says how the search under this budget ended: ``proven`` (nothing is better, apart
-    from rounding, or nothing fits), ``gap`` (within the requested gap), ``time_limit``, or
-    ``interrupted`` (Ctrl-C). Later changes, such as addresses that cost energy, affect the status
-    only. It is absent if nothing was searched (greedy schedules, points of a sweep that follow from
-    others), if the methods had nothing left to try without a proof, and in files of ``schedule/1``.
-
-    ``energy_bound_j`` is proven for every schedule that ``bound_covers`` and ``restrictions``
-    describe, ``any_order_bound_j`` for every schedule. ``gap`` is the relative distance of
-    ``energy_j`` from ``energy_bound_j``. ``chosen`` lists the methods used and why.
-    ``resident_address`` is the arena offset of each counted tensor that is in RAM when the step
-    begins; ``arena_bound_bytes`` is a lower bound on the arena for these actions. An infeasible
-    problem has no actions; ``smallest_ram_bytes`` and ``smallest_deadline_s`` are what would be
-    feasible, if known, and ``limiting_op`` is the op that sets the former.
+    Attributes:
+        graph: Name of the costed graph.
+        energy_source: Source of the energies, as the profile states it.
+        status: ``optimal`` (proven within the requested gap), ``feasible``, ``infeasible`` (no
+            schedule satisfies the budget) or ``no_solution`` (none was found).
+        ended_by: How the search under this budget ended: ``proven`` (nothing is better, apart from
+            rounding, or nothing fits), ``gap`` (within the requested gap), ``time_limit``, or
+            ``interrupted`` (Ctrl-C). Later changes, such as addresses that cost energy, affect the
+            status only. It is absent if nothing was searched (greedy schedules, points of a sweep
+            that follow from others), if the methods had nothing left to try without a proof, and in
+            files of ``schedule/1``.
+        energy_j: Energy of the step.
+        energy_bound_j: Lower bound, proven for every schedule that ``bound_covers`` and
+            ``restrictions`` describe.
+        gap: Distance of ``energy_j`` from ``energy_bound_j``, relative to ``energy_j``.
+        time_s: Time of the step.
+        peak_bytes: Peak of RAM, as a sum of the bytes of counted tensors and workspaces.
+        arena_bytes: Size of the arena that the addresses need; absent without addresses.
+        arena_bound_bytes: Lower bound on the arena for these actions.
+        any_order_bound_j: Lower bound on the energy, proven for every schedule.
+        bytes_written_to_storage: Bytes of all page-outs.
+        solver: Program and effort of the search.
+        budget: Limits that the schedule satisfies.
+        bound_covers: Schedules that ``energy_bound_j`` holds for.
+        restrictions: Restrictions of these schedules.
+        smallest_ram_bytes: For an infeasible problem, the smallest feasible RAM budget, if known.
+        smallest_deadline_s: For an infeasible problem, the shortest feasible deadline, if known.
+        limiting_op: The op that sets ``smallest_ram_bytes``.
+        chosen: Methods used, and why.
+        notes: Remarks on the result.
+        resident_address: Arena offset in bytes of each counted tensor in RAM when the step begins.
+        robustness: Statistics over draws of the costs, if assessed.
+        actions: The actions in order; empty without a solution.
     """
 
     schema_: Annotated[Literal["schedule/2"], Field(alias="schema")] = "schedule/2"

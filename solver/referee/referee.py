@@ -265,7 +265,7 @@ class _Board:
 
     def _compute(self, index: int, op: Op) -> int:
         if op.name in self._done and not op.recomputable:
-            raise RefereeError(index, f"op {op.name!r} is not recomputable and was done before")
+            raise RefereeError(index, f"op {op.name!r} is not recomputable but was computed before")
         for name in op.reads:
             self._require_in_ram(index, name, f"op {op.name!r} reads")
             self.ram[name] = index

@@ -52,5 +52,5 @@ class Timeline:
                 self.last[k] = max(uses, default=k)
 
     def event(self, k: int, stage: int) -> int:
-        """Event at which op ``k`` is computed in ``stage``; its first execution is in stage ``k``."""
+        """Event at which op ``k`` is computed in ``stage``; stage ``k`` has its first execution."""
         return BEGIN + 1 + stage * self.stage_length + k

@@ -49,7 +49,7 @@ def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
     roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
     search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
     for actions in (page_everything(roomy), keep_everything(problem.graph)):
-        with suppress(RefereeError):  # late, or it pages where paging is excluded
+        with suppress(RefereeError):  # it is late, or pages although the budget excludes paging
             search.offer(actions)
     until = time.monotonic() + _SEARCH_S
     if not search.proven and len(problem.graph.ops) > MOST_OPS:

@@ -40,7 +40,7 @@ _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
 # Approximate time to build the compact program, and the multiple of it that must remain.
 _BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 6.0
-# The crossing program is solved to this share of the asked gap.
+# Share of the requested gap to which the crossing program is solved.
 _CROSSING_GAP = 0.25
 
 

@@ -79,9 +79,17 @@ class SweepDirectory:
         budgets: Sequence[Budget],
         baselines: Sequence[tuple[str, Budget]],
     ) -> Study:
-        """The points and baselines of a grid that remain to be solved.
+        """Collect the points and baselines of a grid that remain to be solved.
 
         Rows of another graph with this name are dropped.
+
+        Args:
+            subject: The graph.
+            budgets: Budgets of the grid.
+            baselines: Names of baselines, with their budgets.
+
+        Returns:
+            The study, with the schedules known from earlier sweeps.
         """
         costs = _Costs.of(subject)
         self._subjects[subject.stem] = costs

@@ -294,7 +294,7 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
             "compute conv; free x; compute relu; compute linear; compute grad; free y; free r;"
             "compute update; compute update",
             8,
-            "op 'update' is not recomputable and was done before",
+            "op 'update' is not recomputable but was computed before",
             id="recomputes what must not be",
         ),
         pytest.param(
