@@ -1,5 +1,7 @@
-"""Stages of a schedule: stage ``t`` ends with the first execution of op ``t``, the last stage with
-the step."""
+"""Stages of a schedule.
+
+Stage ``t`` ends with the first execution of op ``t``, the last stage with the step.
+"""
 
 from __future__ import annotations
 

@@ -224,5 +224,5 @@ def test_without_paging_what_must_move_still_does_and_leaves_at_once() -> None:
 
 def test_parameters_cannot_live_where_the_profile_has_no_storage() -> None:
     bare = DeviceProfile.model_validate({**M4.model_dump(by_alias=True), "storage": None})
-    with pytest.raises(CostingError, match="m4: parameters cannot live in storage"):
+    with pytest.raises(CostingError, match="m4: parameters cannot be kept in storage"):
         cost_graph(STEPS[0], bare)

@@ -125,7 +125,7 @@ def test_without_a_compiler_the_search_goes_on_and_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none() -> None:
-        raise BuildFailed("there is no C compiler")
+        raise BuildFailed("no C compiler was found")
 
     monkeypatch.setattr(annealing_library, "library", none)
     monkeypatch.setattr("solver.annealing.annealer.library", none)

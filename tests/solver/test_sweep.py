@@ -357,7 +357,7 @@ def test_a_grid_has_every_budget_with_every_deadline_once() -> None:
     [
         ("40%,,50%", "none", "'' is not a RAM budget"),
         ("40%..50%", "none", "'40%..50%' is not a RAM budget"),
-        ("50%..40%/3", "none", "a smaller and a larger one"),
+        ("50%..40%/3", "none", "a smaller and a larger budget"),
         ("40%..50%/1", "none", "a number of at least 2"),
         ("40%", "never", "'never' is not a deadline"),
         ("40%", "1x,-3", "or none"),

@@ -362,7 +362,7 @@ def test_what_cannot_pack_is_changed_at_the_least_cost(
     _assert_packs(problem, packed)
     before_j = replay(problem.graph, schedule).energy_j
     assert replay(problem.graph, packed.actions).energy_j == before_j + more_j
-    assert f"for {more_j:.4g} J more" in packed.notes[0]
+    assert f"takes {more_j:.4g} J more" in packed.notes[0]
     assert "no addresses exist for it (at least 8 bytes, found 8 bytes)" in packed.notes[0]
 
 
@@ -413,7 +413,7 @@ def test_the_solver_repairs_what_does_not_pack_and_says_what_it_costs() -> None:
     assert found.energy_j == least_j + 2
     assert found.gap == pytest.approx(2 / (least_j + 2))
     assert found.arena_bytes == 7
-    assert "for 2 J more" in found.notes[0]
+    assert "takes 2 J more" in found.notes[0]
     accepted = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.1, threads=1))
     assert accepted.status == "optimal"
 

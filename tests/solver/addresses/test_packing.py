@@ -35,4 +35,4 @@ def test_a_schedule_by_rule_stands_in_where_no_other_packs(monkeypatch: pytest.M
     verify_addresses(
         graph, packed.actions, packed.plan.resident_address, packed.plan.arena_bytes, "all"
     )
-    assert "one by rule packs" in packed.notes[0]
+    assert "a greedy schedule packs" in packed.notes[0]

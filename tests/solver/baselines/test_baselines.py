@@ -576,7 +576,7 @@ def test_a_source_stays_while_something_evicted_can_be_made_from_nothing_else() 
     )
     result = run_baseline("coop", Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
     assert result.actions is None
-    assert "out of memory: 5 bytes asked for" in result.note
+    assert "out of memory: 5 bytes requested" in result.note
 
 
 def test_a_run_that_takes_too_long_is_stopped() -> None:
