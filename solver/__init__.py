@@ -1,4 +1,4 @@
-"""Decides what the board should do: ``from solver import solve``."""
+"""The scheduler: finds the training schedule of least energy (``from solver import solve``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["solve"]
 
 
 def __getattr__(name: str) -> Any:
-    # What a solve needs takes a while to import: who wants only a part need not wait.
+    # Importing everything takes a while: load it only when `solve` is used.
     if name == "solve":
         from solver.published_call import solve
 

@@ -1,6 +1,6 @@
-"""How to search, and what a budget covers.
+"""Search options, and the tensors that a RAM budget covers.
 
-Imports nothing of the project, so that the command line reads the choices at once.
+This module imports nothing of the project, so that the command line can list the choices quickly.
 """
 
 from __future__ import annotations
@@ -16,10 +16,19 @@ Coverage: TypeAlias = Literal["all", "activations"]
 
 @dataclass(frozen=True)
 class SolverOptions:
-    """``gap`` is relative to the schedule's energy; ``time_limit_s`` is wall time, or None.
-    ``order`` says whether first executions keep the graph's order; ``auto`` searches other orders
-    where that pays. Without ``addresses`` RAM is a sum of bytes, as the published methods have it:
-    such a schedule may not fit into the budget for fragmentation."""
+    """Options of one search.
+
+    Attributes:
+        formulation: Method to use; ``auto`` combines annealing with bounds from integer programs.
+        order: Whether first executions of ops keep the graph's order; ``auto`` tries other orders
+            where that lowers the energy.
+        engine: Solver of integer programs.
+        gap: Accepted distance between energy and bound, relative to the schedule's energy.
+        threads: Number of threads.
+        time_limit_s: Limit on wall time; None for no limit.
+        addresses: Whether to plan an arena address for everything in RAM. Without addresses, RAM is
+            a sum of bytes, as in the published methods; fragmentation may then exceed the budget.
+    """
 
     formulation: FormulationName = "auto"
     order: Order = "auto"

@@ -1,4 +1,4 @@
-"""Where tasks run beside each other: processes of loky on this machine, or a Dask cluster."""
+"""Pools for parallel tasks: loky processes on this machine, or a Dask cluster."""
 
 from __future__ import annotations
 
@@ -18,26 +18,37 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class PoolError(InputError):
-    """A cluster that cannot be used; the message says how it could."""
+    """A cluster cannot be used; the message says how to make it usable."""
 
 
 @dataclass(frozen=True)
 class Pool:
-    """``width`` tells how many tasks run at once; on a cluster workers come and go."""
+    """An executor. ``width`` returns how many tasks run at once, which changes on a cluster."""
 
     executor: Executor
     width: Callable[[], int]
 
 
 def open_pool(processes: int, scheduler: str | None) -> AbstractContextManager[Pool]:
-    """The workers of the Dask cluster at ``scheduler``; without one, processes of this machine."""
+    """Open a pool.
+
+    Args:
+        processes: Number of processes on this machine; ignored with a ``scheduler``.
+        scheduler: Address of a Dask scheduler, such as ``tcp://host:8786``; None for processes on
+            this machine.
+
+    Returns:
+        A context manager; leaving it ends the pool.
+
+    Raises:
+        PoolError: The cluster cannot be used (on entering the context).
+    """
     return local_pool(processes) if scheduler is None else cluster_pool(scheduler)
 
 
 @contextmanager
 def local_pool(processes: int) -> Iterator[Pool]:
-    """Processes of loky that end with this context, whatever they are doing, or with the process
-    that opened it."""
+    """A pool of loky processes, which are killed when the context or this process ends."""
     from loky import ProcessPoolExecutor
 
     with _safe_path():
@@ -52,8 +63,10 @@ def local_pool(processes: int) -> Iterator[Pool]:
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Processes that are started meanwhile look for no module in the working directory, where a
-    user may have a ``queue.py``: loky starts its own with ``-m`` and ``-c``."""
+    """Keep new Python processes from importing modules of the working directory.
+
+    A user may have a ``queue.py`` there, and loky starts its processes with ``-m`` and ``-c``.
+    """
     before = os.environ.get(_SAFE_PATH)
     os.environ[_SAFE_PATH] = "1"
     try:
@@ -66,7 +79,7 @@ def _safe_path() -> Iterator[None]:
 
 
 def _tie_to_parent(parent: int) -> None:
-    """Ctrl-C goes to the parent, which decides; and no parent, no work."""
+    """Ignore Ctrl-C, which the parent handles, and exit when the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:
@@ -79,9 +92,10 @@ def _tie_to_parent(parent: int) -> None:
 
 @contextmanager
 def cluster_pool(scheduler: str) -> Iterator[Pool]:
-    """The workers of the Dask scheduler at an address such as ``tcp://host:8786``, on which this
-    project and its dependencies must be importable. A task that runs when the context is left goes
-    on there until it is done, but nobody waits for it.
+    """A pool of the workers of the Dask scheduler at an address such as ``tcp://host:8786``.
+
+    This project and its dependencies must be importable on the workers. A task that is running when
+    the context is left continues there, but its result is dropped.
 
     Raises :class:`PoolError`.
     """
@@ -89,7 +103,8 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
         from distributed import Client
     except ImportError:
         raise PoolError(
-            "a Dask cluster needs a package that is missing: pip install 'distributed>=2025.1'"
+            "a Dask cluster needs the package 'distributed', which is not installed:"
+            " pip install 'distributed>=2025.1'"
         ) from None
     try:
         client = Client(  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""The call that users of POET know, with its parameters."""
+"""``solve``: a schedule in one call, with the parameters of POET's ``solve``."""
 
 from __future__ import annotations
 
@@ -27,16 +27,49 @@ def solve(
     gap: float = 0.001,
     engine: EngineName = "highs",
 ) -> Schedule:
-    """The schedule of least energy for one training step of ``model`` on ``platform``.
+    """Find the schedule of least energy for one training step of a model on a platform.
 
-    ``platform`` names a profile (published: m0, m4, a72, …; or one that was measured),
-    ``ram_budget`` is in bytes, ``runtime_budget`` a multiple of one step without paging or
-    rematerialization. As in POET the budget covers activations and their gradients;
-    ``budget_covers="all"`` adds parameters, their gradients and optimizer state.
+    Within a RAM budget and an optional deadline, the schedule decides which operations are
+    recomputed (rematerialization), which tensors are paged out to storage and paged in again, and
+    when. The parameters are those of POET (Patil et al., "POET: Training Neural Networks on Tiny
+    Devices with Integrated Rematerialization and Paging", ICML 2022); keyword-only parameters are
+    additions. The result is verified by replaying it.
 
-    Raises :class:`~devices.documents.document.DocumentError` for an unknown platform,
-    :class:`~networks.models.ModelError` for an unknown model and
-    :class:`~solver.costing.costing.CostingError` where the profile cannot cost it.
+    ::
+
+        from solver import solve
+
+        schedule = solve("linear", "m4", ram_budget=5000, runtime_budget=2.0)
+        print(schedule.status, schedule.energy_j, schedule.peak_bytes)
+
+    Args:
+        model: Name of a built-in network.
+        platform: Name or path of a device profile: published (``m0``, ``m4``, ``a72``, …) or
+            measured on a board.
+        ram_budget: RAM in bytes for the tensors that ``budget_covers`` names.
+        runtime_budget: Deadline, as a multiple of the time of one step without paging or
+            rematerialization; None for no deadline.
+        paging: Whether tensors may be paged.
+        remat: Whether operations may be recomputed.
+        time_limit_s: Limit on wall time; the best schedule found so far is returned then. None for
+            no limit.
+        solve_threads: Number of threads.
+        batch_size: Samples in one training step.
+        budget_covers: ``"activations"`` counts activations and their gradients, as POET does;
+            ``"all"`` adds parameters, their gradients and optimizer state.
+        gap: Accepted distance between energy and proven bound, relative to the energy.
+        engine: Solver of integer programs.
+
+    Returns:
+        The schedule, with energy, proven bound, time, peak RAM and arena addresses. Its ``status``
+        is ``"optimal"`` (within ``gap``), ``"feasible"``, ``"infeasible"`` (the smallest sufficient
+        RAM budget and deadline are given where known) or ``"no_solution"`` (none found in time).
+
+    Raises:
+        DocumentError: ``platform`` is unknown or its profile is invalid.
+        ModelError: ``model`` is unknown.
+        CostingError: The profile lacks costs that the model needs.
+        EngineFailed: The process of an engine failed.
     """
     profile = resolve_profile(platform)
     graph = cost_graph(build_model(model, batch_size), profile).graph

@@ -1,2 +1,1 @@
-"""Memory is addresses: an offset in one arena for everything that a schedule has in RAM, and
-schedules changed until they pack."""
+"""Planning of arena addresses, and repair of schedules that do not pack."""

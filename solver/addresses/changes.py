@@ -1,4 +1,4 @@
-"""Small changes of a schedule that take something out of the way where addresses run out."""
+"""Small changes of a schedule that remove bytes from RAM while the arena is full."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 @dataclass(frozen=True)
 class Change:
-    """``actions`` (computing and paging, in order, without frees) after the change, about what it
-    costs, and the bytes that are out of the way for a while; whether the actions are a valid
-    schedule is for the referee to say."""
+    """A change of a schedule: its approximate cost, the bytes removed for a while, and the result.
+
+    ``actions`` are computing and paging in order, without frees. They may be invalid: the referee
+    must check them.
+    """
 
     cost_j: float
     bytes: int
@@ -22,8 +24,10 @@ class Change:
 
 @dataclass(frozen=True)
 class _Wait:
-    """Between actions ``begin`` and ``end`` the tensor is in RAM only because the latter needs it;
-    -1 is before the first action."""
+    """A tensor that is in RAM between two actions only because the second needs it.
+
+    ``begin`` and ``end`` are the actions; -1 is before the first action.
+    """
 
     tensor: int
     begin: int
@@ -36,9 +40,11 @@ def changes(
     crowded: Sequence[tuple[int, int]],
     excess_bytes: int,
 ) -> list[Change]:
-    """What can be given up for a while, made later or moved out earlier during any of the stretches
-    of actions (first, end) that are ``crowded``; what takes ``excess_bytes`` out of the way or more
-    comes first, the cheapest first."""
+    """Changes that take bytes out of RAM during the ``crowded`` ranges of actions (first, end).
+
+    A tensor can be absent for a while, be recomputed or paged in later, or be paged out earlier.
+    Changes that remove at least ``excess_bytes`` come first, each group sorted by cost.
+    """
     found = _Changes(problem, actions, crowded).all()
     return sorted(found, key=lambda change: (change.bytes < excess_bytes, change.cost_j))
 
@@ -50,7 +56,7 @@ class _Changes:
         self._problem = problem
         self._op_index = {op.name: index for index, op in enumerate(problem.graph.ops)}
         self._unfreed = [action for action in actions if not isinstance(action, Free)]
-        before = [0]  # actions that are no free, before each action
+        before = [0]  # number of actions other than frees before each action
         for action in actions:
             before.append(before[-1] + (not isinstance(action, Free)))
         self._crowded = [(before[max(first, 0)], before[end]) for first, end in crowded]
@@ -108,7 +114,7 @@ class _Changes:
         elif problem.can_page_out[wait.tensor]:
             assert tensor.page_out is not None
             cost_j = tensor.page_in.energy_j
-            if _pages_out(later, tensor.name):  # the copy that is now made earlier stays valid
+            if _pages_out(later, tensor.name):  # the earlier copy stays valid and replaces this one
                 later = [a for a in later if not _pages_out([a], tensor.name)]
             else:
                 cost_j += tensor.page_out.energy_j
@@ -116,7 +122,7 @@ class _Changes:
             yield Change(cost_j, size_bytes, (*earlier, page_out, *waiting, page_in, *later))
 
     def _later(self, index: int) -> Iterator[Change]:
-        """What is paged in, or computed again, right before it is first needed."""
+        """Change that delays a page-in or a recomputation until right before its first use."""
         actions = self._unfreed
         _, made = self._needs_and_makes(actions[index])
         other = index + 1
@@ -128,7 +134,7 @@ class _Changes:
             yield Change(0.0, size_bytes, (*actions[:index], *rest))
 
     def _needs_and_makes(self, action: Action) -> tuple[set[int], set[int]]:
-        """Tensors that an action needs in RAM, and those that it makes resident."""
+        """Tensors that an action needs in RAM, and tensors that it brings into RAM."""
         problem = self._problem
         match action:
             case Compute():

@@ -1,4 +1,4 @@
-"""Offsets by constraint programming: OR-tools CP-SAT, with rectangles that do not overlap."""
+"""Offsets by constraint programming: OR-tools CP-SAT with rectangles that do not overlap."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Literal
 
 from solver.addresses.packing import Packing
 
-# How long the search takes varies by orders of magnitude with chance: more kinds of search than
-# there are cores do better than as many.
+# Search time varies randomly by orders of magnitude, so more strategies than cores are faster.
 _WORKERS = 8
 
 
 def pack_exactly(
     packing: Packing, arena_bytes: int, deadline: float, seed: int
 ) -> list[int] | Literal["impossible", "unknown"]:
-    """Offsets within ``arena_bytes``, or ``impossible`` if it is proven that there are none, or
-    ``unknown`` if ``deadline`` (on ``time.monotonic``) came first."""
+    """Find offsets within ``arena_bytes``.
+
+    Returns ``impossible`` if none are proven to exist, and ``unknown`` if ``deadline`` (on
+    ``time.monotonic``) passes first.
+    """
     from ortools.sat.python import cp_model
 
     seconds = deadline - time.monotonic()

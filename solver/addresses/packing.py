@@ -1,7 +1,7 @@
-"""Dynamic storage allocation: shapes with a fixed place in time, to be given offsets in one arena.
+"""Dynamic storage allocation: offsets in one arena for shapes that are fixed in time.
 
-Every offset that first fit can give is a sum of sizes, so that offsets are multiples of the sizes'
-greatest common divisor; no alignment is asked for beyond that.
+Every offset from first fit is a sum of sizes, so offsets are multiples of the greatest common
+divisor of the sizes. No further alignment is imposed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from solver.addresses.residencies import Span
 
 
 class Packing:
-    """``shapes`` are blocks over time, each with one offset to be found.
+    """A packing problem: ``shapes`` are blocks over time, each of which needs one offset.
 
-    ``size`` is the most that a block takes; ``neighbours`` are the blocks that it is there together
-    with; ``heights`` says, for blocks whose bytes change over time only, what they take at most
-    beside each neighbour.
+    ``size`` is the most bytes that a block takes; ``neighbours`` are the blocks that overlap it in
+    time; ``heights`` gives, only for blocks whose bytes change over time, the most bytes that they
+    take during each neighbour.
     """
 
     def __init__(self, shapes: Sequence[tuple[Span, ...]]) -> None:
@@ -35,7 +35,7 @@ class Packing:
 
     @cached_property
     def load(self) -> list[int]:
-        """Bytes at every moment."""
+        """Sum of bytes at every moment."""
         change = [0] * (1 + max((shape[-1].end for shape in self.shapes), default=0))
         for shape in self.shapes:
             for span in shape:
@@ -45,8 +45,11 @@ class Packing:
 
     @cached_property
     def bound(self) -> int:
-        """What no arena can be smaller than: the most bytes at any moment; and, where the bytes of
-        a block change, what it takes with one other block, whichever of them is above."""
+        """Lower bound on the arena in bytes.
+
+        It is the most bytes at any moment or, for a block whose bytes change, what it takes
+        together with one other block, whichever of the two is higher in the arena.
+        """
         best = max(self.load)
         for i, heights in self.heights.items():
             for j, height in zip(self.neighbours[i], heights, strict=True):
@@ -57,13 +60,13 @@ class Packing:
         return best
 
     def height(self, i: int, j: int) -> int:
-        """The most that ``i`` takes while its neighbour ``j`` is there."""
+        """Most bytes that ``i`` takes during its neighbour ``j``."""
         if i not in self.heights:
             return self.size[i]
         return _height_beside(self.shapes[i], self.shapes[j])
 
     def first_fit(self, order: Sequence[int]) -> list[int]:
-        """Offsets if blocks are placed in this order, each as low as it fits."""
+        """Offsets from placing blocks in this order, each as low as it fits."""
         size, neighbours, all_heights = self.size, self.neighbours, self.heights
         offsets = [-1] * len(size)
         taken: list[list[tuple[int, int]]] = [[] for _ in size]
@@ -90,7 +93,7 @@ class Packing:
         return offsets
 
     def _fit_changing(self, i: int, offsets: Sequence[int]) -> int:
-        """The lowest offset of a block that leaves a different height to each neighbour."""
+        """Lowest offset of a block that has a different height for each neighbour."""
         placed = [
             (offsets[j], offsets[j] + self.height(j, i), height)
             for j, height in zip(self.neighbours[i], self.heights[i], strict=True)
@@ -98,7 +101,7 @@ class Packing:
         ]
         offset = 0
         while True:
-            # Raised to the end of what it meets first; what it meets there is looked at again.
+            # Move up to the lowest end of the blocks that overlap, then check again.
             ends = [high for low, high, height in placed if offset < high and low < offset + height]
             if not ends:
                 return offset

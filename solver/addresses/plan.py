@@ -1,4 +1,4 @@
-"""Addresses: an offset in one arena for everything that a schedule has in RAM."""
+"""Address plans: an arena offset for everything that a schedule has in RAM."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from solver.options import Coverage
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
-# Local search and CP-SAT take turns, each twice as long as the one before: both are lucky or not.
+# Local search and CP-SAT alternate with doubling time, since the time that either needs is random.
 _FIRST_WORK = 2_000_000
 _FIRST_S = 0.5
 
 
 @dataclass(frozen=True)
 class AddressPlan:
-    """``offsets`` of ``blocks`` in an arena of ``arena_bytes``; no arena for these blocks can be
-    smaller than ``bound_bytes``."""
+    """Offsets of blocks in an arena of ``arena_bytes``.
+
+    ``bound_bytes`` is a proven lower bound on the arena for these blocks.
+    """
 
     blocks: tuple[ResidencyChain, ...]
     offsets: tuple[int, ...]
@@ -34,19 +36,22 @@ class AddressPlan:
 
     @property
     def fragmentation(self) -> float:
-        """The share of the arena beyond the bound."""
+        """Share of the arena beyond its lower bound."""
         return 1 - self.bound_bytes / self.arena_bytes if self.arena_bytes else 0.0
 
     @property
     def resident_address(self) -> dict[str, int]:
-        """Offsets of what is in RAM when the step begins."""
+        """Offsets of the tensors in RAM when the step begins."""
         begin = self.addresses.get(-1, {})
         return {tensor: offset for tensor, offset in begin.items() if tensor is not None}
 
     @cached_property
     def addresses(self) -> dict[int, dict[str | None, int]]:
-        """Offsets of what each action makes resident (-1: of what is there before the first), by
-        tensor; None is the workspace."""
+        """Offsets by action and tensor of what the action brings into RAM.
+
+        Action -1 stands for the tensors in RAM before the first action; tensor None stands for the
+        workspace.
+        """
         found: dict[int, dict[str | None, int]] = {}
         for block, offset in zip(self.blocks, self.offsets, strict=True):
             for residency in block.residencies:
@@ -62,11 +67,20 @@ def plan_addresses(
     deadline: float,
     like: AddressPlan | None = None,
 ) -> AddressPlan:
-    """The plan with the smallest arena found for a valid schedule; ends at once with one of at most
-    ``arena_limit_bytes``, or that is proven to be the smallest, at the latest at ``deadline`` (on
-    ``time.monotonic``): first fit in many orders, then CP-SAT. ``like`` is a plan of a
-    similar schedule to begin with. Offsets are multiples of the sizes'
-    greatest common divisor."""
+    """Plan addresses for a valid schedule: first fit in many orders, alternating with CP-SAT.
+
+    Args:
+        graph: The costed graph.
+        actions: The actions of a valid schedule, ``free`` actions included.
+        covers: Tensors that count, and so get addresses.
+        arena_limit_bytes: Size of arena that suffices: planning ends as soon as it is reached.
+        deadline: End of planning, on ``time.monotonic``.
+        like: Plan of a similar schedule to start from.
+
+    Returns:
+        The plan with the smallest arena found. Its arena may exceed the limit. Offsets are
+        multiples of the greatest common divisor of the sizes.
+    """
     blocks = blocks_of(graph, actions, covers)
     if not blocks:
         return AddressPlan((), (), 0, 0)
@@ -91,15 +105,21 @@ def plan_addresses(
 
 
 def _order_like(blocks: Sequence[ResidencyChain], plan: AddressPlan) -> list[int]:
-    """By the offsets of a plan, which first fit in this order gives again; new blocks last."""
+    """Order of ``blocks`` by their offsets in ``plan``, new blocks last.
+
+    First fit in this order reproduces the offsets of the plan.
+    """
     offset = dict(zip(_names(plan.blocks), plan.offsets, strict=True))
     place = [offset.get(name, plan.arena_bytes) for name in _names(blocks)]
     return sorted(range(len(blocks)), key=place.__getitem__)
 
 
 def _names(blocks: Sequence[ResidencyChain]) -> Iterator[tuple[str | None, int, int]]:
-    """What tells blocks apart in similar schedules too: what they hold first, and the how-manieth
-    of these they are."""
+    """Names of blocks that are the same in similar schedules.
+
+    A name is the block's first tensor, its size, and its occurrence number among blocks of the same
+    tensor and size.
+    """
     found: Counter[tuple[str | None, int]] = Counter()
     for block in blocks:
         kind = (block.residencies[0].tensor, block.bytes)
@@ -108,8 +128,16 @@ def _names(blocks: Sequence[ResidencyChain]) -> Iterator[tuple[str | None, int, 
 
 
 def with_addresses(actions: Sequence[Action], plan: AddressPlan) -> tuple[Action, ...]:
-    """``actions`` with the offsets of a plan made for them; what is in RAM before the first has its
-    own in ``plan.resident_address``."""
+    """Write the offsets of a plan into the actions that it was made for.
+
+    Args:
+        actions: The actions of the schedule that was planned.
+        plan: The plan. Tensors in RAM when the step begins have their offsets in its
+            ``resident_address``.
+
+    Returns:
+        The actions with addresses.
+    """
     result: list[Action] = []
     for index, action in enumerate(actions):
         made = plan.addresses.get(index, {})

@@ -1,4 +1,4 @@
-"""Schedules that keep to the budget by a sum of bytes, changed until their addresses do as well."""
+"""Repair of schedules that fit the budget as a sum of bytes, but not as addresses in an arena."""
 
 from __future__ import annotations
 
@@ -18,24 +18,27 @@ from solver.referee.referee import RefereeError, verify
 
 SolveAgain: TypeAlias = Callable[[int], tuple[Action, ...] | None]
 
-# Of the time that is left: for the addresses of one schedule, and for changes.
+# Shares of the remaining time: for the addresses of one schedule, and for changes.
 _PLAN_SHARE = 0.3
 _CHANGES_SHARE, _FAR_CHANGES_SHARE = 0.5, 0.15
-# For one of many schedules; how far over the budget small changes are likely to do; how finely the
-# RAM is sought for which solving again packs.
+# Seconds for planning one of many schedules; arena relative to the budget up to which small changes
+# are likely to suffice; relative precision of the RAM for which solving again packs.
 _MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
-# How much less RAM than it takes to make up for the fragmentation is tried next.
+# Factor below the RAM that would make up for the fragmentation, for the next attempt.
 _SMALLER = 0.99
-# A schedule that does not pack is none: beyond the deadline, one that does is sought this long, and
-# so often where solving again finds none at all.
+# A schedule that does not pack is useless: the search for one that does may take this long even
+# beyond the deadline, and this many failures of solving again.
 _LAST_RESORT_S, _MOST_MISSES = 40.0, 3
 _PLAN_OF_A_CHANGE_S = 0.1
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A schedule with addresses in it, and their plan; ``notes`` say what was changed for them and
-    what that costs. Where nothing packs, the arena is over the budget: the smallest found."""
+    """A schedule with addresses, and their plan.
+
+    ``notes`` say what was changed so that it packs, and the cost of that. If nothing packs, the
+    plan has the smallest arena found, which exceeds the budget.
+    """
 
     actions: tuple[Action, ...]
     plan: AddressPlan
@@ -49,13 +52,23 @@ def fit_into_arena(
     deadline: float,
     tolerance_j: float,
 ) -> Packed:
-    """A schedule whose arena is within the budget: ``actions`` with addresses if that can be, else
-    with small changes, the cheapest first, or as the last resort a schedule for less RAM
-    (``solve_again`` makes one for a budget in bytes, or None), until ``deadline`` (on
-    ``time.monotonic``) or Ctrl-C. Changes that cost no more than ``tolerance_j`` are taken as they
-    are; for dearer ones it is seen whether solving again does better. Both referees are asked.
+    """Find a schedule whose arena is within the budget, and verify it with both referees.
 
-    Raises :class:`~solver.referee.referee.RefereeError` for a schedule that is not valid.
+    Tried in turn: ``actions`` as they are; small changes of them, cheapest first; schedules for
+    less RAM. The last step is skipped if changes cost no more than ``tolerance_j``.
+
+    Args:
+        problem: The problem.
+        actions: A valid schedule.
+        solve_again: Returns a schedule for a budget in bytes, or None.
+        deadline: End of the search, on ``time.monotonic``; Ctrl-C ends it too.
+        tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
+
+    Returns:
+        The best schedule found, with addresses.
+
+    Raises:
+        RefereeError: A schedule is not valid.
     """
     fitting = _Fitting(problem, actions, deadline)
     try:
@@ -64,7 +77,7 @@ def fit_into_arena(
         if not fitting.packs or fitting.extra_j > tolerance_j:
             fitting.solve(solve_again)
     except KeyboardInterrupt:
-        pass  # with the best so far, as everywhere in the solver
+        pass  # keep the best so far, as everywhere in the solver
     return fitting.packed()
 
 
@@ -93,7 +106,7 @@ class _Fitting:
         return self._best.energy_j - self._first.energy_j
 
     def change(self) -> None:
-        """One change after another: the cheapest that packs, else that with the smallest arena."""
+        """Apply changes one by one: the cheapest that packs, else that of the smallest arena."""
         is_close = self._first.plan.arena_bytes <= _CLOSE * self._limit_bytes
         until = self._soon(_CHANGES_SHARE if is_close else _FAR_CHANGES_SHARE)
         current = self._first
@@ -108,7 +121,7 @@ class _Fitting:
             current = better
 
     def solve(self, solve_again: SolveAgain) -> None:
-        """For less RAM, by so much that it should pack; then for more, as long as it does."""
+        """Solve for less RAM until the result packs, then bisect for the most RAM that packs."""
         problem, limit = self._problem, self._limit_bytes
         too_much, packs, misses = limit, 0, 0
         ram_bytes = min(limit - 1, limit * limit // max(1, self._first.plan.arena_bytes))
@@ -122,7 +135,7 @@ class _Fitting:
                 if misses == _MOST_MISSES:
                     return
                 if not packs:
-                    continue  # annealing may have more luck
+                    continue  # annealing is random and may succeed next time
                 too_much = ram_bytes
             else:
                 verify(problem.graph, actions, problem.budget)
@@ -157,18 +170,18 @@ class _Fitting:
         if self._fits(first):
             return []
         proven = first.plan.bound_bytes > self._limit_bytes
-        why = "no addresses for it do" if proven else "no addresses found for it do"
+        why = "no addresses exist" if proven else "no addresses were found"
         note = (
-            f"the schedule found first fits {self._limit_bytes} bytes by their sum, but {why}"
-            f" (at least {first.plan.bound_bytes}, found {first.plan.arena_bytes} bytes)"
+            f"the schedule found first fits {self._limit_bytes} bytes as a sum, but {why} for it"
+            f" (at least {first.plan.bound_bytes} bytes, found {first.plan.arena_bytes} bytes)"
         )
         if not self._fits(best):
-            return [f"{note}; neither do those of any other schedule tried"]
+            return [f"{note}, nor were any for the other schedules tried"]
         share = 100 * self.extra_j / first.energy_j if first.energy_j else 0.0
-        return [f"{note}; {best.how} packs, for {self.extra_j:.4g} J more ({share:.3g} %)"]
+        return [f"{note}; {best.how} packs and takes {self.extra_j:.4g} J more ({share:.3g} %)"]
 
     def _best_change(self, current: _Candidate, how: str, until: float) -> _Candidate | None:
-        """The first that packs, or that with the smallest arena if it is smaller than now."""
+        """The first change that packs, else that of the smallest arena if smaller than now."""
         problem, plan = self._problem, current.plan
         best = current
         excess_bytes = plan.arena_bytes - self._limit_bytes
@@ -179,7 +192,7 @@ class _Fitting:
             try:
                 actions = with_frees(problem.graph, change.actions)
                 found = self._try(actions, how, min(until, now + _PLAN_OF_A_CHANGE_S), plan)
-            except RefereeError:  # it does not fit the budget, or breaks what it depends on
+            except RefereeError:  # the changed schedule is over the budget or invalid
                 continue
             if self._fits(found):
                 return found
@@ -188,11 +201,11 @@ class _Fitting:
         return None if best is current else best
 
     def _crowded(self, plan: AddressPlan) -> list[tuple[int, int]]:
-        """The stretches of actions of blocks beyond the budget, and of those that they stand on."""
+        """Ranges of actions of the blocks beyond the budget, and of the blocks under them."""
         placed = list(zip(plan.blocks, plan.offsets, strict=True))
         found = [(b, o) for b, o in placed if o + b.bytes > self._limit_bytes]
         seen = set(found)
-        for block, offset in found:  # grows on the way
+        for block, offset in found:  # the list grows during the loop
             for other, low in placed:
                 stands_on = (
                     low + other.bytes == offset
@@ -218,13 +231,13 @@ class _Fitting:
             self._best = found
 
     def _rank(self, found: _Candidate) -> tuple[int, float]:
-        """What packs comes before what does not; of the former the cheapest is the best."""
+        """Sort key: excess of the arena over the budget, then energy."""
         return max(0, found.plan.arena_bytes - self._limit_bytes), found.energy_j
 
     def _fits(self, found: _Candidate) -> bool:
         return found.plan.arena_bytes <= self._limit_bytes
 
     def _soon(self, share: float) -> float:
-        """When this share of the time that is left will have passed."""
+        """Time at which this share of the remaining time will have passed."""
         now = time.monotonic()
         return now + share * max(0.0, self._deadline - now)

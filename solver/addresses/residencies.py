@@ -1,4 +1,4 @@
-"""What takes bytes of the arena while a schedule runs, from which action to which."""
+"""Residencies: what takes bytes of the arena, from which action to which."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from solver.problem.schedule import Action, Compute, Free, PageIn
 
 @dataclass(frozen=True)
 class Residency:
-    """``tensor`` is in RAM from action ``first`` (-1: since before the first) up to, not including,
-    action ``end``. None stands for the workspace of the op that action ``first`` computes."""
+    """Bytes in RAM from action ``first`` up to, but not including, action ``end``.
+
+    ``first`` is -1 for a tensor in RAM before the first action. ``tensor`` None stands for the
+    workspace of the op that action ``first`` computes.
+    """
 
     tensor: str | None
     first: int
@@ -25,8 +28,10 @@ class Residency:
 
 @dataclass(frozen=True)
 class ResidencyChain:
-    """Residencies at one offset: every one but the first was written in place of the one before,
-    during whose last action both are there and the larger counts."""
+    """Residencies at one offset, each written in place of the previous one.
+
+    During the last action of the previous one both are in RAM, and the larger counts.
+    """
 
     residencies: tuple[Residency, ...]
 
@@ -40,19 +45,21 @@ class ResidencyChain:
 
     @property
     def bytes(self) -> int:
-        """The most that it ever takes."""
+        """Most bytes that the chain takes at any time."""
         return max(residency.bytes for residency in self.residencies)
 
 
 def blocks_of(
     graph: CostedGraph, actions: Sequence[Action], covers: Coverage
 ) -> tuple[ResidencyChain, ...]:
-    """The blocks of a valid schedule, in the order in which they begin; what ``covers`` leaves out
-    of the budget and what has no bytes is in none."""
+    """Blocks of a valid schedule, in the order in which they begin.
+
+    Tensors that ``covers`` excludes and those without bytes are in no block.
+    """
     uncounted = uncounted_tensors(graph, covers)
     size = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
     ops = {op.name: op for op in graph.ops}
-    open_chains: dict[str, list[Residency]] = {}  # by the tensor that is in RAM, its end not known
+    open_chains: dict[str, list[Residency]] = {}  # by tensor in RAM; the end is not known yet
     chains: list[list[Residency]] = []
 
     def begin(name: str | None, action: int, size_bytes: int) -> list[Residency]:
@@ -96,8 +103,10 @@ def blocks_of(
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of a block over a stretch of moments; a moment is an action that makes something
-    resident, or what is there before any."""
+    """Bytes of a block over a range of moments.
+
+    A moment is an action that brings something into RAM, or the beginning of the step.
+    """
 
     start: int
     end: int
@@ -105,10 +114,10 @@ class Span:
 
 
 def spans_of(blocks: Sequence[ResidencyChain]) -> list[tuple[Span, ...]]:
-    """Of each block, without gaps or overlaps, in as few moments as tell them apart."""
+    """Spans of each block, without gaps or overlaps, over the fewest moments that suffice."""
     made = sorted({residency.first for block in blocks for residency in block.residencies})
     moment = {action: index for index, action in enumerate(made)}
-    after = {}  # the first moment at or after an action
+    after = {}  # first moment at or after each action
     index = len(made)
     for action in range(max((block.end for block in blocks), default=0), -2, -1):
         index = moment.get(action, index)

@@ -1,4 +1,4 @@
-"""Local search for offsets: over the order in which blocks are placed by first fit."""
+"""Local search for offsets, over the order in which first fit places blocks."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from contextlib import suppress
 
 from solver.addresses.packing import Packing
 
-# However little work is asked for, an order is tried this often.
+# Least number of orders tried, whatever amount of work is requested.
 _LEAST_PLACEMENTS = 40
 _PROMOTIONS = 60
 _MOVES = 200
-# A worse arena by this share of the bound is accepted once in e times.
+# An arena larger by this share of the bound is accepted with probability 1/e.
 _TEMPERATURE = 5e-4
 
 
 class _Enough(Exception):
-    """The target is reached, or time or work is used up."""
+    """The target is reached, or the time or work is used up."""
 
 
 class OrderSearch:
-    """``offsets`` are those of the smallest arena found so far, ``arena_bytes``.
+    """Local search for the smallest arena; ``offsets`` and ``arena_bytes`` are the best so far.
 
-    Begins with ``first``, if there is one, and orders by size, lifetime, load, area and beginning,
-    and goes on with two neighbourhoods in turn: all blocks that stick out go forward in the order
-    by chance (as in squeaky wheel optimisation, Joslin and Clements, JAIR 1999), and one block of
-    the pile under one that sticks out is moved.
+    It starts with the order ``first``, if given, and orders by size, lifetime, load, area and
+    beginning. Then it alternates two neighbourhoods: all blocks beyond the target move forward in
+    the order by random amounts (as in squeaky wheel optimisation, Joslin and Clements, JAIR 1999);
+    and one block of the pile under a block beyond the target is moved.
     """
 
     def __init__(
@@ -40,17 +40,18 @@ class OrderSearch:
         self._work_left = 0
         self._deadline = 0.0
         self._chance = random.Random(0)  # noqa: S311
-        # Arenas and orders: those to begin with, and what was the best when it was found; the best
-        # comes first.
+        # Arenas and orders, best first: the initial orders, and each best one when it was found.
         self._starts: list[tuple[int, list[int]]] = []
         self._first = list(_orders(packing)) if first is None else [list(first), *_orders(packing)]
         self.offsets = packing.first_fit(self._first[0])
         self.arena_bytes = packing.arena(self.offsets)
 
     def run(self, work: int, deadline: float) -> None:
-        """Until the arena is at most ``target_bytes``, ``work`` is done, which counts pairs of
-        neighbours looked at (ten million take about a second), or ``deadline`` (on
-        ``time.monotonic``) has passed; called again, it goes on."""
+        """Search until the target is reached, ``work`` is done, or ``deadline`` has passed.
+
+        ``work`` counts pairs of neighbours examined (ten million take about a second); ``deadline``
+        is on ``time.monotonic``. A further call continues the search.
+        """
         if self.arena_bytes <= self._target_bytes:
             return
         self._work_left = max(work, _LEAST_PLACEMENTS * self._work_of_one)
@@ -64,7 +65,7 @@ class OrderSearch:
                 self._move()
 
     def _place(self, order: Sequence[int]) -> tuple[int, list[int]]:
-        """Arena and offsets; raises :class:`_Enough`."""
+        """Place blocks by first fit; return arena and offsets. Raises :class:`_Enough`."""
         offsets = self._packing.first_fit(order)
         arena = self._packing.arena(offsets)
         if arena < self.arena_bytes:
@@ -136,7 +137,7 @@ def _orders(packing: Packing) -> Iterator[list[int]]:
 
 
 def _pile(packing: Packing, offsets: Sequence[int], top: int) -> list[int]:
-    """``top`` and the blocks that it stands on, down to the ground."""
+    """Block ``top`` and the blocks under it, down to offset 0."""
     pile = [top]
     while offsets[pile[-1]]:
         i = pile[-1]

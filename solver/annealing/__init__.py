@@ -1,11 +1,11 @@
-"""Simulated annealing over the order of a step and over what is made again, by a C library.
+"""Simulated annealing over schedules, by a C library (Kirkpatrick et al., Science 1983).
 
-Kirkpatrick et al., Science 1983. A schedule is a sequence of events: computing an op, or paging a
-tensor in. What stays in RAM between them follows: a tensor is live from the event that makes it to
-the last one that uses it before it is made again. The moves put an event in where a tensor's live
-range is split by it, take one out, move one, or compute again what was paged in and the other way
-round; each may carry a chain of others with it. Being over the RAM budget or late costs, by
-weights that follow how often the search is.
+A schedule is a sequence of events: computing an op, or paging a tensor in. Residency follows from
+the sequence: a tensor is live from the event that writes it to the last event that uses it before
+it is recomputed or paged in again. The moves insert an event that splits a tensor's live range,
+remove an event, shift an event, or exchange recomputing and paging in; each may change a chain of
+other events. Exceeding the RAM budget or the deadline is penalised with weights that adapt to the
+current penalty.
 """
 
 from solver.annealing.annealer import Annealer, anneal

@@ -1,4 +1,4 @@
-"""Annealing beside the search proper, in a thread: the C library does not hold up the others."""
+"""``Annealer``: annealing in a thread. The C library does not block the other threads."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from solver.annealing.library import library
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 
-# The longest that the C library runs before it is asked whether to stop; a round is at least four
-# of these.
+# Longest call of the C library between checks whether to stop; a round has at least four calls.
 _SLICE_S = 0.1
 _POLL_S = 0.05
-# Rounds of annealing take so many seconds an op at first, within these limits, and at most so many.
+# Seconds of the first round per op, limits of that time, and seconds of the longest round.
 _FIRST_S_PER_OP, _FIRST_ROUND_S, _LONGEST_ROUND_S = 0.002, (0.02, 0.5), 20.0
-# What being over the budget costs in temperatures, until it must not be any more.
+# Penalty for exceeding the budget, in temperatures, that the weights aim at; it falls to 0 over the
+# last quarter of a round.
 _LEEWAY = 10.0
 
 
 @dataclass(frozen=True)
 class _Round:
-    """Temperatures in mean costs of an op, and how many times a common round's time it takes."""
+    """A kind of round: temperatures in mean costs of an op, and length as a multiple."""
 
     hot: float
     cold: float
@@ -39,7 +39,7 @@ class _Round:
     weight: float
 
 
-# Near the best schedule, farther from it, and from the beginning as if nothing were known.
+# Rounds near the best schedule, farther from it, and from the initial schedule.
 _ROUNDS = (
     _Round(0.1, 0.001, free_order=False, from_start=False, weight=1),
     _Round(1.0, 0.003, free_order=True, from_start=True, weight=4),
@@ -52,10 +52,13 @@ _NEAR = _ROUNDS[0]
 
 
 class Annealer:
-    """Looks for better schedules until it is left: a context manager. ``start`` is any valid
-    schedule, over the budget perhaps; ``free_order`` lets first executions change places.
+    """Searches for better schedules in a thread while its context is open.
 
-    Raises :class:`~devices.errors.BuildFailed` when it is made.
+    ``start`` is a valid schedule that may exceed the budget. ``free_order`` allows first executions
+    to change their order. ``transfer_share`` is the share of the transfers' time that counts
+    against the deadline.
+
+    The constructor raises :class:`~devices.errors.BuildFailed`.
     """
 
     def __init__(
@@ -83,7 +86,7 @@ class Annealer:
             for free in (0, 1)
         ]
         if not all(self._handles):
-            raise MemoryError("there is not enough memory for annealing")
+            raise MemoryError("not enough memory for annealing")
         self._offered: list[EventArray] = []
         self._best: EventArray | None = None
         self._best_cost = float("inf")
@@ -93,19 +96,19 @@ class Annealer:
         self._thread = threading.Thread(target=self._anneal, daemon=True)
 
     def offer(self, actions: Sequence[Action]) -> None:
-        """A schedule to go on from."""
+        """Suggest a schedule to continue from."""
         self._suggest(self._events.sequence(actions))
 
     def offer_sketch(self, makes: Mapping[int, Sequence[tuple[str, int]]]) -> None:
-        """What to make again before which ops: a schedule that may be over the budget."""
-        self._suggest(self._events.sketched(makes))
+        """Suggest a sketch, which may exceed the budget: events to insert before ops."""
+        self._suggest(self._events.sequence_of_sketch(makes))
 
     def _suggest(self, sequence: EventArray) -> None:
         with self._lock:
             self._offered.append(sequence)
 
     def found(self) -> tuple[Action, ...] | None:
-        """The best schedule so far, if there is a better one than when this was last asked."""
+        """The best schedule so far, if it is better than at the last call; otherwise None."""
         with self._lock:
             news, self._is_news = self._is_news, False
             best = self._best
@@ -186,19 +189,19 @@ def anneal(
     *,
     objective: Objective = "energy",
     free_order: bool,
-    first_will_do: bool = False,
+    stop_at_first: bool = False,
 ) -> tuple[Action, ...] | None:
-    """The best schedule within the budget that annealing comes to from ``actions``, which may be
-    over it, in so many seconds; the first one if that ``will_do``; None if there is none.
+    """Anneal for ``seconds`` from ``actions``, which may exceed the budget.
 
-    Raises :class:`~devices.errors.BuildFailed`.
+    Returns the best schedule within the budget, or the first one with ``stop_at_first``, or None if
+    none is found. Raises :class:`~devices.errors.BuildFailed`.
     """
     found: tuple[Action, ...] | None = None
     until = time.monotonic() + seconds
     annealer = Annealer(problem, actions, objective=objective, free_order=free_order)
     annealer.offer(actions)
     with annealer:
-        while time.monotonic() < until and not (found and first_will_do):
+        while time.monotonic() < until and not (found and stop_at_first):
             time.sleep(_POLL_S)
             found = annealer.found() or found
     return found

@@ -1,4 +1,4 @@
-"""A problem as events, for the C library, and schedules as sequences of events and back."""
+"""``Events``: a problem as data for the C library, and schedules as sequences of events."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from solver.problem.schedule import Action, Compute, PageIn, PageOut
 Objective: TypeAlias = Literal["energy", "time"]
 EventArray: TypeAlias = npt.NDArray[np.int32]
 
-# Costs are scaled so that computing every op once costs this much.
+# Scaled cost of computing every op once.
 _SCALED_LEAST_COST = 1000.0
 
 
 class Events:
-    """Events by number: the ops, a page-in for each tensor that can be paged in, the beginning
-    (which makes what is in RAM then) and the end (which uses what must persist in RAM).
+    """Events of a problem by number.
 
-    ``unit`` is what one unit of the C library's cost is worth, in joules or seconds. Of the time of
-    transfers ``transfer_share`` counts: where they run beside ops, less than all of it does.
+    They are the ops, a page-in for each tensor that can be paged in, the beginning (which writes
+    the tensors in RAM then) and the end (which reads the tensors that must persist in RAM).
+    ``unit`` is one unit of the C library's cost in joules or seconds. ``transfer_share`` is the
+    share of the transfers' time that counts, below 1 if they run beside ops.
     """
 
     def __init__(self, problem: Problem, objective: Objective, transfer_share: float = 1.0) -> None:
@@ -72,7 +73,9 @@ class Events:
             **self._lists("read", [*problem.reads, *nothing, [], end]),
             **self._lists("write", [*problem.writes, *([i] for i in self._pageable), begin, []]),
             **self._lists("consume", [*problem.consumes, *nothing, [], []]),
-            "cost": self._doubles([*map(self._worth, ops), *map(self._worth, page_ins), 0, 0]),
+            "cost": self._doubles(
+                [*map(self._scaled_cost, ops), *map(self._scaled_cost, page_ins), 0, 0]
+            ),
             "seconds": self._doubles(
                 [*(op.time_s for op in ops), *map(self._transfer_s, page_ins), 0, 0]
             ),
@@ -82,7 +85,7 @@ class Events:
             "repeatable": self._bytes([*problem.recomputable, *(True for _ in page_ins), 0, 0]),
             "in_storage": self._bytes(problem.starts_in_storage),
             "bytes": self._doubles(problem.size),
-            "save_cost": self._doubles(map(self._worth, saved)),
+            "save_cost": self._doubles(map(self._scaled_cost, saved)),
             "save_seconds": self._doubles(map(self._transfer_s, saved)),
             "compute_of": self._integers(problem.producer),
             "page_in_of": self._integers(self._page_in.get(i, -1) for i in self._tensors),
@@ -95,11 +98,11 @@ class Events:
             **fields,
             ram_bytes=float(budget.ram_bytes),
             deadline_s=deadline_s,
-            base_cost=sum(map(self._worth, must)),
+            base_cost=sum(map(self._scaled_cost, must)),
             base_seconds=sum(map(self._transfer_s, must)),
         )
 
-    def _worth(self, cost: PageCost | Op | None) -> float:
+    def _scaled_cost(self, cost: PageCost | Op | None) -> float:
         if cost is None:
             return 0.0
         return float(cost.energy_j if self._by_energy else cost.time_s) / self.unit
@@ -117,7 +120,7 @@ class Events:
         }
 
     def _pointer(self, array: npt.NDArray[Any]) -> int:
-        self._kept.append(array)  # C has only its address
+        self._kept.append(array)  # keeps alive the memory that C points to
         return array.ctypes.data
 
     def _integers(self, values: Iterable[int]) -> int:
@@ -132,7 +135,7 @@ class Events:
     # --- sequences ------------------------------------------------------------------------------
 
     def sequence(self, actions: Iterable[Action]) -> EventArray:
-        """The events of a schedule. What it pages out follows from what it pages in."""
+        """Convert a schedule to events. Page-outs are omitted, since they follow from page-ins."""
         number = {op.name: k for k, op in enumerate(self.problem.graph.ops)}
         events = [self.begin]
         for action in actions:
@@ -144,8 +147,10 @@ class Events:
         return np.array([*events, self.end], np.int32)
 
     def actions(self, events: Iterable[int]) -> tuple[Action, ...]:
-        """The schedule of a sequence of events. A tensor is paged out right after it was first
-        made: nothing is gained by doing it later."""
+        """Convert events to a schedule.
+
+        A tensor is paged out right after it is first written: later has no advantage.
+        """
         graph = self.problem.graph
         chosen = list(events)
         paged_in = {self._pageable[e - self._op_count] for e in chosen if self._is_page_in(e)}
@@ -170,8 +175,8 @@ class Events:
     def _is_page_in(self, event: int) -> bool:
         return self._op_count <= event < self.begin
 
-    def sketched(self, makes: Mapping[int, Sequence[tuple[str, int]]]) -> EventArray:
-        """The ops in the graph's order, with what is to be made right before each."""
+    def sequence_of_sketch(self, makes: Mapping[int, Sequence[tuple[str, int]]]) -> EventArray:
+        """Convert a sketch to events: the ops in the graph's order, with ``makes`` before them."""
         events = [self.begin]
         for k in range(self._op_count):
             for action, index in makes.get(k, ()):
@@ -181,5 +186,5 @@ class Events:
 
     @property
     def capacity(self) -> int:
-        """Room for a sequence: every op and page-in some times."""
+        """Largest length of a sequence: every event about four times."""
         return 4 * (self.end + 1) + 64

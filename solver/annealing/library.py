@@ -1,4 +1,4 @@
-"""The C library, compiled on first use for the computer that it runs on."""
+"""The C library of annealing, compiled on first use for this computer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS = ("-O3", "-march=native", "-std=c99", "-D_POSIX_C_SOURCE=200809L", "-fPI
 
 
 class ProblemData(ctypes.Structure):
-    """``Problem`` of ``sequence.c``."""
+    """The struct ``Problem`` of ``sequence.c``."""
 
     _fields_ = (
         ("event_count", ctypes.c_int32),
@@ -42,7 +42,7 @@ class ProblemData(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL:
-    """Raises :class:`BuildFailed`."""
+    """Load the library, and compile it if needed. Raises :class:`BuildFailed`."""
     loaded = ctypes.CDLL(str(_compiled()))
     loaded.sequence_open.restype = ctypes.c_void_p
     loaded.sequence_open.argtypes = [
@@ -67,10 +67,10 @@ def library() -> ctypes.CDLL:
 
 
 def _compiled() -> Path:
-    """The library for this source, compiler and processor, compiled unless that was done before."""
+    """Path of the library for this source, compiler and processor; compile it if missing."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     if compiler is None:
-        raise BuildFailed("there is no C compiler (sudo apt install gcc libc6-dev)")
+        raise BuildFailed("no C compiler was found (sudo apt install gcc libc6-dev)")
     key = hashlib.sha256(
         b"\0".join(
             [_SOURCE.read_bytes(), compiler.encode(), _processor(), *map(str.encode, _FLAGS)]
@@ -90,16 +90,16 @@ def _compiled() -> Path:
                 check=False,
             )
             if done.returncode:
-                said = done.stderr.strip().splitlines()[-1:] or ["nothing was said"]
-                raise BuildFailed(f"{compiler} failed: {said[0]}")
+                last = done.stderr.strip().splitlines()[-1:] or ["it printed no message"]
+                raise BuildFailed(f"{compiler} failed: {last[0]}")
             made.replace(path)
     except OSError as error:
-        raise BuildFailed(f"the annealing library cannot be kept: {error}") from None
+        raise BuildFailed(f"the annealing library cannot be stored: {error}") from None
     return path
 
 
 def _processor() -> bytes:
-    """What ``-march=native`` depends on."""
+    """Identification of the processor, on which ``-march=native`` depends."""
     try:
         information = Path("/proc/cpuinfo").read_bytes()
     except OSError:

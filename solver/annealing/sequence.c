@@ -1,10 +1,10 @@
-/* Simulated annealing over sequences of events. See annealing/__init__.py for what they are.
+/* Simulated annealing over sequences of events, which annealing/__init__.py defines.
  *
- * The state is one sequence. Each tensor has a list of the nodes (occurrences of events) that make
- * or use it, in order; between one that makes it and the last one that uses what was made, it is
- * live. Live bytes are kept in slots, two a position: during the event, and after it. A change of
- * the sequence touches only the tensors of the events that change, so that its effect on memory is
- * found by subtracting their live ranges before and adding them after.
+ * The state is one sequence. Each tensor has a list of the nodes (occurrences of events) that write
+ * or use it, in order. It is live from a node that writes it to the last node that uses that value.
+ * Live bytes are stored in slots, two per position: during the event, and after it. A change of the
+ * sequence affects only the tensors of the changed events. Its effect on memory is found by
+ * subtracting their live ranges before the change and adding them after it.
  */
 #include <math.h>
 #include <stdint.h>
@@ -19,11 +19,11 @@ typedef struct {
     const int32_t *consume_start, *consumes;
     const double *cost, *seconds, *extra_bytes; /* of each event */
     const uint8_t *repeatable;                  /* may occur more than once */
-    const uint8_t *in_storage; /* of each tensor: there is a copy from the beginning */
+    const uint8_t *in_storage; /* of each tensor: whether storage has a copy from the beginning */
     const double *bytes, *save_cost, *save_seconds; /* of each tensor */
-    const int32_t *compute_of, *page_in_of;         /* event that makes each tensor, -1: none */
+    const int32_t *compute_of, *page_in_of;         /* event that writes each tensor, -1: none */
     double ram_bytes, deadline_s;
-    double base_cost, base_seconds; /* of page-outs that there must be */
+    double base_cost, base_seconds; /* of unavoidable page-outs */
 } Problem;
 
 typedef struct {
@@ -46,7 +46,7 @@ typedef struct {
     int32_t *first, *occurrences; /* by op; by event */
     double *slots;
     double cost, seconds, excess;
-    int64_t broken; /* uses of what is not there */
+    int64_t broken; /* number of uses of a tensor that is not in RAM, or not in storage */
     double memory_weight, late_weight, temperature;
     Change *changes;
     int32_t change_count, change_capacity;
@@ -54,7 +54,7 @@ typedef struct {
     double best_cost;
 } Search;
 
-/* --- chance ------------------------------------------------------------------------------- */
+/* --- random numbers ----------------------------------------------------------------------- */
 
 static uint64_t draw(Search *s) {
     uint64_t x = s->random;
@@ -105,8 +105,7 @@ static int is_page_in(const Search *s, int32_t event) {
     return event >= s->problem.op_count && event < s->problem.event_count - 2;
 }
 
-/* Add (sign 1) or subtract (-1) what a tensor takes, and count the uses of it that find nothing: in
- * RAM, or in storage. */
+/* Add (sign 1) or subtract (-1) the bytes and the broken uses of a tensor. */
 static void count_tensor(Search *s, int32_t tensor, int sign) {
     const List *list = &s->of_tensor[tensor];
     double bytes = sign * s->problem.bytes[tensor];
@@ -150,7 +149,7 @@ static void count_tensors_of(Search *s, int32_t event, int sign) {
 
 /* --- changes of the sequence -------------------------------------------------------------- */
 
-/* The number of nodes of a list that stand before a position. */
+/* Number of nodes of a list before a position. */
 static int32_t rank(const Search *s, const List *list, int32_t position) {
     int32_t low = 0, high = list->count;
     while (low < high) {
@@ -224,7 +223,7 @@ static void put_in(Search *s, int32_t node, int32_t event, int32_t position) {
     memmove(s->sequence + position + 1, s->sequence + position, sizeof *s->sequence * (size_t)tail);
     memmove(s->slots + 2 * position + 2, s->slots + 2 * position,
             sizeof *s->slots * 2 * (size_t)tail);
-    /* What is live across this place is live during and after the new event. */
+    /* Tensors that are live across this position are live during and after the new event. */
     double across = s->slots[2 * position - 1], over = across - p->ram_bytes;
     s->slots[2 * position] = s->slots[2 * position + 1] = across;
     if (over > 0) {
@@ -283,7 +282,7 @@ static void note_change(Search *s, int32_t kind, int32_t node, int32_t event, in
     s->changes[s->change_count++] = (Change){kind, node, event, position};
 }
 
-/* The new node, -1 if there is no room for one. */
+/* Insert an event; return its node, -1 if the sequence is full. */
 static int32_t insert(Search *s, int32_t event, int32_t position) {
     if (s->spare_count == 0) {
         return -1;
@@ -308,7 +307,7 @@ static void undo(Search *s) {
             take_out(s, change->node);
             s->spare[s->spare_count++] = change->node;
         } else {
-            s->spare_count--; /* it was the last one given back */
+            s->spare_count--; /* this node was the last one added to the spare nodes */
             put_in(s, change->node, change->event, change->position);
         }
     }
@@ -322,21 +321,21 @@ static int is_fixed(const Search *s, int32_t node) {
            (!s->free_order && event < s->problem.op_count && s->first[event] == node);
 }
 
-/* A node that may go: made again, or paged in. */
+/* Whether a node may be removed: a recomputation or a page-in. */
 static int is_extra(const Search *s, int32_t node) {
     int32_t event = s->event[node];
     return is_page_in(s, event) || (s->occurrences[event] > 1 && !is_fixed(s, node));
 }
 
-/* The position of the node before this one among those of a tensor, -1 if it is the first. */
+/* Position of the last node of a tensor before a position, -1 if none exists. */
 static int32_t previous_touch(const Search *s, int32_t tensor, int32_t position) {
     const List *list = &s->of_tensor[tensor];
     int32_t at = rank(s, list, position);
     return at > 0 ? s->position[list->nodes[at - 1]] : -1;
 }
 
-/* An event that makes a tensor, at random; -1 if none may be repeated. */
-static int32_t some_maker(Search *s, int32_t tensor) {
+/* A random event that recomputes a tensor or pages it in; -1 if none may be repeated. */
+static int32_t random_source(Search *s, int32_t tensor) {
     int32_t compute = s->problem.compute_of[tensor], page_in = s->problem.page_in_of[tensor];
     if (compute >= 0 && !s->problem.repeatable[compute]) {
         compute = -1;
@@ -347,9 +346,9 @@ static int32_t some_maker(Search *s, int32_t tensor) {
     return draw(s) & (1u << 20) ? compute : page_in;
 }
 
-/* Make a tensor again before a position, and perhaps what that reads. */
-static void make_again(Search *s, int32_t tensor, int32_t position, int depth) {
-    int32_t event = some_maker(s, tensor);
+/* Recompute a tensor or page it in before a position, and at random the tensors that this reads. */
+static void restore(Search *s, int32_t tensor, int32_t position, int depth) {
+    int32_t event = random_source(s, tensor);
     if (event < 0) {
         return;
     }
@@ -358,17 +357,18 @@ static void make_again(Search *s, int32_t tensor, int32_t position, int depth) {
         return;
     }
     const Problem *p = &s->problem;
-    /* Fewer than one more on average, so that chains end. */
+    /* On average fewer than one tensor is added, so that chains end. */
     double chance = 0.7 / (p->read_start[event + 1] - p->read_start[event] + 0.5);
     for (int32_t i = p->read_start[event]; i < p->read_start[event + 1]; i++) {
         int32_t read = p->reads[i], at = s->position[node];
         int32_t before = previous_touch(s, read, at);
         if (before >= 0 && at - before > 2 && p->bytes[read] > 0 && uniform(s) < chance) {
-            make_again(s, read, at, depth - 1);
+            restore(s, read, at, depth - 1);
         }
     }
 }
 
+/* Move: split a live range by recomputing or paging in, preferably where memory is exceeded. */
 static int split(Search *s) {
     const Problem *p = &s->problem;
     int32_t crossing = -1;
@@ -400,12 +400,13 @@ static int split(Search *s) {
         if ((draw(s) & (7u << 20)) == 0) {
             at = before + 1 + below(s, position - before);
         }
-        make_again(s, tensor, at, 12);
+        restore(s, tensor, at, 12);
         return s->change_count > 0;
     }
     return 0;
 }
 
+/* Whether a removable node writes no tensor that is used before it is written again. */
 static int is_useless(const Search *s, int32_t node) {
     const Problem *p = &s->problem;
     int32_t event = s->event[node];
@@ -423,6 +424,7 @@ static int is_useless(const Search *s, int32_t node) {
     return 1;
 }
 
+/* Remove a node, and the removable nodes that become useless. */
 static void drop(Search *s, int32_t node) {
     const Problem *p = &s->problem;
     int32_t event = s->event[node], position = s->position[node];
@@ -438,7 +440,7 @@ static void drop(Search *s, int32_t node) {
     }
 }
 
-static int32_t some_extra(Search *s) {
+static int32_t random_extra(Search *s) {
     for (int attempt = 0; attempt < 32; attempt++) {
         int32_t node = s->sequence[1 + below(s, s->length - 2)];
         if (is_extra(s, node)) {
@@ -448,8 +450,9 @@ static int32_t some_extra(Search *s) {
     return -1;
 }
 
+/* Move: remove a recomputation or a page-in. */
 static int merge(Search *s) {
-    int32_t node = some_extra(s);
+    int32_t node = random_extra(s);
     if (node < 0) {
         return 0;
     }
@@ -457,10 +460,10 @@ static int merge(Search *s) {
     return 1;
 }
 
-/* Page in instead of computing again, or the other way round. */
+/* Move: replace a recomputation with a page-in, or the reverse. */
 static int exchange(Search *s) {
     const Problem *p = &s->problem;
-    int32_t node = some_extra(s);
+    int32_t node = random_extra(s);
     if (node < 0) {
         return 0;
     }
@@ -476,18 +479,18 @@ static int exchange(Search *s) {
     return 1;
 }
 
-/* Elsewhere, between what makes its reads and what uses its writes. */
+/* Move: shift an event, between the events that write its reads and those that use its writes. */
 static int shift(Search *s) {
     const Problem *p = &s->problem;
     int32_t node = s->sequence[1 + below(s, s->length - 2)];
     if (!s->free_order && is_fixed(s, node)) {
-        node = some_extra(s);
+        node = random_extra(s);
         if (node < 0) {
             return 0;
         }
     }
     int32_t event = s->event[node], position = s->position[node];
-    int32_t low = 1, high = s->length - 2; /* where it may be put, once it is taken out */
+    int32_t low = 1, high = s->length - 2; /* allowed positions after its removal */
     if (!s->free_order && event < p->op_count) {
         low = s->position[s->first[event]] + 1;
     }
@@ -533,8 +536,8 @@ static int shift(Search *s) {
 
 /* --- the search --------------------------------------------------------------------------- */
 
-/* What it costs to be over the budget by all of it in one slot, or late by the deadline, to begin
- * with: a tenth of computing everything once. */
+/* Initial penalty for exceeding the budget by 100 % in one slot, or the deadline by 100 %: a tenth
+ * of the cost of computing every op once. */
 #define FIRST_WEIGHT 100.0
 
 static double memory_penalty(const Search *s) {
@@ -546,15 +549,15 @@ static double late_penalty(const Search *s) {
     return late > 0 ? s->late_weight * late / s->problem.deadline_s : 0;
 }
 
-static double penalised(const Search *s) {
+static double penalised_cost(const Search *s) {
     return s->cost + memory_penalty(s) + late_penalty(s);
 }
 
-static int holds(const Search *s) {
+static int is_feasible(const Search *s) {
     return s->excess <= 0 && s->seconds <= s->problem.deadline_s;
 }
 
-static void keep(Search *s) {
+static void keep_best(Search *s) {
     s->best_cost = s->cost;
     s->best_length = s->length;
     for (int32_t i = 0; i < s->length; i++) {
@@ -568,11 +571,11 @@ static double now_s(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Anneal from one temperature to another in a given time. The weights
- * follow so that being over the budget, or late, costs about `leeway` temperatures: less, and the
- * search is held up at the border of what fits; more, and it loses touch with it. */
+/* Anneal from one temperature to another in a given time. The weights adapt so that the penalty for
+ * exceeding the budget or the deadline is about `leeway` temperatures. With less leeway the search
+ * freezes at the border of what fits; with more it drifts away from it. */
 void sequence_anneal(Search *s, double from, double to, double leeway, double duration_s) {
-    double began = now_s(), temperature = from, value = penalised(s);
+    double began = now_s(), temperature = from, value = penalised_cost(s);
     for (int64_t moves = 0;; moves++) {
         if ((moves & 255) == 0) {
             double elapsed = (now_s() - began) / duration_s;
@@ -583,7 +586,7 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
             double most = leeway * temperature;
             s->memory_weight *= memory_penalty(s) > most ? 1.02 : 0.98;
             s->late_weight *= late_penalty(s) > most ? 1.02 : 0.98;
-            value = penalised(s);
+            value = penalised_cost(s);
         }
         s->change_count = 0;
         int32_t kind = below(s, 16);
@@ -594,20 +597,20 @@ void sequence_anneal(Search *s, double from, double to, double leeway, double du
         if (!changed) {
             continue;
         }
-        double after = penalised(s);
+        double after = penalised_cost(s);
         if (s->broken || (after > value && uniform(s) >= exp((value - after) / temperature))) {
             undo(s);
             continue;
         }
         value = after;
-        if (s->cost < s->best_cost - 1e-9 && holds(s)) {
-            keep(s);
+        if (s->cost < s->best_cost - 1e-9 && is_feasible(s)) {
+            keep_best(s);
         }
     }
 }
 
-/* Begin again from a sequence of events, which has the first and the last one. False if it does not
- * fit, or uses what is not there. */
+/* Restart from a sequence of events, including the beginning and the end. Return 0 if it exceeds
+ * the capacity, or uses a tensor that is not available. */
 int32_t sequence_restart(Search *s, const int32_t *events, int32_t length) {
     while (s->length > 0) {
         take_out(s, s->sequence[s->length - 1]);
@@ -646,8 +649,8 @@ int32_t sequence_restart(Search *s, const int32_t *events, int32_t length) {
     if (s->broken || length > s->length) {
         return 0;
     }
-    if (s->cost < s->best_cost && holds(s)) {
-        keep(s);
+    if (s->cost < s->best_cost && is_feasible(s)) {
+        keep_best(s);
     }
     return 1;
 }
@@ -672,7 +675,7 @@ void sequence_close(Search *s) {
     free(s);
 }
 
-/* NULL if there is not enough memory. What the problem points to must outlive the search. */
+/* Allocate a search; NULL without enough memory. Arrays of the problem must outlive the search. */
 Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_order, uint64_t seed) {
     Search *s = calloc(1, sizeof *s);
     if (!s) {
@@ -701,8 +704,8 @@ Search *sequence_open(const Problem *problem, int32_t capacity, int32_t free_ord
     return s;
 }
 
-/* The best sequence so far that keeps to the budget and the deadline: its length (0: none), its
- * events and its cost. */
+/* The best sequence so far within the budget and the deadline: return its length (0: none) and
+ * copy its events and cost. */
 int32_t sequence_best(const Search *s, int32_t *events, double *cost) {
     *cost = s->best_cost;
     memcpy(events, s->best, sizeof *events * (size_t)s->best_length);

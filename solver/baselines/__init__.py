@@ -1,3 +1,1 @@
-"""The schedules that users and papers compare with, each in a module of its own, reached by name
-through ``solver.baselines.registry``.
-"""
+"""Published methods and simple schedules for comparison, by name in ``registry``."""

@@ -1,7 +1,7 @@
-"""A memory pool: tensors get addresses in one arena as they come, and holes remain as they go.
+"""A memory pool that allocates and frees tensors in one arena.
 
-The free list of a caching allocator as deep-learning frameworks have it: blocks are split to the
-byte that is asked for, free neighbours coalesce, and a block never moves.
+It is the free list of a caching allocator as in deep-learning frameworks: blocks are split to the
+requested number of bytes, free neighbours coalesce, and a block never moves.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Fit: TypeAlias = Literal["first", "best"]
 
 @dataclass
 class ArenaBlock:
-    """``owner`` is None where the block is free."""
+    """A range of addresses; ``owner`` is None if it is free."""
 
     address: int
     size_bytes: int
@@ -27,10 +27,10 @@ class ArenaBlock:
 
 
 class Arena:
-    """``capacity_bytes`` at addresses from 0. ``fit`` says which free block is taken of those that
-    are large enough: the first, or the smallest.
+    """An arena of ``capacity_bytes`` at addresses from 0.
 
-    ``unusable_bytes`` is the most that was free when an allocation of no more than that failed.
+    ``fit`` chooses the first or the smallest of the free blocks that are large enough.
+    ``unusable_bytes`` is the most that was free when an allocation of at most that size failed.
     """
 
     def __init__(self, capacity_bytes: int, fit: Fit = "best") -> None:
@@ -43,7 +43,7 @@ class Arena:
 
     @property
     def arena_bytes(self) -> int:
-        """From the lowest to the highest address that was ever in use."""
+        """Bytes from the lowest to the highest address ever in use."""
         return max(self._highest - self._lowest, 0)
 
     @property
@@ -60,9 +60,11 @@ class Arena:
         return iter(self._blocks)
 
     def allocate(self, owner: int, size_bytes: int, *, from_top: bool = False) -> int | None:
-        """The address of ``size_bytes`` for ``owner``, None if no free block is large enough.
-        ``from_top``: the free blocks are searched from the highest address down, and the upper end
-        of one is taken."""
+        """Allocate ``size_bytes`` and return the address, None if no free block is large enough.
+
+        With ``from_top`` the free blocks are searched from the highest address down, and the upper
+        end of one is taken.
+        """
         positions = range(len(self._blocks))
         fitting = [
             position
@@ -86,7 +88,7 @@ class Arena:
         self._coalesce(position)
 
     def hand_over(self, owner: int, heir: int, size_bytes: int) -> None:
-        """``heir`` takes the first ``size_bytes`` of the block of ``owner``; the rest is free."""
+        """Give ``heir`` the first ``size_bytes`` of the block of ``owner``, and free the rest."""
         position = self._position(owner)
         block = self._blocks[position]
         rest = block.size_bytes - size_bytes

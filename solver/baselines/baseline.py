@@ -1,4 +1,4 @@
-"""What every baseline is given and gives back."""
+"""Interface of all baselines, and common helpers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ from solver.referee.referee import RefereeError, replay, verify
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """``actions`` keep to the budget, or are None; ``note`` says which variant they are of, or why
-    there are none. Methods that choose addresses as they go give the bytes of the arena that they
-    used, and ``fragmentation``: the largest share of the arena that was free and of no use."""
+    """Result of a baseline.
+
+    ``actions`` are within the budget, or None. ``note`` names the variant, or the reason why there
+    are no actions. Methods that allocate addresses online report ``arena_bytes``, the bytes of the
+    arena that they used, and ``fragmentation``, the largest share of the arena that was free but
+    unusable.
+    """
 
     actions: tuple[Action, ...] | None
     note: str
@@ -24,14 +28,14 @@ class BaselineResult:
     fragmentation: float | None = None
 
 
-# Given a problem and how long it may take, in seconds of wall time.
+# Takes a problem and a time limit in seconds of wall time.
 Baseline: TypeAlias = Callable[[Problem, float], BaselineResult]
 
 
 def judged(problem: Problem, actions: tuple[Action, ...], note: str) -> BaselineResult:
-    """``actions`` if they keep to the budget, else what they break in it.
+    """Check ``actions`` against the budget; the result has no actions if they violate it.
 
-    Raises ``RefereeError`` if they break the semantics, which is a defect.
+    Raises ``RefereeError`` if they violate the semantics, which is a defect.
     """
     _, broken = _energy_or_fault(problem, actions)
     return BaselineResult(actions, note) if broken is None else BaselineResult(None, broken.reason)
@@ -43,11 +47,12 @@ def cheapest(
     time_limit_s: float,
     nothing: str,
 ) -> BaselineResult:
-    """The candidate (a note, actions) of least energy that keeps to the budget; with none, what the
-    one that comes closest breaks in it, or ``nothing`` where there are no candidates. After the
-    time limit no more are tried, which the note says.
+    """Choose the candidate (note, actions) of least energy within the budget.
 
-    Raises ``RefereeError`` if one breaks the semantics, which is a defect.
+    If none is, the note says how the closest one violates it, or is ``nothing`` without candidates.
+    No candidate is tried after the time limit, and the note says so.
+
+    Raises ``RefereeError`` if one violates the semantics, which is a defect.
     """
     deadline = time.monotonic() + time_limit_s
     best: tuple[float, str, tuple[Action, ...]] | None = None
@@ -90,7 +95,7 @@ def _energy_or_fault(problem: Problem, actions: tuple[Action, ...]) -> tuple[flo
 
 
 def ladder(most: int, count: int) -> Iterator[int]:
-    """Whole numbers from 1 to ``most``, all of them or about ``count`` in a geometric series."""
+    """Integers from 1 to ``most``: all of them, or about ``count`` in a geometric series."""
     last = 0
     for n in range(count):
         number = round(most ** (n / (count - 1))) if count > 1 else most

@@ -13,19 +13,21 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
-# Shares of the budget that the linear program does without, since rounding takes more memory: the
-# paper's first. The others are for where that is too little, and 0 where it is too much.
+# Shares of the budget reserved for rounding, which takes more memory. The first is the paper's; the
+# others are tried if that is too little, and 0 if it is too much.
 _ALLOWANCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.0)
-# What of a fraction is rounded up.
+# Values above this are rounded up.
 _THRESHOLD = 0.5
-# Rows on memory inside a stage are added where the relaxation violates them, at most so often.
+# Most rounds of adding memory rows that the relaxation violates.
 _MOST_RELAXATIONS = 12
 
 
 def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """Two-phase rounding: of the relaxation, without paging and with a tenth of the budget set
-    aside, what is retained from stage to stage is rounded; what is computed again follows from it,
-    as little as will do. Where that does not fit, with more of the budget set aside.
+    """Two-phase rounding of the linear relaxation, without paging.
+
+    The relaxation is solved with a tenth of the budget reserved. Retention from stage to stage is
+    rounded, and the fewest recomputations that it requires are added. If the result does not fit, a
+    larger share of the budget is reserved.
 
     Raises :class:`~devices.errors.EngineFailed`.
     """
@@ -36,7 +38,7 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
     infeasible = False
     for allowance in _ALLOWANCES:
         if infeasible and allowance:
-            continue  # with less RAM it is no less so
+            continue  # it is infeasible with less RAM, too
         ram_bytes = int((1 - allowance) * budget.ram_bytes)
         tightened = budget.model_copy(update={"ram_bytes": ram_bytes})
         compact = CompactFormulation(Problem(problem.graph, tightened))
@@ -47,7 +49,7 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
         else:
             actions = rounded(without_paging, compact, relaxed)
             result = (
-                BaselineResult(None, "what the rounding drops cannot be computed again")
+                BaselineResult(None, "rounding frees a tensor that cannot be recomputed")
                 if actions is None
                 else judged(problem, actions, f"ε = {allowance}")
             )
@@ -62,7 +64,7 @@ def lp_rounding(problem: Problem, time_limit_s: float) -> BaselineResult:
 
 
 def _relaxation(compact: CompactFormulation, ram_bytes: int, deadline: float) -> list[float] | str:
-    """The columns' values, or what became of it in a word or two."""
+    """Values of the columns, or the reason why there are none."""
     values: list[float] | None = None
     with Engine("highs") as engine:
         for _ in range(_MOST_RELAXATIONS):
@@ -90,8 +92,11 @@ def _relaxation(compact: CompactFormulation, ram_bytes: int, deadline: float) ->
 def rounded(
     problem: Problem, compact: CompactFormulation, values: Sequence[float]
 ) -> tuple[Action, ...] | None:
-    """The schedule that retains what ``values`` retain by more than a half, what counts no bytes
-    and what cannot be computed again; None where something else would have to be."""
+    """Round a solution to a schedule.
+
+    It retains the tensors whose column is above one half, those that count no bytes and those that
+    cannot be recomputed. Returns None if another tensor is needed that cannot be recomputed.
+    """
     ops, tensors = problem.graph.ops, problem.graph.tensors
     reads, retain = compact.columns.outline.accesses.reads, compact.columns.retain
     at_hand = {i for i, starts in enumerate(problem.starts_in_ram) if starts}

@@ -1,10 +1,10 @@
-"""Checkpointing along the forward pass: the frame of Chen's and Griewank's methods.
+"""Checkpointing along the forward pass, the basis of Chen's and Griewank's methods.
 
-Both are defined on chains. Here a chain is made of the forward pass by cutting it, in the graph's
-order, into segments; what a cut leaves behind is the segment's *state*, from which the next one can
-be computed. As in Checkmate (Jain et al., MLSys 2020) cuts are made at *articulation points*, ops
-through which everything passes that leads from before to after, or, since many graphs have few or
-none, anywhere in a linearization.
+Both methods are defined on chains. Here a chain results from cutting the forward pass, in the
+graph's order, into segments. The *state* at a cut is what the next segment is computed from. As in
+Checkmate (Jain et al., MLSys 2020), cuts are made at *articulation points*, ops that every path
+from before to after them passes through, or, since many graphs have few or none, anywhere in a
+linearization.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 
 class Unavailable(Exception):
-    """Something would have to be computed again that cannot be."""
+    """A tensor is needed that cannot be recomputed."""
 
 
 def forward_end(problem: Problem) -> int:
-    """The index of the first backward op; 0 where there is none, and so no two passes."""
+    """Index of the first backward op; 0 if the graph has no backward pass."""
     phases = [op.phase for op in problem.graph.ops]
     return phases.index("backward") if "backward" in phases else 0
 
 
 def articulation_points(problem: Problem) -> list[int]:
-    """Forward ops that no path from before to after them goes around, ascending, the last forward
-    op left out. Only ops on the way to that one count: what else there is leads nowhere."""
+    """Forward ops that every path from before to after them passes through, ascending.
+
+    The last forward op is excluded, and only ops that it depends on count.
+    """
     end = forward_end(problem)
     if not end:
         return []
@@ -41,7 +43,7 @@ def articulation_points(problem: Problem) -> list[int]:
     for k in range(end - 1):
         if k not in on_the_way:
             continue
-        # Every later reader of what was made before k, other than k itself.
+        # ``furthest`` is the last forward op that reads a tensor written before op ``k``.
         if furthest <= k:
             points.append(k)
         readers = [j for i in problem.writes[k] for j in problem.readers[i] if j < end]
@@ -50,13 +52,13 @@ def articulation_points(problem: Problem) -> list[int]:
 
 
 class CheckpointedPass:
-    """Builds a schedule from what a checkpointing method says: advance to a state, keep it, turn.
+    """Builds a schedule from the steps of a checkpointing method: advance, keep, turn.
 
     ``cuts`` are the forward ops that end a segment, ascending; the last segment ends with the
-    forward pass. With ``whole_states`` the state at a cut is all that later forward ops read, else
-    it is only what the op there wrote, as in Checkmate's linearizations.
+    forward pass. With ``whole_states`` the state at a cut is every tensor that later forward ops
+    read; otherwise it is only what the op at the cut wrote, as in Checkmate's linearizations.
 
-    Raises :class:`Unavailable` where what is needed cannot be computed again.
+    Methods raise :class:`Unavailable` if a tensor is needed that cannot be recomputed.
     """
 
     def __init__(self, problem: Problem, cuts: Sequence[int], *, whole_states: bool = True) -> None:
@@ -94,8 +96,10 @@ class CheckpointedPass:
         )
 
     def advance(self, segment: int) -> None:
-        """From the state before ``segment`` to the one after it; everything else that can be
-        computed again is dropped."""
+        """Compute the state after ``segment`` from the state before it.
+
+        All other tensors that can be recomputed are dropped.
+        """
         state = self._state[segment]
         if self._next <= self._ends[segment]:
             for k in range(self._starts[segment], self._ends[segment] + 1):
@@ -106,19 +110,20 @@ class CheckpointedPass:
         self._drop(segment + 1, state)
 
     def keep(self, segment: int) -> None:
-        """The state after ``segment`` becomes a checkpoint."""
+        """Keep the state after ``segment`` as a checkpoint."""
         self._kept.update(self._state[segment])
 
     def release(self, segment: int, still_kept: Iterable[int]) -> None:
-        """The state after ``segment`` is one no longer, but for what those after the segments
-        ``still_kept`` share with it."""
+        """Drop the checkpoint after ``segment``, except tensors of those after ``still_kept``."""
         shared = {i for other in still_kept for i in self._state[other]}
         self._kept -= self._state[segment] - shared
 
     def turn(self, segment: int) -> None:
-        """With the state before ``segment`` at hand: compute all in it that is still to be read,
-        then go on with the backward pass as far as that leads, or, after the first segment, to the
-        end of the step."""
+        """Compute the tensors of ``segment`` that are still needed, then its backward pass.
+
+        The state before ``segment`` must be in RAM. For the first segment the pass continues to
+        the end of the step.
+        """
         problem = self._problem
         state = self._state[segment - 1] if segment else frozenset()
         first = self._next
@@ -140,14 +145,14 @@ class CheckpointedPass:
         self._drop(segment, state)
 
     def actions(self) -> tuple[Action, ...]:
+        """The finished schedule."""
         problem = self._problem
         tensors = problem.graph.tensors
         self._have(i for i, tensor in enumerate(tensors) if tensor.persist == "ram")
         return with_frees(problem.graph, self._actions)
 
     def _within(self, k: int, segment: int) -> bool:
-        """Whether backward op ``k`` belongs to this segment or a later one, or needs nothing that
-        is not there anyway."""
+        """Whether backward op ``k`` needs this or a later segment, or only tensors in RAM."""
         reads = [i for i in self._problem.reads[k] if self._segment_of[i] >= 0]
         latest = max((self._segment_of[i] for i in reads), default=segment)
         return latest >= segment or self._at_hand.issuperset(reads)
@@ -162,14 +167,14 @@ class CheckpointedPass:
                 self._compute(self._again(i))
 
     def _again(self, i: int) -> int:
-        """The op to be computed again for tensor ``i``."""
+        """Op to recompute for tensor ``i``."""
         k = self._problem.producer[i]
         if k < 0 or not self._problem.recomputable[k]:
-            raise Unavailable(f"{self._problem.graph.tensors[i].name!r} cannot be computed again")
+            raise Unavailable(f"{self._problem.graph.tensors[i].name!r} cannot be recomputed")
         return k
 
     def _compute(self, k: int) -> None:
-        """Op ``k``, after whatever it takes to have its reads at hand."""
+        """Compute op ``k``, after paging in or recomputing what it reads."""
         problem = self._problem
         pending = [k]
         while pending:
@@ -192,15 +197,17 @@ class CheckpointedPass:
         self._at_hand.add(i)
 
     def _page_out(self, tensors: Iterable[int]) -> None:
-        """What must persist in storage."""
+        """Page out those of ``tensors`` that must persist in storage."""
         for i in tensors:
             tensor = self._problem.graph.tensors[i]
             if tensor.persist == "storage" and i not in self._stored:
                 self._actions.append(PageOut(tensor=tensor.name))
 
     def _drop(self, segment: int, state: frozenset[int]) -> None:
-        """Forget what was made before ``segment`` and can be made again, but for checkpoints,
-        ``state`` and what the forward pass has still to read."""
+        """Drop tensors that were written before ``segment`` and can be recomputed.
+
+        Checkpoints, ``state`` and tensors that the forward pass has yet to read are kept.
+        """
         problem = self._problem
         for i in list(self._at_hand):
             if (

@@ -1,4 +1,4 @@
-"""Sublinear memory: every so many-th result is kept (Chen et al., 2016)."""
+"""Checkpointing with sublinear memory (Chen et al., 2016)."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ from solver.baselines.checkpointing import (
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 
-# How many numbers of segments, and how many budgets of the greedy rule, are tried.
+# Most numbers of segments, and budgets of the greedy rule, that are tried.
 _MOST_TRIED = 40
 
 
 def chen(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The forward pass is cut into segments of which only the states at the cuts are kept; the
-    backward pass computes one segment after the other again. The cheapest that fits of: √n segments
-    of as many candidate points each, other numbers of segments, and the paper's greedy rule
-    (algorithm 3), which cuts wherever the results since the last cut exceed so many bytes.
+    """Keep the states between segments of the forward pass; recompute segments one by one.
+
+    The result is the cheapest schedule within the budget among these: √n segments of as many
+    candidate points each; other numbers of segments; and the paper's greedy rule (algorithm 3),
+    which cuts where the results since the last cut exceed a number of bytes.
 
     Candidate points are the articulation points of the forward graph or, as in Checkmate, all ops
-    of its linearization, keeping either all that crosses a cut or only what the op there made.
+    of its linearization, keeping either all tensors that cross a cut or only those that the op at
+    the cut wrote.
     """
     if not forward_end(problem):
         return BaselineResult(None, "the graph has no backward pass to recompute for")
-    nothing = "what would be recomputed cannot be"
+    nothing = "a tensor that must be recomputed cannot be"
     return cheapest(problem, _candidates(problem), time_limit_s, nothing)
 
 
 def checkpointed_at(
     problem: Problem, cuts: Sequence[int], *, whole_states: bool = True
 ) -> tuple[Action, ...] | None:
-    """The schedule that keeps the states at ``cuts``; None where something cannot be computed
-    again that would have to be."""
+    """Schedule that keeps the states at ``cuts``; None if a needed tensor cannot be recomputed."""
     chain = CheckpointedPass(problem, cuts, whole_states=whole_states)
     last = chain.segment_count - 1
     try:
@@ -85,7 +86,7 @@ def _segmentations(problem: Problem, points: Sequence[int]) -> Iterator[tuple[st
 
 
 def _evenly(points: Sequence[int], segments: int) -> list[int]:
-    """The points that cut into ``segments`` of as equal numbers of points as can be."""
+    """Points that cut into ``segments`` with numbers of points as equal as possible."""
     count = len(points) + 1
     return [points[count * s // segments - 1] for s in range(1, segments)]
 

@@ -1,4 +1,4 @@
-"""Every baseline under the budget of a schedule, beside that schedule."""
+"""Comparison of a schedule with every baseline under the same budget."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Schedule
 from solver.referee.referee import Replay, replay
 
-# What each may take where no time limit was given.
+# Time limit of each baseline if none is given.
 _TIME_LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class ComparedBaseline:
-    """``played`` is None for a baseline without a schedule; ``seconds`` is what it took."""
+    """Result of one baseline and its wall time; ``played`` is None without a schedule."""
 
     name: str
     result: BaselineResult
@@ -29,7 +29,7 @@ class ComparedBaseline:
 
 @dataclass(frozen=True)
 class BaselineComparison:
-    """``ours`` is None where the schedule that they are compared with has no actions."""
+    """A schedule as replayed (``ours``, None without actions) and the baselines."""
 
     ours: Replay | None
     baselines: tuple[ComparedBaseline, ...]
@@ -41,9 +41,19 @@ def compare_with_baselines(
     time_limit_s: float | None,
     on_begin: Callable[[str], None] = lambda _name: None,
 ) -> BaselineComparison:
-    """Run every baseline under the schedule's budget; each has as long as the solver had.
+    """Run every baseline under the budget of a schedule.
 
-    ``on_begin`` is told the name of each. Raises :class:`~devices.errors.EngineFailed`.
+    Args:
+        graph: The costed graph.
+        schedule: The schedule to compare with.
+        time_limit_s: Limit for each baseline; None for 60 s.
+        on_begin: Called with the name of each baseline before it runs.
+
+    Returns:
+        The replayed schedule and the results of the baselines.
+
+    Raises:
+        EngineFailed: The process of an engine failed.
     """
     covers = schedule.budget.covers
     ours = replay(graph, schedule.actions, covers) if schedule.actions else None

@@ -1,4 +1,4 @@
-"""Coop: memory is addresses (Zhang et al., NeurIPS 2023)."""
+"""Coop: rematerialization with a contiguous memory pool (Zhang et al., NeurIPS 2023)."""
 
 from __future__ import annotations
 
@@ -11,23 +11,26 @@ from solver.problem.problem import Problem
 
 
 def coop(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """Whenever RAM runs out, a run of neighbouring blocks goes that is just long enough and whose
-    tensors have the least sum of cost / staleness. Cheap tensors are allocated from the arena's
-    lower end and expensive ones from its upper, so that runs of cheap ones form; an op that works
-    in place takes over the bytes.
+    """Evict contiguous blocks of least total cost / staleness whenever RAM runs out.
+
+    The evicted blocks are neighbours and just large enough together. Cheap tensors are allocated
+    from the lower end of the arena and expensive ones from the upper end, so that cheap ones become
+    neighbours. An op that works in place takes over the bytes.
     """
     return Coop(problem, time_limit_s).run()
 
 
 class Coop(OnlineEviction):
+    """The eviction rule of Coop."""
+
     works_in_place = True
 
     def __init__(self, problem: Problem, time_limit_s: float) -> None:
         super().__init__(problem, Arena(problem.budget.ram_bytes, "first"), time_limit_s)
         written = [sum(problem.size[i] for i in writes) for writes in problem.writes]
         total = sum(written)
-        # Cost densities of element-wise ops and of matrix products lie far apart: their mean over
-        # the step tells them apart.
+        # Costs per byte of element-wise ops and of matrix products differ widely: the mean over the
+        # step separates them.
         mean_density = problem.least_energy_j / total if total else 0.0
         self._expensive = [
             op.energy_j > mean_density * bytes_written
@@ -44,9 +47,11 @@ class Coop(OnlineEviction):
         return bool(window)
 
     def cheapest_window(self, size_bytes: int) -> list[int]:
-        """The tensors in the run of neighbouring blocks, free ones among them, of at least that
-        size that is cheapest to have back; none where no run of such blocks is as long. Found with
-        two pointers that go over the addresses once."""
+        """Tensors in the cheapest sequence of neighbouring blocks of at least ``size_bytes``.
+
+        The blocks are evictable or free. Returns an empty list if no such sequence is long enough.
+        Two pointers pass over the addresses once.
+        """
         best: list[int] = []
         least = (float("inf"), 0)
         window: deque[tuple[ArenaBlock, float]] = deque()
@@ -59,7 +64,7 @@ class Coop(OnlineEviction):
             window.append((block, 0.0 if block.owner is None else self._cost_rate_w(block.owner)))
             window_bytes += block.size_bytes
             while window_bytes >= size_bytes:
-                # Sums of what is left, not running differences, which would add up rounding.
+                # Sum anew each time: running differences would accumulate rounding errors.
                 owners = [b.owner for b, _ in window if b.owner is not None]
                 rank = (sum(cost for _, cost in window), len(owners))
                 if rank < least:

@@ -9,9 +9,11 @@ from solver.problem.problem import Problem
 
 
 def dtr(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """Whenever RAM runs out, the tensor goes whose h = cost / (bytes · staleness) is least, one
-    after the other until the allocator finds a hole. The cost is that of the evicted neighbourhood
-    (``h_DTR-eq`` of the paper), in joules here; an op that works in place gets a copy to write on.
+    """Evict the tensor of least h = cost / (bytes · staleness) whenever RAM runs out.
+
+    Tensors are evicted one by one until the allocator finds a hole. The cost is that of the evicted
+    neighbourhood (``h_DTR-eq`` of the paper), here in joules. An op that works in place gets a copy
+    to write on.
     """
     return _Dtr(problem, Arena(problem.budget.ram_bytes, "best"), time_limit_s).run()
 

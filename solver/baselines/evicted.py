@@ -1,9 +1,9 @@
-"""What it would cost to have a tensor back, with all that would have to be computed for it.
+"""Estimated cost of recomputing a tensor, including the evicted tensors that this requires.
 
-The *evicted neighbourhood* of DTR (Kirisame et al., ICLR 2021) in its cheap form: evicted tensors
-that one computes from another are in one set of a union-find structure, which knows the sum of
-their costs. A tensor that is computed again takes its cost out of the set but does not split it,
-since union-find cannot: sums stay exact, neighbourhoods may be taken too large.
+This is the *evicted neighbourhood* of DTR (Kirisame et al., ICLR 2021) in its cheap form: evicted
+tensors that are computed from one another are in one set of a union-find structure, which stores
+the sum of their costs. When a tensor is recomputed, its cost is subtracted, but the set is not
+split, since union-find cannot do that: sums stay exact, but neighbourhoods may be too large.
 """
 
 from __future__ import annotations
@@ -12,8 +12,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 
 class EvictedNeighbourhoods:
-    """Tensors by index. ``cost`` is of computing each anew from what it is made of;
-    ``neighbours`` gives those that it is made of and those that are made of it."""
+    """Sets of evicted tensors, by index.
+
+    ``cost`` is the cost of computing each tensor from its inputs; ``neighbours`` returns the
+    tensors that it is computed from and those computed from it.
+    """
 
     def __init__(self, cost: Sequence[float], neighbours: Callable[[int], Iterable[int]]) -> None:
         self._cost = cost
@@ -33,13 +36,13 @@ class EvictedNeighbourhoods:
                 self._join(element, self._element[neighbour])
 
     def restore(self, i: int) -> None:
-        """``i`` is in RAM again."""
+        """Record that tensor ``i`` is in RAM again."""
         if i in self._element:
             root = self._find(self._element.pop(i))
             self._sum[root] = max(0.0, self._sum[root] - self._cost[i])
 
     def cost_of(self, i: int) -> float:
-        """Of ``i``, which is in RAM, and of the evicted tensors around it."""
+        """Cost of ``i``, which is in RAM, and of the evicted tensors around it."""
         roots = {self._find(self._element[n]) for n in self._neighbours(i) if n in self._element}
         return self._cost[i] + sum(self._sum[root] for root in sorted(roots))
 

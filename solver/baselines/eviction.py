@@ -1,12 +1,12 @@
-"""Rematerialization decided on the way, as a framework does that runs ops as they are called.
+"""Online rematerialization, as in a framework that runs ops as they are called.
 
-Ops run in the graph's order in an arena of the budget's size. Where an allocation finds no room,
-tensors are evicted by a rule (that of DTR or of Coop); a read that is not there is computed again,
-and so on recursively. Nothing of the future is known, except that tensors die when their reference
-count reaches zero. What has died and can be computed again goes at once (*eager eviction* in
-Kirisame et al., ICLR 2021). What cannot be computed again is never evicted: it goes when nothing
-alive could have to be computed from it, or, where nothing else is left to evict, when nothing
-evicted needs it (*banishing*).
+Ops run in the graph's order in an arena of the budget's size. If an allocation fails, tensors are
+evicted by a rule (that of DTR or Coop). A missing tensor is recomputed recursively when it is read.
+The future is unknown, except that a tensor is dead when its reference count is zero. A dead tensor
+that can be recomputed is evicted at once (*eager eviction* in Kirisame et al., ICLR 2021). A tensor
+that cannot be recomputed is never evicted. It is freed when no live tensor could have to be
+recomputed from it or, if nothing else can be evicted, when no evicted tensor needs it
+(*banishing*).
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
-# Owner of the workspace of the op that runs; tensors are from 0.
+# Owner of the workspace of the running op; tensors are numbered from 0.
 _WORKSPACE = -1
 
 
 class _OutOfMemory(Exception):
-    """Nothing is left to evict."""
+    """No tensor is left to evict."""
 
 
 class _OutOfTime(Exception):
-    """It computes again and again, and would for longer than was allowed."""
+    """Recomputation exceeds the time limit."""
 
 
 class OnlineEviction(ABC):
-    """One run. Subclasses say what to evict, where in the arena an op's tensors go, and whether an
-    op in place (``works_in_place``) takes over the bytes, or gets a copy to write on."""
+    """One run of an online method.
+
+    Subclasses choose what to evict, where in the arena an op's tensors are allocated, and whether
+    an op in place takes over the bytes (``works_in_place``) or gets a copy to write on.
+    """
 
     works_in_place: bool
 
@@ -55,7 +58,7 @@ class OnlineEviction(ABC):
         )
         self._locks: Counter[int] = Counter()
         self._running: list[int] = []
-        # What the op that is about to run takes the bytes of.
+        # Tensors whose bytes the next op takes over in place.
         self._going: frozenset[int] = frozenset()
         self._last_access_s = [0.0] * len(producer)
         self._clock_s = 0.0
@@ -64,14 +67,14 @@ class OnlineEviction(ABC):
 
     @abstractmethod
     def evict_for(self, size_bytes: int) -> bool:
-        """Evict something, so that in the end there is a hole of that size. False if nothing may
-        be evicted."""
+        """Evict tensors towards a hole of that size. False if nothing may be evicted."""
 
     @abstractmethod
     def goes_to_top(self, op: int) -> bool:
-        """Whether what ``op`` writes goes to the arena's upper end."""
+        """Whether tensors that ``op`` writes are allocated at the arena's upper end."""
 
     def run(self) -> BaselineResult:
+        """Run the step and return its schedule."""
         try:
             self._run()
         except (_OutOfMemory, _OutOfTime) as error:
@@ -86,7 +89,7 @@ class OnlineEviction(ABC):
             result.actions, result.note, self.arena.arena_bytes, self.arena.fragmentation
         )
 
-    # --- for the rule --------------------------------------------------------------------------
+    # --- for eviction rules --------------------------------------------------------------------
 
     def may_be_evicted(self, i: int) -> bool:
         return (
@@ -97,11 +100,11 @@ class OnlineEviction(ABC):
         )
 
     def projected_cost_j(self, i: int) -> float:
-        """Of computing it again, with all that was evicted around it."""
+        """Energy of recomputing ``i`` and the evicted tensors around it."""
         return self._neighbourhoods.cost_of(i)
 
     def staleness_s(self, i: int) -> float:
-        """Since it was last read or written; never 0."""
+        """Seconds since ``i`` was last read or written; never 0."""
         return max(self._clock_s - self._last_access_s[i], 1e-9 * self.problem.least_time_s, 1e-30)
 
     def evict(self, i: int) -> None:
@@ -133,7 +136,7 @@ class OnlineEviction(ABC):
                 self._locks[i] += 1
 
     def _save(self, tensors: Iterable[int]) -> None:
-        """Page out what must persist in storage and was just made. It is not read from there."""
+        """Page out those of ``tensors`` that must persist in storage; the copies are not read."""
         for i in tensors:
             if self.problem.graph.tensors[i].persist == "storage":
                 self._actions.append(PageOut(tensor=self.problem.graph.tensors[i].name))
@@ -150,8 +153,10 @@ class OnlineEviction(ABC):
             self._locks[i] -= 1
 
     def _rescue(self, k: int) -> list[int]:
-        """Compute again, and lock, what can be so no longer once ``k`` has written over what cannot
-        be had back itself."""
+        """Recompute and lock evicted tensors that cannot be recomputed after op ``k``.
+
+        These depend on a tensor that ``k`` writes over and that cannot be recomputed itself.
+        """
         lost = {i for i in self.problem.consumes[k] if not self._lineage.remakeable(i)}
         rescued: list[int] = []
         while lost:
@@ -165,12 +170,12 @@ class OnlineEviction(ABC):
             self._bring(at_risk[0])
             self._locks[at_risk[0]] += 1
             rescued.append(at_risk[0])
-        for i in lost:  # from here on, so that making room for k does not evict what needs it
+        for i in lost:  # marked now, so that making room for k does not evict what needs it
             self._lineage.lose(i)
         return rescued
 
     def _bring(self, i: int) -> None:
-        """Have tensor ``i`` in RAM."""
+        """Page in or recompute tensor ``i`` unless it is in RAM."""
         if i in self.resident:
             return
         if i in self._stored:
@@ -209,7 +214,7 @@ class OnlineEviction(ABC):
         self._enter(i)
 
     def _compute(self, k: int) -> None:
-        """With all that it reads in RAM and locked."""
+        """Compute op ``k``, whose reads are in RAM and locked."""
         if time.monotonic() > self._deadline:
             raise _OutOfTime(f"stopped by the time limit after {len(self._actions)} actions")
         problem, op = self.problem, self.problem.graph.ops[k]
@@ -222,7 +227,7 @@ class OnlineEviction(ABC):
             for w, r in op.in_place.items()
             if self.works_in_place and size[index[w]] <= size[index[r]]
         }
-        # What it makes again and is in RAM keeps its place: it has the same value.
+        # A tensor that is still in RAM keeps its address: its recomputed value is the same.
         new = [i for i in problem.writes[k] if i not in self.resident]
         for i in new:
             if i not in heirs:
@@ -264,9 +269,9 @@ class OnlineEviction(ABC):
         while self.arena.allocate(owner, size_bytes, from_top=to_top) is None:
             if not self.evict_for(size_bytes) and not self._banish():
                 raise _OutOfMemory(
-                    f"out of memory: {size_bytes} bytes asked for, {self.arena.free_bytes} free,"
-                    f" {self.arena.largest_hole_bytes} of them in one piece, and nothing left that"
-                    " may be evicted"
+                    f"out of memory: {size_bytes} bytes requested, {self.arena.free_bytes} free,"
+                    f" {self.arena.largest_hole_bytes} of them contiguous, and nothing left to"
+                    " evict"
                 )
 
     def _enter(self, i: int) -> None:
@@ -298,7 +303,7 @@ class OnlineEviction(ABC):
                 self._leave(i)
 
     def _banish(self) -> bool:
-        """Give up what is dead and kept only in case; True if there was something."""
+        """Free the largest dead tensor that no evicted tensor needs; False if none exists."""
         missing = [i for k in self._running for i in self.problem.reads[k]]
         needed = self._lineage.needed_to_restore(
             [*self._lineage.evicted_and_alive(), *missing], going=self._going

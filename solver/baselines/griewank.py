@@ -1,4 +1,4 @@
-"""Binomial checkpointing (Griewank & Walther, ACM TOMS 2000, algorithm 799 *revolve*)."""
+"""Binomial checkpointing (Griewank and Walther, ACM TOMS 2000, algorithm 799 *revolve*)."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ from solver.baselines.checkpointing import (
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 
-# How many numbers of checkpoints are tried.
+# Most numbers of checkpoints that are tried.
 _MOST_TRIED = 40
 
 
 def griewank(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """A chain of l segments is reversed with c checkpoints at the least number of segments done
-    again, if all cost the same. Segments lie between articulation points of the forward graph or,
-    as in Checkmate, are the ops of its linearization; the number of checkpoints is the one that
-    fits at the least cost.
+    """Reverse a chain of segments with a number of checkpoints and the fewest recomputed segments.
+
+    The number of recomputed segments is minimal if all segments cost the same. Segments lie between
+    articulation points of the forward graph or, as in Checkmate, are the ops of its linearization.
+    The number of checkpoints is chosen for the least cost within the budget.
     """
     if not forward_end(problem):
         return BaselineResult(None, "the graph has no backward pass to recompute for")
-    nothing = "what would be recomputed cannot be"
+    nothing = "a tensor that must be recomputed cannot be"
     return cheapest(problem, _candidates(problem), time_limit_s, nothing)
 
 
 def reversed_with(
     problem: Problem, cuts: Sequence[int], checkpoints: int
 ) -> tuple[Action, ...] | None:
-    """The schedule that has at most ``checkpoints`` states in RAM, the one before the first
-    segment counted; None where something cannot be computed again that would have to be."""
+    """Schedule with at most ``checkpoints`` states in RAM, including the initial state.
+
+    Returns None if a needed tensor cannot be recomputed.
+    """
     chain = CheckpointedPass(problem, cuts)
     kept: list[int] = []
-    # What is still to be reversed, innermost last: (first segment, end, checkpoints to use).
+    # Chains still to be reversed, innermost last: (first segment, end, checkpoints to use).
     pending = [(0, chain.segment_count, checkpoints)]
     try:
         while pending:
@@ -65,17 +68,20 @@ def reversed_with(
 
 
 def repetitions(segments: int, checkpoints: int) -> int:
-    """The least number of segments done again to reverse a chain of ``segments``, l, with c
-    checkpoints: r · l - β(c + 1, r - 1), where β(c, r) = C(c + r, c) and r is the least with β(c,
-    r) ≥ l."""
+    """Least number of recomputed segments for reversing a chain.
+
+    For l segments and c checkpoints it is r · l - β(c + 1, r - 1), where β(c, r) = C(c + r, c) and
+    r is the least number with β(c, r) ≥ l.
+    """
     r = _most_repeated(segments, checkpoints)
     return r * segments - _beta(checkpoints + 1, r - 1)
 
 
 def segments_before_checkpoint(segments: int, checkpoints: int) -> int:
-    """How far to go before the next state is kept, so that the number of segments done again is
-    least. With one checkpoint left it is the initial state, and the way goes to the last
-    segment."""
+    """Number of segments to advance before the next checkpoint for the fewest recomputations.
+
+    With one checkpoint left, which is the initial state, advance to the last segment.
+    """
     if checkpoints == 1:
         return segments - 1
     r = _most_repeated(segments, checkpoints)

@@ -1,5 +1,7 @@
-"""Who is made of whom while a schedule is decided on the way: what can be computed again, and what
-must stay because something else could not be otherwise."""
+"""Dependencies between tensors during an online method.
+
+They determine which tensors can be recomputed, and which must stay so that others can be.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,12 @@ from solver.problem.problem import Problem
 
 
 class Lineage:
-    """Tensors by index. ``resident`` is what is in RAM and ``stored`` what is in storage; both
-    belong to the caller. ``references`` counts the uses to come, as a framework's reference count
-    does: 0 means dead, not how far away the next use is."""
+    """Dependencies between tensors, by index.
+
+    ``resident`` are the tensors in RAM and ``stored`` those in storage; both belong to the caller.
+    ``references`` counts the remaining uses, as a framework's reference count does: a tensor with 0
+    is dead.
+    """
 
     def __init__(self, problem: Problem, resident: set[int], stored: set[int]) -> None:
         self._problem = problem
@@ -25,11 +30,11 @@ class Lineage:
         self._remakeable = [k >= 0 and problem.recomputable[k] for k in problem.producer]
 
     def remakeable(self, i: int) -> bool:
-        """Whether it may go because it can be computed again, or read again from storage."""
+        """Whether ``i`` can be recomputed or read from storage, and so may be freed."""
         return self._remakeable[i] or i in self._stored
 
     def relatives(self, i: int) -> Iterator[int]:
-        """What it is made of and what has been made of it."""
+        """Tensors that ``i`` is computed from, and tensors computed from it so far."""
         problem = self._problem
         if problem.producer[i] >= 0:
             yield from problem.reads[problem.producer[i]]
@@ -37,7 +42,7 @@ class Lineage:
             yield from (o for o in problem.writes[k] if o in self.made)
 
     def needed_to_restore(self, tensors: Iterable[int], going: Container[int] = ()) -> set[int]:
-        """All that would be read to have ``tensors`` in RAM again, once ``going`` has left it."""
+        """All tensors read to restore ``tensors`` to RAM after ``going`` has left it."""
 
         def to_be_computed(i: int) -> bool:
             return (i not in self._resident or i in going) and i not in self._stored
@@ -56,7 +61,7 @@ class Lineage:
         return [i for i in sorted(self.made) if i not in self._resident and self.references[i]]
 
     def has_heirs(self, i: int) -> bool:
-        """Whether something alive could have to be computed from ``i`` once more."""
+        """Whether a live tensor could have to be recomputed from ``i``."""
         seen, pending = {i}, [i]
         while pending:
             for k in self._problem.readers[pending.pop()]:
@@ -70,7 +75,7 @@ class Lineage:
         return False
 
     def lose(self, i: int) -> None:
-        """``i`` is gone for good: what is made of it directly cannot be made again."""
+        """Mark ``i`` as lost: tensors computed from it can no longer be recomputed."""
         pending = [i]
         while pending:
             for k in self._problem.readers[pending.pop()]:

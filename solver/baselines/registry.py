@@ -24,15 +24,15 @@ def _keep_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
 
 def _page_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
     if not problem.budget.paging:
-        return BaselineResult(None, "it pages, which this budget excludes")
+        return BaselineResult(None, "the baseline pages, which this budget excludes")
     return judged(problem, page_everything(problem), "paged in right before each use")
 
 
 def _capuchin_like(problem: Problem, _time_limit_s: float) -> BaselineResult:
     actions = greedy_schedule(problem)
     if actions is None:
-        return BaselineResult(None, "the rule finds no schedule within the budget")
-    return BaselineResult(actions, "the best of many runs of the rule")
+        return BaselineResult(None, "the greedy rule finds no schedule within the budget")
+    return BaselineResult(actions, "the best of many runs of the greedy rule")
 
 
 BASELINES: Mapping[str, Baseline] = MappingProxyType(
@@ -52,10 +52,20 @@ BASELINES: Mapping[str, Baseline] = MappingProxyType(
 
 
 def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The baseline's schedule, held before the referee.
+    """Run a baseline and verify its schedule.
 
-    Raises ``KeyError`` for a name that is none, ``EngineFailed``, and
-    :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    Args:
+        name: A key of ``BASELINES``.
+        problem: The problem.
+        time_limit_s: Limit on wall time.
+
+    Returns:
+        The result; its actions are None if the baseline has no schedule within the budget.
+
+    Raises:
+        KeyError: ``name`` is unknown.
+        EngineFailed: The process of an engine failed.
+        RefereeError: A schedule is invalid, which is a defect.
     """
     result = BASELINES[name](problem, time_limit_s)
     if result.actions is not None:

@@ -1,4 +1,4 @@
-"""This project's own solver with one of its two means: what integrating both is worth."""
+"""This project's solver with recomputation or paging only."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from solver.solving.solving import solve_graph
 
 
 def remat_only(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The least energy without paging. Raises :class:`~devices.errors.EngineFailed`."""
+    """Solve for least energy without paging. Raises :class:`~devices.errors.EngineFailed`."""
     return _solved_without(problem, "paging", time_limit_s)
 
 
 def paging_only(problem: Problem, time_limit_s: float) -> BaselineResult:
-    """The least energy without recomputation. Raises ``EngineFailed``."""
+    """Solve for least energy without recomputation. Raises ``EngineFailed``."""
     return _solved_without(problem, "rematerialization", time_limit_s)
 
 
@@ -24,12 +24,13 @@ def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> Bas
     if schedule.actions:
         note = "optimal" if schedule.status == "optimal" else "the best found"
         return BaselineResult(
-            schedule.actions, f"{note}, within {100 * (schedule.gap or 0.0):.2f} % of the least"
+            schedule.actions,
+            f"{note}, within {100 * (schedule.gap or 0.0):.2f} % of the least energy",
         )
     if schedule.status == "no_solution":
-        return BaselineResult(None, f"nothing was found in {time_limit_s:.0f} s")
+        return BaselineResult(None, f"no schedule was found in {time_limit_s:.0f} s")
     if schedule.smallest_ram_bytes is None:
-        return BaselineResult(None, "infeasible, whatever the RAM budget")
+        return BaselineResult(None, "infeasible under any RAM budget")
     missing = schedule.smallest_ram_bytes - problem.budget.ram_bytes
     return BaselineResult(
         None,

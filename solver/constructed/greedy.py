@@ -1,11 +1,11 @@
-"""A schedule by rule: compute in order, and make room by giving up what is cheapest to get back.
+"""Greedy schedules: compute in order, and free the tensor that is cheapest to restore.
 
 The rule is that of swapping and recomputing memory managers such as Capuchin (Peng et al., ASPLOS
-2020), with the next uses known: whenever RAM runs out, the tensor goes that costs least to restore
-per byte and per distance to its next use. What is restored, is so right before it is read, by
-paging or by computing its producer again (and, recursively, what that reads), whichever was cheaper
-when it went. The rule has a few parameters and one weight per tensor; what it builds is the best of
-many runs with other parameters and, at random, other weights.
+2020), with the next uses known. Whenever RAM runs out, the tensor is freed that costs least to
+restore per byte and per distance to its next use. It is restored right before it is read, by paging
+in or by recomputing its producer (and, recursively, what that reads), whichever was cheaper when it
+was freed. The rule has a few parameters and one weight per tensor. The result is the best of many
+runs with other parameters and random weights.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.referee.referee import RefereeError, verify
 
-# Work is counted in costs of recomputation looked at and in actions, so that what comes out does
-# not depend on how fast the computer is. A million is about a second. Chains grow with the graph.
+# Work is counted in evaluated costs of recomputation and in actions, so that the result does not
+# depend on the speed of the computer. A million takes about a second. Chains grow with the graph.
 _MOST_WORK_PER_RUN, _MOST_WORK_PER_RUN_AND_OP = 200_000, 1_000
-# How many runs of the longest kind all runs together may take, and the first few.
+# Work of all runs together, and of the first few, in runs of the longest kind.
 _RUNS, _FIRST_RUNS = 5, 2
 _MOST_PERTURBED_RUNS = 300
 # Longer chains of recomputation are not considered.
@@ -33,13 +33,16 @@ _LONGEST_CHAIN = 100
 
 
 class _Stuck(Exception):
-    """There is no room, or something cannot be had back."""
+    """No room can be made, or a tensor cannot be restored."""
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """``seconds_worth_j`` is what a second counts in joules where there is a deadline to keep;
-    ``reluctance`` multiplies what each tensor is said to cost to restore."""
+    """Parameters of the rule.
+
+    ``seconds_worth_j`` is the cost of a second in joules if a deadline exists. ``reluctance`` is a
+    factor for each tensor on its cost to restore.
+    """
 
     paging: bool
     rematerialization: bool
@@ -49,8 +52,10 @@ class _Rule:
 
 
 def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Action, ...] | None:
-    """The best schedule within the budget that the rule finds, or None if it finds none. Not
-    ``thorough``: of the first few runs that find any."""
+    """Find the best greedy schedule within the budget; None if no run finds one.
+
+    Unless ``thorough``, only the first few runs that find any are tried.
+    """
     best: tuple[float, tuple[Action, ...], _Rule] | None = None
     op_count = len(problem.graph.ops)
     most_per_run = max(_MOST_WORK_PER_RUN, _MOST_WORK_PER_RUN_AND_OP * op_count)
@@ -86,7 +91,7 @@ def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Action,
 
 
 def _freedoms(problem: Problem) -> Iterator[tuple[bool, bool]]:
-    """Whether to page by choice and whether to recompute: all that is allowed, then less."""
+    """Whether to page by choice and whether to recompute: all that is allowed first, then less."""
     for paging in sorted({problem.budget.paging, False}, reverse=True):
         for rematerialization in sorted({problem.budget.rematerialization, False}, reverse=True):
             yield paging, rematerialization
@@ -104,7 +109,7 @@ def _rules(problem: Problem, paging: bool, rematerialization: bool) -> Iterator[
 
 
 def _perturbed(rule: _Rule, chance: random.Random) -> _Rule:
-    """Some weights changed by a factor of up to e or so."""
+    """Change a random share of the weights by factors of about e."""
     share = chance.choice((0.02, 0.1, 0.5))
     weights = [
         weight * math.exp(chance.gauss(0, 1)) if chance.random() < share else weight
@@ -114,7 +119,7 @@ def _perturbed(rule: _Rule, chance: random.Random) -> _Rule:
 
 
 class _Run:
-    """One schedule by one rule; tensors and ops by index."""
+    """One run of one rule; tensors and ops are indices."""
 
     def __init__(self, problem: Problem, rule: _Rule, most_work: int) -> None:
         self.work_done = 0
@@ -154,7 +159,7 @@ class _Run:
         self._done: list[Action] = []
 
     def actions(self) -> list[Action]:
-        """Raises :class:`_Stuck`."""
+        """Build the actions. Raises :class:`_Stuck`."""
         problem = self._problem
         self._save(sorted(self._resident))
         for k in range(len(self._ops)):
@@ -165,7 +170,7 @@ class _Run:
         self._gather([i for i, t in enumerate(self._tensors) if t.persist == "ram"])
         return self._done
 
-    # --- doing --------------------------------------------------------------------------------
+    # --- actions ------------------------------------------------------------------------------
 
     def _save(self, tensors: Sequence[int]) -> None:
         for i in tensors:
@@ -185,7 +190,7 @@ class _Run:
         self._gather(problem.reads[k])
         made = [i for i in problem.writes[k] if i not in self._resident]
         self._pinned += problem.writes[k]
-        # In place, only what the new tensor takes beyond the old one is new.
+        # In place, only the bytes of the new tensor beyond those of the old one are new.
         self._make_room(sum(self._size[i] for i in made) + problem.extra_bytes[k])
         self._done.append(Compute(op=op.name))
         for i in made:
@@ -195,8 +200,10 @@ class _Run:
         del self._pinned[mark:]
 
     def _gather(self, tensors: Sequence[int]) -> None:
-        """Have all in RAM at once, pinned. What must be computed comes first: it takes the most
-        room on the way."""
+        """Bring all ``tensors`` into RAM together, pinned.
+
+        Those to recompute come first, since they temporarily take the most room.
+        """
         missing = [i for i in tensors if i not in self._resident]
         self._pinned += [i for i in tensors if i in self._resident]
         for i in sorted(missing, key=lambda i: i in self._stored):
@@ -239,7 +246,7 @@ class _Run:
         if self.work_done > self._most_work:
             raise _Stuck
 
-    # --- deciding -----------------------------------------------------------------------------
+    # --- decisions ----------------------------------------------------------------------------
 
     def _cheapest_to_give_up(self) -> int:
         best, best_score = -1, math.inf
@@ -270,7 +277,7 @@ class _Run:
         return uses[position] if position < len(uses) else None
 
     def _recomputing(self, i: int, use: int, memo: dict[int, float], depth: int) -> float:
-        """What it would cost to compute ``i`` again right before op ``use``, as things are."""
+        """Cost of recomputing ``i`` right before op ``use``, in the current state."""
         if i in memo:
             return memo[i]
         memo[i] = math.inf
@@ -308,7 +315,7 @@ class _Run:
 
 
 def _needed(problem: Problem, actions: Sequence[Action]) -> list[Action]:
-    """``actions`` without what nothing afterwards needs: first executions stay."""
+    """Remove actions whose result no later action needs, except first executions."""
     graph = problem.graph
     ops = {op.name: op for op in graph.ops}
     seen: set[str] = set()
@@ -343,7 +350,7 @@ def _needed(problem: Problem, actions: Sequence[Action]) -> list[Action]:
 
 
 def _pages_out_early(problem: Problem, actions: Sequence[Action]) -> list[Action]:
-    """``actions`` with each tensor paged out right after it was first made: it may go earlier."""
+    """Move each page-out to right after the tensor is first written, so it can be freed earlier."""
     graph = problem.graph
     ops = {op.name: op for op in graph.ops}
     paged_out = {action.tensor: action for action in actions if isinstance(action, PageOut)}

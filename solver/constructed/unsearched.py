@@ -1,4 +1,4 @@
-"""Schedules that need no search."""
+"""Schedules that need no search: keep everything, or page everything."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ from solver.problem.schedule import Action, Compute, PageIn, PageOut
 
 
 def keep_everything(graph: CostedGraph) -> tuple[Action, ...]:
-    """Every op once, in the graph's order; a tensor is freed after its last reader. Its peak is the
-    *unconstrained peak*. Paged is only what lives in storage, or must be there in the end."""
+    """Build the schedule that recomputes and pages nothing by choice.
+
+    It computes every op once, in the graph's order, and frees each tensor after its last reader. It
+    pages only tensors whose home is storage or that must persist there. Its peak is the
+    *unconstrained peak*.
+
+    Args:
+        graph: The costed graph.
+
+    Returns:
+        The actions, ``free`` actions included.
+    """
     at_hand = {t.name for t in graph.tensors if t.home != "storage"}
     actions: list[Action] = []
 
@@ -39,8 +49,11 @@ def keep_everything(graph: CostedGraph) -> tuple[Action, ...]:
 
 
 def page_everything(problem: Problem) -> tuple[Action, ...]:
-    """Every op once, in order; whatever the next op does not read goes to storage, and comes back
-    right before it is read. No schedule without recomputation needs less RAM; few cost more."""
+    """Build the schedule that pages every tensor out between its uses.
+
+    It computes every op once, in order. Tensors that the next op does not read are paged out, and
+    paged in right before they are read. No schedule without recomputation needs less RAM.
+    """
     tensors = problem.graph.tensors
     resident = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
     stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}

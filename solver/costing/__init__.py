@@ -1,1 +1,1 @@
-"""A training step and a profile become a costed graph."""
+"""Costed graphs from training steps and device profiles."""

@@ -1,8 +1,8 @@
-"""Training step × device profile → costed graph.
+"""``cost_graph``: a costed graph from a training step and a device profile.
 
-An operation costs what the profile measured; where a profile states rates instead, what its FLOP
-cost at those rates; and where it has neither, what is predicted from the operations that were
-measured, which the result lists.
+The cost of an operation is the profile's measurement. If it was not measured and the profile states
+rates, the cost is its FLOP at those rates; otherwise it is predicted from the operations that were
+measured, and the result lists it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ if TYPE_CHECKING:
 
 
 class CostingError(InputError):
-    """The profile cannot cost the step; the message names the profile, what is missing and what
-    would help."""
+    """The profile lacks costs of a step; the message names the profile and what is missing."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,11 @@ class Predicted:
 
 @dataclass(frozen=True)
 class CostingResult:
-    """The graph, with the profile's ``energy_source``, and of the distinct operations in it those
-    whose cost is predicted, and those whose cost was measured in the context of a schedule."""
+    """A costed graph, and the origin of its costs.
+
+    ``predicted`` lists the distinct operations with predicted costs, ``in_context`` those whose
+    costs were measured in the context of a schedule.
+    """
 
     graph: CostedGraph
     predicted: tuple[Predicted, ...]
@@ -63,9 +65,21 @@ class CostingResult:
 
 
 def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False) -> CostingResult:
-    """Raises :class:`CostingError` if the profile has no energies, or too few operations to predict
-    the rest from, or no costs of paging where parameters live in storage, or, with ``strict``, if
-    any operation would have to be predicted."""
+    """Cost every operation and tensor of a training step.
+
+    Args:
+        step: The training step of a network.
+        profile: Measured or published costs of a device.
+        strict: Whether to fail rather than predict the cost of an operation.
+
+    Returns:
+        The costed graph, and the operations whose costs are predicted or measured in context.
+
+    Raises:
+        CostingError: The profile has no energies; has too few operations to predict the others
+            from; has no paging costs, but parameters are kept in storage; or, with ``strict``, an
+            operation was not measured.
+    """
     measured = _measurements(profile)
     costs: dict[OpSpec, _Cost] = {}
     missing = []
@@ -96,7 +110,7 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
 
 @dataclass(frozen=True)
 class _Cost:
-    """``key`` names what was measured, or predicted; None where a rate says it all."""
+    """Cost of an operation; ``key`` names the measurement or prediction, None for a rate."""
 
     key: str | None
     time_s: Interval
@@ -138,7 +152,7 @@ def _at_rates(rates: ComputeRates, spec: OpSpec) -> _Cost:
 
 @dataclass(frozen=True)
 class _Group:
-    """Measured operations that stand for one that is not, and the laws fitted to them."""
+    """Laws fitted to a group of measured operations; ``basis`` describes the group."""
 
     basis: str
     time: Law
@@ -171,7 +185,7 @@ def _predictions(
             break
         else:
             raise CostingError(
-                f"{board}: {spec} is not measured, and the {len(measured)} operations that are"
+                f"{board}: {spec} is not measured, and the {len(measured)} measured operations"
                 " do not suffice to predict it",
                 remedy="profile the board with this model",
             )
@@ -179,12 +193,12 @@ def _predictions(
 
 
 def _members(scope: str, measured: Mapping[OpSpec, _Cost]) -> list[OpSpec]:
-    """The measured operations of a kind, of a family, or (empty) all."""
+    """Measured operations of a kind or family, or all of them if ``scope`` is empty."""
     return [spec for spec in measured if scope in ("", spec.family, spec.kind)]
 
 
 def _fitted(scope: str, measured: Mapping[OpSpec, _Cost]) -> _Group | None:
-    """None if the operations of ``scope`` give no law."""
+    """Fit laws to the measured operations of ``scope``; None if that fails."""
     from solver.costing.prediction import PredictionError, fit
 
     members = [
@@ -201,9 +215,11 @@ def _fitted(scope: str, measured: Mapping[OpSpec, _Cost]) -> _Group | None:
 
 
 def _workspace_estimate(spec: OpSpec, measured: Mapping[OpSpec, _Cost]) -> int:
-    """An upper estimate, of whole elements: of the measured operations of its kind (else family,
-    else all), the most workspace, or the most per byte moved times the bytes that it moves,
-    whichever is more."""
+    """Upper estimate of the workspace in bytes, a multiple of the element size.
+
+    Among the measured operations of the same kind (else family, else all), it is the larger of the
+    maximum workspace, and the maximum workspace per byte moved times the bytes that ``spec`` moves.
+    """
     scopes = (spec.kind, spec.family, "")
     members = next(found for scope in scopes if (found := _members(scope, measured)))
     most = max(measured[other].workspace_bytes for other in members)
@@ -242,8 +258,8 @@ def _costed(
     page_costs = {size: _page_costs(profile.storage, *size) for size in sizes}
     if step.parameters_in == "storage" and not all(page_costs.values()):
         raise CostingError(
-            f"{profile.name}: parameters cannot live in storage, since the profile has no energies"
-            " of paging",
+            f"{profile.name}: parameters cannot be kept in storage, since the profile has no energy"
+            " costs of paging",
             remedy="profile the board with its storage and a meter or nominal_power_w",
         )
     tensors = [
@@ -275,14 +291,14 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
 
 
 def _ends(interval: Interval) -> tuple[float, float] | None:
-    """None where there is only a figure."""
+    """Ends of an interval; None if it has no width."""
     return (interval.low, interval.high) if interval.low < interval.high else None
 
 
 def _page_costs(
     storage: StorageCosts | None, size_bytes: int, stretches: int
 ) -> dict[str, PageCost]:
-    """None without storage, or where storage has no energies: such a tensor cannot be paged."""
+    """Page costs as fields of a tensor; empty if the profile has none with energies."""
     if storage is None:
         return {}
     stretch_bytes = size_bytes // stretches
@@ -313,7 +329,7 @@ def _notes(
         yield f"operation costs are medians with a {profile.cost_basis} cache"
     if in_context:
         yield (
-            f"{in_context} of {len(step.distinct_specs)} distinct operations cost what they took"
+            f"costs of {in_context} of {len(step.distinct_specs)} distinct operations were measured"
             " in the context of a schedule"
         )
     if predictions:
@@ -322,7 +338,10 @@ def _notes(
             " their costs are predicted, their workspace is an upper estimate"
         )
     if profile.rates is not None:
-        yield "costs of operations that were not measured are FLOP at published rates, workspace 0"
+        yield (
+            "costs of operations that were not measured are their FLOP at published rates, with"
+            " workspace 0"
+        )
     if profile.storage is None:
         yield "the profile has no storage: nothing can be paged"
     elif profile.storage.read_cost(1)[1] is None or profile.storage.write_cost(1)[1] is None:

@@ -1,14 +1,14 @@
-"""How sure the cost of paging one tensor is, from the sweep that its law was fitted to.
+"""95 % intervals of the cost of paging one tensor, from the sweep that its law was fitted to.
 
-The law is ``fixed + per_page · pages``, fitted to relative residuals. Of a tensor with cost c at
-p pages the regression leaves a relative standard error of s · √(1 + xᵀ(XᵀX)⁻¹x), x = (1/c, p/c),
-the rows of X being the same of the sweep's points: the parameters' uncertainty and the scatter
-about the law, s² = (sum of squared residuals)/(n - 2) (Draper and Smith, *Applied Regression
-Analysis*, section 3.1). Its 95 % end is Student's quantile times that. The points have intervals of
-their own, of errors that they may share (the state of the card, the temperature), which no fit to
-them shows: the root mean square of those is added in quadrature, as the GUM (JCGM 100:2008, 5.1.2)
-adds independent contributions. All of it is taken on a logarithmic scale, so that no cost falls
-below zero.
+The law is ``fixed + per_page · pages``, fitted to relative residuals. For a tensor with cost c at
+p pages, the relative standard error of the regression is s · √(1 + xᵀ(XᵀX)⁻¹x) with
+x = (1/c, p/c); the rows of X are the same quantities of the sweep's points. It covers the
+uncertainty of the parameters and the scatter about the law, s² = (sum of squared residuals)/(n - 2)
+(Draper and Smith, *Applied Regression Analysis*, section 3.1). Student's quantile times this is the
+half width of the 95 % interval. The points also have intervals of their own, from errors that they
+may share (state of the card, temperature) and that a fit to them cannot show. The root mean square
+of these is added in quadrature, as the GUM (JCGM 100:2008, 5.1.2) adds independent contributions.
+All of this is done on a logarithmic scale, so that no cost falls below zero.
 """
 
 from __future__ import annotations
@@ -21,26 +21,29 @@ import numpy as np
 
 from devices.profile import AffinePageCost, Interval, StorageCosts
 
-# Of the normal distribution: 97.5 % lie below it.
+# 97.5 % quantile of the normal distribution.
 _NORMAL_QUANTILE = 1.959964
 
 
 @dataclass(frozen=True)
 class PageIntervals:
-    """Of moving one tensor one way. ``energy_j`` is None where storage has no energies."""
+    """Intervals of moving one tensor one way. ``energy_j`` is None if storage has no energies."""
 
     time_s: Interval
     energy_j: Interval | None
 
 
 def page_in_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
-    """The median is :meth:`StorageCosts.read_cost`."""
+    """Intervals of paging a tensor in. Their medians are :meth:`StorageCosts.read_cost`."""
     return _intervals(storage.read, storage.page_bytes, size_bytes)
 
 
 def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
-    """The share of erasing included, the errors of both being of one sign. The median is
-    :meth:`StorageCosts.write_cost`."""
+    """Intervals of paging a tensor out, including its share of erasing.
+
+    The errors of writing and erasing are taken to have the same sign. The medians are
+    :meth:`StorageCosts.write_cost`.
+    """
     write = _intervals(storage.write, storage.page_bytes, size_bytes)
     if storage.erase is None or storage.erase_block_bytes is None:
         return write
@@ -73,8 +76,11 @@ def _intervals(cost: AffinePageCost, page_bytes: int, size_bytes: int) -> PageIn
 
 @dataclass(frozen=True)
 class _Law:
-    """``points`` are what it was fitted to: pages, and the cost with its interval. ``fit_error`` is
-    what is known of the scatter where a profile states no points."""
+    """A fitted law of paging.
+
+    ``points`` are what it was fitted to: pages, and the cost with its interval. ``fit_error`` is
+    the relative scatter, used if a profile states no points.
+    """
 
     fixed: float
     per_page: float
@@ -94,7 +100,7 @@ class _Law:
         )
 
     def _regression(self, pages: int, median: float) -> float:
-        """Half of the 95 % prediction interval, relative; two points leave no residuals."""
+        """Relative half width of the 95 % prediction interval; 0 for two points or fewer."""
         if not self.points:
             return _NORMAL_QUANTILE * self.fit_error
         freedom = len(self.points) - 2
@@ -112,7 +118,7 @@ class _Law:
         return float(stdtrit(freedom, 0.975)) * math.sqrt(variance * (1.0 + leverage))
 
     def _own_errors(self) -> tuple[float, float]:
-        """Root mean square of the points' own half widths, relative: below and above."""
+        """Root mean square of the points' own relative half widths, below and above."""
         intervals = [interval for _, interval in self.points]
         if not intervals:
             return 0.0, 0.0

@@ -1,11 +1,11 @@
-"""What an operation costs that nobody measured, from those that were.
+"""Prediction of an operation's cost from other, measured operations.
 
-Within a group of operations a cost is taken as ``a + b · work + c · bytes moved``, with
-coefficients that are not negative (Lawson and Hanson 1974) and least relative error: a call, an
-arithmetic rate and a memory rate. How far to trust it comes from leaving out each measured
-operation in turn and predicting it from the others: with r the root mean square of the logarithms
-of measured over predicted, the 95 % interval is the prediction times exp(± t · r), t the quantile
-of Student's distribution.
+Within a group of operations, the cost is modelled as ``a + b · work + c · bytes moved``: a call, an
+arithmetic rate and a memory rate. The coefficients are non-negative (Lawson and Hanson 1974) and
+minimise the relative error. The interval comes from leaving out each measured operation in turn and
+predicting it from the others: with r the root mean square of the logarithms of measured over
+predicted, the 95 % interval is the prediction times exp(± t · r), where t is the quantile of
+Student's distribution.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from devices.errors import InputError
 from devices.operation import OpSpec
 from devices.profile import Interval
 
-# One more than there are coefficients.
+# One more than the number of coefficients.
 FEWEST_SAMPLES = 4
 
 _Array: TypeAlias = NDArray[np.float64]
 
 
 class PredictionError(InputError):
-    """There is too little in a group to predict from."""
+    """A group of operations does not suffice for a prediction."""
 
 
 @dataclass(frozen=True)
 class Law:
-    """A fitted group. ``spread`` is what an interval's upper end is over its median."""
+    """Law fitted to a group. ``spread`` is the ratio of an interval's upper end to its median."""
 
     coefficients: tuple[float, ...]
     spread: float
 
     def predict(self, spec: OpSpec) -> Interval:
-        """Raises :class:`PredictionError` where the law gives nothing, which no operation costs."""
+        """Predict the cost of ``spec``. Raises :class:`PredictionError` if the law gives zero."""
         value = float(_features(spec) @ np.array(self.coefficients))
         if value <= 0:
             raise PredictionError(f"{spec}: the law of its group gives zero")
@@ -47,11 +47,20 @@ class Law:
 
 
 def fit(specs: Sequence[OpSpec], costs: Sequence[float]) -> Law:
-    """The law of a group of operations from what each was measured to cost (above zero).
-    Raises :class:`PredictionError` if there are too few, or one of them has a part in nothing that
-    the others predict."""
+    """Fit the law of a group of operations to their measured costs.
+
+    Args:
+        specs: The operations.
+        costs: Their costs, positive, in one unit (seconds or joules).
+
+    Returns:
+        The law, in the unit of ``costs``.
+
+    Raises:
+        PredictionError: The group is too small, or the others predict zero for one operation.
+    """
     if len(specs) < FEWEST_SAMPLES:
-        raise PredictionError(f"{len(specs)} operations, {FEWEST_SAMPLES} are needed")
+        raise PredictionError(f"{len(specs)} operations are too few: {FEWEST_SAMPLES} are needed")
     from scipy.special import stdtrit
 
     features = np.array([_features(spec) for spec in specs])
@@ -64,7 +73,7 @@ def fit(specs: Sequence[OpSpec], costs: Sequence[float]) -> Law:
         ]
     )
     if left_out.min() <= 0:
-        raise PredictionError("an operation of which the others predict nothing")
+        raise PredictionError("the cost of one operation, predicted from the others, is zero")
     error = float(np.sqrt(np.mean(np.log(measured / left_out) ** 2)))
     quantile = float(stdtrit(len(specs) - 1, 0.975))
     coefficients = tuple(float(c) for c in _solve(features, measured))
@@ -76,8 +85,10 @@ def _features(spec: OpSpec) -> _Array:
 
 
 def _solve(features: _Array, measured: _Array) -> _Array:
-    """Coefficients of least relative error; columns are scaled to lengths of one, since FLOP and
-    calls differ by many orders of magnitude."""
+    """Non-negative coefficients of least relative error.
+
+    Columns are scaled to unit length, since FLOP and calls differ by many orders of magnitude.
+    """
     from scipy.optimize import nnls
 
     relative = features / measured[:, None]

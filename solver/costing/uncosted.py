@@ -1,4 +1,4 @@
-"""The scheduling problem of a training step before anything is known of its costs."""
+"""The scheduling problem of a training step without costs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from solver.problem.graph import CostedGraph, Op, PageCost, Tensor
 
 
 def uncosted_graph(step: TrainingStep) -> CostedGraph:
-    """Scheduling problem of a training step with every cost zero.
+    """Build the scheduling problem of a training step with every cost zero.
 
-    Only what must be paged can be: tensors whose home is storage, or that must persist there.
+    Only tensors that must be paged can be paged: those whose home is storage, or that must persist
+    there.
+
+    Args:
+        step: The training step of a network.
+
+    Returns:
+        The graph, with workspace 0 as well.
     """
     free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
     return CostedGraph(

@@ -1,1 +1,1 @@
-"""Mixed-integer programs as data, and the engines that solve them, each in a process of its own."""
+"""Mixed-integer programs as data, and engines that solve them, each in a separate process."""

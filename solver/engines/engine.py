@@ -1,4 +1,4 @@
-"""CBC, HiGHS or Gurobi through python-mip, in a process of their own."""
+"""``Engine``: HiGHS, CBC or Gurobi through python-mip, in a separate process."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ _POLL_S = 0.2
 
 
 class EngineProcess:
-    """A process of its own for an engine: ``python -m MODULE ARGUMENTS... FD``, a pipe to it, and
-    plain data through the pipe. A context manager: leaving it ends the process at once, whatever it
-    is doing. ``version`` is known once it has said something."""
+    """A separate process for an engine, ``python -m MODULE ARGUMENTS... FD``, with a pipe to it.
+
+    It is a context manager: leaving the context kills the process. Plain data pass through the
+    pipe. ``version`` is complete after the first message of the process.
+    """
 
     def __init__(self, name: str, module: str, *arguments: str) -> None:
         self.version = name
@@ -50,18 +52,19 @@ class EngineProcess:
         )
         theirs.close()
 
-    def tell(self, message: object) -> None:
-        """Raises :class:`EngineFailed` if the process is dead."""
+    def send(self, message: object) -> None:
+        """Send a message. Raises :class:`EngineFailed` if the process has ended."""
         try:
             self._connection.send(message)
         except OSError:
-            raise self._death() from None
+            raise self._failure() from None
 
-    def hear(self, deadline: float) -> Iterator[object]:
-        """What the process says, as it says it, until it has finished or ``deadline`` (on
-        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`.
+    def messages(self, deadline: float) -> Iterator[object]:
+        """Yield messages of the process until it has finished or ``deadline`` has passed.
 
-        Raises :class:`EngineFailed` if the process dies or the engine reports an error.
+        ``deadline`` is on ``time.monotonic``. The last message is always a :class:`Finished`.
+
+        Raises :class:`EngineFailed` if the process ends early or the engine reports an error.
         """
         while True:
             remaining = deadline - time.monotonic()
@@ -85,12 +88,12 @@ class EngineProcess:
         try:
             return self._connection.recv()
         except (EOFError, OSError):
-            raise self._death() from None
+            raise self._failure() from None
 
-    def _death(self) -> EngineFailed:
+    def _failure(self) -> EngineFailed:
         code = self._process.wait()
-        if code < 0:  # what a C library has to say of its crash is no sentence
-            return EngineFailed(f"the {self._name} process was ended by {Signals(-code).name}")
+        if code < 0:  # the output of a crashed C library is not a useful message
+            return EngineFailed(f"the {self._name} process was killed by {Signals(-code).name}")
         assert self._process.stderr is not None
         last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
         reason = f": {last[0]}" if last else ""
@@ -113,7 +116,7 @@ class EngineProcess:
 
 
 class Engine(EngineProcess):
-    """One engine at work on one program that grows between runs."""
+    """An engine that solves one program, which may grow between runs."""
 
     def __init__(self, name: EngineName) -> None:
         super().__init__(name, "solver.engines.worker", name)
@@ -130,14 +133,16 @@ class Engine(EngineProcess):
         deadline: float,
         relax: bool = False,
     ) -> Iterator[EngineMessage]:
-        """What the engine says, as it says it, until it has finished or ``deadline`` (on
-        ``time.monotonic``) has passed; the last thing said is always a :class:`Finished`. With
-        ``relax`` the only solution said is the optimum without integrality.
+        """Minimise ``program`` and yield the engine's messages until it has finished.
 
-        Raises :class:`EngineFailed` if the process dies or the engine reports an error.
+        The last message is always a :class:`Finished`, at ``deadline`` (on ``time.monotonic``) at
+        the latest. ``absolute_gap`` is in units of the objective; ``start`` is a solution to begin
+        with. With ``relax`` integrality is dropped and the only incumbent is the optimum.
+
+        Raises :class:`EngineFailed` if the process ends early or the engine reports an error.
         """
-        self.tell(Run(self._growth(program), relax, absolute_gap, threads, start))
-        for message in self.hear(deadline):
+        self.send(Run(self._growth(program), relax, absolute_gap, threads, start))
+        for message in self.messages(deadline):
             assert isinstance(message, Incumbent | Bound | Finished | Silence)
             yield message
 

@@ -1,4 +1,4 @@
-"""What an engine's process is told and what it says: plain data, pickled over a pipe."""
+"""Messages to and from an engine's process: plain data, pickled through a pipe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Outcome: TypeAlias = Literal["optimal", "infeasible", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Growth:
-    """Columns and rows to be added to what the engine already has."""
+    """Columns and rows to add to the engine's program."""
 
     lower: list[float]
     upper: list[float]
@@ -23,8 +23,11 @@ class Growth:
 
 @dataclass(frozen=True)
 class Run:
-    """Grow, then minimise until proven within ``absolute_gap``; ``start`` is a solution to begin
-    with (values of all columns), if there is one. ``relax``: without integrality."""
+    """Order to add ``growth``, then minimise until proven within ``absolute_gap``.
+
+    ``start`` is a solution to begin with (values of all columns), or None. With ``relax``
+    integrality is dropped.
+    """
 
     growth: Growth
     relax: bool
@@ -50,7 +53,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Finished:
-    """``reason`` is filled in where the engine failed."""
+    """End of a run. ``reason`` says why if the engine failed."""
 
     outcome: Outcome
     reason: str = ""
@@ -58,14 +61,14 @@ class Finished:
 
 @dataclass(frozen=True)
 class Ready:
-    """The first thing that the process says: the engine's name and version."""
+    """First message of the process: the engine's name and version."""
 
     version: str
 
 
 @dataclass(frozen=True)
 class Silence:
-    """Nothing was said for a moment."""
+    """No message arrived within the polling interval."""
 
 
 EngineMessage: TypeAlias = Incumbent | Bound | Finished | Ready | Silence

@@ -1,4 +1,4 @@
-"""The parent of an engine's process, as seen from there."""
+"""``Parent``: an engine process's connection to the process that started it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ Order = TypeVar("Order")
 
 
 class Parent(Generic[Order]):
-    """What it orders comes through the pipe with file descriptor ``fd``. When it is gone, this
-    process ends, in the middle of its work too. The terminal's Ctrl-C goes to the parent, which
-    decides."""
+    """Connection to the parent through the pipe with file descriptor ``fd``.
+
+    This process exits when the parent is gone, even during a run. It ignores Ctrl-C, which the
+    parent handles.
+    """
 
     def __init__(self, fd: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -23,11 +25,11 @@ class Parent(Generic[Order]):
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         self._connection.send(message)
 
-    def hear(self) -> Order:
-        """The next order; waits for it."""
+    def receive(self) -> Order:
+        """Wait for the next order and return it."""
         return self._orders.get()
 
     def _listen(self) -> None:

@@ -1,4 +1,4 @@
-"""A mixed-integer linear program as plain data: what formulations write and engines solve."""
+"""``Program``: a mixed-integer linear program as plain data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Terms: TypeAlias = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True)
 class Row:
-    """``sum(coefficients * columns) sense right_side``."""
+    """A constraint: ``sum(coefficients * columns) sense right_side``."""
 
     columns: tuple[int, ...]
     coefficients: tuple[float, ...]
@@ -24,7 +24,10 @@ class Row:
 
 @dataclass
 class Program:
-    """Minimise the cost over the columns, subject to the rows. It only ever grows."""
+    """A program: minimise the cost over the columns, subject to the rows.
+
+    Columns and rows can be added but not removed.
+    """
 
     lower: list[float] = field(default_factory=list)
     upper: list[float] = field(default_factory=list)
@@ -35,7 +38,7 @@ class Program:
     def column(
         self, *, cost: float = 0.0, lower: float = 0.0, upper: float = 1.0, integer: bool = True
     ) -> int:
-        """Add a variable, binary unless said otherwise; its index."""
+        """Add a variable, binary by default, and return its index."""
         self.lower.append(lower)
         self.upper.append(upper)
         self.cost.append(cost)
@@ -43,7 +46,7 @@ class Program:
         return len(self.cost) - 1
 
     def row(self, terms: Iterable[tuple[int, float]], sense: Sense, right_side: float) -> None:
-        """Add a constraint; terms of the same column are summed, zeros dropped."""
+        """Add a constraint. Terms of the same column are summed, and zeros dropped."""
         merged: dict[int, float] = {}
         for column, coefficient in terms:
             merged[column] = merged.get(column, 0.0) + coefficient
@@ -51,7 +54,7 @@ class Program:
         self.rows.append(Row(tuple(kept), tuple(kept.values()), sense, right_side))
 
     def tighten(self, row: int, amount: float) -> None:
-        """Add a constraint again, with a right side that is lower by ``amount``."""
+        """Add a copy of a constraint with its right side lowered by ``amount``."""
         old = self.rows[row]
         terms = zip(old.columns, old.coefficients, strict=True)
         self.row(terms, old.sense, old.right_side - amount)
@@ -60,7 +63,7 @@ class Program:
         return math.fsum(c * v for c, v in zip(self.cost, values, strict=True) if c)
 
     def satisfied_by(self, values: Sequence[float], tolerance: float = 1e-6) -> bool:
-        """Whether ``values`` keep to all rows and to the columns' limits."""
+        """Whether ``values`` satisfy all rows and the columns' limits."""
         limits = zip(self.lower, values, self.upper, strict=True)
         if any(not low - tolerance <= value <= high + tolerance for low, value, high in limits):
             return False
@@ -75,5 +78,5 @@ class Program:
 
 
 def weighted_sum(terms: Terms, values: Sequence[float]) -> float:
-    """Value of ``terms`` at a solution."""
+    """Sum of ``terms`` at a solution."""
     return math.fsum(values[column] * coefficient for column, coefficient in terms)

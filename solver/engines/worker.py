@@ -1,7 +1,7 @@
-"""The process in which an engine runs: ``python -m solver.engines.worker ENGINE FD``.
+"""The process of an engine: ``python -m solver.engines.worker ENGINE FD``.
 
-Engines are C libraries that cannot be interrupted reliably and may take any amount of memory; in a
-process of its own an engine can be ended at any moment, and what it had found has been sent.
+Engines are C libraries that cannot be interrupted reliably and may take any amount of memory. In a
+separate process an engine can be killed at any moment, and its results so far have been sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOUND_INTERVAL_S = 0.25
 
 
 class _Reporter:
-    """Sends what is new, from whatever thread the engine calls back on."""
+    """Sends new incumbents and bounds; callbacks may come from any thread."""
 
     def __init__(self, send: Callable[[EngineMessage], None]) -> None:
         self._send = send
@@ -96,7 +96,7 @@ class _Engine:
         return Finished("failed", f"the engine ended with status {status.name}")
 
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:  # noqa: ARG002
-        """Run to the end, reporting what is found on the way as far as the engine tells."""
+        """Run to the end, and report incumbents and bounds as far as the engine provides them."""
         return self.model.optimize()
 
     def version(self) -> str:
@@ -104,8 +104,10 @@ class _Engine:
 
 
 class _Highs(_Engine):
-    """HiGHS. Its callbacks are not in python-mip, but the C interface is: data are asked for by
-    name, since their layout differs between versions."""
+    """HiGHS, with callbacks through its C interface, which python-mip lacks.
+
+    Callback data are read by name, since their layout differs between versions.
+    """
 
     _MIP_IMPROVING_SOLUTION, _MIP_LOGGING, _MIP_INTERRUPT = 4, 5, 6
 
@@ -136,7 +138,7 @@ class _Highs(_Engine):
                 "const double *", self._library.Highs_getCallbackDataOutItem(data, name)
             )
 
-        def said(kind: int, _message: Any, data: Any, _in: Any, _user: Any) -> None:
+        def on_event(kind: int, _message: Any, data: Any, _in: Any, _user: Any) -> None:
             if kind == self._MIP_IMPROVING_SOLUTION:
                 solution = item(data, b"mip_solution")
                 if solution != self._ffi.NULL:
@@ -145,7 +147,7 @@ class _Highs(_Engine):
             else:
                 report.bound(item(data, b"mip_dual_bound")[0])
 
-        self._callback = self._ffi.callback("callback", said)
+        self._callback = self._ffi.callback("callback", on_event)
         self._library.Highs_setCallback(self._handle, self._callback, self._ffi.NULL)
         for kind in (self._MIP_IMPROVING_SOLUTION, self._MIP_LOGGING, self._MIP_INTERRUPT):
             self._library.Highs_startCallback(self._handle, kind)
@@ -156,8 +158,11 @@ class _Highs(_Engine):
 
 
 class _Cbc(_Engine):
-    """CBC. Its callbacks see the presolved program, or crash, so it runs in slices of doubling
-    length, each beginning with the best solution before: what is known is known at their ends."""
+    """CBC, in runs of doubling length.
+
+    Its callbacks see the presolved program or crash. Incumbents and bounds are therefore known only
+    at the end of each run, and each run starts from the best solution so far.
+    """
 
     _FIRST_SLICE_S = 15.0
 
@@ -165,7 +170,7 @@ class _Cbc(_Engine):
         super().__init__(mip.CBC)
         from mip import cbc
 
-        # CBC crashes when it is to strengthen cliques where every row is empty.
+        # CBC crashes when it strengthens cliques in a program with empty rows only.
         cbc.cbc_set_parameter(self.model.solver, "clqstr", "off")
 
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:
@@ -192,13 +197,13 @@ class _Cbc(_Engine):
 
 
 class _Gurobi(_Engine):
-    """Gurobi, if its user has it: incumbents and bounds are known when it is done."""
+    """Gurobi, if it is installed. Incumbents and bounds are known only at the end of a run."""
 
     def __init__(self) -> None:
         try:
             super().__init__(mip.GUROBI)
         except FileNotFoundError:
-            sys.exit("Gurobi is not installed where GUROBI_HOME says or libraries are found")
+            sys.exit("Gurobi was not found: install it, or set GUROBI_HOME to its directory")
 
     def version(self) -> str:
         return "Gurobi"
@@ -208,13 +213,14 @@ _ENGINES: dict[str, Callable[[], _Engine]] = {"highs": _Highs, "cbc": _Cbc, "gur
 
 
 def main() -> None:
+    """Solve the runs that the parent orders, until it is gone."""
     parent: Parent[Run] = Parent(int(sys.argv[2]))
     engine = _ENGINES[sys.argv[1]]()
-    parent.tell(Ready(engine.version()))
+    parent.send(Ready(engine.version()))
     while True:
-        run = parent.hear()
+        run = parent.receive()
         engine.grow(run.growth)
-        report = _Reporter(parent.tell)
+        report = _Reporter(parent.send)
         report.finished(engine.minimise(run, report))
 
 

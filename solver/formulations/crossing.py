@@ -1,21 +1,22 @@
-"""The *crossing* program: a relaxation that is small, tight, and holds for any order of the ops.
+"""The *crossing* program: a small, tight relaxation that holds for any order of the ops.
 
-When op ``t`` is first executed, some tensors *cross* it: they were made before it for certain, and
-what reads them for the first time then comes after it for certain, because the graph's reads say so
-(or the graph's order, where that is kept). A tensor that crosses ``t`` is in RAM then, or is paged
-in or made again afterwards. What is in RAM must fit beside what ``t`` itself needs. Columns:
+At the first execution of op ``t``, some tensors *cross* it: the first executions of the op that
+writes them and of an op that reads them are certainly before and after ``t``. This follows from
+the graph's reads, or from the graph's order if that is kept. A tensor that crosses ``t`` is in RAM
+then, or is paged in or recomputed later. What is in RAM must fit together with what ``t`` itself
+needs. Columns:
 
 - ``again[k]``: op ``k`` is computed more than once;
-- ``paged[i]``: tensor ``i`` is paged in (if storage is its home: more than once);
-- for each op ``t`` at which memory is looked at: ``held[i]``, tensor ``i`` is in RAM while ``t``
-  runs, and ``later[k]``, ``k`` is computed again after ``t``, for which in turn what ``k`` reads
-  must be held, paged in or made again later. These are continuous.
+- ``paged[i]``: tensor ``i`` is paged in (if its home is storage: more than once);
+- for each op ``t`` with memory rows: ``held[i]``, tensor ``i`` is in RAM while ``t`` runs, and
+  ``later[k]``, ``k`` is recomputed after ``t``, which requires that the tensors that ``k`` reads
+  are held, paged in or recomputed later. These columns are continuous.
 
-Every schedule gives a solution that costs no more than it does, so that the least cost is a lower
-bound. It is met where nothing is made again twice and where memory between the first executions is
-no tighter than at them, which is so for many training steps. The knapsack rows alone are the idea
-of the bounds on pebbling by what crosses a cut of the computation; rows for more ops are added
-where a solution would not fit (:meth:`CrossingProgram.tightest`).
+Every schedule corresponds to a solution of at most its cost, so the least cost is a lower bound.
+The bound is exact if nothing is recomputed or paged in more than once, and if memory between first
+executions is no tighter than at them, which is true of many training steps. The knapsack rows alone
+are the idea of pebbling bounds from the values that cross a cut of the computation. Rows for more
+ops are added where a solution would not fit (:meth:`CrossingProgram.tightest`).
 """
 
 from __future__ import annotations
@@ -33,28 +34,31 @@ from solver.problem.problem import Problem
 
 OrderKept: TypeAlias = Literal["any", "given"]
 
-# Costs are scaled so that computing every op once costs this much, memory so that the budget does.
+# Costs are scaled so that computing every op once costs this much, and memory so that the budget
+# is this much.
 _SCALE = 1000.0
-# What a violation must exceed to count, relative to the budget.
+# Smallest violation that counts, relative to the budget.
 _NOTICEABLE = 1e-6
-# Ops are looked at this share of the graph apart, at most so many at once.
+# Distance between ops that get memory rows in one round, as a share of the graph; most ops a round.
 _APART, _AT_ONCE = 1 / 40, 8
 
 
 @dataclass(frozen=True)
 class Moment:
-    """The first execution of an op at which memory is looked at: columns of the tensors that are
-    held then, by tensor, and of the ops computed again later, by op."""
+    """Columns of an op with memory rows, at its first execution.
+
+    ``held`` maps tensors to columns (in RAM then), ``later`` ops to columns (recomputed later).
+    """
 
     held: dict[int, int] = field(default_factory=dict)
     later: dict[int, int] = field(default_factory=dict)
 
 
 class CrossingProgram:
-    """The program of one problem, with no memory rows at first.
+    """The crossing program of one problem, initially without memory rows.
 
-    ``constant`` joules are added to ``unit`` times its objective: computing everything once, and
-    what must be paged whatever is chosen.
+    Energy in joules is ``constant`` plus ``unit`` times the objective. The constant is the energy
+    of computing everything once and of unavoidable transfers.
     """
 
     def __init__(self, problem: Problem, order: OrderKept) -> None:
@@ -78,7 +82,7 @@ class CrossingProgram:
         return max((cost.energy_j for cost in costs), default=0.0)
 
     def _find_crossing(self) -> npt.NDArray[np.bool_]:
-        """Of each op (rows) and each tensor (columns), whether the tensor crosses the op."""
+        """Boolean matrix: whether each tensor (columns) crosses each op (rows)."""
         problem, graph = self.problem, self.problem.graph
         crossing = np.zeros((len(graph.ops), len(graph.tensors)), bool)
         for i, tensor in enumerate(graph.tensors):
@@ -86,7 +90,7 @@ class CrossingProgram:
                 continue
             readers = list(problem.readers[i])
             if problem.starts_in_storage[i]:
-                # Brought before for certain only if it was read.
+                # It is certainly in RAM before ``t`` only if an op before ``t`` reads it.
                 made = self._before[:, readers].any(axis=1)
             elif problem.producer[i] < 0:
                 made = np.ones(len(graph.ops), bool)
@@ -123,7 +127,7 @@ class CrossingProgram:
         if problem.budget.instantaneous_paging:
             self.program.row(computing, "<", computing_left)
         elif problem.overlaps:
-            # Beside each other, but one transfer at a time.
+            # Transfers run beside ops, one transfer at a time.
             self.program.row(computing, "<", computing_left)
             self.program.row(paging, "<", deadline_s / scale - pages_s)
         else:
@@ -132,8 +136,10 @@ class CrossingProgram:
     # --- memory ---------------------------------------------------------------------------------
 
     def tightest(self, values: Sequence[float]) -> list[int]:
-        """Ops, not yet looked at, at which a solution needs more RAM than there is, the worst
-        first; none of them close to another."""
+        """Ops without memory rows at which a solution exceeds the budget, worst first.
+
+        No two of them are close to each other in the graph's order.
+        """
         left = self._size.copy()
         for k, column in self.again.items():
             for i in self.problem.writes[k]:
@@ -164,7 +170,7 @@ class CrossingProgram:
         unsettled: list[int] = []
 
         def sources(i: int) -> list[tuple[int, float]]:
-            """Columns of which one is at least 1 if tensor ``i`` is there later."""
+            """Columns that sum to at least 1 if tensor ``i`` is in RAM later."""
             if i not in moment.held:
                 moment.held[i] = program.column(integer=False)
             columns = [moment.held[i]]
@@ -195,17 +201,17 @@ class CrossingProgram:
         )
 
     def _is_made_before(self, i: int, t: int) -> bool:
-        """Whether having tensor ``i`` after op ``t`` takes holding it, or bringing it once more."""
+        """Whether tensor ``i``, needed after op ``t``, must be held, paged in or recomputed."""
         problem = self.problem
         if problem.starts_in_storage[i]:
             return bool(self._before[t, list(problem.readers[i])].any())
         k = problem.producer[i]
         return k < 0 or bool(self._before[t, k])
 
-    # --- what it proves -------------------------------------------------------------------------
+    # --- bounds ---------------------------------------------------------------------------------
 
     def bound_j(self, objective: float) -> float:
-        """What a lower bound on the program's objective proves."""
+        """Lower bound on energy from a lower bound on the program's objective."""
         return self.constant + max(0.0, objective) * self.unit
 
     def crossing(self, t: int) -> list[int]:
@@ -214,7 +220,7 @@ class CrossingProgram:
 
 
 def _certainly_before(problem: Problem, order: OrderKept) -> npt.NDArray[np.bool_]:
-    """``[t, k]``: the first execution of op ``k`` comes before that of op ``t``."""
+    """Boolean matrix ``[t, k]``: op ``k`` is first executed before op ``t`` in every order."""
     count = len(problem.graph.ops)
     if order == "given":
         return np.tri(count, count, -1, dtype=bool)

@@ -1,11 +1,10 @@
-"""The deadline in a program, which has no clock.
+"""Rows for the deadline in a program, which does not model time.
 
-Where transfers can run beside ops, a column says for how long they do: the hidden time. The
-program knows that it is no longer than ops take, and no longer than transfers take. So its bound
-holds for every timing. ``solver.overlap`` finds how much of a schedule's transfers can really be
-hidden. Where that is less than the program had counted on, and too little for the deadline, the
-search tells the program to count on a smaller share of them, which ends the proof but not the
-search.
+If transfers can run beside ops, a column is the time for which they do: the hidden time. It is
+limited by the time of the ops and by the time of the transfers, so the program's bound holds for
+every timing. ``solver.overlap`` finds how much of a schedule's transfers can actually be hidden.
+If that is less than the column says, and too little for the deadline, the search limits the column
+to a smaller share of the transfers. The bound is then no longer proven, but the search continues.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ from solver.engines.program import Program, Terms, weighted_sum
 from solver.formulations.scaled_costs import ScaledCosts
 from solver.problem.problem import Problem
 
-# By how much the share of transfers that is not hidden grows at least: at 1 none are.
+# Smallest increase of the share of transfers that counts as not hidden; at 1 none is hidden.
 _LEAST_CHARGE = 1 / 8
 
 
 class DeadlineRows:
-    """Rows for the deadline of a problem, if it has one and time is not what is minimised; with DMA
-    also a column for hidden time.
+    """Deadline rows of a program, if a deadline exists and time is not the objective.
 
-    ``recompute`` are ops with columns that compute them once more, ``page_in`` and ``page_out``
-    tensors with columns that move them.
+    With DMA they have a column for hidden time. ``recompute`` pairs ops with columns that recompute
+    them; ``page_in`` and ``page_out`` pair tensors with columns that move them.
     """
 
     def __init__(
@@ -69,8 +67,10 @@ class DeadlineRows:
             self._add_deadline()
 
     def charge(self, share: float) -> bool:
-        """Count at least ``share`` of the transfers' time against the deadline, where they can run
-        beside ops. False if all of it counts already. What follows is no longer exact."""
+        """Count at least ``share`` of the transfers' time against the deadline, despite DMA.
+
+        Returns False if all of it counts already. Later bounds are not proven.
+        """
         if self._hidden is None or self._charged >= 1.0:
             return False
         self._charged = min(1.0, max(share, self._charged + _LEAST_CHARGE))
@@ -79,8 +79,10 @@ class DeadlineRows:
         return True
 
     def tighten(self, excess_s: float) -> None:
-        """Exclude a solution that is late by ``excess_s`` within the engine's tolerance. The bound
-        of what follows is no longer exact."""
+        """Exclude a solution that is late by ``excess_s`` within the engine's tolerance.
+
+        Later bounds are not proven.
+        """
         self._slack_s -= 2 * excess_s
         self._add_deadline()
 

@@ -1,5 +1,4 @@
-"""What the search needs of a formulation: a program, and the way between its solutions and
-schedules."""
+"""``Formulation``: the protocol of a program whose solutions can be converted to schedules."""
 
 from __future__ import annotations
 
@@ -14,9 +13,12 @@ from solver.problem.schedule import Action
 
 
 class Formulation(Protocol):
-    """A program of one problem. ``costs`` say what its objective stands for, ``restrictions`` which
-    schedules it leaves out, so that its bound does not cover them. ``memory`` and ``deadline`` are
-    the rows that an engine may violate within its tolerance, and that can be tightened then."""
+    """A program of one problem.
+
+    ``costs`` converts its objective to energy, time or memory. ``restrictions`` lists the schedules
+    that it excludes, which its bound does not cover. ``memory`` and ``deadline`` are rows that can
+    be tightened if an engine violates them within its tolerance.
+    """
 
     program: Program
     costs: ScaledCosts
@@ -27,14 +29,17 @@ class Formulation(Protocol):
     def restrictions(self) -> tuple[str, ...]: ...
 
     def decode(self, values: Sequence[float]) -> tuple[Action, ...]:
-        """The schedule of a solution."""
+        """Convert a solution to a schedule."""
         ...
 
     def encode(self, actions: Sequence[Action]) -> list[float] | None:
-        """The solution that does what ``actions`` do, None if the program has none."""
+        """Convert a schedule to a solution; None if the program excludes it."""
         ...
 
     def add_memory_cuts(self, values: Sequence[float], ram_bytes: int, per_stage: int) -> bool:
-        """Add rows that a solution (a fractional one too) violates because RAM is over
-        ``ram_bytes``; True if there were any. A program whose rows are complete has none."""
+        """Add memory rows that a (possibly fractional) solution violates.
+
+        At most ``per_stage`` rows are added for a stage. Returns whether any was added; a program
+        with complete rows adds none.
+        """
         ...

@@ -1,4 +1,4 @@
-"""The RAM budget in a program."""
+"""Rows for the RAM budget in a program."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from solver.engines.program import Program, Terms
 class MemoryScale:
     """Unit of the memory rows.
 
-    All sizes are multiples of ``grain_bytes``. One unit in a row is worth ``unit_bytes``, so that
-    a unit of violation stands well above the engines' feasibility tolerance of 1e-6.
+    All sizes are multiples of ``grain_bytes``. One unit in a row is ``unit_bytes``, chosen so that
+    a violation by one grain is well above the engines' feasibility tolerance of 1e-6.
     """
 
     grain_bytes: int
     unit_bytes: float
 
     def whole_grains(self, limit_bytes: int) -> int:
-        """The most bytes within ``limit_bytes`` that sizes can add up to."""
+        """Largest multiple of the grain within ``limit_bytes``."""
         return limit_bytes // self.grain_bytes * self.grain_bytes
 
 
 def scale_memory(ram_bytes: int, sizes: Iterable[int]) -> MemoryScale:
-    """Choose the unit for a budget of ``ram_bytes`` and all sizes in bytes that count."""
+    """Choose the unit for a budget of ``ram_bytes`` and all ``sizes`` (bytes) that count."""
     grain_bytes = math.gcd(*sizes) or 1
     return MemoryScale(grain_bytes, grain_bytes * max(1.0, ram_bytes // grain_bytes / 1e4))
 
 
 class MemoryRows:
-    """Rows that limit memory, and their tightening."""
+    """The memory rows of a program, which can be tightened."""
 
     def __init__(self, program: Program, scale: MemoryScale) -> None:
         self._program = program
@@ -45,8 +45,10 @@ class MemoryRows:
         self._program.row(terms, "<", most_bytes / self.scale.unit_bytes)
 
     def tighten(self, excess_bytes: int) -> None:
-        """Exclude a solution that is over the budget by ``excess_bytes`` within the engine's
-        tolerance. The bound of what follows is no longer exact."""
+        """Exclude a solution over the budget by ``excess_bytes`` within the engine's tolerance.
+
+        Later bounds are not proven.
+        """
         for row in self._rows:
             excess = (excess_bytes + self.scale.grain_bytes) / self.scale.unit_bytes
             self._program.tighten(row, excess)

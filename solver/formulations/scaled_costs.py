@@ -13,7 +13,8 @@ from solver.problem.problem import Problem
 
 Objective: TypeAlias = Literal["energy", "time", "memory"]
 
-# Computing every op once costs this much: engines have absolute tolerances, and joules can be 1e-4.
+# Scaled cost of computing every op once. Engines have absolute tolerances, and a step may take only
+# 1e-4 J.
 _SCALED_LEAST_COST = 1000.0
 
 
@@ -22,8 +23,8 @@ class ScaledCosts:
     """Costs in units of ``unit`` joules, seconds that count against a deadline, or bytes.
 
     ``op``, ``page_out`` and ``page_in`` are the costs of computing each op and moving each tensor
-    once, all 0 where memory is minimised. ``constant`` is what computing every op once costs, in
-    joules or seconds; no column carries it. All sizes are multiples of ``grain_bytes``.
+    once, all 0 if memory is minimised. ``constant`` is the cost of computing every op once, in
+    joules or seconds, and is not part of any column. All sizes are multiples of ``grain_bytes``.
     """
 
     minimise: Objective
@@ -36,16 +37,18 @@ class ScaledCosts:
 
     @property
     def second(self) -> float:
-        """Cost of a second, 0 unless time is minimised."""
+        """Scaled cost of one second; 0 unless time is minimised."""
         return 1.0 / self.unit if self.minimise == "time" else 0.0
 
     def value(self, objective: float) -> float:
-        """Joules, seconds or bytes that the program's objective stands for."""
+        """Convert the program's objective to joules, seconds or bytes."""
         return self.constant + objective * self.unit
 
     def bound(self, objective: float) -> float:
-        """Joules, seconds or bytes that a lower bound on the program's objective proves. No
-        schedule takes a fraction of a grain of memory."""
+        """Convert a lower bound on the objective to joules, seconds or bytes.
+
+        Bytes are rounded up to a multiple of the grain.
+        """
         value = self.value(objective)
         if self.minimise != "memory":
             return value
@@ -54,7 +57,7 @@ class ScaledCosts:
 
 
 def scale_costs(problem: Problem, minimise: Objective, memory: MemoryScale) -> ScaledCosts:
-    """Choose the unit of the objective and express the costs in it."""
+    """Choose the unit of the objective and scale the costs to it."""
     graph = problem.graph
     match minimise:
         case "energy":
@@ -73,7 +76,7 @@ def scale_costs(problem: Problem, minimise: Objective, memory: MemoryScale) -> S
     if minimise == "memory":
         unit = memory.unit_bytes
     else:
-        # Where computing costs nothing, paging sets the scale.
+        # If computing costs nothing, paging determines the scale.
         least = constant or max((*page_out, *page_in), default=0.0)
         unit = least / _SCALED_LEAST_COST or 1.0
     return ScaledCosts(

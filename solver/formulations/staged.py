@@ -1,5 +1,7 @@
-"""What formulations share that cut a schedule into stages, as Checkmate does (Jain et al., MLSys
-2020): stage ``t`` ends with the first execution of op ``t``."""
+"""Common parts of the formulations by stages, as in Checkmate (Jain et al., MLSys 2020).
+
+Stage ``t`` ends with the first execution of op ``t``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from solver.problem.problem import Problem
 # Columns by stage and op, or by stage and tensor.
 StageTable: TypeAlias = Mapping[tuple[int, int], int]
 
-# The schedules that the bound covers.
+# Description of the schedules that the bound covers.
 COVERS = "every schedule that keeps to the restrictions"
 RESTRICTIONS = (
     "first executions keep the graph's order",
@@ -25,8 +27,8 @@ RESTRICTIONS = (
 class StageAccesses:
     """Tensors that each op reads and writes, and the ops that read each tensor.
 
-    One op more than the graph has ends the step: it costs nothing and reads what must persist in
-    RAM.
+    An additional last op represents the end of the step: it costs nothing and reads the tensors
+    that must persist in RAM.
     """
 
     reads: Sequence[Sequence[int]]
@@ -39,7 +41,7 @@ class StageAccesses:
 
 
 def stage_accesses(problem: Problem) -> StageAccesses:
-    """Collect what the ops of ``problem``, and the end of the step, read and write."""
+    """Collect the reads and writes of the ops of ``problem`` and of the end of the step."""
     tensors = problem.graph.tensors
     persistent = [i for i, tensor in enumerate(tensors) if tensor.persist == "ram"]
     reads = [*problem.reads, persistent]
@@ -51,5 +53,5 @@ def stage_accesses(problem: Problem) -> StageAccesses:
 
 
 def is_chosen(values: Sequence[float], table: StageTable, stage: int, index: int) -> bool:
-    """Whether a solution sets the column for ``stage`` and ``index``, if there is one."""
+    """Whether the column for ``stage`` and ``index`` exists and is 1 in a solution."""
     return (stage, index) in table and values[table[stage, index]] > 0.5

@@ -1,1 +1,1 @@
-"""Transfers beside ops, where storage has DMA."""
+"""Overlap of transfers with ops, for storage with DMA."""

@@ -1,9 +1,9 @@
-"""List scheduling of transfers beside compute actions whose order is fixed.
+"""List scheduling of transfers beside compute actions of fixed order.
 
-Gap by gap, the channel is given work until the next gap is reached: of the transfers that can begin
-the one that is due first (Schrage's rule for one machine with release and due dates, 1971). A
-page-in can begin when RAM has room for it until it is needed; what is paged out leaves RAM when its
-transfer has ended, or when its bytes are needed, and then the processor waits.
+For each gap, the channel gets transfers until the next gap: of those that can begin, the one that
+is due first (Schrage's rule for one machine with release and due dates, 1971). A page-in can begin
+when RAM has room for it until it is needed. A tensor that is paged out leaves RAM when its transfer
+has ended, or when its bytes are needed, in which case the processor waits.
 """
 
 from __future__ import annotations
@@ -15,17 +15,20 @@ from dataclasses import dataclass
 from solver.overlap.stays import Stay, Stays, Transfer
 from solver.problem.schedule import Action, Compute, Free
 
-# Actions that are looked at to see when RAM is needed, and page-ins that may overtake one that
-# waits for room.
+# Number of actions examined to see when RAM is needed, and number of page-ins that may overtake one
+# that waits for room.
 _AHEAD = 64
 _OVERTAKING = 4
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a dispatch keeps to: no transfer begins before its gap in ``not_before``; ``earlier``
-    gaps are taken off the time at which it is due. With ``overtaking`` a page-in may begin before
-    one that is due earlier and waits for room."""
+    """Parameters of a dispatch, by transfer.
+
+    No transfer begins before its gap in ``not_before``. ``earlier`` is subtracted from the gap at
+    which it is due. With ``overtaking`` a page-in may begin before one that is due earlier and
+    waits for room.
+    """
 
     not_before: tuple[int, ...]
     earlier: tuple[int, ...]
@@ -34,8 +37,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Dispatched:
-    """``begun`` is the gap at which each transfer was given to the channel; ``waits`` are the gaps
-    at which the processor waited, each with the transfer it waited for and the seconds."""
+    """Result of a dispatch.
+
+    ``begun`` is the gap at which each transfer was given to the channel. ``waits`` lists each wait
+    of the processor: the gap, the transfer waited for, and the seconds.
+    """
 
     actions: tuple[Action, ...]
     time_s: float
@@ -44,7 +50,7 @@ class Dispatched:
 
 
 class Dispatch:
-    """One run."""
+    """One run of the list scheduling."""
 
     def __init__(self, stays: Stays, ram_bytes: int, plan: Plan) -> None:
         self._stays = stays
@@ -54,13 +60,14 @@ class Dispatch:
         self._end = len(stays.computed)
         self._actions: list[Action] = []
         self._processor_s = self._channel_s = 0.0
-        self._ends_s: dict[int, float] = {}  # of transfers that the channel was given
+        self._ends_s: dict[int, float] = {}  # ends of the transfers given to the channel
         self._begun = [self._end] * len(stays.transfers)
         self._waits: list[tuple[int, Transfer, float]] = []
-        self._outs = [out for stay in stays.there_after(-1) for out in stay.outs]  # that can begin
-        self._held: list[Stay] = []  # needed only by their page-outs
+        # Page-outs that can begin.
+        self._outs = [out for stay in stays.there_after(-1) for out in stay.outs]
+        self._held: list[Stay] = []  # stays that only their page-outs still need
         self._gone: set[Stay] = set()
-        self._first_in = 0  # before it, all page-ins have begun
+        self._first_in = 0  # all page-ins before this one have begun
 
     def run(self) -> Dispatched:
         for gap in range(self._end + 1):
@@ -86,7 +93,7 @@ class Dispatch:
                 self._free(stay, gap)
 
     def _make_room(self, gap: int) -> None:
-        """For the compute action of the gap, and for tensors to come again that are still there."""
+        """Free RAM for the compute action of the gap, and old copies of tensors about to return."""
         for stay in self._stays.beginning_at(gap):
             before = stay.before
             if before is not None and before in self._held:
@@ -95,7 +102,7 @@ class Dispatch:
             self._free(min(self._held, key=lambda stay: self._leaves(stay, gap)), gap)
 
     def _leaves(self, stay: Stay, gap: int) -> tuple[float, int]:
-        """What is freed first is what ends first; what is not under way yet comes after."""
+        """Sort key for freeing: earliest end of its page-outs; transfers not begun come last."""
         ends = max(self._ends_s.get(out.number, math.inf) for out in stay.outs)
         return ends, min(self._due(out, gap) for out in stay.outs)
 
@@ -112,7 +119,7 @@ class Dispatch:
                 self._begin(out, gap)
 
     def _feed(self, gap: int) -> None:
-        """The channel, until the compute action of the gap ends."""
+        """Give the channel transfers until the compute action of the gap ends."""
         needed = [self._ends_s[transfer.number] for transfer in self._stays.needed_by(gap)]
         until_s = max(self._processor_s, *needed, 0.0) + self._stays.computed[gap].time_s
         while self._channel_s < until_s:
@@ -129,14 +136,14 @@ class Dispatch:
         self._processor_s += op.time_s
         self._outs += [out for stay in self._stays.there_after(gap) for out in stay.outs]
 
-    # --- what can begin, and what is due first ------------------------------------------------
+    # --- transfers that can begin, and their due dates ----------------------------------------
 
     def _urgency(self, transfer: Transfer, gap: int) -> tuple[int, bool, int]:
         due = self._due(transfer, gap) - self._plan.earlier[transfer.number]
         return due, not transfer.is_out, transfer.number
 
     def _due(self, transfer: Transfer, gap: int) -> int:
-        """The gap by which it should have ended."""
+        """Gap by which a transfer should have ended."""
         stay = transfer.stay
         if not transfer.is_out:
             return stay.first
@@ -177,7 +184,7 @@ class Dispatch:
                 return
 
     def _is_in_storage(self, page_in: Transfer) -> bool:
-        """Or on its way there, and not in RAM."""
+        """Whether the tensor is stored or being written, and absent from RAM."""
         source, before = page_in.source, page_in.stay.before
         return (source is None or source.number in self._ends_s) and (
             before is None or before in self._gone

@@ -1,9 +1,9 @@
-"""Transfers beside compute: a schedule's page-ins and page-outs made asynchronous.
+"""Transfers beside ops: making the page-ins and page-outs of a schedule asynchronous.
 
-What is computed and moved, and the order of the compute actions, stay as they are; page-outs begin
-as soon as their tensor is there, which leaves RAM when they have ended, and page-ins begin early.
-How early, and which first, is decided by list scheduling (``dispatch.py``), which is repeated with
-other due dates around the places where the processor waited.
+The ops, their order and the transfers stay the same. A page-out begins as soon as its tensor is in
+RAM, and the tensor leaves RAM when the transfer has ended. Page-ins begin early. List scheduling
+(``dispatch.py``) decides how early and in which order. It is repeated with other due dates for the
+transfers around the waits of the processor.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.referee.referee import replay
 
-# The most dispatches for one schedule, and actions that they may have together.
+# Most dispatches for one schedule, and most actions of all of them together.
 _MOST_ROUNDS, _ACTIONS_TOGETHER = 200, 60_000
-# By how much a transfer's due date is moved at most, in compute actions.
+# Largest shift of a transfer's due date, in compute actions.
 _SHIFT = 16
 # Relative difference of times that counts.
 _NOTICEABLE = 1e-9
 
 
 def overlap_transfers(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
-    """``actions`` with their transfers beside computing, so that they end early: never later than
-    as they stand, with the same ops and transfers (so the same energy), and within the RAM budget.
-    As they stand where the storage has no DMA, nothing is moved, or they are over the budget.
+    """Run the transfers of a schedule beside its ops so that it ends early.
+
+    Ops and transfers, and so the energy, stay the same. The result never ends later than
+    ``actions`` and is within the RAM budget. ``actions`` are returned unchanged if the storage has
+    no DMA, nothing is paged, or they exceed the budget.
 
     Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
@@ -39,8 +41,10 @@ def overlap_transfers(problem: Problem, actions: Sequence[Action]) -> tuple[Acti
 
 
 def meet_deadline(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
-    """``actions`` as they stand where they meet the deadline; otherwise with transfers beside
-    computing, so that they do if that can be found, and within the RAM budget.
+    """Run the transfers of a schedule beside its ops if it misses the deadline.
+
+    ``actions`` are returned unchanged if they meet the deadline. The result is within the RAM
+    budget, but may still miss the deadline.
 
     Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
@@ -51,8 +55,10 @@ def meet_deadline(problem: Problem, actions: Sequence[Action]) -> tuple[Action, 
 
 
 def one_at_a_time(problem: Problem, actions: Sequence[Action]) -> tuple[Action, ...]:
-    """``actions`` with no transfer beside anything: page-outs as soon as their tensor is there,
-    page-ins right before their tensor is needed."""
+    """Make all transfers synchronous.
+
+    Page-outs come right after their tensor is in RAM, page-ins right before it is needed.
+    """
     stays = Stays(problem, actions)
     result: list[Action] = [out.alone for stay in stays.there_after(-1) for out in stay.outs]
     for gap in range(len(stays.computed) + 1):
@@ -68,7 +74,7 @@ def one_at_a_time(problem: Problem, actions: Sequence[Action]) -> tuple[Action, 
 def _overlapped(
     problem: Problem, actions: tuple[Action, ...], enough_s: float
 ) -> tuple[Action, ...]:
-    """Ends as early as can be found, or by ``enough_s``."""
+    """The schedule that ends earliest, or the first found that ends by ``enough_s``."""
     graph, budget = problem.graph, problem.budget
     best, played = actions, replay(graph, actions, budget.covers)
     if not graph.asynchronous_transfers:
@@ -79,7 +85,7 @@ def _overlapped(
     in_place = tuple(_beside_compute(action) for action in actions)
     for candidate in (in_place, _best_dispatch(stays, budget.ram_bytes, enough_s).actions):
         result = replay(graph, candidate, budget.covers)
-        # Page-ins that nothing needs are not in the profile that a dispatch goes by.
+        # The memory profile of a dispatch omits page-ins that nothing needs, so check the peak.
         fits = result.peak_bytes <= budget.ram_bytes
         if fits and result.time_s < played.time_s * (1 - _NOTICEABLE):
             best, played = candidate, result
@@ -100,7 +106,7 @@ def _best_dispatch(stays: Stays, ram_bytes: int, enough_s: float) -> Dispatched:
     best, plan = min(zip(dispatched, plans, strict=True), key=lambda pair: pair[0].time_s)
     least_s = _least_time_s(stays)
     if enough_s and least_s > enough_s * (1 + _NOTICEABLE):
-        return best  # there is no use in trying
+        return best  # no timing can end by then
     for _ in range(min(_MOST_ROUNDS, _ACTIONS_TOGETHER // len(best.actions))):
         if best.time_s <= max(enough_s, least_s * (1 + _NOTICEABLE)):
             break
@@ -112,8 +118,11 @@ def _best_dispatch(stays: Stays, ram_bytes: int, enough_s: float) -> Dispatched:
 
 
 def _changed(stays: Stays, plan: Plan, best: Dispatched, chance: random.Random) -> Plan:
-    """A plan in which a transfer that was waited for is more urgent, or one that may have been in
-    its way (on the channel, or with bytes in RAM) begins later."""
+    """Change a plan at a random wait of the processor.
+
+    Either the transfer waited for becomes more urgent, or a transfer that may have delayed it (on
+    the channel, or by its bytes in RAM) begins later.
+    """
     weights = [seconds for _, _, seconds in best.waits]
     gap, late, _ = chance.choices(best.waits, weights)[0]
     rivals = [
@@ -140,8 +149,11 @@ def _with(values: tuple[int, ...], transfer: Transfer, value: int) -> tuple[int,
 
 
 def _least_time_s(stays: Stays) -> float:
-    """No timing of the transfers ends earlier: computing and the channel's work each take their
-    time, and every transfer lies between what comes before and after it."""
+    """Lower bound on the time of the step for every timing of the transfers.
+
+    The processor and the channel each need the sum of their times, and every transfer lies between
+    the ops that must come before and after it.
+    """
     reached_s = [0.0, *accumulate(op.time_s for op in stays.computed)]
     total_s = reached_s[-1]
     heads, tails = [], []

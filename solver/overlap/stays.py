@@ -1,8 +1,8 @@
-"""What a schedule fixes when only the timing of its transfers may change: the ops in their order,
-the stays of tensors in RAM, and what is moved for them.
+"""``Stays``: the parts of a schedule that stay fixed when only the timing of transfers changes.
 
-Time is counted in *gaps*: gap ``p`` is what lies before compute action ``p``, the last one what
-lies after all of them.
+These are the ops in their order, the stays of tensors in RAM, and the transfers of each stay. Time
+is counted in *gaps*: gap ``p`` is right before compute action ``p``, and the last gap is after all
+of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,11 @@ from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 @dataclass(eq=False)
 class Transfer:
-    """One page-in or page-out, as the action that runs beside ops and as the one that runs
-    ``alone``; ``source`` is the page-out that a page-in reads back, if any."""
+    """One page-in or page-out.
+
+    ``action`` is its asynchronous and ``alone`` its synchronous form. ``source`` is the page-out
+    whose copy a page-in reads, if any.
+    """
 
     number: int
     action: PageIn | PageOut
@@ -35,10 +38,13 @@ class Transfer:
 
 @dataclass(eq=False)
 class Stay:
-    """One stay of a tensor in RAM. It begins with the compute action ``made``, or with ``page_in``,
-    or with the step itself (both None). ``first`` and ``last`` are the first and last compute
-    actions that need it; a tensor that persists is needed by the last gap. A stay that nothing
-    needs has its ``first`` where it began, and its ``last`` before that."""
+    """One stay of a tensor in RAM.
+
+    It begins with the compute action ``made``, with ``page_in``, or with the step (both None).
+    ``first`` and ``last`` are the first and last compute actions that need it; a tensor that
+    persists is needed by the last gap. If nothing needs it, ``first`` is where it begins and
+    ``last`` is smaller.
+    """
 
     tensor: str
     size: int
@@ -57,8 +63,11 @@ class Stay:
 
 
 class Stays:
-    """Of a valid schedule. ``profile`` holds the bytes in RAM during each compute action and, last,
-    at the end, when every page-in comes as late and every page-out ends as early as can be."""
+    """All stays of a valid schedule.
+
+    ``profile`` is the bytes in RAM during each compute action and, last, at the end of the step, if
+    every page-in comes as late and every page-out ends as early as possible.
+    """
 
     def __init__(self, problem: Problem, actions: Sequence[Action]) -> None:
         self._problem = problem
@@ -80,7 +89,7 @@ class Stays:
                 stay.first = end
             stay.persists, stay.last = True, end
         self.profile = self._profile()
-        # By when they are needed.
+        # Sorted by the compute action that needs them.
         self.page_ins = sorted(
             (stay.page_in for stay in self.all if stay.page_in is not None),
             key=lambda page_in: page_in.stay.first,
@@ -94,15 +103,15 @@ class Stays:
             self._place(stay)
 
     def beginning_at(self, gap: int) -> list[Stay]:
-        """Stays whose page-in must have been begun in the gap, or that its compute action makes."""
+        """Stays whose page-in must begin by the gap, or that begin with its compute action."""
         return self._beginning[gap]
 
     def there_after(self, gap: int) -> list[Stay]:
-        """Stays that begin with the compute action of a gap; with the step itself for -1."""
+        """Stays that begin with the compute action of a gap, or with the step for -1."""
         return self._there_after[gap + 1]
 
     def ending_at(self, gap: int) -> list[Stay]:
-        """Stays that no compute action needs from this gap on and that must be freed."""
+        """Stays to free that no compute action needs from this gap on."""
         return self._ending[gap]
 
     def needed_by(self, gap: int) -> list[Transfer]:

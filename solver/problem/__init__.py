@@ -1,1 +1,1 @@
-"""The scheduling problem by index, and the formats ``costed-graph/1`` and ``schedule/2``."""
+"""The scheduling problem, and the file formats ``costed-graph/1`` and ``schedule/2``."""

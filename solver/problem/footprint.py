@@ -1,4 +1,4 @@
-"""What counts against the RAM budget, and the least that every schedule needs."""
+"""Bytes that count against the RAM budget, and the least RAM that any schedule needs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from solver.problem.graph import CostedGraph, Op
 
 
 def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:
-    """Tensors that the budget leaves out: with ``activations``, as POET counts, the parameters,
-    their gradients (gradients that an update reads) and the optimizer state."""
+    """Names of the tensors that do not count against the budget.
+
+    With ``activations``, as in POET, these are the parameters, their gradients (gradients that an
+    update reads) and the optimizer state.
+    """
     if covers == "all":
         return frozenset()
     read_by_updates = {name for op in graph.ops if op.phase == "update" for name in op.reads}
@@ -25,21 +28,33 @@ def uncounted_tensors(graph: CostedGraph, covers: Coverage) -> frozenset[str]:
 
 
 def extra_bytes(op: Op, size: Mapping[str, int]) -> int:
-    """Bytes that ``op`` takes beyond the tensors that it reads and writes: its workspace, less what
-    tensors written in place share with those that they replace. ``size`` is in bytes by tensor."""
+    """Bytes that ``op`` takes beyond the tensors that it reads and writes.
+
+    This is its workspace, minus the bytes that tensors written in place share with the tensors that
+    they replace. ``size`` is in bytes by tensor.
+    """
     shared = sum(min(size[written], size[read]) for written, read in op.in_place.items())
     return op.workspace_bytes - shared
 
 
 def footprint_bytes(op: Op, size: Mapping[str, int]) -> int:
-    """Bytes that ``op`` takes by itself. ``size`` is in bytes by tensor."""
+    """Bytes that ``op`` takes by itself, for tensors of ``size`` (bytes by tensor)."""
     return sum(size[name] for name in {*op.reads, *op.writes}) + extra_bytes(op, size)
 
 
 def least_ram_bytes(graph: CostedGraph, covers: Coverage = "all") -> tuple[int, str]:
-    """What every schedule needs: the most that a single op takes by itself (reads, writes,
-    workspace), or what is in RAM when the step begins or ends, if that is more. With the name of
-    that op, or a phrase for the other two."""
+    """Lower bound on the RAM of every schedule.
+
+    It is the maximum of what each op takes by itself (reads, writes, workspace), of the tensors in
+    RAM when the step begins, and of those that must be in RAM when it ends.
+
+    Args:
+        graph: The costed graph.
+        covers: Tensors that count.
+
+    Returns:
+        The bound in bytes, and the name of the op that sets it, or a phrase for the other two.
+    """
     uncounted = uncounted_tensors(graph, covers)
     size = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
 

@@ -1,7 +1,7 @@
 """CostedGraph (``costed-graph/1``): the scheduling problem without the budget.
 
-Operations stand in a valid execution order. A tensor is written by at most one operation; one that
-no operation writes is there when the step begins, in RAM or in storage (its *home*).
+Operations are in a valid execution order. A tensor is written by at most one operation. A tensor
+that no operation writes exists when the step begins, in RAM or in storage (its *home*).
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from networks.kinds import Optimizer, Place, TensorKind
 
 
 class PageCost(StrictModel):
-    """Of moving one tensor once between RAM and storage. Intervals, here and below, are those of
-    the profile (95 %), absent where it states none."""
+    """Cost of moving one tensor once between RAM and storage.
+
+    Intervals, here and below, are those of the profile (95 %), absent if it states none.
+    """
 
     time_s: NonNegative
     energy_j: NonNegative
@@ -29,7 +31,23 @@ class PageCost(StrictModel):
 
 
 class Op(StrictModel):
-    """``cost_key`` names what the cost was measured as: ops with the same key share one figure."""
+    """An operation with its cost.
+
+    Attributes:
+        name: Unique name.
+        kind: Kind of operation, such as ``conv``.
+        phase: Forward, backward or update.
+        reads: Names of the tensors that it reads.
+        writes: Names of the tensors that it writes.
+        time_s: Time of one execution.
+        energy_j: Energy of one execution.
+        workspace_bytes: Scratch memory during execution.
+        recomputable: Whether it may be executed more than once.
+        in_place: Written tensors, with the tensors read whose bytes they take over.
+        time_s_interval: 95 % interval of the time, if known.
+        energy_j_interval: 95 % interval of the energy, if known.
+        cost_key: Name of the measured operation; ops with the same key share one measurement.
+    """
 
     name: str
     kind: str
@@ -47,6 +65,18 @@ class Op(StrictModel):
 
 
 class Tensor(StrictModel):
+    """A tensor of the graph.
+
+    Attributes:
+        name: Unique name.
+        bytes: Size.
+        kind: Parameter, gradient, activation and so on.
+        home: Where a tensor that no op writes is when the step begins; RAM if absent.
+        persist: Where the tensor must be when the step ends, if anywhere.
+        page_out: Cost of one page-out; absent if it cannot be paged out.
+        page_in: Cost of one page-in; absent if it cannot be paged in.
+    """
+
     name: str
     bytes: Size
     kind: TensorKind
@@ -57,9 +87,11 @@ class Tensor(StrictModel):
 
 
 class Origin(StrictModel):
-    """The training step and the profile that a graph was made from, as ``solve`` was asked for
-    them. ``kernels_sha256`` and ``matmul`` say which kernels were measured; absent where the costs
-    are published figures, which are of no kernels in particular."""
+    """The training step and the profile that a graph was made from.
+
+    ``kernels_sha256`` and ``matmul`` identify the measured kernels; they are absent if the costs
+    are published figures, which belong to no particular kernels.
+    """
 
     model: str
     batch: Count
@@ -71,11 +103,21 @@ class Origin(StrictModel):
 
 
 class CostedGraph(StrictModel):
-    """``origin`` is absent in graphs that no training step of this project is behind: they can be
-    solved, but not run. ``energy_source`` repeats what the profile said of its figures; absent in
-    graphs that state none. ``asynchronous_transfers``: the storage has DMA, so that a transfer can
-    run beside ops, one at a time. ``unconstrained_peak_bytes`` and ``floor_bytes`` in a file are
-    remarks of who wrote it; they are recomputed here, never trusted."""
+    """Operations and tensors of one training step, with the costs of computing and paging.
+
+    Attributes:
+        name: Name of the graph.
+        origin: Training step and profile; absent in graphs from elsewhere, which can be solved but
+            not run.
+        energy_source: Source of the energies, as the profile states it.
+        asynchronous_transfers: Whether the storage has DMA, so that a transfer can run beside ops,
+            one at a time.
+        unconstrained_peak_bytes: Informative only; this project recomputes it.
+        floor_bytes: Informative only; this project recomputes it.
+        notes: Remarks on the costs.
+        ops: Operations in a valid execution order.
+        tensors: All tensors that they read and write.
+    """
 
     schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
     name: str
@@ -96,23 +138,24 @@ class CostedGraph(StrictModel):
         return self
 
     def in_order(self, names: Sequence[str]) -> CostedGraph:
-        """The same ops in another order, which their reads must allow."""
+        """The same graph with its ops in another order, which their reads must allow."""
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         ops = {op.name: op for op in self.ops}
         return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
 
     @cached_property
     def tensor(self) -> Mapping[str, Tensor]:
+        """Tensors by name."""
         return {tensor.name: tensor for tensor in self.tensors}
 
     @cached_property
     def producer(self) -> Mapping[str, int]:
-        """Index of the op that writes a tensor; absent for those that no op writes."""
+        """Index of the op that writes each tensor; absent for a tensor that no op writes."""
         return {name: index for index, op in enumerate(self.ops) for name in op.writes}
 
     @cached_property
     def readers(self) -> Mapping[str, tuple[int, ...]]:
-        """Indices of the ops that read a tensor, ascending."""
+        """Indices of the ops that read each tensor, ascending."""
         found: dict[str, list[int]] = {tensor.name: [] for tensor in self.tensors}
         for index, op in enumerate(self.ops):
             for name in dict.fromkeys(op.reads):
@@ -121,7 +164,7 @@ class CostedGraph(StrictModel):
 
 
 def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
-    """Sentences that say what contradicts the format."""
+    """Messages about contradictions in ``graph``."""
     names = [tensor.name for tensor in graph.tensors]
     if len(set(names)) != len(names):
         yield f"tensor {_repeated(names)!r} is listed twice"
@@ -147,7 +190,7 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
                 )
         taken = list(op.in_place.values())
         if len(set(taken)) != len(taken):
-            yield f"op {op.name!r}: in_place gives the bytes of {_repeated(taken)!r} away twice"
+            yield f"op {op.name!r}: in_place reuses the bytes of {_repeated(taken)!r} twice"
     done: set[str] = set(known) - set(writer)
     overwriter: dict[str, str] = {}
     for op in graph.ops:
@@ -156,8 +199,8 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
                 yield f"op {op.name!r} reads {name!r} before op {writer[name]!r} writes it"
             if name in overwriter:
                 yield (
-                    f"op {op.name!r} reads {name!r} after op {overwriter[name]!r} took over its"
-                    " bytes in place"
+                    f"op {op.name!r} reads {name!r} after op {overwriter[name]!r} wrote over it in"
+                    " place"
                 )
         done.update(op.writes)
         overwriter.update(dict.fromkeys(op.in_place.values(), op.name))
@@ -165,11 +208,11 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
         if tensor.home is not None and tensor.name in writer:
             yield f"tensor {tensor.name!r} has a home but is written by op {writer[tensor.name]!r}"
         if tensor.home == "storage" and tensor.page_in is None:
-            yield f"tensor {tensor.name!r} lives in storage but has no page_in cost"
+            yield f"tensor {tensor.name!r} has its home in storage but has no page_in cost"
         if tensor.persist == "ram" and tensor.name in overwriter:
             yield (
                 f"tensor {tensor.name!r} must persist in RAM but op {overwriter[tensor.name]!r}"
-                " takes over its bytes in place"
+                " writes over it in place"
             )
         if tensor.persist == "storage" and tensor.home != "storage" and tensor.page_out is None:
             yield f"tensor {tensor.name!r} must persist in storage but has no page_out cost"

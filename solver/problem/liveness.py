@@ -1,4 +1,4 @@
-"""Where tensors are freed: at once when no later action needs them."""
+"""Liveness: free each tensor right after the last action that needs it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
 
 def with_frees(graph: CostedGraph, actions: Sequence[Action]) -> tuple[Action, ...]:
-    """``actions`` (computing and paging, in order) with every ``free`` action put in: a tensor goes
-    right after the last action that needs it before it is made again, or before the step ends."""
+    """Add every ``free`` action to ``actions`` (computing and paging, in order).
+
+    A tensor is freed right after the last action that needs it before it is recomputed, paged in
+    again, or the step ends.
+    """
     needed = {tensor.name for tensor in graph.tensors if tensor.persist == "ram"}
     ops = {op.name: op for op in graph.ops}
     freed_after: list[list[str]] = []

@@ -1,4 +1,4 @@
-"""The scheduling problem by index: what every formulation starts from."""
+"""``Problem``: the scheduling problem by index, as all search methods use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from solver.problem.schedule import Budget
 
 @dataclass(frozen=True)
 class Problem:
-    """A costed graph and a budget, with ops and tensors as indices in the graph's order."""
+    """A costed graph and a budget; ops and tensors are indices in the graph's order."""
 
     graph: CostedGraph
     budget: Budget
@@ -36,8 +36,10 @@ class Problem:
 
     @cached_property
     def extra_bytes(self) -> list[int]:
-        """Bytes of each op beyond the tensors that it reads and writes: its workspace, less what
-        tensors written in place share with those that they replace."""
+        """Bytes that each op takes beyond the tensors that it reads and writes.
+
+        See :func:`solver.problem.footprint.extra_bytes`.
+        """
         return [extra_bytes(op, self.size_of) for op in self.graph.ops]
 
     @cached_property
@@ -50,12 +52,12 @@ class Problem:
 
     @cached_property
     def consumes(self) -> list[list[int]]:
-        """Tensors that each op reads for the last time because it writes over their bytes."""
+        """Tensors that each op writes over in place, and so reads for the last time."""
         return [[self.tensor_index[n] for n in op.in_place.values()] for op in self.graph.ops]
 
     @cached_property
     def producer(self) -> list[int]:
-        """The op that writes each tensor, -1 for those that no op writes."""
+        """Op that writes each tensor, -1 for a tensor that no op writes."""
         return [self.graph.producer.get(t.name, -1) for t in self.graph.tensors]
 
     @cached_property
@@ -79,8 +81,10 @@ class Problem:
 
     @cached_property
     def can_page_in(self) -> list[bool]:
-        """There is a page-in cost, and a way for a valid copy to be in storage. A tensor that lives
-        in storage is paged in even where paging is excluded otherwise."""
+        """Whether each tensor has a page-in cost and can have a valid copy in storage.
+
+        A tensor whose home is storage is paged in even if the budget excludes paging.
+        """
         return [
             t.page_in is not None and (self.starts_in_storage[i] or self.can_page_out[i])
             for i, t in enumerate(self.graph.tensors)
@@ -88,12 +92,12 @@ class Problem:
 
     @property
     def overlaps(self) -> bool:
-        """Transfers count time, but can run beside ops."""
+        """Whether transfers take time and can run beside ops."""
         return self.graph.asynchronous_transfers and not self.budget.instantaneous_paging
 
     @cached_property
     def page_out_due_s(self) -> list[float]:
-        """Seconds that paging each tensor out counts against the deadline; 0 where it cannot be."""
+        """Seconds of the deadline that paging each tensor out takes; 0 if it cannot be paged."""
         return [self._due_s(tensor.page_out) for tensor in self.graph.tensors]
 
     @cached_property
@@ -108,8 +112,8 @@ class Problem:
         return [self.budget.rematerialization and op.recomputable for op in self.graph.ops]
 
     @cached_property
-    def is_hopeless(self) -> bool:
-        """Below what any schedule needs, seen without search."""
+    def is_evidently_infeasible(self) -> bool:
+        """Whether the budget is below a bound on RAM or time that needs no search."""
         deadline_s = self.budget.deadline_s
         late = deadline_s is not None and deadline_s < self.least_time_s
         least_bytes, _ = least_ram_bytes(self.graph, self.budget.covers)
@@ -117,13 +121,16 @@ class Problem:
 
     @cached_property
     def must_page_out(self) -> list[bool]:
-        """The step must leave a copy in storage that is not there from the beginning."""
+        """Whether the step must write each tensor to storage, where it is not yet."""
         return [t.persist == "storage" and t.home != "storage" for t in self.graph.tensors]
 
     @cached_property
     def unavoidable_pages(self) -> PageCost:
-        """Of paging in once what lives in storage and is read, and of paging out what must be there
-        in the end."""
+        """Cost of the transfers that every schedule makes.
+
+        These are one page-in of each tensor that is read and whose home is storage, and one
+        page-out of each tensor that must be in storage when the step ends.
+        """
         costs = []
         for i, tensor in enumerate(self.graph.tensors):
             if self.starts_in_storage[i] and (self.readers[i] or tensor.persist == "ram"):
@@ -133,18 +140,19 @@ class Problem:
         return _sum(costs)
 
     def paging_cost(self, i: int) -> PageCost:
-        """Of having tensor ``i`` back from storage once, beyond what is unavoidable."""
+        """Cost of paging tensor ``i`` in once, with the page-out if that is not unavoidable."""
         tensor = self.graph.tensors[i]
         there = self.starts_in_storage[i] or self.must_page_out[i]
         return _sum([tensor.page_in] if there else [tensor.page_in, tensor.page_out])
 
     @cached_property
     def least_energy_j(self) -> float:
-        """Of computing every op once: no schedule uses less."""
+        """Energy of computing every op once, a lower bound for every schedule."""
         return math.fsum(op.energy_j for op in self.graph.ops)
 
     @cached_property
     def least_time_s(self) -> float:
+        """Time of computing every op once, a lower bound for every schedule."""
         return math.fsum(op.time_s for op in self.graph.ops)
 
 

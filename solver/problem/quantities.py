@@ -1,4 +1,4 @@
-"""Budgets and deadlines as people write them."""
+"""RAM budgets and deadlines as text: parsing ``512KiB``, ``40%``, ``2.5`` and ``1.5x``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,21 @@ _MULTIPLE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*x")
 
 
 class QuantityError(InputError):
-    """A size or a deadline that cannot be read; the message says what is allowed."""
+    """A text is not a size or a deadline; the message says what is allowed."""
 
 
 def parse_ram_bytes(text: str, peak_bytes: int) -> int:
-    """``512KiB``, ``1.2MB``, ``40000``, or ``40%`` of ``peak_bytes``.
+    """Parse a RAM budget: ``512KiB``, ``1.2MB``, ``40000``, or ``40%`` of ``peak_bytes``.
 
-    Raises :class:`QuantityError`.
+    Args:
+        text: The budget as written by a user.
+        peak_bytes: Peak of a step that recomputes and pages nothing, the base of percentages.
+
+    Returns:
+        The budget in bytes.
+
+    Raises:
+        QuantityError: ``text`` is none of these.
     """
     percent = _PERCENT.fullmatch(text.strip())
     if percent:
@@ -40,7 +48,18 @@ def parse_ram_bytes(text: str, peak_bytes: int) -> int:
 
 
 def parse_deadline_s(text: str, step_s: float) -> float:
-    """``2.5`` seconds, or ``1.5x`` of ``step_s``. Raises :class:`QuantityError`."""
+    """Parse a deadline: ``2.5`` (seconds), or ``1.5x`` (a multiple of ``step_s``).
+
+    Args:
+        text: The deadline as written by a user.
+        step_s: Time of a step that recomputes and pages nothing, the base of multiples.
+
+    Returns:
+        The deadline in seconds.
+
+    Raises:
+        QuantityError: ``text`` is neither, or not a positive finite time.
+    """
     multiple = _MULTIPLE.fullmatch(text.strip())
     if multiple:
         return float(multiple["number"]) * step_s

@@ -1,4 +1,4 @@
-"""Schedule (``schedule/2``): what the board does in one training step, and what is known of it."""
+"""Schedule (``schedule/2``): the actions of one training step, their cost and proven bounds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ EndedBy: TypeAlias = Literal["proven", "gap", "time_limit", "interrupted"]
 
 
 class Compute(StrictModel):
-    """``address`` gives the offset in the arena of each written tensor that counts against the
-    budget, ``workspace_address`` that of the op's workspace; both absent until addresses are
-    planned, and where there are no such bytes."""
+    """Run an op, for the first time or again.
+
+    ``address`` is the arena offset in bytes of each written tensor that counts against the budget,
+    ``workspace_address`` that of the op's workspace. Both are absent until addresses are planned,
+    and if no such bytes exist.
+    """
 
     do: Literal["compute"] = "compute"
     op: str
@@ -29,10 +32,13 @@ class Compute(StrictModel):
 
 
 class PageOut(StrictModel):
-    """Asynchronous: the transfer begins when this action is reached and those before it on the
-    channel have ended, and goes on beside what follows. The copy in storage is valid from its end;
-    an action that frees the tensor or writes over its bytes waits for that, and so that nobody has
-    to, the free may stand later than right after the last action that needs the tensor."""
+    """Copy a tensor from RAM to storage.
+
+    An asynchronous transfer begins when this action is reached and earlier transfers have ended,
+    and runs beside the actions that follow. The copy in storage is valid when the transfer ends. An
+    action that frees the tensor or writes over its bytes waits for that end. To avoid this wait,
+    the tensor may be freed later than right after the last action that needs it.
+    """
 
     do: Literal["page_out"] = "page_out"
     tensor: str
@@ -40,8 +46,12 @@ class PageOut(StrictModel):
 
 
 class PageIn(StrictModel):
-    """Asynchronous: as a page-out; the tensor takes its bytes from this action on, and the first
-    action that needs it (reads it, pages it out, frees it) waits for the transfer's end."""
+    """Copy a tensor from storage to RAM.
+
+    An asynchronous transfer begins as that of a page-out does. The tensor takes its bytes from this
+    action on, and the first action that reads it, pages it out or frees it waits for the end of the
+    transfer. ``address`` is the tensor's arena offset in bytes.
+    """
 
     do: Literal["page_in"] = "page_in"
     tensor: str
@@ -50,6 +60,8 @@ class PageIn(StrictModel):
 
 
 class Free(StrictModel):
+    """Release the bytes of a tensor in RAM."""
+
     do: Literal["free"] = "free"
     tensor: str
 
@@ -58,8 +70,16 @@ Action: TypeAlias = Annotated[Compute | PageOut | PageIn | Free, Field(discrimin
 
 
 class Budget(StrictModel):
-    """What the schedule had to keep to. ``deadline_s`` is absent where time did not matter; with
-    ``instantaneous_paging`` transfers count no time against it, which is POET's accounting."""
+    """Limits that a schedule must satisfy.
+
+    Attributes:
+        ram_bytes: RAM for the tensors that ``covers`` names.
+        covers: ``"all"`` tensors, or ``"activations"`` and their gradients only.
+        deadline_s: Longest time of one step; None for no deadline.
+        instantaneous_paging: Whether transfers count as taking no time, as in POET.
+        paging: Whether tensors may be paged by choice.
+        rematerialization: Whether ops may be recomputed.
+    """
 
     ram_bytes: Size
     covers: Coverage = "all"
@@ -70,8 +90,11 @@ class Budget(StrictModel):
 
 
 class SolverRecord(StrictModel):
-    """``seconds`` is wall time in the solver, building the program included in it and given apart
-    as ``build_seconds``."""
+    """Program and effort of the search.
+
+    ``seconds`` is wall time in the solver; ``build_seconds`` is the part of it spent on building
+    programs. ``rounds`` counts the runs of the engine.
+    """
 
     engine: str
     formulation: str
@@ -83,7 +106,7 @@ class SolverRecord(StrictModel):
 
 
 class Share(StrictModel):
-    """A part of all draws, with its 95 % interval (Wilson 1927): draws are a sample."""
+    """Fraction of the draws, with its 95 % interval (Wilson 1927) as an estimate from a sample."""
 
     value: Fraction
     low: Fraction
@@ -91,11 +114,14 @@ class Share(StrictModel):
 
 
 class DrawStatistics(StrictModel):
-    """One schedule while costs are drawn. ``energy_j`` is at the stated costs, ``mean_energy_j``
-    over the draws. ``within`` is how often it is in time and within the tolerance of the best
-    schedule known for a draw, ``provably_within`` how often of what is proven to be the least.
-    ``regrets`` has for each draw the energy over that of the best known, relative, and None where
-    the schedule is late; of these are ``mean_regret`` and ``regret_95``, its 95th percentile."""
+    """Statistics of one schedule over draws of the costs.
+
+    ``energy_j`` is at the stated costs, ``mean_energy_j`` the mean over the draws. ``within`` is
+    the share of draws in which it is in time and within the tolerance of the best schedule known,
+    ``provably_within`` the share in which it is within the tolerance of the proven least energy.
+    ``regrets`` is, for each draw, the relative excess over the energy of the best schedule known,
+    None if the schedule is late; ``mean_regret`` and ``regret_95`` (95th percentile) summarize it.
+    """
 
     energy_j: NonNegative
     mean_energy_j: NonNegative
@@ -108,13 +134,15 @@ class DrawStatistics(StrictModel):
 
 
 class Robustness(StrictModel):
-    """What becomes of the schedule when costs are drawn from their intervals. ``least_energy`` is
-    the schedule known that needs the least at the stated costs, ``best_on_average`` the one that
-    needs the least on average over the draws, of those that are in time in 95 % of them; it is
-    absent where there is none. ``schedule`` says which of the two this document holds.
-    ``mean_bound_j`` is proven: no schedule needs less on average, of those that ``bound_covers``
-    describes, as with all that is proven here. Searched again were ``solved_draws``, which gave
-    ``schedules`` different ones to choose from."""
+    """Robustness of a schedule when costs are drawn from their intervals.
+
+    ``least_energy`` is the schedule of least energy at the stated costs. ``best_on_average`` is the
+    one of least mean energy over the draws among those that are in time in 95 % of them, absent if
+    none is. ``schedule`` says which of the two this document holds. ``mean_bound_j`` is a proven
+    lower bound on the mean energy of every schedule that ``bound_covers`` describes.
+    ``solved_draws`` is the number of draws that were searched again; they gave ``schedules``
+    different schedules to choose from.
+    """
 
     draws: Count
     seed: int
@@ -129,21 +157,41 @@ class Robustness(StrictModel):
 
 
 class Schedule(StrictModel):
-    """``status`` says what is known of the schedule: ``optimal`` is proven within the asked gap.
+    """The actions of one training step, with their cost and the bounds proven.
 
-    ``ended_by`` says how the search under this budget ended: with a proof that nothing is better,
-    rounding apart, or that nothing fits (``proven``); within the asked ``gap``; at the
-    ``time_limit``; ``interrupted`` by Ctrl-C. It is about the search: what comes after it, such as
-    addresses that cost energy, changes the status alone. It is absent where nothing was searched
-    (schedules by rule, points of a sweep that follow from others), where the methods had nothing
-    left to try and had proven nothing, and in files of ``schedule/1``.
-
-    ``energy_bound_j`` is proven for every schedule that ``bound_covers`` describes; what it leaves
-    out stands in ``restrictions``; ``any_order_bound_j`` is proven for every schedule whatever.
-    ``chosen`` says which methods were used and why. ``resident_address`` gives the offset in the
-    arena of each counted tensor that is in RAM when the step begins; ``arena_bound_bytes`` is what
-    no arena for these actions can be smaller than. An infeasible problem has no actions and names
-    in ``smallest_ram_bytes`` or ``smallest_deadline_s`` what would do, and the op that sets it.
+    Attributes:
+        graph: Name of the costed graph.
+        energy_source: Source of the energies, as the profile states it.
+        status: ``optimal`` (proven within the requested gap), ``feasible``, ``infeasible`` (no
+            schedule satisfies the budget) or ``no_solution`` (none was found).
+        ended_by: How the search under this budget ended: ``proven`` (nothing is better, apart from
+            rounding, or nothing fits), ``gap`` (within the requested gap), ``time_limit``, or
+            ``interrupted`` (Ctrl-C). Later changes, such as addresses that cost energy, affect the
+            status only. It is absent if nothing was searched (greedy schedules, points of a sweep
+            that follow from others), if the methods had nothing left to try without a proof, and in
+            files of ``schedule/1``.
+        energy_j: Energy of the step.
+        energy_bound_j: Lower bound, proven for every schedule that ``bound_covers`` and
+            ``restrictions`` describe.
+        gap: Distance of ``energy_j`` from ``energy_bound_j``, relative to ``energy_j``.
+        time_s: Time of the step.
+        peak_bytes: Peak of RAM, as a sum of the bytes of counted tensors and workspaces.
+        arena_bytes: Size of the arena that the addresses need; absent without addresses.
+        arena_bound_bytes: Lower bound on the arena for these actions.
+        any_order_bound_j: Lower bound on the energy, proven for every schedule.
+        bytes_written_to_storage: Bytes of all page-outs.
+        solver: Program and effort of the search.
+        budget: Limits that the schedule satisfies.
+        bound_covers: Schedules that ``energy_bound_j`` holds for.
+        restrictions: Restrictions of these schedules.
+        smallest_ram_bytes: For an infeasible problem, the smallest feasible RAM budget, if known.
+        smallest_deadline_s: For an infeasible problem, the shortest feasible deadline, if known.
+        limiting_op: The op that sets ``smallest_ram_bytes``.
+        chosen: Methods used, and why.
+        notes: Remarks on the result.
+        resident_address: Arena offset in bytes of each counted tensor in RAM when the step begins.
+        robustness: Statistics over draws of the costs, if assessed.
+        actions: The actions in order; empty without a solution.
     """
 
     schema_: Annotated[Literal["schedule/2"], Field(alias="schema")] = "schedule/2"
@@ -175,7 +223,7 @@ class Schedule(StrictModel):
 
     @classmethod
     def converted(cls, data: object) -> object:
-        """``schedule/1`` called the actions ``steps``, and did not say how the search ended."""
+        """Convert ``schedule/1``, in which actions are called ``steps``, to ``schedule/2``."""
         if not isinstance(data, dict) or data.get("schema") != "schedule/1":
             return data
         current = {**data, "schema": "schedule/2"}
@@ -185,5 +233,5 @@ class Schedule(StrictModel):
 
 
 def first_executions(actions: Iterable[Action]) -> tuple[str, ...]:
-    """The ops by when a schedule first computes them."""
+    """Names of the ops in the order in which the actions first compute them."""
     return tuple(dict.fromkeys(action.op for action in actions if isinstance(action, Compute)))

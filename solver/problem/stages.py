@@ -1,5 +1,7 @@
-"""A schedule cut into stages: stage ``t`` ends with the first execution of op ``t``, the last one
-with the step."""
+"""Stages of a schedule.
+
+Stage ``t`` ends with the first execution of op ``t``, the last stage with the step.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from solver.problem.schedule import Action, Compute, Free, PageIn
 
 @dataclass
 class Stage:
-    """Tensors that are in RAM when it begins, ops done again in it, tensors paged in in it."""
+    """Tensors in RAM when the stage begins, ops that it recomputes, tensors that it pages in."""
 
     retained: set[int] = field(default_factory=set)
     recomputed: set[int] = field(default_factory=set)
@@ -20,8 +22,10 @@ class Stage:
 
 
 def stages_of(problem: Problem, actions: Sequence[Action]) -> list[Stage]:
-    """One for each op and one for the end; ``actions`` contain their frees, and first executions
-    keep the graph's order."""
+    """Cut ``actions`` into one stage for each op and one for the end of the step.
+
+    ``actions`` include their ``free`` actions, and first executions keep the graph's order.
+    """
     op_index = {op.name: k for k, op in enumerate(problem.graph.ops)}
     in_ram = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
     stages = [Stage()]

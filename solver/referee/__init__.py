@@ -1,1 +1,1 @@
-"""Replays any schedule and recomputes what it states; shares no code with the formulations."""
+"""The referee: replays any schedule independently of the formulations and checks its figures."""

@@ -1,5 +1,6 @@
-"""The referee of addresses: replays a schedule over one arena and looks whether anything overlaps.
-It shares no code with the planner.
+"""The referee of addresses: replays a schedule over one arena and checks for overlaps.
+
+It shares no code with the planner of addresses.
 """
 
 from __future__ import annotations
@@ -21,9 +22,20 @@ def verify_addresses(
     arena_bytes: int,
     covers: Coverage = "all",
 ) -> None:
-    """Raises ``RefereeError`` for a schedule that breaks the semantics, and
-    where an address is missing or not called for, a block leaves the arena or overlaps another, or
-    what is written in place lies elsewhere than what it is written over."""
+    """Check the addresses of a schedule in one arena.
+
+    Args:
+        graph: The costed graph.
+        actions: The actions, with addresses.
+        resident_address: Arena offset of each counted tensor in RAM when the step begins.
+        arena_bytes: Size of the arena.
+        covers: Tensors that count, and so have addresses.
+
+    Raises:
+        RefereeError: The schedule is invalid; an address is missing or superfluous; a tensor or a
+            workspace leaves the arena or overlaps another; or a tensor written in place has another
+            address than the tensor that it replaces.
+    """
     replay(graph, actions, covers)
     arena = _Arena(graph, arena_bytes, covers)
     arena.begin(resident_address)
@@ -97,7 +109,7 @@ class _Arena:
             del self.taken[workspace]
 
     def _overwritten(self, op: Op, written: str) -> str | None:
-        """The counted tensor in whose place a counted one is written."""
+        """The counted tensor that ``written`` replaces in place, if any."""
         read = op.in_place.get(written)
         return read if read is not None and self._bytes[read] else None
 
@@ -106,12 +118,12 @@ class _Arena:
         for name in sorted(counted - set(addresses)):
             raise RefereeError(index, f"{name!r} has no address")
         for name in sorted(set(addresses) - counted):
-            raise RefereeError(index, f"{name!r} has an address that nothing calls for")
+            raise RefereeError(index, f"{name!r} has an address but needs none here")
 
     def _take(
         self, index: int, name: str, address: int, size_bytes: int, beside: str | None = None
     ) -> None:
-        """``beside`` is what may lie there as well."""
+        """Occupy bytes of the arena, which may overlap those of ``beside`` only."""
         place = _Place(address, address + size_bytes)
         if place.low < 0 or place.high > self._arena_bytes:
             raise RefereeError(

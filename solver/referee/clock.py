@@ -1,4 +1,4 @@
-"""The referee's clock: when the processor and the channel to the storage do what."""
+"""The referee's clock: times of the processor and of the channel to storage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from solver.problem.schedule import PageIn, PageOut
 
 @dataclass(frozen=True)
 class TimeSpan:
-    """When an action runs on the processor, and its transfer on the channel."""
+    """Times of an action on the processor, and of its transfer on the channel."""
 
     start_s: float
     time_s: float
@@ -21,13 +21,15 @@ class TimeSpan:
 
 
 class Clock:
-    """The processor's time and that of the channel, which moves one tensor after the other, in the
-    order of the actions."""
+    """Time of the processor and of the channel.
+
+    The channel moves one tensor at a time, in the order of the actions.
+    """
 
     def __init__(self) -> None:
         self._processor_s = 0.0
         self._channel_s = 0.0
-        # When the last transfers of tensors end that have bytes in RAM.
+        # Ends of the last page-ins and page-outs of tensors that have bytes in RAM.
         self._coming: dict[str, float] = {}
         self._going: dict[str, float] = {}
 
@@ -53,7 +55,7 @@ class Clock:
         return TimeSpan(start_s, 0.0, waited_s, begin_s, self._channel_s)
 
     def page_in(self, action: PageIn, cost: PageCost) -> TimeSpan:
-        # The copy may still be on its way to the storage: the channel keeps the order.
+        # No wait for a page-out of the same tensor: the channel keeps the order of transfers.
         if not action.asynchronous:
             return self._transfer(cost, 0.0)
         begin_s = self._enqueue(cost)
@@ -65,7 +67,7 @@ class Clock:
         return TimeSpan(start_s, 0.0, waited_s)
 
     def _wait(self, ends_s: Iterable[float]) -> tuple[float, float]:
-        """Go on when all of these have ended: when that is, and how long it took."""
+        """Wait until all of ``ends_s``; return the time then and the seconds waited."""
         start_s = max(self._processor_s, *ends_s, 0.0)
         waited_s = start_s - self._processor_s
         self._processor_s = start_s
@@ -77,7 +79,7 @@ class Clock:
         return begin_s
 
     def _transfer(self, cost: PageCost, waited_s: float) -> TimeSpan:
-        """The processor sees to the transfer itself, once the channel is free."""
+        """Make a synchronous transfer, which occupies the processor once the channel is free."""
         start_s, queued_s = self._wait([self._channel_s])
         self._channel_s = self._processor_s = start_s + cost.time_s
         return TimeSpan(start_s, cost.time_s, waited_s + queued_s, start_s, self._channel_s)

@@ -1,11 +1,13 @@
-"""The referee: replays any schedule under the semantics of ``schedule/2`` and recomputes its
-energy, time and peak. It shares no code with the formulations; nothing leaves the solver without
-passing here.
+"""The referee: replays any schedule under the semantics of ``schedule/2``.
 
-Time is that of a processor and of one channel to the storage. A synchronous transfer occupies both;
-an asynchronous one the channel alone, and whoever needs its end waits for it. Whether a schedule is
-valid, and what RAM it takes, does not depend on how long anything takes. Costs are those of ops and
-transfers by themselves: that one slows the other (both use the memory bus) is not in them.
+It recomputes energy, time and peak RAM, and shares no code with the formulations. Every schedule
+that leaves the solver has passed the referee.
+
+Time is that of a processor and of one channel to storage. A synchronous transfer occupies both. An
+asynchronous transfer occupies the channel only, and an action that depends on it waits for its end.
+Whether a schedule is valid, and how much RAM it takes, does not depend on durations. Costs are
+those of ops and transfers in isolation: the slowdown of one by the other, since both use the memory
+bus, is not included.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from solver.referee.clock import Clock
 
 
 class RefereeError(Defect):
-    """A schedule that breaks the semantics or its budget; ``action`` is the index of the action at
-    fault, or the number of actions where the fault shows at the end."""
+    """A schedule violates the semantics or its budget.
+
+    ``action`` is the index of the action at fault, or the number of actions if the fault shows at
+    the end.
+    """
 
     def __init__(self, action: int, reason: str) -> None:
         super().__init__(f"action {action}: {reason}")
@@ -32,22 +37,30 @@ class RefereeError(Defect):
         self.reason = reason
 
     def __reduce__(self) -> tuple[type[RefereeError], tuple[int, str]]:
-        """Comes whole from a process that solves a point of a sweep."""
+        """Make the error picklable, for the processes of a sweep."""
         return type(self), (self.action, self.reason)
 
 
 class Late(RefereeError):
-    """Nothing is wrong with the schedule but that it ends after its deadline."""
+    """An otherwise valid schedule ends after its deadline."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """One action as replayed: when it started, how long it kept the processor, what it cost, and
-    the bytes in RAM during it (workspace included) and after it. ``recomputation`` marks a compute
-    action whose op was done before. Before ``start_s`` the processor waited ``waited_s`` for
-    transfers. ``transfer_start_s`` and ``transfer_end_s`` say when the bytes of a page-in or
-    page-out move, which for an asynchronous one is beside the actions that follow; its own
-    ``time_s`` is 0."""
+    """One action as replayed.
+
+    Attributes:
+        action: The action.
+        start_s: Its start, from the beginning of the step.
+        time_s: How long it occupies the processor; 0 for an asynchronous transfer.
+        energy_j: Its energy.
+        bytes_during: Bytes in RAM during it, workspace included.
+        bytes_after: Bytes in RAM after it.
+        recomputation: Whether it computes an op again.
+        waited_s: How long the processor waited for transfers before ``start_s``.
+        transfer_start_s: Start of the transfer of a page-in or page-out.
+        transfer_end_s: End of that transfer, which may be during later actions.
+    """
 
     action: Action
     start_s: float
@@ -70,11 +83,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Replay:
-    """The whole schedule as replayed; ``peak_action`` is the first action that reaches the peak.
+    """A whole schedule as replayed.
 
-    ``time_s`` is when processor and channel have both ended. ``energy_j`` is the sum of all costs.
-    These are gross, what the board draws idle included, so that where a transfer overlaps with
-    computing the sum counts that share twice: it is if anything an overestimate.
+    ``time_s`` is when both processor and channel have ended. ``energy_j`` is the sum of all costs.
+    Costs include the board's idle power, so where a transfer overlaps with computing, the sum
+    counts the idle share twice and is an overestimate. ``peak_action`` is the first action that
+    reaches ``peak_bytes``.
     """
 
     moments: tuple[Moment, ...]
@@ -86,7 +100,7 @@ class Replay:
 
     @property
     def hidden_s(self) -> float:
-        """Seconds of transfers that took no time of the step: the processor computed meanwhile."""
+        """Seconds of transfers hidden by computing, which do not lengthen the step."""
         busy_s = math.fsum(
             m.transfer_s + (m.time_s if isinstance(m.action, Compute) else 0.0)
             for m in self.moments
@@ -94,15 +108,29 @@ class Replay:
         return max(0.0, busy_s - self.time_s)
 
     def time_due_s(self, budget: Budget) -> float:
-        """What counts against the deadline of ``budget``: with instantaneous paging, computing
-        alone."""
+        """Seconds that count against the deadline of ``budget``.
+
+        With instantaneous paging only computing counts.
+        """
         if not budget.instantaneous_paging:
             return self.time_s
         return math.fsum(m.time_s for m in self.moments if isinstance(m.action, Compute))
 
 
 def replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage = "all") -> Replay:
-    """Raises :class:`RefereeError` at the first action that breaks the semantics."""
+    """Replay a schedule and recompute its energy, time and peak RAM.
+
+    Args:
+        graph: The costed graph.
+        actions: The actions of one training step, ``free`` actions included.
+        covers: Tensors that count as RAM.
+
+    Returns:
+        The replay, one :class:`Moment` for each action.
+
+    Raises:
+        RefereeError: An action violates the semantics of ``schedule/2``.
+    """
     board = _Board(graph, covers)
     moments = [board.execute(index, action) for index, action in enumerate(actions)]
     board.finish(len(actions))
@@ -118,7 +146,20 @@ def replay(graph: CostedGraph, actions: Sequence[Action], covers: Coverage = "al
 
 
 def verify(graph: CostedGraph, actions: Sequence[Action], budget: Budget) -> Replay:
-    """Replay and hold against the budget. Raises :class:`RefereeError`."""
+    """Replay a schedule and check it against a budget.
+
+    Args:
+        graph: The costed graph.
+        actions: The actions of one training step, ``free`` actions included.
+        budget: RAM, deadline, and whether paging and rematerialization are allowed.
+
+    Returns:
+        The replay.
+
+    Raises:
+        RefereeError: The schedule is invalid or violates the budget (:class:`Late` if only the
+            deadline is missed).
+    """
     result = replay(graph, actions, budget.covers)
     if result.peak_bytes > budget.ram_bytes:
         raise RefereeError(
@@ -138,7 +179,7 @@ def verify(graph: CostedGraph, actions: Sequence[Action], budget: Budget) -> Rep
 
 
 def _pages_by_choice(graph: CostedGraph, action: Action) -> bool:
-    """Unlike bringing what lives in storage, and putting there what must persist there."""
+    """Whether an action pages a tensor whose home or required end is not storage."""
     match action:
         case PageIn():
             return graph.tensor[action.tensor].home != "storage"
@@ -158,9 +199,9 @@ class _Board:
             tensor.name: 0 if tensor.name in uncounted else tensor.bytes for tensor in graph.tensors
         }
         sources = [tensor for tensor in graph.tensors if tensor.name not in graph.producer]
-        # Tensors in RAM, each with the action that last made, read or paged it out.
+        # Tensors in RAM, each with the index of the action that last wrote, read or paged it out.
         self.ram = {tensor.name: -1 for tensor in sources if tensor.home != "storage"}
-        # Those of which an asynchronous page-out has begun since they came.
+        # Tensors in RAM of which an asynchronous page-out has begun.
         self._leaving: set[str] = set()
         self._storage = {tensor.name for tensor in sources if tensor.home == "storage"}
         self.resident_bytes = sum(self._counted_bytes[name] for name in self.ram)
@@ -213,10 +254,10 @@ class _Board:
                 raise RefereeError(end, f"op {op.name!r} is never computed")
         for tensor in self._graph.tensors:
             if tensor.persist == "ram" and tensor.name not in self.ram:
-                raise RefereeError(end, f"{tensor.name!r} must persist in RAM and is not there")
+                raise RefereeError(end, f"{tensor.name!r} must persist in RAM but is not there")
             if tensor.persist == "storage" and tensor.name not in self._storage:
                 raise RefereeError(
-                    end, f"{tensor.name!r} must persist in storage and has no valid copy there"
+                    end, f"{tensor.name!r} must persist in storage but has no valid copy there"
                 )
         for name in self.ram:
             if self._graph.tensor[name].persist != "ram":
@@ -224,7 +265,7 @@ class _Board:
 
     def _compute(self, index: int, op: Op) -> int:
         if op.name in self._done and not op.recomputable:
-            raise RefereeError(index, f"op {op.name!r} is not recomputable and was done before")
+            raise RefereeError(index, f"op {op.name!r} is not recomputable but was computed before")
         for name in op.reads:
             self._require_in_ram(index, name, f"op {op.name!r} reads")
             self.ram[name] = index
@@ -232,7 +273,7 @@ class _Board:
             if name in self.ram:
                 raise RefereeError(
                     index,
-                    f"op {op.name!r} makes {name!r} again, which is still in RAM though nothing"
+                    f"op {op.name!r} recomputes {name!r}, which is still in RAM though nothing"
                     f" needed it after action {self.ram[name]}",
                 )
             self._hold(index, name)
@@ -272,8 +313,8 @@ class _Board:
 
     def _free(self, index: int, name: str) -> None:
         self._require_in_ram(index, name, "frees")
-        # How long an asynchronous page-out needs the tensor is for the clock to know: its free may
-        # stand anywhere, and waits where it stands too early.
+        # A tensor that is being paged out asynchronously may be freed at any later action: the
+        # clock makes a free that comes too early wait.
         if self.ram[name] != self._last_action and name not in self._leaving:
             raise RefereeError(
                 index,

@@ -1,1 +1,1 @@
-"""Moccasin's retention intervals with OR-tools CP-SAT."""
+"""The retention formulation: Moccasin's retention intervals with OR-tools CP-SAT."""

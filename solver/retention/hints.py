@@ -1,4 +1,4 @@
-"""Between schedules and the values of the retention model's variables."""
+"""Conversion between schedules and values of the retention model's variables."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from solver.retention.timeline import BEGIN
 def actions_of(
     model: RetentionModel, chosen: Callable[[cp_model.LinearExpr], int]
 ) -> tuple[Action, ...]:
-    """The schedule of a solution; ``chosen`` is a variable's value in it. A tensor is paged in
-    right before the first op that is served by that retention."""
+    """Convert a solution to a schedule.
+
+    ``chosen`` returns the value of a variable. A tensor is paged in right before the first op that
+    the retention serves.
+    """
     problem, timeline = model.problem, model.timeline
     ops, tensors = problem.graph.ops, problem.graph.tensors
 
@@ -50,8 +53,11 @@ def actions_of(
 
 @dataclass
 class _Stretch:
-    """A tensor in RAM: which execution of its op it begins with (None: a page-in), from and to
-    which event, and who reads it: op and number of the execution."""
+    """A stay of a tensor in RAM.
+
+    ``made_by`` is the execution of its op that it begins with (None: a page-in), ``start`` and
+    ``end`` are events, and ``read_by`` lists its readers: op and number of the execution.
+    """
 
     made_by: int | None
     start: int | None = None
@@ -59,21 +65,24 @@ class _Stretch:
     read_by: list[tuple[int, int]] = field(default_factory=list)
 
 
-class _Unlike(Exception):
-    """A schedule that the model has no solution for."""
+class _NotRepresentable(Exception):
+    """The model has no solution for a schedule."""
 
 
 def hint_of(model: RetentionModel, actions: Sequence[Action]) -> dict[int, int] | None:
-    """By variable, the values of the solution that does what ``actions`` do; None if the model has
-    none, because ops are in another order, or a tensor comes into RAM too often."""
+    """Convert a schedule to values of the model's variables.
+
+    Returns None if the model excludes the schedule, because ops are in another order or a tensor
+    enters RAM too often.
+    """
     try:
         return _Reader(model).read(actions)
-    except _Unlike:
+    except _NotRepresentable:
         return None
 
 
 class _Reader:
-    """Reads one schedule."""
+    """Converts one schedule to values."""
 
     def __init__(self, model: RetentionModel) -> None:
         self._model = model
@@ -99,7 +108,7 @@ class _Reader:
                 case PageOut():
                     i = problem.tensor_index[action.tensor]
                     if i not in self._model.page_out:
-                        raise _Unlike
+                        raise _NotRepresentable
                     self._set(self._model.page_out[i], 1)
         self._compute(self._timeline.end_op)
         for i, stretches in enumerate(self._stretches):
@@ -112,7 +121,7 @@ class _Reader:
         event = timeline.event(k, self._stage)
         late = self._stage > timeline.last[k]
         if late or event <= self._event or number >= len(self._model.executions[k]):
-            raise _Unlike
+            raise _NotRepresentable
         self._event = event
         self._runs[k] += 1
         execution = self._model.executions[k][number]
@@ -122,7 +131,7 @@ class _Reader:
             self._stage += 1
         for i in execution.served_by:
             if not self._stretches[i]:
-                raise _Unlike
+                raise _NotRepresentable
             stretch = self._stretches[i][-1]
             stretch.start = event if stretch.start is None else stretch.start
             stretch.end = event if i in timeline.consumes[k] else event + 1
@@ -133,7 +142,7 @@ class _Reader:
     def _retain(self, i: int, stretches: Sequence[_Stretch]) -> None:
         retentions = self._model.retentions[i]
         if len(stretches) > len(retentions):
-            raise _Unlike
+            raise _NotRepresentable
         begun = set()
         for c, (stretch, retention) in enumerate(zip(stretches, retentions, strict=False)):
             if stretch.made_by is None:
@@ -142,7 +151,7 @@ class _Reader:
                 begin = retention.made_by.get(stretch.made_by)
                 begun.add(stretch.made_by)
             if begin is None or stretch.start is None:
-                raise _Unlike
+                raise _NotRepresentable
             for variable, value in (
                 (begin, 1),
                 (retention.present, 1),
@@ -158,13 +167,13 @@ class _Reader:
         for number in range(1, self._runs[made] if made >= 0 else 0):
             if number not in begun:
                 if (i, number) not in self._model.unneeded:
-                    raise _Unlike
+                    raise _NotRepresentable
                 self._set(self._model.unneeded[i, number], 1)
 
     def _set(self, variable: cp_model.IntVar, value: int) -> None:
         self._values[variable.index] = value
 
     def _complete(self) -> dict[int, int]:
-        """What the schedule says nothing of: the least value of its domain."""
+        """Set every other variable to the least value of its domain."""
         variables = self._model.program.proto.variables
         return {n: self._values.get(n, v.domain[0]) for n, v in enumerate(variables)}

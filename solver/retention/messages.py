@@ -1,5 +1,7 @@
-"""What the process of the retention model is told and what it says besides
-:mod:`solver.engines.messages`."""
+"""Messages to and from the process of the retention model.
+
+Others are in :mod:`solver.engines.messages`.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,11 @@ from solver.problem.schedule import Action
 
 @dataclass(frozen=True)
 class Task:
-    """``intervals`` is the most that a tensor may have. ``starts`` are schedules to begin with, the
-    best first: the first that the model has a solution for is taken."""
+    """A problem to solve.
+
+    ``intervals`` is the most retention intervals of a tensor. ``starts`` are start schedules, best
+    first: the first one that the model does not exclude is used.
+    """
 
     problem: Problem
     objective: Literal["energy", "time"]
@@ -24,6 +29,6 @@ class Task:
 
 @dataclass(frozen=True)
 class Found:
-    """A better schedule."""
+    """A better schedule than before."""
 
     actions: tuple[Action, ...]

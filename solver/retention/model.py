@@ -1,17 +1,17 @@
-"""The *retention* formulation: recomputation and paging as a constraint program with a number of
-integers that grows only linearly with the graph.
+"""The *retention* formulation: recomputation and paging as a constraint program.
 
-Moccasin (Bartan et al., ICML 2023) gives each tensor at most ``C`` retention intervals. One begins
-at an event where the tensor's op is computed, and ends where it is no longer needed; the first is
-there always and begins with the op's first execution. Whoever computes an op needs a retention
-interval of each tensor that it reads around that event, and one cumulative resource holds all
-intervals within the memory. Events are those of :mod:`solver.retention.timeline`.
+Its number of integer variables grows only linearly with the graph. Moccasin (Bartan et al., ICML
+2023) gives each tensor at most ``C`` retention intervals. An interval begins at an event at which
+the tensor's op is computed, and ends when the tensor is no longer needed. The first interval always
+exists and begins with the op's first execution. Computing an op requires a retention interval,
+around that event, of each tensor that it reads. One cumulative resource limits all intervals to the
+memory. Events are those of :mod:`solver.retention.timeline`.
 
-What is added here to what was published: an interval may begin with a page-in (then a copy must
-have been paged out, once, right after the tensor was first made: nothing is gained by doing it
-later); an op may write several tensors, need a workspace, write over what it reads, be excluded
-from recomputation; tensors live in storage, or must persist; there is a deadline. What is left out
-is the paper's thinning of the lengths that an interval may have, since it loses solutions.
+Additions to the paper: an interval may begin with a page-in, which requires one page-out right
+after the tensor is first written (later has no advantage); an op may write several tensors, need a
+workspace, write over what it reads, or be excluded from recomputation; tensors may have their home
+in storage, or must persist; a deadline is possible. The paper's restriction of the lengths of
+intervals is omitted, since it loses solutions.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ from solver.retention.timeline import BEGIN, Timeline
 
 Minimise: TypeAlias = Literal["energy", "time"]
 
-# Costs become multiples of this part of the largest, or of all ops together; and all of them stay
-# below what a solver's integers can add up.
+# Costs are rounded to multiples of this share of the largest, or of all ops together; their sum
+# stays below the second number, within the solver's integers.
 _FINEST, _MOST = 2.0**-50, 2.0**60
-# What a schedule may be late, relative to the deadline, before the referee refuses it.
+# Lateness relative to the deadline that the referee tolerates.
 _LATENESS = 1e-9
 
 
 @dataclass(frozen=True)
 class Execution:
-    """An op computed at ``event`` if ``present``; ``served_by[i]`` are literals, one for each
-    retention of tensor ``i``, which it reads."""
+    """An op computed at ``event`` if ``present``.
+
+    ``served_by[i]`` are literals, one for each retention of tensor ``i``, which the op reads.
+    """
 
     present: cp_model.IntVar
     stage: cp_model.IntVar
@@ -50,8 +52,10 @@ class Execution:
 @dataclass(frozen=True)
 class Retention:
     """A tensor in RAM from event ``start`` up to, but not including, ``end`` if ``present``.
-    ``made_by`` has literals by the number of the execution that it begins with; ``paged_in`` is one
-    too."""
+
+    ``made_by`` are literals, by the number of the execution that it begins with; the literal
+    ``paged_in`` says that it begins with a page-in.
+    """
 
     present: cp_model.IntVar
     start: cp_model.LinearExpr
@@ -62,9 +66,11 @@ class Retention:
 
 
 class RetentionModel:
-    """The constraint program of one problem; ``intervals`` is ``C``. Its objective is in multiples
-    of ``unit`` (joules or seconds) above ``constant``, no cost rounded up, so that a bound on it is
-    one on the problem."""
+    """The constraint program of one problem; ``intervals`` is ``C``.
+
+    Its objective is in multiples of ``unit`` (joules or seconds) above ``constant``. Costs are
+    rounded down, so that a bound on the objective is a bound on the problem.
+    """
 
     def __init__(self, problem: Problem, minimise: Minimise, intervals: int) -> None:
         self.problem = problem
@@ -73,10 +79,10 @@ class RetentionModel:
         self._intervals = intervals
         self._always = self.program.new_constant(1)
         self._tasks: list[tuple[cp_model.IntervalVar, int]] = []
-        # Literals with what they cost in joules and in seconds.
+        # Literals with their costs in joules and in seconds.
         self._costs: list[tuple[cp_model.IntVar, float, float]] = []
         self.page_out: dict[int, cp_model.IntVar] = {}
-        # By tensor and execution: what is made again although nothing needs it.
+        # Tensors that an execution recomputes although nothing needs them, by tensor and execution.
         self.unneeded: dict[tuple[int, int], cp_model.IntVar] = {}
         self.executions = [self._executions_of(k) for k in range(self.timeline.end_op + 1)]
         self.retentions = [
@@ -137,7 +143,7 @@ class RetentionModel:
         if not readers:
             return retentions
         if not problem.can_page_in[i] and made >= 0 and len(problem.writes[made]) == 1:
-            # Retention and execution come and go together.
+            # The retention is present exactly if the execution is.
             retentions += [
                 self._retention(
                     i, again.present, again.event, end_after(first + 2), {number: again.present}
@@ -160,7 +166,7 @@ class RetentionModel:
         start: cp_model.IntVar,
         end: cp_model.IntVar,
     ) -> Retention:
-        """One that may begin with any execution but the first, or a page-in."""
+        """A retention that may begin with any execution except the first, or with a page-in."""
         present = self._literal()
         made_by = {}
         for number, execution in enumerate(executions[1:], start=1):
@@ -199,7 +205,7 @@ class RetentionModel:
             self._tasks.append((task, size))
 
     def _at(self, execution: Execution, present: cp_model.IntVar, size: int) -> None:
-        """While ``execution`` runs, RAM holds ``size`` bytes more if ``present``."""
+        """Add ``size`` bytes to RAM during ``execution`` if ``present``."""
         if size:
             task = self.program.new_optional_fixed_size_interval_var(
                 execution.event, 1, present, ""
@@ -221,9 +227,11 @@ class RetentionModel:
                 self.program.add_implication(literal, self.page_out[i])
 
     def _add_beginnings(self, i: int) -> None:
-        """Whenever the op of tensor ``i`` is computed again, a retention begins, or the tensor is
-        not needed and takes its bytes for that event only. An op is not computed again for
-        nothing."""
+        """Link recomputations of tensor ``i`` to its retentions.
+
+        Each recomputation of its op begins a retention, or the tensor is not needed and takes its
+        bytes for that event only. Useless recomputations are excluded.
+        """
         made = self.problem.producer[i]
         if made < 0 or self.timeline.stays[i]:
             return
@@ -258,7 +266,7 @@ class RetentionModel:
                 self.program.add(until).only_enforce_if(literal)
 
     def _add_services(self) -> None:
-        """No tensor comes into RAM again for nothing."""
+        """Require that every retention other than the first serves a reader."""
         served: dict[tuple[int, int], list[cp_model.IntVar]] = {}
         for execution in itertools.chain.from_iterable(self.executions):
             for i, serving in execution.served_by.items():
@@ -271,8 +279,10 @@ class RetentionModel:
                     self.program.add_bool_or([*readers, retention.present.negated()])
 
     def _add_footprint(self, k: int, execution: Execution) -> None:
-        """What an op needs besides what it reads and writes. The bytes of what it writes over are
-        counted with what it writes, as far as those go."""
+        """Add the bytes that an op needs beyond the tensors that it reads and writes.
+
+        The bytes of a tensor that it writes over count with the tensor written, up to its size.
+        """
         if k == self.timeline.end_op:
             return
         op, index, size = self.problem.graph.ops[k], self.problem.tensor_index, self.problem.size
@@ -292,8 +302,11 @@ class RetentionModel:
     # --- costs --------------------------------------------------------------------------------
 
     def _add_deadline(self) -> None:
-        """Rounding down excludes nothing; it is fine enough that what it lets through is less late
-        than what the referee forgives."""
+        """Limit the time of the step to the deadline.
+
+        Times are rounded down, which excludes no schedule. The unit is so small that a schedule
+        that is late by rounding is within the referee's tolerance.
+        """
         deadline_s = self.problem.budget.deadline_s
         if deadline_s is None:
             return
@@ -315,7 +328,7 @@ class RetentionModel:
 
 
 def _unit_of(costs: Sequence[float], least: float) -> float:
-    """What all costs are rounded down to multiples of; whole ones remain what they are."""
+    """Unit to whose multiples costs are rounded down; integers remain exact."""
     total = sum(costs)
     if total < _MOST and all(cost.is_integer() for cost in costs):
         return float(math.gcd(*map(int, costs)) or 1)

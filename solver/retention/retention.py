@@ -1,8 +1,8 @@
-"""The *retention* formulation (Moccasin, Bartan et al., ICML 2023) searched by OR-tools CP-SAT.
+"""Search with the *retention* formulation (Moccasin, Bartan et al., ICML 2023) by OR-tools CP-SAT.
 
-The model is that of ``solver.retention.model``. Its optimum is that of the compact formulation
-where no more intervals are needed than it may have, and where it does not pay to bring a tensor
-back from storage that was freed since the last first execution: only here that may be.
+The model is that of ``solver.retention.model``. Its optimum equals that of the compact formulation
+if it needs no more intervals than allowed, and if it does not pay to page in a tensor again that
+was freed since the last first execution, which only this formulation allows.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from solver.referee.referee import RefereeError, verify
 from solver.retention.messages import Found, Task
 from solver.search.search import Ending, Progress, Search
 
-# C of the paper.
+# Most retention intervals of a tensor, C of the paper.
 INTERVALS = 2
 
 
 def restrictions_of(problem: Problem, intervals: int = INTERVALS) -> tuple[str, ...]:
-    """What the bound leaves out."""
+    """Restrictions of the schedules that the bound covers."""
     named = [
         "first executions keep the graph's order",
         "between two first executions each op is recomputed at most once, in the graph's order",
@@ -51,44 +51,56 @@ def solve_retention(
     intervals: int = INTERVALS,
     on_version: Callable[[str], None] = lambda _version: None,
 ) -> Ending:
-    """Search for the least energy in joules, or the least time that counts against a deadline in
-    seconds, among the schedules that :func:`restrictions_of` describes.
+    """Search for the least energy or time among the schedules of :func:`restrictions_of`.
 
-    ``on_actions`` gets better and better schedules, all verified; ``on_bound`` gets what is proven,
-    in the objective's unit; ``on_version`` the engine's name and version. ``starts`` are schedules
-    to begin with, used where they fit. The search ends when proven within ``gap``, relative to the
-    value (what costs lose by being made whole, a part in 10⁹ at most, does not count), at
-    ``deadline`` on ``time.monotonic``, or with Ctrl-C.
+    The search ends when proven within ``gap``, at ``deadline``, or with Ctrl-C.
 
-    Raises ``EngineFailed``, and ``RefereeError`` if a
-    schedule proved wrong, which is a defect.
+    Args:
+        problem: The problem.
+        objective: Energy in joules, or time in seconds that counts against a deadline.
+        gap: Accepted distance from the bound, relative to the value. Rounding of costs to integers,
+            at most a part in 10⁹, is not counted.
+        threads: Number of threads.
+        deadline: End of the search, on ``time.monotonic``.
+        starts: Start schedules; only those that fit are used.
+        on_actions: Called with each better schedule, verified.
+        on_bound: Called with each better bound, in the objective's unit.
+        intervals: Most retention intervals of a tensor.
+        on_version: Called with the engine's name and version.
+
+    Returns:
+        How the search ended.
+
+    Raises:
+        EngineFailed: The process of the engine failed.
+        RefereeError: A schedule is invalid, which is a defect.
     """
     if intervals < 1:
-        raise ValueError(f"intervals: {intervals}; a tensor needs at least 1")
-    standing = _Standing(problem, objective, gap)
+        raise ValueError(f"intervals is {intervals}, but a tensor needs at least 1")
+    best = _BestSoFar(problem, objective, gap)
     fitting: list[tuple[float, tuple[Action, ...]]] = []
     for start in starts:
         with suppress(RefereeError):
-            fitting.append((standing.offer(start), start))
+            fitting.append((best.offer(start), start))
     fitting.sort(key=lambda pair: pair[0])
     best_first = tuple(start for _, start in fitting)
     try:
         with EngineProcess("cp-sat", "solver.retention.worker") as engine:
-            engine.tell(Task(problem, objective, intervals, threads, best_first))
-            for message in engine.hear(deadline):
+            engine.send(Task(problem, objective, intervals, threads, best_first))
+            for message in engine.messages(deadline):
                 on_version(engine.version)
                 match message:
                     case Found():
-                        standing.offer(message.actions)
+                        best.offer(message.actions)
                         on_actions(message.actions)
                     case Bound():
-                        standing.bound = max(standing.bound, message.objective)
+                        best.bound = max(best.bound, message.objective)
                         on_bound(message.objective)
                     case Finished(outcome="optimal"):
                         return "proven"
                     case Finished(outcome="infeasible"):
                         return "infeasible"
-                if standing.proven:
+                if best.proven:
                     return "proven"
     except KeyboardInterrupt:
         return "interrupted"
@@ -96,7 +108,7 @@ def solve_retention(
 
 
 @dataclass
-class _Standing:
+class _BestSoFar:
     """The best value and the bound so far."""
 
     problem: Problem
@@ -106,7 +118,7 @@ class _Standing:
     bound: float = float("-inf")
 
     def offer(self, actions: tuple[Action, ...]) -> float:
-        """The value of ``actions``. Raises :class:`RefereeError` if they are not valid."""
+        """Record and return the value of ``actions``. Raises :class:`RefereeError` if invalid."""
         result = verify(self.problem.graph, actions, self.problem.budget)
         energy = self.objective == "energy"
         value = result.energy_j if energy else result.time_due_s(self.problem.budget)
@@ -120,8 +132,11 @@ class _Standing:
 
 
 def search_retention(search: Search, deadline: float) -> Ending:
-    """Solve the problem of ``search``, whose objective is energy, with retention intervals instead
-    of a program. What restrictions leave no schedule for may have one: that ends as ``spent``."""
+    """Solve the problem of ``search``, whose objective is energy, with retention intervals.
+
+    A problem that is infeasible under the restrictions may be feasible without them, so the search
+    then ends as ``spent``.
+    """
     began = time.monotonic()
     search.restrictions = restrictions_of(search.problem)
     search.rounds += 1

@@ -1,4 +1,4 @@
-"""CP-SAT at work on the retention model: to a schedule that fits, and from there to the best."""
+"""CP-SAT search on the retention model."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from solver.retention.hints import actions_of, hint_of
 from solver.retention.messages import Found, Task
 from solver.retention.model import RetentionModel
 
-# Full searches, in the order in which threads are given to them; the remaining threads improve the
-# best solution by large-neighbourhood search. The linear relaxation of a cumulative resource is so
-# weak that searches without one get on better.
+# Full searches in the order in which they get threads; the remaining threads improve the best
+# solution by large-neighbourhood search. The linear relaxation of a cumulative resource is so weak
+# that searches without one are faster.
 _SEARCHES = ("quick_restart_no_lp", "no_lp")
 
 
 class _Listener(cp_model.CpSolverSolutionCallback):
-    """Has each solution told as actions."""
+    """Sends each solution as actions."""
 
-    def __init__(self, model: RetentionModel, tell: Callable[[Found], None]) -> None:
+    def __init__(self, model: RetentionModel, send: Callable[[Found], None]) -> None:
         super().__init__()
         self._model = model
-        self._tell = tell
+        self._send = send
 
     def on_solution_callback(self) -> None:
-        self._tell(Found(actions_of(self._model, self.value)))
+        self._send(Found(actions_of(self._model, self.value)))
 
 
-def search(task: Task, tell: Callable[[Found | Bound], None]) -> Finished:
-    """Tells of better and better schedules and bounds until proven.
+def search(task: Task, send: Callable[[Found | Bound], None]) -> Finished:
+    """Search until proven, and send better schedules and bounds.
 
-    Where no start is a solution, the search is guided by keeping everything, which does not fit but
-    recomputes nothing: this finds a first solution much sooner than the paper's first phase, which
-    goes from there to the budget by minimising memory.
+    If no start is a solution, the hint is to keep everything, which exceeds the budget but
+    recomputes nothing. This finds a first solution much sooner than the paper's first phase, which
+    starts there and minimises memory down to the budget.
     """
     model = RetentionModel(task.problem, task.objective, task.intervals)
     starts = (*task.starts, keep_everything(task.problem.graph))
@@ -44,23 +44,23 @@ def search(task: Task, tell: Callable[[Found | Bound], None]) -> Finished:
         model.program.proto.solution_hint.vars.append(variable)
         model.program.proto.solution_hint.values.append(value)
 
-    def tell_bound(bound: float) -> None:
-        tell(Bound(model.constant + bound * model.unit))
+    def send_bound(bound: float) -> None:
+        send(Bound(model.constant + bound * model.unit))
 
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = task.threads
     solver.parameters.subsolvers.extend(_SEARCHES[: max(1, task.threads - 1)])
     solver.parameters.linearization_level = 0
-    # It takes longer here than it saves.
+    # Presolve takes longer here than it saves.
     solver.parameters.cp_model_presolve = False
     solver.parameters.catch_sigint_signal = False
-    solver.best_bound_callback = tell_bound
-    status = solver.solve(model.program, _Listener(model, tell))
+    solver.best_bound_callback = send_bound
+    status = solver.solve(model.program, _Listener(model, send))
     if status == cp_model.MODEL_INVALID:
         return Finished("failed", model.program.validate().strip())
     if status == cp_model.INFEASIBLE:
         return Finished("infeasible")
     if status == cp_model.OPTIMAL:
-        tell_bound(solver.best_objective_bound)
+        send_bound(solver.best_objective_bound)
         return Finished("optimal")
     return Finished("stopped")

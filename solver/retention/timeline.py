@@ -1,27 +1,29 @@
-"""The events of a step that keeps the graph's order, numbered.
+"""Numbering of the events of a step that keeps the graph's order.
 
-As in Moccasin (Bartan et al., ICML 2023): stage ``t`` ends with the first execution of op ``t``;
-before it, each earlier op has one event at which it may be computed again, in the graph's order.
-The paper numbers the ``n (n + 1) / 2`` events of ``n`` ops without gaps. Here every stage has as
-many numbers, so that those of an op lie at equal distances: an event is an affine function of its
-stage, which solvers treat without lists of values.
+As in Moccasin (Bartan et al., ICML 2023), stage ``t`` ends with the first execution of op ``t``;
+before it, each earlier op has one event at which it may be recomputed, in the graph's order. The
+paper numbers the ``n (n + 1) / 2`` events of ``n`` ops without gaps. Here every stage has the same
+number of events. An event of an op is then an affine function of its stage, which solvers handle
+without lists of values.
 """
 
 from __future__ import annotations
 
 from solver.problem.problem import Problem
 
-# The step begins here: what is in RAM from the start is there from this event on.
+# Event at which the step begins, and with it the residency of tensors that start in RAM.
 BEGIN = 0
 
 
 class Timeline:
-    """One more op, ``end_op``, ends the step: it reads what must persist in RAM.
+    """Events of the ops and of the end of the step.
 
-    ``last[k]`` is the last stage in which computing op ``k`` can be of use: for one that may not be
-    computed again, and for one of which from then on nothing can want what it writes, directly or
-    through other recomputations. ``stays`` are tensors that never have to leave: they count
-    nothing, are not written over, and are in RAM from their first execution on."""
+    An additional op, ``end_op``, ends the step: it reads the tensors that must persist in RAM.
+    ``last[k]`` is the last stage in which computing op ``k`` is useful: ``k`` itself if it may not
+    be recomputed, otherwise the last stage in which an op can read what it writes, directly or
+    through other recomputations. ``stays`` marks tensors that never need to leave RAM: they count
+    no bytes, are not written over, and are in RAM from their first execution on.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.end_op = len(problem.graph.ops)
@@ -50,5 +52,5 @@ class Timeline:
                 self.last[k] = max(uses, default=k)
 
     def event(self, k: int, stage: int) -> int:
-        """At which op ``k`` is computed in ``stage``; the first time in stage ``k``."""
+        """Event at which op ``k`` is computed in ``stage``; stage ``k`` has its first execution."""
         return BEGIN + 1 + stage * self.stage_length + k

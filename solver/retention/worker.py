@@ -1,5 +1,7 @@
-"""The process in which CP-SAT works on the retention model: ``python -m solver.retention.worker
-FD``. See :mod:`solver.engines.worker` for why it is one of its own."""
+"""The process of CP-SAT on the retention model: ``python -m solver.retention.worker FD``.
+
+:mod:`solver.engines.worker` explains why engines run in separate processes.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ from solver.retention.search import search
 
 
 def main() -> None:
+    """Solve the tasks that the parent sends, until it is gone."""
     parent: Parent[Task] = Parent(int(sys.argv[1]))
-    parent.tell(Ready(f"OR-tools CP-SAT {version('ortools')}"))
+    parent.send(Ready(f"OR-tools CP-SAT {version('ortools')}"))
     while True:
-        task = parent.hear()
-        parent.tell(search(task, parent.tell))
+        task = parent.receive()
+        parent.send(search(task, parent.send))
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""How good a schedule is where costs are uncertain."""
+"""Robustness of schedules to uncertain costs."""

@@ -1,15 +1,15 @@
-"""What is proven of the least energy at some costs, from what was proven at others.
+"""Lower bounds on the least energy at drawn costs, from bounds proven at other costs.
 
-Every schedule computes every op once, brings once what lives in storage and is read, and puts there
-once what must persist there. Let base(c) be the energy of that at costs c, and b a proven bound. A
-schedule that pays beyond that only for items i in a set S (recomputations, other paging) needs at
-costs c' at least
+Every schedule computes every op once, pages in once each tensor that is read and whose home is
+storage, and pages out once each tensor that must persist there. Let base(c) be the energy of this
+at costs c, and b a bound proven at c. A schedule that pays beyond this only for items i of a set S
+(recomputations, other transfers) needs at costs c' at least
 
     base(c') + α · (b - base(c)),    α = min over S of c'ᵢ / cᵢ,
 
 since each of its items costs at least α times as much as at c. A schedule that pays for an item
-which alone brings it over the best known at c' is not better than that. So S holds the others, and
-the lesser of the two is a bound for all schedules.
+which alone raises it above the best known energy at c' is not better than that. So S contains the
+other items, and the smaller of the two values is a bound for all schedules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from solver.robustness.draws import BoolArray, FloatArray
 
 @dataclass
 class DrawBounds:
-    """Bounds (J) at the costs of ``energy_j``, a row for each draw, a column for each item."""
+    """Bounds (J) at the costs ``energy_j``, with a row for each draw and a column for each item."""
 
     problem: Problem
     energy_j: FloatArray
@@ -39,17 +39,17 @@ class DrawBounds:
         self._least_extra_j = _least_extra_j(self.problem.graph, self.energy_j)
 
     def prove(self, energy_j: FloatArray, bound_j: float) -> None:
-        """At costs ``energy_j`` (one for each item) no schedule needs less than ``bound_j``."""
+        """Record that no schedule needs less than ``bound_j`` at costs ``energy_j`` (by item)."""
         overhead_j = bound_j - float(energy_j[self._unavoidable].sum())
         if overhead_j > 0:
             self._proofs.append((energy_j, overhead_j))
 
     def prove_draw(self, draw: int, bound_j: float) -> None:
-        """No schedule that is not late in this draw needs less in it."""
+        """Record that no schedule in time in this draw needs less than ``bound_j`` in it."""
         self._single_j[draw] = max(self._single_j[draw], bound_j)
 
     def at(self, best_known_j: FloatArray) -> FloatArray:
-        """For each draw, not more than the best known in it."""
+        """Bound of each draw, at most the best known energy in it."""
         affordable = self._optional & (
             self._base_j[:, None] + self._least_extra_j < best_known_j[:, None]
         )
@@ -74,7 +74,7 @@ def _unavoidable(problem: Problem) -> BoolArray:
 
 
 def _optional(problem: Problem) -> BoolArray:
-    """Items that a schedule may pay for beyond that."""
+    """Items that a schedule may pay for beyond the unavoidable."""
     page_outs = [
         possible or tensor.persist == "storage"
         for possible, tensor in zip(problem.can_page_out, problem.graph.tensors, strict=True)
@@ -83,8 +83,10 @@ def _optional(problem: Problem) -> BoolArray:
 
 
 def _least_extra_j(graph: CostedGraph, energy_j: FloatArray) -> FloatArray:
-    """What a schedule that pays for an item pays at least beyond the unavoidable. What need not be
-    in storage is paged out before it is paged in, and paged out only to be paged in."""
+    """Least energy beyond the unavoidable of a schedule that pays for each item.
+
+    A tensor that need not be in storage is paged out before it is paged in, and only for that.
+    """
     extra = energy_j.copy()
     ops, tensors = len(graph.ops), len(graph.tensors)
     out, back = energy_j[:, ops : ops + tensors], energy_j[:, ops + tensors :]

@@ -1,13 +1,13 @@
-"""Costs drawn from the intervals that a graph states.
+"""Costs drawn from the intervals of a graph.
 
-A cost with median m and 95 % interval from l to h is taken as split log-normal: above the median it
-is m · (h/m)^(z/1.96), below it m · (l/m)^(-z/1.96), with z standard normal. Its median is m and
-2.5 % of it lie below l and above h each; it is never negative. An end at zero, which no log-normal
-reaches, makes that half normal instead, cut off at zero.
+A cost with median m and 95 % interval from l to h is modelled as split log-normal: above the median
+it is m · (h/m)^(z/1.96), below it m · (l/m)^(-z/1.96), with z standard normal. Its median is m,
+2.5 % of it are below l and 2.5 % above h, and it is never negative. A log-normal does not reach an
+end at zero; that half is normal instead, cut off at zero.
 
-One z stands for one thing that was measured: ops with the same ``cost_key`` share it, in time and
-in energy; and so do all page-ins of a graph, and all page-outs, whose costs come from one fit each.
-Different keys are drawn independently.
+One z is drawn for each measurement: ops with the same ``cost_key`` share it, for time and energy.
+So do all page-ins of a graph, and all page-outs, whose costs come from one fit each. Different keys
+are drawn independently.
 """
 
 from __future__ import annotations
@@ -26,18 +26,19 @@ from solver.problem.schedule import Action, Compute, PageIn, PageOut
 FloatArray: TypeAlias = NDArray[np.float64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 
-# Of the standard normal distribution: 2.5 % lie above it.
+# 97.5 % quantile of the standard normal distribution.
 _END = 1.959963984540054
 
 
 class NoIntervalsError(InputError):
-    """There is nothing to draw from; the message says why and what would help."""
+    """No cost has an interval to draw from; the message says what would help."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """What a schedule pays for, in a fixed order: each op, paging out each tensor, paging in each
-    tensor. Cost vectors and counts have one entry for each item; a cost that does not exist is 0.
+    """The items that a schedule pays for: each op, each page-out, each page-in, in this order.
+
+    Cost vectors and counts have one entry for each item; a cost that does not exist is 0.
     """
 
     graph: CostedGraph
@@ -47,7 +48,7 @@ class Items:
         return len(self.graph.ops)
 
     def counts(self, actions: Sequence[Action]) -> FloatArray:
-        """How often a schedule pays for each item."""
+        """Number of times that a schedule pays for each item."""
         graph = self.graph
         found = np.zeros(len(graph.ops) + 2 * len(graph.tensors))
         op_index = {op.name: index for index, op in enumerate(graph.ops)}
@@ -63,7 +64,7 @@ class Items:
         return found
 
     def costs(self) -> tuple[FloatArray, FloatArray]:
-        """Energy (J) and time (s) of each item as the graph has them."""
+        """Energy (J) and time (s) of each item in the graph."""
         priced = _priced(self.graph)
         return (
             np.array([0.0 if cost is None else cost.energy_j for cost in priced]),
@@ -71,7 +72,7 @@ class Items:
         )
 
     def graph_at(self, energy_j: FloatArray, time_s: FloatArray) -> CostedGraph:
-        """The graph at other costs, which have no intervals."""
+        """The graph with other costs, which have no intervals."""
         pairs = [
             {"energy_j": e, "time_s": t, "energy_j_interval": None, "time_s_interval": None}
             for e, t in zip(energy_j.tolist(), time_s.tolist(), strict=True)
@@ -90,7 +91,7 @@ class Items:
                 graph.tensors, pairs[n : n + m], pairs[n + m :], strict=True
             )
         ]
-        # Not model_copy: it would copy what the graph has cached about its old costs.
+        # Not model_copy, which would copy cached properties of the old costs.
         kept = {
             name: getattr(graph, name) for name in CostedGraph.model_fields if name != "schema_"
         }
@@ -99,7 +100,7 @@ class Items:
 
 @dataclass(frozen=True)
 class CostDraws:
-    """``energy_j`` (J) and ``time_s`` (s) have a row for each draw and a column for each item."""
+    """Drawn costs: ``energy_j`` and ``time_s`` have a row for each draw, a column for each item."""
 
     items: Items
     energy_j: FloatArray
@@ -107,15 +108,25 @@ class CostDraws:
 
 
 def draw_costs(graph: CostedGraph, draws: int, seed: int) -> CostDraws:
-    """The same seed gives the same draws, and more of them begin with those of fewer.
+    """Draw costs from the intervals of a graph.
 
-    Raises :class:`NoIntervalsError` if no cost that matters has an interval.
+    Args:
+        graph: The costed graph.
+        draws: Number of draws.
+        seed: Seed of the draws. The same seed gives the same draws, and a larger number of draws
+            begins with those of a smaller number.
+
+    Returns:
+        The drawn costs.
+
+    Raises:
+        NoIntervalsError: No cost in the graph has an interval.
     """
     priced = _priced(graph)
     if not any(cost and (cost.energy_j_interval or cost.time_s_interval) for cost in priced):
         raise NoIntervalsError(
-            f"{graph.name}: no cost in this graph has an interval, so there is nothing to draw"
-            " from; a profile measured with two blocks or more has them, published rates have none"
+            f"{graph.name}: no cost in this graph has an interval to draw from; use a profile"
+            " measured with two blocks or more (published rates have no intervals)"
         )
     sources: dict[tuple[str, str], int] = {}
     source_of = [sources.setdefault(source, len(sources)) for source in _sources(graph)]
@@ -126,14 +137,14 @@ def draw_costs(graph: CostedGraph, draws: int, seed: int) -> CostDraws:
 
 
 def _priced(graph: CostedGraph) -> list[Op | PageCost | None]:
-    """What each item costs; None for paging that is not possible."""
+    """Cost of each item; None for a transfer that is not possible."""
     page_outs = [tensor.page_out for tensor in graph.tensors]
     page_ins = [tensor.page_in for tensor in graph.tensors]
     return [*graph.ops, *page_outs, *page_ins]
 
 
 def _sources(graph: CostedGraph) -> list[tuple[str, str]]:
-    """What each item's cost comes from."""
+    """The measurement that each item's cost comes from."""
     ops = [("op", op.name) if op.cost_key is None else ("key", op.cost_key) for op in graph.ops]
     paging = [("storage", way) for way in ("write", "read") for _ in graph.tensors]
     return [*ops, *paging]
@@ -142,12 +153,12 @@ def _sources(graph: CostedGraph) -> list[tuple[str, str]]:
 def _split_log_normal(
     figures: Sequence[tuple[float, tuple[float, float] | None]], z: FloatArray
 ) -> FloatArray:
-    """``figures`` are medians with their intervals, one for each column of ``z``."""
+    """Costs at ``z``; ``figures`` are medians and intervals, one for each column of ``z``."""
     median = np.array([figure for figure, _ in figures])
     low = np.array([min(figure, ends[0]) if ends else figure for figure, ends in figures])
     high = np.array([max(figure, ends[1]) if ends else figure for figure, ends in figures])
     below, above = np.maximum(-z, 0.0) / _END, np.maximum(z, 0.0) / _END
-    # Logarithms of what is not positive are taken nowhere: those halves are normal.
+    # Non-positive ends fall back to a half-normal.
     positive_low, positive_median = low > 0, median > 0
     log_below = np.log(np.where(positive_low, low, 1.0) / np.where(positive_low, median, 1.0))
     log_above = np.log(

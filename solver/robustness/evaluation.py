@@ -1,4 +1,4 @@
-"""Schedules under drawn costs: what each needs in each draw, and the best known of each draw."""
+"""Evaluation of schedules under drawn costs: energy and time of each schedule in each draw."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from solver.referee.referee import replay
 from solver.robustness.bounds import DrawBounds
 from solver.robustness.draws import BoolArray, CostDraws, FloatArray
 
-# A sum of many doubles may differ in its last digits, here as in the referee.
+# Relative tolerance: sums of many doubles may differ in their last digits from the referee's.
 _ROUNDING = 1e-9
 
 
 @dataclass
 class Evaluation:
-    """Energies (J) of schedules and times (s) that count against the deadline, a row for each
-    schedule, a column for each draw; ``bounds`` of the draws, and last of their mean costs."""
+    """Energies, and times that count against the deadline, of schedules in draws.
+
+    Both have a row for each schedule and a column for each draw. ``bounds`` are those of the draws
+    and, last, of their mean costs.
+    """
 
     draws: CostDraws
     budget: Budget
@@ -38,12 +41,12 @@ class Evaluation:
 
     @property
     def mean_energy_j(self) -> FloatArray:
-        """Of each item over the draws."""
+        """Mean energy of each item over the draws."""
         mean: FloatArray = self.draws.energy_j.mean(axis=0)
         return mean
 
     def add(self, schedule: Schedule) -> int:
-        """Its row, or that of one which is the same to every draw."""
+        """Add a schedule; return its row, or that of one with the same energies and times."""
         draws = self.draws
         counts = draws.items.counts(schedule.actions)
         energies_j = _product(draws.energy_j, counts)
@@ -58,24 +61,25 @@ class Evaluation:
 
     @property
     def on_time(self) -> BoolArray:
+        """Whether each schedule meets the deadline in each draw."""
         if self.budget.deadline_s is None:
             return np.ones(self.times_s.shape, dtype=bool)
         return self.times_s <= self.budget.deadline_s * (1 + _ROUNDING)
 
     @property
     def best_known_j(self) -> FloatArray:
-        """Of those that are not late in a draw; infinite where all are."""
+        """Least energy in each draw of the schedules in time; infinite if all are late."""
         best: FloatArray = np.where(self.on_time, self.energies_j, np.inf).min(axis=0)
         return best
 
     @property
     def proven_j(self) -> FloatArray:
-        """A lower bound on the best of each draw."""
+        """Lower bound on the least energy in each draw."""
         return self._proven_j[:-1]
 
     @property
     def proven_mean_j(self) -> float:
-        """A lower bound on the least mean energy of all schedules, late ones too."""
+        """Lower bound on the mean energy of all schedules, late ones included."""
         return float(self._proven_j[-1])
 
     @property
@@ -84,8 +88,10 @@ class Evaluation:
         return self.bounds.at(np.append(self.best_known_j, least_mean_j))
 
     def regrets(self, row: int) -> FloatArray:
-        """Relative to the best known of each draw; NaN where the schedule is late, 0 where the best
-        costs nothing."""
+        """Relative excess of a schedule's energy over the best known of each draw.
+
+        It is NaN where the schedule is late, and 0 where the best costs nothing.
+        """
         best = self.best_known_j
         known = np.isfinite(best) & (best > 0)
         regrets = np.divide(self.energies_j[row], best, out=np.ones_like(best), where=known) - 1.0
@@ -93,8 +99,7 @@ class Evaluation:
         return late_as_nan
 
     def within(self, row: int, tolerance: float, least_j: FloatArray) -> BoolArray:
-        """Draws in which the schedule is not late and needs at most 1 + tolerance times
-        ``least_j``."""
+        """Draws in which a schedule is in time and within the tolerance of ``least_j``."""
         most_j = least_j * (1 + tolerance) * (1 + _ROUNDING)
         good: BoolArray = self.on_time[row] & (self.energies_j[row] <= most_j)
         return good
@@ -102,7 +107,7 @@ class Evaluation:
     def best_at(
         self, energy_j: FloatArray, time_s: FloatArray, deadline_s: float | None
     ) -> Schedule | None:
-        """The schedule that is best at some costs, if one is not late."""
+        """The schedule of least energy at given costs among those in time; None if all are late."""
         found: tuple[float, Schedule] | None = None
         for schedule in self.schedules:
             counts = self.draws.items.counts(schedule.actions)
@@ -123,8 +128,10 @@ class Evaluation:
         energy_j: FloatArray,
         time_s: FloatArray,
     ) -> FloatArray:
-        """What counts against the deadline at each row of costs. Where transfers run beside ops,
-        time is no sum."""
+        """Seconds that count against the deadline at each row of costs.
+
+        If transfers run beside ops, time is not a sum, so the schedule is replayed.
+        """
         items = self.draws.items
         if self.budget.instantaneous_paging:
             return _product(time_s[:, : items.op_count], counts[: items.op_count])

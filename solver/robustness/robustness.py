@@ -1,5 +1,4 @@
-"""How a schedule fares when costs are drawn from their intervals, and which fares best on
-average."""
+"""Assessment of a schedule over drawn costs, and the schedule that is best on average."""
 
 from __future__ import annotations
 
@@ -19,14 +18,16 @@ from solver.robustness.search import LEAST_IN_TIME, TOLERANCE, DrawProgress, Dra
 
 DRAWS_SEED = 0
 
-# For all draws together, where the search has no time limit.
+# Time limit of all draws together if the search has none.
 _TIME_LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
 class Assessment:
-    """The schedules of both parts of ``robustness``, with energy, time and gap at the stated costs.
-    ``least_energy`` is the one that was assessed, unless a better one turned up."""
+    """Robustness and its schedules, with energy, time and gap at the stated costs.
+
+    ``least_energy`` is the schedule that was assessed, or a better one if the search found one.
+    """
 
     robustness: Robustness
     least_energy: Schedule
@@ -42,10 +43,23 @@ def assess(
     time_limit_s: float,
     on_progress: Callable[[DrawProgress], None] = lambda _progress: None,
 ) -> Assessment:
-    """Of a schedule with actions, for the graph of ``draws``. ``options`` are those that it was
-    searched with; ``seed`` is repeated in the result. Ctrl-C ends the search for better ones.
+    """Assess a schedule over drawn costs, and search for better ones.
 
-    Raises what :func:`~solver.solving.solving.solve_graph` raises.
+    Args:
+        schedule: A schedule with actions, for the graph of ``draws``.
+        draws: The drawn costs.
+        seed: Seed of the draws, copied to the result.
+        options: Options that the schedule was searched with.
+        pool: Where the searches run.
+        time_limit_s: Limit on wall time; Ctrl-C ends the search, too.
+        on_progress: Called with the state of the search.
+
+    Returns:
+        The assessment.
+
+    Raises:
+        EngineFailed: The process of an engine failed.
+        RefereeError: A schedule is invalid, which is a defect.
     """
     started = time.monotonic()
     search = DrawSearch(schedule, draws, options, time_limit_s)
@@ -69,7 +83,7 @@ def assess(
 
 
 def draws_limit_s(options: SolverOptions) -> float:
-    """The draws may take as long as the search."""
+    """Time limit of the draws: that of the search, or 300 s."""
     return options.time_limit_s or _TIME_LIMIT_S
 
 
@@ -80,11 +94,21 @@ def assess_robustness(
     robust: bool,
     on_progress: Callable[[DrawProgress], None] = lambda _progress: None,
 ) -> Schedule:
-    """The schedule of least energy with its ``robustness``, or if ``robust`` the one that is best
-    on average. A better one than ``schedule`` may have turned up.
+    """Assess a schedule over drawn costs and choose between least energy and best on average.
 
-    ``draws`` are of :data:`DRAWS_SEED`; they are searched in as many processes as the search had
-    threads. Raises what :func:`assess` raises.
+    Args:
+        schedule: A schedule with actions, for the graph of ``draws``.
+        draws: Costs drawn with :data:`DRAWS_SEED`.
+        options: Options that the schedule was searched with; one process is used for each thread.
+        robust: Whether to return the schedule that is best on average, if one is known.
+        on_progress: Called with the state of the search.
+
+    Returns:
+        The chosen schedule with its ``robustness``. It may be better than ``schedule``.
+
+    Raises:
+        EngineFailed: The process of an engine failed.
+        RefereeError: A schedule is invalid, which is a defect.
     """
     with local_pool(options.threads) as pool:
         limit_s = draws_limit_s(options)
@@ -118,7 +142,10 @@ def _assessment(search: DrawSearch, asked_gap: float, seed: int, seconds: float)
 
 
 def _best_on_average(search: DrawSearch) -> int | None:
-    """Its row. Of two that are as good, the one of least energy or else the one found first."""
+    """Row of the schedule that is best on average, None if all are late too often.
+
+    Of equally good schedules it is the one of least energy, or else the one found first.
+    """
     evaluation = search.evaluation
     means_j = evaluation.energies_j.mean(axis=1)
     in_time = evaluation.on_time.mean(axis=1)
@@ -133,7 +160,7 @@ def _best_on_average(search: DrawSearch) -> int | None:
 
 
 def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> Schedule:
-    """What is proven at the stated costs holds for every schedule; the rest is the other's."""
+    """Combine the bound of the assessed schedule, which holds for all, with another's actions."""
     assessed = search.schedule
     if other is assessed:
         return other

@@ -1,15 +1,17 @@
-"""What to search while costs are drawn, and what the searches show.
+"""Choice of searches at drawn costs, and evaluation of their results.
 
-Of a draw is known the least energy of all schedules found so far, which is an upper bound of the
-least there is, and a proven lower bound. Searched are, in this order: the draws' mean costs, since
-the schedule that is best on average over the draws is the one that is best at their mean (energy is
-linear in the costs); costs below which storage never falls, for a bound that holds in every draw;
-and then one draw after the other, first those in which it is still open whether the schedule of
-least energy is good enough. What is found for one draw is held against all of them.
+For each draw, the least energy of all schedules found so far is an upper bound on its least energy;
+a lower bound is proven. The searches are, in this order:
 
-With a deadline, a schedule that is in time on average may be late too often: then the mean costs
-are searched again with as much less time as it was late by. And the schedule of least time is
-searched first, so that where it is late, too, a draw is left alone.
+1. The mean costs of the draws: the schedule that is best at the mean is best on average, since
+   energy is linear in the costs.
+2. The least costs of transfers over all draws, for a bound that holds in every draw.
+3. Single draws, first those in which it is undecided whether the schedule of least energy is good
+   enough. A schedule found for one draw is evaluated in all of them.
+
+With a deadline, a schedule that is in time at the mean costs may be late in too many draws. The
+mean costs are then searched again with a deadline shortened by that excess. The schedule of least
+time is searched first: a draw in which it is late is not searched.
 """
 
 from __future__ import annotations
@@ -31,13 +33,13 @@ from solver.solving.outcome import ANY_ORDER, OWN_ORDER
 from solver.solving.solving import solve_graph
 
 TOLERANCE = 0.01
-# Draws in which a schedule that is offered as best on average must be in time.
+# Share of the draws in which the schedule that is best on average must be in time.
 LEAST_IN_TIME = 0.95
-# What is left between the best known of a draw and its bound, as a part of the tolerance.
+# Gap to which a draw is solved, a part of the tolerance.
 _GAP = 0.25 * TOLERANCE
-# Parts of the whole time that one search may take.
+# Shares of the time limit that one search may take.
 _PART_OF_SPECIAL, _PART_OF_DRAW = 0.25, 0.1
-# So many searches in a row that show nothing new are the last.
+# The search ends after this many consecutive draws without a new result.
 _PATIENCE = 10
 _MOST_TIGHTENED = 4
 
@@ -46,8 +48,11 @@ _Special: TypeAlias = Literal["fastest", "mean", "floor"]
 
 @dataclass(frozen=True)
 class DrawProgress:
-    """``undecided`` draws are those in which it is open whether the schedule is within the
-    tolerance of the best."""
+    """State of the search over draws.
+
+    A draw is undecided while it is unknown whether the schedule is within the tolerance of the
+    best.
+    """
 
     seconds: float
     solved_draws: int
@@ -58,8 +63,10 @@ class DrawProgress:
 
 @dataclass(frozen=True)
 class DrawTask:
-    """A search at costs (one for each item), with a schedule to begin with. ``kind`` is the number
-    of a draw, or what other costs these are."""
+    """A search at given costs (one for each item) from a start schedule.
+
+    ``kind`` is the number of a draw, or the name of other costs.
+    """
 
     kind: int | _Special
     draws: CostDraws
@@ -71,6 +78,7 @@ class DrawTask:
     options: SolverOptions
 
     def submit(self, pool: Pool, most_s: float) -> Future[Schedule]:
+        """Start the search in a pool, for at most ``most_s`` seconds."""
         limit_s = min(most_s, self.limit_s)
         options = replace(self.options, time_limit_s=limit_s)
         graph = self.draws.items.graph_at(self.energy_j, self.time_s)
@@ -80,8 +88,11 @@ class DrawTask:
 
 
 class DrawSearch:
-    """What to search next, and what the searches have shown: ``least`` is the row in ``evaluation``
-    of the schedule of least energy at the stated costs, ``solved`` counts draws."""
+    """Chooses the next search and records results.
+
+    ``least`` is the row in ``evaluation`` of the schedule of least energy at the stated costs;
+    ``solved`` is the number of draws searched.
+    """
 
     def __init__(
         self, schedule: Schedule, draws: CostDraws, options: SolverOptions, time_limit_s: float
@@ -106,9 +117,10 @@ class DrawSearch:
         first: tuple[_Special, ...] = () if self._deadline_s is None else ("fastest",)
         self._specials: deque[_Special] = deque([*first, "mean", "floor"])
 
-    # --- what to search ---------------------------------------------------------------------------
+    # --- tasks ------------------------------------------------------------------------------------
 
     def next_task(self) -> DrawTask | None:
+        """The next search, None if no further search is useful."""
         while self._specials:
             if (task := self._special(self._specials.popleft())) is not None:
                 return task
@@ -137,7 +149,7 @@ class DrawSearch:
         ops = self.draws.items.op_count
         match kind:
             case "fastest":
-                # Energies are times: what is late in the place of this one is late whatever it is.
+                # Durations serve as costs here.
                 due_s = self._mean_s.copy()
                 if self.schedule.budget.instantaneous_paging:
                     due_s[ops:] = 0.0
@@ -162,7 +174,7 @@ class DrawSearch:
         deadline_s: float | None,
         part: float,
     ) -> DrawTask | None:
-        """None where no known schedule is in time, so that there may be none at all."""
+        """A task, or None if no known schedule is in time: such costs may be infeasible."""
         start = self.evaluation.best_at(energy_j, time_s, deadline_s)
         if start is None:
             return None
@@ -177,9 +189,10 @@ class DrawSearch:
             self._options,
         )
 
-    # --- what it has shown ------------------------------------------------------------------------
+    # --- results ----------------------------------------------------------------------------------
 
     def take(self, task: DrawTask, found: Schedule) -> None:
+        """Record the result of a search."""
         evaluation = self.evaluation
         undecided, best = int(self._undecided().sum()), evaluation.best_known_j
         row = evaluation.add(found) if found.actions else None
@@ -200,8 +213,8 @@ class DrawSearch:
             self._fruitless = 0 if new else self._fruitless + 1
 
     def _bound_j(self, found: Schedule) -> float | None:
-        """What is proven of all schedules that the bound of the assessed one covers."""
-        # Of another schedule its own order is another one.
+        """Bound for all schedules that the bound of the assessed schedule covers."""
+        # "This schedule's order" is a different order in another schedule.
         of_the_same = (
             found.bound_covers == self.schedule.bound_covers and OWN_ORDER not in found.restrictions
         )
@@ -210,7 +223,7 @@ class DrawSearch:
         return found.any_order_bound_j
 
     def _take_if_least(self, row: int) -> None:
-        """At the stated costs."""
+        """Make a schedule the least if it is in time and needs less energy at the stated costs."""
         schedules, counts = self.evaluation.schedules, self.draws.items.counts
         least_j, found_j = (
             float(counts(schedules[r].actions) @ self._stated_j) for r in (self.least, row)
@@ -219,7 +232,7 @@ class DrawSearch:
             self.least = row
 
     def _tighten(self, task: DrawTask, row: int) -> None:
-        """Search again with less time at the mean costs where what was found is late too often."""
+        """Search the mean costs again with a shorter deadline if the schedule is late too often."""
         if task.deadline_s is None or self._deadline_s is None:
             return
         late_s = float(np.quantile(self.evaluation.times_s[row], LEAST_IN_TIME))
@@ -229,14 +242,14 @@ class DrawSearch:
             self._specials.append("mean")
 
     def _undecided(self) -> FloatArray:
-        """1 for draws in which it is open whether the schedule is within the tolerance, 0 for
-        others."""
+        """1 for each undecided draw, 0 for the others."""
         evaluation = self.evaluation
         known = evaluation.within(self.least, TOLERANCE, evaluation.best_known_j)
         proven = evaluation.within(self.least, TOLERANCE, evaluation.proven_j)
         return (known & ~proven).astype(np.float64)
 
     def progress(self, seconds: float) -> DrawProgress:
+        """State of the search after ``seconds``."""
         return DrawProgress(
             seconds,
             self.solved,
@@ -246,7 +259,7 @@ class DrawSearch:
         )
 
     def is_late(self, schedule: Schedule) -> bool:
-        """At the stated costs."""
+        """Whether a schedule is late at the stated costs."""
         try:
             verify(self.draws.items.graph, schedule.actions, self.schedule.budget)
         except RefereeError:

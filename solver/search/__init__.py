@@ -1,1 +1,1 @@
-"""Rounds of an engine, each solution held before the referee."""
+"""Search by integer programming: rounds of an engine, each solution checked by the referee."""

@@ -1,4 +1,4 @@
-"""The search on the crossing program: bounds that hold for any order, and sketches of schedules."""
+"""``CrossingSearch``: bounds for any order from the crossing program, and sketches of schedules."""
 
 from __future__ import annotations
 
@@ -13,36 +13,41 @@ from solver.formulations.crossing import CrossingProgram, OrderKept
 from solver.options import EngineName
 from solver.problem.problem import Problem
 
-# The relaxation without integrality grows at most this often, and so does the program after it.
+# Most rounds of adding rows to the linear relaxation, and then to the integer program.
 _MOST_RELAXATIONS, _MOST_ROUNDS = 12, 8
 
 
 @dataclass(frozen=True)
 class Proven:
-    """No schedule takes less than this."""
+    """A proven lower bound on the energy of every schedule."""
 
     bound_j: float
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """For some ops of the step (by index, in the graph's order), what is to be computed (op) or
-    paged in (tensor) right before each: it need not fit the budget."""
+    """An outline of a schedule, which need not fit the budget.
+
+    ``makes`` lists, for some ops (by index, in the graph's order), the ops to recompute and the
+    tensors to page in right before each.
+    """
 
     makes: dict[int, tuple[tuple[str, int], ...]]
 
 
 @dataclass(frozen=True)
 class NoSchedule:
-    """Proven: no schedule keeps to the budget and the deadline."""
+    """A proof that no schedule satisfies the budget and the deadline."""
 
 
 News: TypeAlias = Proven | Sketch | NoSchedule | Silence
 
 
 class CrossingSearch:
-    """Rounds of an engine on one crossing program that grows; ``build_s`` is the time that the
-    program takes to be written."""
+    """Rounds of an engine on one growing crossing program.
+
+    ``build_s`` is the time spent on building the program.
+    """
 
     def __init__(
         self, problem: Problem, order: OrderKept, engine: EngineName, threads: int
@@ -56,7 +61,7 @@ class CrossingSearch:
         self._threads = threads
 
     def run(self, relative_gap: float, deadline: float) -> Iterator[News]:
-        """What is found, as it is found, until ``deadline`` on ``time.monotonic``.
+        """Search, and yield results as they are found, until ``deadline`` on ``time.monotonic``.
 
         Raises :class:`~devices.errors.EngineFailed`.
         """
@@ -144,7 +149,7 @@ class CrossingSearch:
 def sketch(
     crossing: CrossingProgram, values: Sequence[float]
 ) -> dict[int, tuple[tuple[str, int], ...]]:
-    """What a solution makes again, placed right before the next op that reads it."""
+    """Convert a solution to a sketch: recompute or page in right before the next op that reads."""
     problem = crossing.problem
     makes: dict[int, list[tuple[str, int]]] = {}
 

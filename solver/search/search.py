@@ -1,5 +1,8 @@
-"""The search: rounds of an engine on a program, every solution held before the referee, memory rows
-added where it finds one over budget."""
+"""``Search``: rounds of an engine on a program, with cuts for solutions that the referee rejects.
+
+The referee checks the schedule of every solution. If one exceeds the budget, memory rows that
+exclude it are added.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +25,23 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
 
-# Spent: there is nothing left to try, and nothing is proven.
+# How a search ends; "spent": nothing is left to try, and nothing is proven.
 Ending: TypeAlias = Literal["proven", "infeasible", "time_limit", "spent", "interrupted"]
-# The program of a problem and an objective; simplified, if it knows how to be, where so asked.
+# Builds the formulation of a problem and an objective; simplified, if it can be, when True.
 Build: TypeAlias = Callable[[Problem, Objective, bool], Formulation]
 
-# The relaxation is solved at most this often before the search proper begins.
+# Largest number of relaxations solved before the integer program.
 _MOST_RELAXATIONS = 12
-# How long an engine that holds a wrong solution may go on at least.
+# Shortest time that an engine with a rejected solution may continue.
 _LEAST_PATIENCE_S = 5.0
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the search stands: the best schedule's value and the proven bound, in joules (seconds,
-    bytes) or None while there is none."""
+    """State of a search: value of the incumbent and proven bound, None while unknown.
+
+    Both are in the unit of the objective: joules, seconds or bytes. ``seconds`` is elapsed time.
+    """
 
     seconds: float
     round: int
@@ -45,27 +50,28 @@ class Progress:
 
 
 class Companion(Protocol):
-    """Looks for better schedules at the same time."""
+    """A search that runs at the same time and exchanges schedules, such as annealing."""
 
     def found(self) -> tuple[Action, ...] | None:
-        """The best since this was last asked, if there is a new one."""
+        """The best schedule, if it is new since the last call; otherwise None."""
         ...
 
     def offer(self, actions: tuple[Action, ...]) -> None:
-        """A schedule to go on from, if it is better."""
+        """Suggest a schedule to continue from, if it is better."""
         ...
 
 
 def build_compact(problem: Problem, objective: Objective, simplify: bool) -> CompactFormulation:
+    """Build the compact formulation of a problem."""
     return CompactFormulation(problem, objective, simplify=simplify)
 
 
 @dataclass
 class Search:
-    """One search for the least energy (time within the budget, memory within the deadline).
+    """One search for the least energy (or time within the budget, or memory within the deadline).
 
-    ``actions`` is the best verified schedule so far, ``bound`` what is proven. :meth:`run` may be
-    ended by its deadline or by Ctrl-C and then keeps what it has.
+    ``actions`` is the best verified schedule so far, ``value`` its objective and ``bound`` the
+    proven lower bound. They are kept if :meth:`run` is ended by its deadline or by Ctrl-C.
     """
 
     problem: Problem
@@ -81,17 +87,21 @@ class Search:
     build_s: float = 0.0
     engine_version: str = ""
     restrictions: tuple[str, ...] = RESTRICTIONS
-    # The actions as the formulations know them: without transfers beside ops.
+    # The actions in the form that formulations can express: without transfers beside ops.
     _plain: tuple[Action, ...] | None = None
     _rank: tuple[float, int] | None = None
     _exact: bool = True
-    # What is left of an inexact program has nothing better.
+    # The rest of a program with an unproven bound has no better solution.
     _is_spent: bool = False
     _started: float = field(default_factory=time.monotonic)
 
     def offer(self, actions: tuple[Action, ...]) -> Replay:
-        """Take a schedule if it is better, with transfers beside ops if time asks for it. Raises
-        :class:`RefereeError` if it is not valid."""
+        """Make a schedule the incumbent if it is better, and return its replay.
+
+        Transfers are run beside ops if the deadline or the objective requires it.
+
+        Raises :class:`RefereeError` if the schedule is not valid.
+        """
         plain = one_at_a_time(self.problem, actions) if _runs_beside(actions) else actions
         judged = self._judged(actions)
         actions = self._timed(judged, actions)
@@ -99,7 +109,7 @@ class Search:
         value = {"energy": result.energy_j, "time": result.time_due_s(judged.budget)}.get(
             self.objective, result.peak_bytes
         )
-        # Of two that are as good, the one that wears the storage less.
+        # Of two equally good schedules, prefer the one that writes less to storage.
         rank = (float(f"{value:.9g}"), result.bytes_written_to_storage)
         if self._rank is None or rank < self._rank:
             self.value, self.actions, self._rank = value, actions, rank
@@ -107,12 +117,15 @@ class Search:
         return result
 
     def offer_if_valid(self, actions: tuple[Action, ...]) -> None:
-        """Take a schedule if it is better and keeps to the budget and the deadline."""
+        """Make a schedule the incumbent if it is better and within the budget and deadline."""
         with suppress(RefereeError):
             self.offer(actions)
 
     def _judged(self, actions: tuple[Action, ...]) -> Problem:
-        """What ``actions`` must keep to: where memory is the objective, a budget of their size."""
+        """The problem to verify ``actions`` against.
+
+        If memory is the objective, its budget is the peak of ``actions``.
+        """
         if self.objective != "memory":
             return self.problem
         graph, budget = self.problem.graph, self.problem.budget
@@ -120,15 +133,15 @@ class Search:
         return Problem(graph, budget.model_copy(update={"ram_bytes": peak_bytes}))
 
     def _timed(self, judged: Problem, actions: tuple[Action, ...]) -> tuple[Action, ...]:
-        """With transfers beside ops where that can be and time asks for it."""
+        """Run transfers beside ops if possible and if the deadline or objective requires it."""
         if self.objective == "time" and judged.overlaps:
             return overlap_transfers(judged, actions)
         return meet_deadline(judged, actions)
 
     def run(self, deadline: float) -> Ending:
-        """Until proven within the gap, proven infeasible, or ``deadline`` on ``time.monotonic``.
+        """Search until proven within the gap, proven infeasible, or ``deadline``.
 
-        Raises :class:`~devices.errors.EngineFailed`.
+        ``deadline`` is on ``time.monotonic``. Raises :class:`~devices.errors.EngineFailed`.
         """
         if self.objective != "energy":
             return self._search(self._built(simplify=False), deadline)
@@ -184,8 +197,11 @@ class Search:
         return self.value - bound <= (self.options.gap + 1e-12) * abs(self.value)
 
     def _cut_relaxation(self, formulation: Formulation, deadline: float) -> bool:
-        """Add the memory rows that the relaxation without integrality violates, until there are
-        none: it is cheap to solve, and its optimum is a first bound. False if it is infeasible."""
+        """Solve the linear relaxation and add the memory rows that it violates, until none is.
+
+        The relaxation is cheap to solve and its optimum is a first bound. Returns False if it is
+        infeasible.
+        """
         with Engine(self.options.engine) as engine:
             for _ in range(_MOST_RELAXATIONS):
                 relaxed: Incumbent | None = None
@@ -208,10 +224,10 @@ class Search:
     def _round(
         self, formulation: Formulation, deadline: float
     ) -> tuple[Incumbent | None, Finished]:
-        """One run of the engine; its best solution if the referee refused that, and how it ended.
+        """Run the engine once; return its best solution if the referee rejected it, and the ending.
 
-        The engine will not look for what is worse than a solution it has, so a run in which it has
-        a wrong one is soon cut short.
+        An engine does not look for solutions worse than its incumbent. A run whose incumbent was
+        rejected is therefore soon ended.
         """
         wrong: Incumbent | None = None
         finished = Finished("stopped")
@@ -242,9 +258,11 @@ class Search:
         return wrong, finished
 
     def _fault(self, formulation: Formulation, solution: Incumbent) -> RefereeError | None:
-        """Take the schedule of a solution if it is valid. What is wrong if it is not, or if it
-        needs more RAM than the solution says, which is no fault of a schedule where memory is the
-        objective."""
+        """Offer the schedule of a solution; return why it is rejected, or None.
+
+        It is rejected if it is invalid, or if it needs more RAM than the solution says. The latter
+        is not a fault of the schedule if memory is the objective.
+        """
         actions = formulation.decode(solution.values)
         try:
             result = self.offer(actions)
@@ -257,10 +275,10 @@ class Search:
         return None
 
     def _patience(self, fault: RefereeError, began: float, deadline: float) -> float:
-        """Until when an engine may go on with a wrong solution."""
+        """Time until which an engine may continue with a rejected solution."""
         if isinstance(fault, Late) and self.problem.overlaps and self._exact:
-            # The program cannot know how much of the transfers can be hidden, and while it counts
-            # on all of them what it proves holds.
+            # The program does not know how much of the transfers can be hidden. While it assumes
+            # all of them, its bounds are valid.
             return began + (deadline - began) / 2
         now = time.monotonic()
         return now + max(_LEAST_PATIENCE_S, now - began)
@@ -277,7 +295,7 @@ class Search:
         scale = formulation.costs.constant or self.value or formulation.costs.unit
         for message in engine.minimise(
             formulation.program,
-            # A hair under the asked gap: rounding must not leave the proof just short of it.
+            # Slightly below the requested gap, so that rounding cannot prevent the proof.
             absolute_gap=0.999 * self.options.gap * scale / formulation.costs.unit,
             threads=threads,
             start=None if relax or self._plain is None else formulation.encode(self._plain),
@@ -295,35 +313,37 @@ class Search:
             self._is_spent = True
 
     def report(self) -> None:
-        """Say where the search stands."""
+        """Report progress."""
         elapsed_s = time.monotonic() - self._started
         self.on_progress(Progress(elapsed_s, self.rounds, self.value, self.bound))
 
     def _budget_of(self, formulation: Formulation, solution: Incumbent) -> int:
-        """Bytes of RAM that a solution says it keeps to."""
+        """Bytes of RAM that a solution claims to need at most."""
         if self.objective == "memory":
             return round(formulation.costs.value(solution.objective))
         return self.problem.budget.ram_bytes
 
     def _expect_less(self, formulation: Formulation) -> bool:
-        """Where time is the objective and the program counted on hiding more of the transfers than
-        can be: have it count on less, which leads to other schedules."""
+        """If time is the objective, assume that fewer transfers can be hidden.
+
+        This leads to other schedules. Returns whether that was possible; later bounds are unproven.
+        """
         if self.objective != "time" or not formulation.deadline.charge(0.0):
             return False
         self._exact = False
         return True
 
     def _rule_out(self, formulation: Formulation, solution: Incumbent) -> None:
-        """Make what is wrong with ``solution`` count.
+        """Add or tighten rows so that ``solution`` is excluded.
 
-        Raises :class:`RefereeError` if it is neither over budget nor late: then the formulation and
-        the referee disagree, which is a defect.
+        Raises :class:`RefereeError` if it is neither over the budget nor late: then the formulation
+        and the referee disagree, which is a defect.
         """
         ram_bytes = self._budget_of(formulation, solution)
         if formulation.add_memory_cuts(solution.values, ram_bytes, per_stage=20):
             return
-        # Every row that counts is there: transfers cannot be hidden as far as the program counted
-        # on it, or the engine used its tolerance.
+        # No row is missing: fewer transfers can be hidden than the program assumed, or the engine
+        # used its tolerance.
         self._exact = False
         actions = formulation.decode(solution.values)
         budget = self.problem.budget
@@ -344,8 +364,11 @@ def _runs_beside(actions: tuple[Action, ...]) -> bool:
 
 
 def _share_to_charge(late: Replay, deadline_s: float) -> float:
-    """Of the time of transfers, half way from what would make a late schedule just meet the
-    deadline to what it does not hide."""
+    """Share of the transfers' time to count against the deadline after a late schedule.
+
+    It is half way between the share that would just meet the deadline and the share that the
+    schedule does not hide.
+    """
     transfers_s = math.fsum(moment.transfer_s for moment in late.moments)
     if not transfers_s:
         return 1.0

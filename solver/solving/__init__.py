@@ -1,1 +1,1 @@
-"""Which methods are used, in which order, and the schedule that they come to."""
+"""Choice and order of the search methods, and the resulting schedule."""

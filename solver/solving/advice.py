@@ -1,4 +1,4 @@
-"""What would do, where nothing does: the smallest RAM budget and the shortest deadline."""
+"""Smallest feasible RAM budget and shortest feasible deadline of an infeasible problem."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from solver.problem.schedule import Compute
 from solver.referee.referee import RefereeError, replay
 from solver.search.search import Search
 
-# How long an answer is sought: it is advice on a problem that is known to be infeasible.
+# Limit on each of the two searches. The problem is known to be infeasible; this is advice only.
 _SEARCH_S = 30.0
 
 
 @dataclass(frozen=True)
 class Advice:
-    """The smallest RAM budget that would do with everything else unchanged, the op that sets it,
-    and the shortest deadline; each None where no value of it alone would do."""
+    """Smallest feasible RAM budget, the op that determines it, and shortest feasible deadline.
+
+    Each is found with everything else unchanged, and None if changing it alone does not help.
+    """
 
     ram_bytes: int | None = None
     op: str | None = None
@@ -33,6 +35,7 @@ class Advice:
 
 
 def advise(problem: Problem, options: SolverOptions) -> Advice:
+    """Search for the smallest RAM budget and the shortest deadline that are feasible."""
     ram = _smallest_ram(problem, options)
     if problem.budget.deadline_s is None:
         return ram
@@ -46,7 +49,7 @@ def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
     roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
     search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
     for actions in (page_everything(roomy), keep_everything(problem.graph)):
-        with suppress(RefereeError):  # late, or it pages where paging is excluded
+        with suppress(RefereeError):  # it is late, or pages although the budget excludes paging
             search.offer(actions)
     until = time.monotonic() + _SEARCH_S
     if not search.proven and len(problem.graph.ops) > MOST_OPS:
@@ -64,7 +67,7 @@ def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
 
 
 def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> None:
-    """Without a program: whatever annealing finds under smaller and smaller budgets."""
+    """Bisect the budget with annealing alone, for graphs too large for the compact program."""
     problem, free_order = search.problem, search.options.order != "given"
     does, ram_bytes = int(search.value or enough), least
     too_little = least - 1
@@ -72,7 +75,7 @@ def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> N
         smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
         start = search.actions or keep_everything(problem.graph)
         try:
-            found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, first_will_do=True)
+            found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, stop_at_first=True)
         except BuildFailed:
             return
         if found is None:
@@ -95,10 +98,19 @@ def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
 
 
 def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Search:
-    """The search for the schedule that ends first, whatever the deadline, after it has run."""
+    """Search for the schedule of least time without a deadline, until ``until``.
+
+    Args:
+        problem: The problem; its deadline is ignored.
+        options: Search options.
+        until: End of the search, on ``time.monotonic``.
+
+    Returns:
+        The search after it has run.
+    """
     patient = Problem(problem.graph, problem.budget.model_copy(update={"deadline_s": None}))
     search = Search(patient, "time", options, bound=problem.least_time_s)
-    with suppress(RefereeError):  # it needs more RAM than there is
+    with suppress(RefereeError):  # it needs more RAM than the budget
         search.offer(page_everything(patient))
     if len(problem.graph.ops) <= MOST_OPS:
         search.run(until)

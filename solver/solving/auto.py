@@ -1,12 +1,12 @@
-"""What is done where nobody says how: annealing for schedules, and bounds from cheap to dear.
+"""Default strategy: anneal for schedules, prove bounds cheapest first.
 
-1. Annealing begins, in a thread, and goes on until the end.
-2. The *crossing* program bounds every schedule, in whatever order, and sketches one for annealing
-   to go on from. For many training steps the two meet, and that is that.
-3. Where they do not, and another order than the graph's was found to be better, annealing gets the
-   other thread too until it no longer gains.
-4. The *compact* program of the order in which the best schedule first computes the ops: exact up to
-   its restrictions, dear on large graphs, and left out on the largest.
+1. Annealing runs in a thread from the beginning to the end.
+2. The *crossing* program bounds every schedule in any order, and its solution is a start for
+   annealing. For many training steps bound and schedule meet here and the search ends.
+3. If they do not meet, and an order other than the graph's is better, a second thread anneals
+   until it no longer improves the schedule.
+4. The *compact* program is solved for the order in which the best schedule first computes the ops.
+   It is exact up to its restrictions, expensive on large graphs, and skipped on the largest.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action, first_executions
 from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
 from solver.search.search import Ending, Progress, Search
-from solver.solving.named import python_mip
+from solver.solving.named import python_mip_version
 from solver.solving.outcome import ANY_ORDER, OWN_ORDER, Outcome
 
-# Annealing alone is given up after so many seconds an op, within these limits, or this share of its
-# time, without a gain.
+# Annealing alone stops after this many seconds per op without improvement, within these limits,
+# or after this share of its running time, whichever is longer.
 _PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 0.3, 6.0, 0.3
-# Of the time that there is, for searching other orders before one is chosen.
+# Share of the remaining time for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
-# What the compact program takes to be written, about; how much longer it must have to be of use.
+# Approximate time to build the compact program, and the multiple of it that must remain.
 _BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 6.0
-# The crossing program is solved to this share of the asked gap.
+# Share of the requested gap to which the crossing program is solved.
 _CROSSING_GAP = 0.25
 
 
 class AutomaticSearch:
-    """One search for the least energy. ``deadline`` is on ``time.monotonic``."""
+    """One search for the schedule of least energy. ``deadline`` is on ``time.monotonic``."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class AutomaticSearch:
         self._on_progress = on_progress
         self._deadline = deadline
         self._any_order_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
-        # Holds the best schedule of any order; its bound is what the crossing program proves.
+        # The best schedule in any order, and the bound from the crossing program.
         self._search = Search(problem, "energy", options, on_progress, bound=self._any_order_j)
         self._compact: Search | None = None
         self._crossing: CrossingSearch | None = None
@@ -67,13 +67,13 @@ class AutomaticSearch:
         self._annealers: list[Annealer] = []
 
     def run(self, starts: Iterable[tuple[Action, ...]]) -> Outcome:
-        """Raises :class:`~devices.errors.EngineFailed`."""
+        """Search, beginning with ``starts``. Raises :class:`~devices.errors.EngineFailed`."""
         for start in (keep_everything(self._problem.graph), *starts):
             self._search.offer_if_valid(start)
         if self._search.proven:
-            self._chosen.append("nothing needs to be recomputed or paged, or no more than is given")
+            self._chosen.append("no search: a starting schedule already meets the lower bound")
             return self._outcome("proven")
-        if self._problem.is_hopeless:
+        if self._problem.is_evidently_infeasible:
             return self._outcome("infeasible")
         with ExitStack() as annealing:
             try:
@@ -87,7 +87,7 @@ class AutomaticSearch:
         try:
             self._begin_annealing(annealing)
         except BuildFailed as error:
-            self._chosen.append(f"no annealing, and the order stays the graph's: {error}")
+            self._chosen.append(f"no annealing, so the graph's order is kept: {error}")
             self._search.offer_if_valid(greedy_schedule(self._problem) or ())
         if self._bound_any_order() == "infeasible":
             return "infeasible"
@@ -106,10 +106,10 @@ class AutomaticSearch:
             return self._solve_compact()
         self._chosen.append(
             f"no compact program: it is too large for {op_count} ops"
-            + (f" in the {max(0.0, left_s):.0f} s that are left" if op_count <= MOST_OPS else "")
+            + (f" in the remaining {max(0.0, left_s):.0f} s" if op_count <= MOST_OPS else "")
         )
         self._anneal_on(self._deadline, to_the_end=self._deadline < inf)
-        # With more time the compact program would have been tried, unless it is too large anyway.
+        # More time would have allowed the compact program, unless the graph has too many ops.
         is_out_of_time = op_count <= MOST_OPS or time.monotonic() >= self._deadline
         return "time_limit" if is_out_of_time else "spent"
 
@@ -129,12 +129,15 @@ class AutomaticSearch:
 
     @property
     def _transfer_share(self) -> float:
-        """Of the transfers' time, what is counted against a deadline: where they run beside ops, it
-        is not known before how much of it can be hidden."""
+        """Share of the transfers' time that annealing counts against a deadline.
+
+        It is an estimate where transfers run beside ops: how much of them can be hidden is known
+        only after a schedule is found.
+        """
         return 0.5 if self._problem.overlaps else 1.0
 
     def _take(self) -> bool:
-        """What annealing has found since; true if that is better."""
+        """Take over new schedules from annealing; True if one is better than the incumbent."""
         before = self._search.value
         for annealer in self._annealers:
             found = annealer.found()
@@ -143,20 +146,20 @@ class AutomaticSearch:
         return self._search.value != before
 
     def found(self) -> tuple[Action, ...] | None:
-        """For the compact search: what annealing has found since, if it is in the order of that."""
+        """A new schedule from annealing for the compact search, if it has that search's order."""
         if not self._take() or self._compact is None:
             return None
         actions = self._search.actions
         return actions if actions and _in_order(actions, self._compact.problem.graph) else None
 
     def offer(self, actions: tuple[Action, ...]) -> None:
-        """From the compact search, for annealing to go on from."""
+        """Give annealing a schedule of the compact search to continue from."""
         self._search.offer_if_valid(actions)
         for annealer in self._annealers[:1]:
             annealer.offer(actions)
 
     def _anneal_on(self, until: float, *, to_the_end: bool = False) -> None:
-        """Until then, or, unless ``to_the_end``, until nothing has been gained for long."""
+        """Wait for annealing until ``until``, or until it stalls unless ``to_the_end``."""
         began = gained = time.monotonic()
         while self._annealers and (now := time.monotonic()) < until and not self._search.proven:
             patience_s = max(self._patience_s, _PATIENCE_SHARE * (now - began))
@@ -175,7 +178,10 @@ class AutomaticSearch:
     # --- bounds ---------------------------------------------------------------------------------
 
     def _bound_any_order(self) -> Ending:
-        """Also says "proven" where only no more is to be had from the crossing program."""
+        """Prove a bound with the crossing program.
+
+        Returns "infeasible", or "proven" when the crossing program can prove no more.
+        """
         began = time.monotonic()
         kept: OrderKept = "given" if self._options.order == "given" else "any"
         threads = max(1, self._options.threads - len(self._annealers))
@@ -201,7 +207,7 @@ class AutomaticSearch:
             f" bound on {'any' if kept == 'any' else 'the given'} order:"
             f" {time.monotonic() - began:.1f} s"
         )
-        # What annealing makes of the last sketch is worth waiting for.
+        # Give annealing time to improve on the last sketch.
         self._anneal_on(min(self._deadline, time.monotonic() + 2 * self._patience_s))
         return "proven"
 
@@ -226,9 +232,9 @@ class AutomaticSearch:
         self._chosen.append(
             f"annealing over orders, {time.monotonic() - began:.1f} s, because"
             + (
-                " one other than the graph's was found to be better"
+                " an order other than the graph's is better"
                 if self._order_matters
-                else " that was asked for"
+                else " a free order was asked for"
             )
         )
 
@@ -238,7 +244,7 @@ class AutomaticSearch:
         return actions is not None and not _in_order(actions, self._problem.graph)
 
     def _solve_compact(self) -> Ending:
-        """The compact program of the best order; of another one, if annealing finds a better."""
+        """Solve the compact program of the best order; repeat if annealing finds a better order."""
         while True:
             problem, actions = self._problem, self._search.actions
             if actions is not None and self._order_matters:
@@ -265,7 +271,7 @@ class AutomaticSearch:
             if is_over or in_its_order or self._search.proven:
                 return ending
 
-    # --- what came out --------------------------------------------------------------------------
+    # --- outcome --------------------------------------------------------------------------------
 
     def _outcome(self, ending: Ending) -> Outcome:
         search, compact, crossing = self._search, self._compact, self._crossing
@@ -287,7 +293,7 @@ class AutomaticSearch:
                 restrictions = (OWN_ORDER, *restrictions[1:])
         elif ending == "infeasible" and compact is not None:
             covers, restrictions = COVERS, compact.restrictions
-        # One that was ended before it could say more gave its name only: the longest is the whole.
+        # An engine that was stopped early reports only its name: the longest version is complete.
         versions = [search.engine_version for search in (crossing, compact) if search is not None]
         engine = max(versions, key=len, default="")
         return Outcome(
@@ -302,7 +308,11 @@ class AutomaticSearch:
             chosen=tuple(self._chosen),
             formulation="compact" if compact else "crossing" if crossing else "none",
             engine=self._options.engine if engine else "annealing",
-            version=f"{engine}, {python_mip()}" if engine else "no engine" if crossing else "",
+            version=f"{engine}, {python_mip_version()}"
+            if engine
+            else "no engine"
+            if crossing
+            else "",
             rounds=(crossing.rounds if crossing else 0) + (compact.rounds if compact else 0),
             build_s=(crossing.build_s if crossing else 0) + (compact.build_s if compact else 0),
         )

@@ -1,4 +1,4 @@
-"""The search by one formulation that was asked for by name."""
+"""Search with one formulation, chosen by name."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ from solver.search.search import Build, Ending, Progress, Search, build_compact
 from solver.solving.advice import fastest_search
 from solver.solving.outcome import ANY_ORDER, Outcome
 
-# How long the fastest schedule is sought where none was found that meets the deadline.
+# Limit on the search for the fastest schedule when no schedule found meets the deadline.
 _FASTEST_S = 30.0
 _LATE = (
-    "no schedule was found that meets the deadline with transfers beside ops; that there is none is"
-    " not proven"
+    "no schedule found meets the deadline with transfers beside ops; infeasibility is not proven"
 )
 
 
@@ -44,8 +43,10 @@ def search_by_name(
     starts: Iterable[tuple[Action, ...]],
     deadline: float,
 ) -> Outcome:
-    """In the graph's order. *compact* has annealing beside it where there is a thread for it; the
-    others are there to be compared with and go alone.
+    """Search with the formulation that ``options`` name, in the graph's order.
+
+    Annealing runs beside *compact* if a second thread is allowed. The other formulations serve for
+    comparison and run alone. ``deadline`` is on ``time.monotonic``.
 
     Raises :class:`~devices.errors.EngineFailed`.
     """
@@ -56,7 +57,7 @@ def search_by_name(
     for start in (keep_everything(problem.graph), *starts):
         search.offer_if_valid(start)
     ending: Ending = "infeasible"
-    if not search.proven and not problem.is_hopeless:
+    if not search.proven and not problem.is_evidently_infeasible:
         search.offer_if_valid(greedy_schedule(problem) or page_everything(problem))
         try:
             ending = _run(search, deadline)
@@ -67,7 +68,7 @@ def search_by_name(
     is_trivial = bound_j <= least_j
     version = search.engine_version
     if version and name != "retention":
-        version = f"{version}, {python_mip()}"
+        version = f"{version}, {python_mip_version()}"
     return Outcome(
         ending="proven" if search.proven else ending,
         actions=search.actions,
@@ -109,21 +110,23 @@ def _annealing(search: Search, beside: ExitStack) -> Annealer | None:
     try:
         annealer = beside.enter_context(Annealer(search.problem, start, free_order=False))
     except BuildFailed:
-        return None  # it only helps
+        return None  # annealing is optional here
     annealer.offer(search.actions)
     return annealer
 
 
 def _may_be_late(search: Search, ending: Ending) -> bool:
-    """Nothing is found or proven, and what was found may have been late: a schedule can be within
-    every row of the program and late all the same."""
+    """Whether solutions may have been rejected as late, with nothing found or proven.
+
+    A schedule can satisfy every row of the program and still miss the deadline.
+    """
     is_open = search.actions is None and ending in ("time_limit", "spent")
     problem = search.problem
     return is_open and problem.overlaps and problem.budget.deadline_s is not None
 
 
-def python_mip() -> str:
-    """The version of the library through which engines run."""
+def python_mip_version() -> str:
+    """Name and version of the library that runs the engines."""
     from importlib.metadata import version
 
     return f"python-mip {version('mip')}"

@@ -1,4 +1,4 @@
-"""What a search for the least energy comes to, whatever its method."""
+"""Result of a search for the least energy, common to all methods."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from solver.problem.schedule import Action, EndedBy
 from solver.search.search import Ending
 
 ANY_ORDER = "every schedule, in whatever order its ops are computed"
-# In place of the graph's order, where the bound is about the order of the schedule that was found.
+# Restriction used when the bound holds for the order of the schedule found, not the graph's order.
 OWN_ORDER = "first executions keep this schedule's order"
 
-# What is left of a gap for rounding alone, relative to the energy: sums of thousands of doubles,
-# and costs made whole.
+# Gap, relative to the energy, that rounding alone explains: sums of thousands of doubles, and
+# costs rounded to integers.
 _ROUNDING = 1e-8
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The best schedule and its energy, if there is one, and what is proven: ``bound_j`` for every
-    schedule that ``covers`` and ``restrictions`` describe, ``any_order_bound_j`` for all.
+    """Best schedule found, its energy, and the bounds proven.
 
-    ``order`` is that of first executions for which ``bound_j`` holds, None for any.
-    ``chosen`` says what was done and why, ``engine`` and ``version`` by what (empty where nothing
-    had to be searched for); ``notes`` are for who reads the schedule.
+    ``bound_j`` holds for every schedule that ``covers`` and ``restrictions`` describe,
+    ``any_order_bound_j`` for all schedules. ``order`` is the order of first executions for which
+    ``bound_j`` holds, None for any. ``chosen`` lists the methods used and why; ``engine`` and
+    ``version`` name the program used (empty if no search was needed); ``notes`` are copied into
+    the schedule.
     """
 
     ending: Ending
@@ -44,7 +45,7 @@ class Outcome:
 
     @property
     def ended_by(self) -> EndedBy | None:
-        """What a schedule says of the ending; None where the methods had nothing left to try."""
+        """The schedule's ``ended_by``; None if the methods had nothing left to try."""
         match self.ending:
             case "spent":
                 return None

@@ -1,4 +1,4 @@
-"""From a schedule to one with an address for everything that it has in RAM."""
+"""Arena addresses for everything that a schedule holds in RAM."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
 
 _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
-# Of the budget, what the rule may fill where nothing else packs; how long its addresses are sought.
-_SHARES_BY_RULE = (1.0, 0.98, 0.95, 0.9, 0.8)
-_BY_RULE_S = 2.0
-# How long annealing gets for one smaller budget: by the op, within limits.
+# Shares of the budget that greedy schedules may fill, tried in turn when nothing else packs; time
+# for planning the addresses of each.
+_GREEDY_SHARES = (1.0, 0.98, 0.95, 0.9, 0.8)
+_GREEDY_S = 2.0
+# Annealing time for one smaller budget: per op, within limits.
 _ANNEALING_S_PER_OP, _ANNEALING_S = 0.02, (2.0, 10.0)
 
 
 def pack(
     problem: Problem, actions: tuple[Action, ...], options: SolverOptions, limit_s: float | None
 ) -> Packed:
-    """With addresses, and with transfers beside ops where that ends sooner. Where ``actions``
-    cannot be packed into the budget they are changed a little, or annealed under a smaller budget.
-    Hard cases take seconds, beyond a time limit too: a schedule without addresses is none.
+    """Plan addresses, and run transfers beside ops where that ends sooner.
+
+    If ``actions`` do not pack into the budget, they are changed a little, or annealed under a
+    smaller budget. Hard cases take seconds, even beyond the time limit, since a schedule without
+    addresses cannot be used.
     """
     deadline = time.monotonic() + packing_s(limit_s)
 
@@ -43,21 +46,21 @@ def pack(
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
     packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
-        packed = _by_rule(problem, actions, packed)
+        packed = _pack_greedily(problem, actions, packed)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
-    return _sooner(problem, packed)
+    return _overlap_if_sooner(problem, packed)
 
 
 def packing_s(limit_s: float | None) -> float:
-    """How long it is tried, of a time limit for everything."""
+    """Seconds reserved for packing, out of a time limit for the whole solve."""
     return _MOST_S if limit_s is None else min(_MOST_S, max(_LEAST_S, _SHARE * limit_s))
 
 
 def _annealed(
     problem: Problem, actions: tuple[Action, ...], free_order: bool
 ) -> tuple[Action, ...] | None:
-    """A schedule near ``actions`` for less RAM than they need."""
+    """Anneal from ``actions`` to a schedule within the smaller budget of ``problem``."""
     shortest_s, longest_s = _ANNEALING_S
     seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * len(problem.graph.ops)))
     with suppress(BuildFailed):
@@ -65,18 +68,20 @@ def _annealed(
     return None
 
 
-def _by_rule(problem: Problem, wanted: tuple[Action, ...], packed: Packed) -> Packed:
-    """As the last resort what the rule makes, of less and less RAM: it takes no search. ``packed``
-    as it is if nothing packs."""
+def _pack_greedily(problem: Problem, wanted: tuple[Action, ...], packed: Packed) -> Packed:
+    """Last resort: greedy schedules, which take no search, for less and less RAM.
+
+    Returns ``packed`` unchanged if none of them packs.
+    """
     graph, budget = problem.graph, problem.budget
     energy_j = replay(graph, wanted, budget.covers).energy_j
-    for share in _SHARES_BY_RULE:
+    for share in _GREEDY_SHARES:
         ram_bytes = int(share * budget.ram_bytes)
         smaller = Problem(graph, budget.model_copy(update={"ram_bytes": ram_bytes}))
         actions = greedy_schedule(smaller, thorough=False)
         if actions is None:
             break
-        until = time.monotonic() + _BY_RULE_S
+        until = time.monotonic() + _GREEDY_S
         plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
         if plan.arena_bytes > budget.ram_bytes:
             continue
@@ -84,15 +89,15 @@ def _by_rule(problem: Problem, wanted: tuple[Action, ...], packed: Packed) -> Pa
         extra_j = verify(graph, actions, budget).energy_j - energy_j
         verify_addresses(graph, actions, plan.resident_address, plan.arena_bytes, budget.covers)
         note = (
-            f"no addresses within the budget were found for a schedule of {energy_j:.6g} J, nor for"
-            f" others near it; one by rule packs, for {extra_j:.4g} J more"
+            f"no addresses within the budget were found for a schedule of {energy_j:.6g} J or"
+            f" similar ones; a greedy schedule packs and takes {extra_j:.4g} J more"
         )
         return Packed(actions, plan, (note,))
     return packed
 
 
-def _sooner(problem: Problem, packed: Packed) -> Packed:
-    """The same schedule with transfers beside ops, if that ends sooner and has addresses too."""
+def _overlap_if_sooner(problem: Problem, packed: Packed) -> Packed:
+    """Run transfers beside ops, if the schedule then ends sooner and still has addresses."""
     graph, budget = problem.graph, problem.budget
     actions = overlap_transfers(problem, packed.actions)
     if actions is packed.actions:

@@ -1,4 +1,4 @@
-"""From a costed graph and a budget to a verified schedule, with what is proven of it."""
+"""``solve_graph``: from a costed graph and a budget to a verified schedule with proven bounds."""
 
 from __future__ import annotations
 
@@ -29,14 +29,29 @@ def solve_graph(
     starts: Iterable[tuple[Action, ...]] = (),
     with_advice: bool = True,
 ) -> Schedule:
-    """The schedule of least energy within ``budget``, with addresses, verified by both referees.
-    ``starts`` are schedules to begin with, of a neighbouring problem perhaps: those that fit are
-    used. Where nothing fits, the smallest budget that would do is sought unless ``with_advice`` is
-    False; that takes up to 30 s (60 s with a deadline) beside the time limit.
+    """Find the schedule of least energy within a budget, with arena addresses.
 
-    Ctrl-C and the time limit end the search with the best schedule so far (``feasible``, or
-    ``no_solution``). Raises :class:`~devices.errors.EngineFailed`, and
-    :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    The result is replayed and verified by both referees (costs and addresses). Ctrl-C and the time
+    limit end the search with the best schedule found so far (``feasible``), or with
+    ``no_solution``.
+
+    Args:
+        graph: The costed graph of one training step.
+        budget: RAM, deadline, and whether paging and rematerialization are allowed.
+        options: Search options.
+        on_progress: Called with the incumbent and the bound while the search runs.
+        starts: Schedules to start from, for example of a similar budget; only those within
+            ``budget`` are used.
+        with_advice: Whether to search for the smallest feasible RAM budget and deadline if the
+            problem is infeasible. This takes up to 30 s (60 s with a deadline) beyond the time
+            limit.
+
+    Returns:
+        The schedule, with status, energy, bound, time, peak, addresses and actions.
+
+    Raises:
+        EngineFailed: The process of an engine failed.
+        RefereeError: A schedule was found to be invalid, which is a defect.
     """
     problem = Problem(graph, budget)
     started = time.monotonic()
@@ -44,7 +59,7 @@ def solve_graph(
     deadline = inf
     if limit_s is not None:
         deadline = started + limit_s
-        if options.addresses:  # what is not proven sooner leaves them some of the time
+        if options.addresses:  # reserve some of the time for planning addresses
             deadline -= min(0.5 * limit_s, packing_s(limit_s))
     outcome = _search(problem, options, on_progress, starts, deadline)
     if outcome.actions is None or outcome.energy_j is None:
@@ -69,7 +84,7 @@ def _with_actions(
 ) -> Schedule:
     outcome = searched
     if searched.order is not None and first_executions(actions) != searched.order:
-        # Packing has changed the order: what was proven is about another one.
+        # Packing changed the order, and the bound was proven for another order.
         any_order_j = searched.any_order_bound_j
         outcome = replace(
             searched,
@@ -143,7 +158,7 @@ def _common(
     started: float,
     notes: tuple[str, ...] = (),
 ) -> dict[str, object]:
-    """What every schedule says, whatever came out."""
+    """Fields that every schedule has, whatever the outcome."""
     return {
         "graph": problem.graph.name,
         "energy_source": problem.graph.energy_source,

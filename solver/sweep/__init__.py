@@ -1,1 +1,1 @@
-"""Trade-off curves: energy against budgets and deadlines."""
+"""Sweeps: trade-off curves of energy against RAM budgets and deadlines."""

@@ -1,7 +1,6 @@
-"""The directory of a sweep: every finished point as a schedule beside its graph, and the record and
-tables of all of them. A sweep that is run again goes on from it.
+"""The directory of a sweep, from which an interrupted sweep resumes.
 
-::
+It holds every finished point as a schedule with its graph, and a record and tables of all points::
 
     sweep.json, sweep.csv, sweep.parquet       the same points, each
     schedules/GRAPH-RAM-DEADLINE.json          and .graph.json
@@ -30,7 +29,7 @@ from solver.sweep.sweep import BaselineRun, PointSolved, Study
 
 @dataclass(frozen=True)
 class SweepSubject:
-    """A costed graph, under what it is filed, and where it comes from."""
+    """A costed graph of a sweep, and its origin."""
 
     graph: CostedGraph
     covers: Coverage
@@ -39,23 +38,30 @@ class SweepSubject:
 
     @property
     def stem(self) -> str:
-        """Of the names of its files."""
+        """Stem of its file names."""
         name = file_stem(self.graph.name)
         return name if self.covers == "all" else f"{name}-{self.covers}"
 
 
 def require_distinct_stems(subjects: Iterable[SweepSubject]) -> None:
-    """Raises :class:`~devices.errors.InputError` where two would be filed under the same names."""
+    """Check that no two subjects have the same file names.
+
+    Raises:
+        InputError: Two subjects have the same stem.
+    """
     for stem, count in Counter(subject.stem for subject in subjects).items():
         if count > 1:
             raise InputError(
-                f"{count} of the graphs would be filed as {stem!r}", remedy="rename them"
+                f"{count} of the graphs have the same file name {stem!r}", remedy="rename them"
             )
 
 
 class SweepDirectory:
-    """Raises ``DocumentError`` if a record is there and cannot be read, and
-    :class:`OSError` where something cannot be written; what was there before is then untouched."""
+    """The directory of a sweep.
+
+    The constructor raises ``DocumentError`` if a record exists and cannot be read. Methods raise
+    :class:`OSError` if a file cannot be written; the previous file is then unchanged.
+    """
 
     def __init__(self, path: Path, options: SolverOptions) -> None:
         self.path = path
@@ -73,7 +79,18 @@ class SweepDirectory:
         budgets: Sequence[Budget],
         baselines: Sequence[tuple[str, Budget]],
     ) -> Study:
-        """What is left to do of a grid. Rows of another graph of this name are dropped."""
+        """Collect the points and baselines of a grid that remain to be solved.
+
+        Rows of another graph with this name are dropped.
+
+        Args:
+            subject: The graph.
+            budgets: Budgets of the grid.
+            baselines: Names of baselines, with their budgets.
+
+        Returns:
+            The study, with the schedules known from earlier sweeps.
+        """
         costs = _Costs.of(subject)
         self._subjects[subject.stem] = costs
         known: list[Schedule] = []
@@ -101,7 +118,7 @@ class SweepDirectory:
         )
 
     def keep(self, event: PointSolved | BaselineRun) -> None:
-        """Write what an event brings, and the record and tables with it."""
+        """Write the schedules or the result of an event, then the record and the tables."""
         costs = self._subjects[event.study.name]
         match event:
             case PointSolved():
@@ -117,6 +134,7 @@ class SweepDirectory:
         self.write_tables()
 
     def write_tables(self) -> None:
+        """Write the record as JSON, CSV and Parquet."""
         record = self.record
         table = record.table()
         parquet = io.BytesIO()
@@ -127,6 +145,8 @@ class SweepDirectory:
 
     @property
     def record(self) -> SweepRecord:
+        """All rows, sorted."""
+
         def place(row: SweepRow) -> tuple[str, str, bool, str, bool, float, int]:
             return (
                 row.graph,
@@ -141,7 +161,7 @@ class SweepDirectory:
         return SweepRecord(points=tuple(sorted(self._rows.values(), key=place)))
 
     def points(self, subject: SweepSubject) -> list[SweepRow]:
-        """All that is known of a graph, of earlier sweeps too."""
+        """All rows of a graph, including those of earlier sweeps."""
         return [
             row
             for row in self.record.points
@@ -149,7 +169,7 @@ class SweepDirectory:
         ]
 
     def _read(self, subject: SweepSubject, row: SweepRow) -> Schedule | None:
-        """The schedule of a row; None if it is not there any more, or is not what the row says."""
+        """Read the schedule of a row; None if it is missing or does not match the row."""
         if row.schedule is None:
             return None
         try:
@@ -181,7 +201,7 @@ def _key(row: SweepRow) -> tuple[str, Budget, str]:
 
 @dataclass(frozen=True)
 class _Costs:
-    """What all rows of a subject share."""
+    """Values that all rows of a subject share."""
 
     subject: SweepSubject
     sha256: str

@@ -1,8 +1,7 @@
-"""Schedules of one graph under several budgets, and what each says of the others.
+"""Schedules of one graph under several budgets, and what each implies for the others.
 
-A schedule is valid wherever the RAM and the time that it takes fit, whichever budget it was sought
-for. What is proven under one budget (a lower bound, that there is no schedule) holds under every
-tighter one.
+A schedule is valid under every budget that its RAM and time satisfy, whatever budget it was found
+for. A proof under one budget (a lower bound, or infeasibility) holds under every tighter one.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from solver.problem.schedule import Action, Budget, Compute, Schedule, SolverRec
 from solver.referee.referee import replay, verify
 from solver.solving.outcome import OWN_ORDER
 
-# Energies that differ by less are the same: sums of thousands of doubles.
+# Relative difference up to which energies count as equal: they are sums of thousands of doubles.
 _SAME = 1e-9
 _BORROWED = "the schedule found for "
-# What a schedule takes over together with the actions of another.
+# Fields that a schedule takes over together with the actions of another.
 _OF_ACTIONS = (
     "actions",
     "energy_j",
@@ -33,8 +32,11 @@ _OF_ACTIONS = (
 
 
 class Frontier:
-    """The best that is known under each budget; all budgets count the same bytes and allow the
-    same kinds of actions. ``gap`` is what counts as optimal, relative to a schedule's energy."""
+    """The best schedule known under each budget.
+
+    All budgets count the same tensors and allow the same kinds of actions. ``gap`` is the distance
+    from the bound that counts as optimal, relative to a schedule's energy.
+    """
 
     def __init__(self, graph: CostedGraph, gap: float) -> None:
         self._graph = graph
@@ -44,13 +46,15 @@ class Frontier:
 
     @property
     def schedules(self) -> Mapping[Budget, Schedule]:
+        """The best schedule known under each budget."""
         return MappingProxyType(self._known)
 
     def add(self, schedule: Schedule) -> list[Schedule]:
-        """Take in what a search, or another run, has found: the schedule under its budget as it
-        stands now, followed by those under other budgets that are better for it.
+        """Add a schedule, which may improve those under other budgets and be improved by them.
 
-        Raises ``RefereeError`` if a schedule does not do where it should,
+        Returns the schedule as improved, followed by those under other budgets that it improved.
+
+        Raises ``RefereeError`` if a schedule is invalid under a budget that it should satisfy,
         which is a defect.
         """
         for other in self._known.values():
@@ -65,13 +69,16 @@ class Frontier:
         return changed
 
     def start(self, budget: Budget) -> tuple[Action, ...] | None:
-        """The actions of least energy among those known to fit."""
+        """Actions of least energy among the schedules known to fit ``budget``."""
         best = self._best_fit(budget)
         return None if best is None else best.actions
 
     def without_search(self, budget: Budget) -> Schedule | None:
-        """What follows from what is known: that nothing fits, or an optimum. None if a search is
-        needed, or takes no effort: where computing every op once is proof enough."""
+        """The result for ``budget`` if it follows from other budgets: infeasible, or an optimum.
+
+        Returns None if a search is needed, or if it takes no effort because the energy of computing
+        every op once is proof enough.
+        """
         for other in self._known.values():
             if _proves_infeasible(other, budget):
                 same_deadline = other.budget.deadline_s == budget.deadline_s
@@ -106,7 +113,7 @@ class Frontier:
         return (s for s in self._known.values() if _is_roomier(s.budget, budget))
 
     def _improved(self, schedule: Schedule, other: Schedule) -> Schedule:
-        """``schedule`` with what ``other`` has that is better; itself if that is nothing."""
+        """``schedule`` with the better of the actions, bounds and advice of both schedules."""
         changes: dict[str, object] = {}
         energy_j, bound_j = schedule.energy_j, schedule.energy_bound_j
         if _fits(other, schedule.budget) and _less(other.energy_j, energy_j):
@@ -115,12 +122,12 @@ class Frontier:
             changes = {name: getattr(other, name) for name in _OF_ACTIONS}
             own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
             changes["notes"] = (*own_notes, _BORROWED + _words(other.budget))
-            if schedule.status == "infeasible":  # so it was said of fewer schedules than there are
+            if schedule.status == "infeasible":  # it was proven for restricted schedules only
                 changes |= {"smallest_ram_bytes": None, "limiting_op": None}
         if _is_roomier(other.budget, schedule.budget):
             if _less(schedule.any_order_bound_j, other.any_order_bound_j, missing=-math.inf):
                 changes["any_order_bound_j"] = other.any_order_bound_j
-            if _less(bound_j, other.energy_bound_j, missing=-math.inf) and _says_no_less(
+            if _less(bound_j, other.energy_bound_j, missing=-math.inf) and _bound_applies(
                 other, schedule
             ):
                 bound_j = other.energy_bound_j
@@ -130,7 +137,7 @@ class Frontier:
             if schedule.status == "no_solution" and _proves_infeasible(other, schedule.budget):
                 changes["status"] = "infeasible"
         elif changes:
-            # A schedule outside the restrictions may cost less than the bound that holds within.
+            # A schedule outside the restrictions may cost less than a bound that assumes them.
             bound_j = min(bound_j or 0.0, energy_j)
             gap = (energy_j - bound_j) / energy_j if energy_j else 0.0
             changes |= {
@@ -142,8 +149,7 @@ class Frontier:
         return schedule if unchanged else schedule.model_copy(update=changes)
 
     def _better_advice(self, schedule: Schedule, other: Schedule) -> dict[str, object]:
-        """A smaller budget that would do than the one that ``schedule`` names: another schedule is
-        quick enough and takes less."""
+        """A smaller feasible RAM budget than the one that ``schedule`` states, from ``other``."""
         named = schedule.smallest_ram_bytes
         if named is None or not _fits(
             other, schedule.budget.model_copy(update={"ram_bytes": named - 1})
@@ -181,10 +187,10 @@ def _less(a: float | None, b: float | None, missing: float = math.inf) -> bool:
     return low < high and (math.isinf(low) or math.isinf(high) or low < high - _SAME * abs(high))
 
 
-def _says_no_less(other: Schedule, schedule: Schedule) -> bool:
-    """The bound of ``other`` is proven for every schedule that that of ``schedule`` is said of."""
+def _bound_applies(other: Schedule, schedule: Schedule) -> bool:
+    """Whether the bound of ``other`` is proven for every schedule that ``schedule``'s covers."""
     same_kind = other.bound_covers == schedule.bound_covers
-    # Of another schedule its own order is another one.
+    # "This schedule's order" is a different order in another schedule.
     return (
         same_kind
         and OWN_ORDER not in other.restrictions
@@ -193,8 +199,10 @@ def _says_no_less(other: Schedule, schedule: Schedule) -> bool:
 
 
 def _proves_infeasible(other: Schedule, budget: Budget) -> bool:
-    """``other`` found that nothing fits, and so nothing fits ``budget``. A note says what of its
-    advice is not proven."""
+    """Whether the infeasibility of ``other`` implies that of ``budget``.
+
+    The stated smallest RAM budget is proven only if ``other`` has no notes.
+    """
     if other.status != "infeasible" or _deadline_s(budget) > _deadline_s(other.budget):
         return False
     proven_bytes = other.budget.ram_bytes
@@ -204,7 +212,7 @@ def _proves_infeasible(other: Schedule, budget: Budget) -> bool:
 
 
 def _inferred(budget: Budget, source: Schedule) -> dict[str, object]:
-    """What a schedule says that took no search."""
+    """Fields of a schedule that follows from another without search."""
     return {
         "graph": source.graph,
         "energy_source": source.energy_source,

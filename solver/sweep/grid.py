@@ -1,4 +1,4 @@
-"""Budgets × deadlines as people write them, and the budgets of baselines beside them."""
+"""Grids of RAM budgets and deadlines as text, and the budgets of baselines."""
 
 from __future__ import annotations
 
@@ -19,11 +19,21 @@ _RANGE = re.compile(r"(?P<first>.+)\.\.(?P<last>.+)/\s*(?P<count>\d+)\s*")
 def budget_grid(
     graph: CostedGraph, ram_budgets: str, deadlines: str, covers: Coverage
 ) -> tuple[Budget, ...]:
-    """Every RAM budget with every deadline, each once, ascending. ``ram_budgets`` are separated by
-    commas: what ``parse_ram_bytes`` reads, or a range ``20%..100%/9`` of
-    so many evenly spaced ones; so are ``deadlines``, ``none`` being one that never comes.
+    """Parse a grid: every RAM budget with every deadline.
 
-    Raises :class:`~solver.problem.quantities.QuantityError`.
+    Args:
+        graph: The costed graph, whose unconstrained peak and time percentages and multiples refer
+            to.
+        ram_budgets: RAM budgets separated by commas: each as for ``parse_ram_bytes``, or a range
+            such as ``20%..100%/9``, which is 9 evenly spaced budgets.
+        deadlines: Deadlines separated by commas: each as for ``parse_deadline_s``, or ``none``.
+        covers: Tensors that the budgets count.
+
+    Returns:
+        The budgets, each once, sorted by deadline, then RAM.
+
+    Raises:
+        QuantityError: A budget, range or deadline cannot be parsed.
     """
     kept = replay(graph, keep_everything(graph), covers)
     sizes = {
@@ -38,8 +48,18 @@ def budget_grid(
 
 
 def baseline_grid(graph: CostedGraph, grid: Sequence[Budget]) -> list[tuple[str, Budget]]:
-    """Every baseline, by name, under every RAM budget of ``grid`` and under what keeping everything
-    takes, with the most patient deadline: most of them know of none."""
+    """Pair every baseline with every RAM budget of a grid.
+
+    The unconstrained peak is added to the budgets. The deadline is the longest of the grid, since
+    most baselines do not take deadlines into account.
+
+    Args:
+        graph: The costed graph.
+        grid: Budgets from :func:`budget_grid`.
+
+    Returns:
+        Names of baselines with budgets.
+    """
     patient = grid[-1]
     peak_bytes = replay(graph, keep_everything(graph), patient.covers).peak_bytes
     sizes = sorted({peak_bytes, *(budget.ram_bytes for budget in grid)})
@@ -55,7 +75,7 @@ def _sizes(word: str, peak_bytes: int) -> list[int]:
     count = int(spread["count"])
     if count < 2 or first >= last:
         raise QuantityError(
-            f"{word!r} is not a range of RAM budgets: it needs a smaller and a larger one and a"
+            f"{word!r} is not a range of RAM budgets: give a smaller and a larger budget and a"
             " number of at least 2, such as 20%..100%/9"
         )
     return [first + (last - first) * i // (count - 1) for i in range(count)]

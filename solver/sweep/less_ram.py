@@ -1,4 +1,4 @@
-"""Schedules under less RAM than a step with nothing recomputed or paged takes."""
+"""Schedules under less RAM than the unconstrained peak."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
 
 PERCENTAGES = (80, 60, 40)
-"""RAM budgets, of the unconstrained peak."""
+"""RAM budgets, in percent of the unconstrained peak."""
 
-# For all budgets together where no time limit is given, and the least for one.
+# Default time limit of all budgets together, and shortest time for one.
 _TIME_LIMIT_S, _LEAST_S = 60.0, 0.1
 
 
 @dataclass(frozen=True)
 class LessRam:
-    """The schedule under ``percent`` of the unconstrained peak."""
+    """The schedule under a RAM budget of ``percent`` of the unconstrained peak."""
 
     percent: int
     schedule: Schedule
 
 
 def keeps_everything(schedule: Schedule, kept: Replay) -> bool:
-    """True for a schedule that needs no more energy than ``kept``, the step with nothing recomputed
-    or paged."""
+    """Whether a schedule needs no more energy than ``kept``, the step that keeps everything."""
     return schedule.energy_j is not None and schedule.energy_j <= kept.energy_j
 
 
@@ -43,15 +42,25 @@ def solve_with_less_ram(
     options: SolverOptions,
     on_progress: Callable[[int, Progress], None] = lambda _percent, _progress: None,
 ) -> tuple[LessRam, ...]:
-    """Schedules under 80, 60 and 40 % of ``peak_bytes``, the unconstrained peak, in this order.
+    """Solve for 80, 60 and 40 % of the unconstrained peak.
 
-    ``roomy`` is the schedule under a budget into which everything fits; its other terms (deadline,
-    kinds of actions) hold for these schedules, too. What it has left of the time limit, or 60 s,
-    is for all three together: each has an equal share of what those before it have left.
-    ``on_progress`` is told the percentage and where its search stands.
+    The three searches share what ``roomy`` left of the time limit, or of 60 s: each gets an equal
+    share of the remaining time. Ctrl-C ends the current search with its best schedule so far and
+    skips the following ones.
 
-    Ctrl-C ends the search under one budget with the best schedule so far, and leaves out those
-    that follow. Raises :class:`~devices.errors.EngineFailed`.
+    Args:
+        graph: The costed graph.
+        roomy: Schedule under a budget into which everything fits; deadline and allowed actions of
+            its budget apply here, too.
+        peak_bytes: The unconstrained peak.
+        options: Search options.
+        on_progress: Called with the percentage and the state of its search.
+
+    Returns:
+        The schedules, for 80, 60 and 40 % in this order.
+
+    Raises:
+        EngineFailed: The process of an engine failed.
     """
     limit_s = options.time_limit_s or _TIME_LIMIT_S
     deadline = time.monotonic() + limit_s - roomy.solver.seconds

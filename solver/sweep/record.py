@@ -16,16 +16,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# The method of a point that was solved; every other one is a baseline.
+# Name of this project's solver as a method; every other method is a baseline.
 SOLVED = "joulewright"
 
 
 class SweepRow(StrictModel):
-    """What one method does under one budget. ``status`` of a baseline is ``feasible``, or
-    ``no_solution`` where it has no schedule that fits. ``graph_sha256`` is of the costed graph, so
-    that figures of another one are not mistaken for its; ``asked_gap`` and ``time_limit_s`` are
-    what the search was given. ``unconstrained_*`` are of keeping everything. ``schedule`` and
-    ``graph_file`` are relative to the sweep's directory."""
+    """Result of one method under one budget.
+
+    ``status`` of a baseline is ``feasible``, or ``no_solution`` if it has no schedule that fits.
+    ``graph_sha256`` is the hash of the costed graph, which distinguishes graphs of the same name.
+    ``asked_gap`` and ``time_limit_s`` are the options of the search. ``unconstrained_*`` belong to
+    the schedule that keeps everything. ``schedule`` is a path relative to the sweep's directory.
+    """
 
     graph: str
     graph_sha256: str
@@ -66,7 +68,7 @@ class SweepRow(StrictModel):
         return Budget(ram_bytes=self.ram_bytes, covers=self.covers, deadline_s=self.deadline_s)
 
     def answers(self, gap: float, time_limit_s: float | None) -> bool:
-        """Nothing more would come of solving this point again with that gap and limit."""
+        """Whether solving this point again with that gap and limit would be useless."""
         if self.status == "infeasible" or (self.gap is not None and self.gap <= gap):
             return True
         as_long = self.time_limit_s is None or (
@@ -76,13 +78,13 @@ class SweepRow(StrictModel):
 
 
 class SweepRecord(StrictModel):
-    """One row for each graph, method and budget."""
+    """All rows of a sweep: one for each graph, method and budget."""
 
     schema_: Annotated[Literal["sweep/1"], Field(alias="schema")] = "sweep/1"
     points: tuple[SweepRow, ...] = ()
 
     def table(self) -> pd.DataFrame:
-        """The points with a column for each field; the same column types whatever is missing."""
+        """Table with a column for each field; column types do not depend on missing values."""
         import pandas as pd
 
         properties = SweepRow.model_json_schema()["properties"]
@@ -92,7 +94,7 @@ class SweepRecord(StrictModel):
 
 
 def _column_type(schema: dict[str, Any]) -> str:
-    """Of pandas, for a field's JSON schema; each has a place for what is missing."""
+    """The pandas type, with missing values, for the JSON schema of a field."""
     kinds = {kind.get("type") for kind in schema.get("anyOf", [schema])}
     if "integer" in kinds:
         return "Int64"

@@ -1,8 +1,8 @@
-"""A grid of budgets for one graph or several, each point solved with what the others have shown.
+"""Sweeps over budgets for one or several graphs, in which each point uses the results of others.
 
-Points of one graph and deadline form a chain, solved one after the other from the smallest budget
-up, so that each begins with a schedule that is valid for it. Where there are more workers than
-chains, an idle one takes over the upper half of the longest chain.
+Points of one graph and deadline form a chain, solved in ascending order of RAM, so that each search
+starts with a schedule that is valid for it. If more workers than chains are available, an idle
+worker takes over the upper half of the longest chain.
 """
 
 from __future__ import annotations
@@ -32,8 +32,11 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Study:
-    """One graph, the budgets under which it is to be solved, what is ``known`` of it already, and
-    the baselines (by name) to be run under budgets of theirs."""
+    """One graph of a sweep.
+
+    ``budgets`` are to be solved, ``known`` are schedules of it from earlier sweeps, and
+    ``baselines`` are names of baselines to run, with their budgets.
+    """
 
     name: str
     graph: CostedGraph
@@ -49,7 +52,7 @@ class Study:
 
 @dataclass(frozen=True)
 class PointSolved:
-    """The schedule of a point, then those of other points that are better for it."""
+    """The schedule of a solved point, followed by those of other points that it improved."""
 
     study: Study
     schedules: Sequence[Schedule]
@@ -57,6 +60,8 @@ class PointSolved:
 
 @dataclass(frozen=True)
 class BaselineRun:
+    """The result of a baseline under one budget."""
+
     study: Study
     name: str
     budget: Budget
@@ -66,11 +71,21 @@ class BaselineRun:
 def sweep(
     studies: Sequence[Study], options: SolverOptions, pool: Pool
 ) -> Iterator[PointSolved | BaselineRun]:
-    """Solve every point of every study; what is yielded is as good as what was known by then.
-    Baselines come last, and where no point is left for a worker.
+    """Solve every point of every study, then run the baselines.
 
-    Raises :class:`~devices.errors.EngineFailed`, and
-    :class:`~solver.referee.referee.RefereeError` if a schedule proved wrong, which is a defect.
+    Baselines also run earlier if no point is left for a worker.
+
+    Args:
+        studies: Graphs with their budgets and baselines.
+        options: Search options of each point.
+        pool: Where the searches run.
+
+    Yields:
+        Each finished point or baseline, as good as the results known by then allow.
+
+    Raises:
+        EngineFailed: The process of an engine or a worker failed.
+        RefereeError: A schedule is invalid, which is a defect.
     """
     chains = [chain for study in studies for chain in _chains(study, options.gap)]
     baselines = deque((study, *baseline) for study in studies for baseline in study.baselines)
@@ -106,8 +121,7 @@ def sweep(
 
 @dataclass
 class _Chain:
-    """Budgets of one study and deadline that are still to be solved, ascending; ``busy`` while one
-    is being solved."""
+    """Unsolved budgets of one study and deadline, ascending; ``busy`` while one is being solved."""
 
     study: Study
     frontier: Frontier
@@ -116,8 +130,10 @@ class _Chain:
 
 
 def _chains(study: Study, gap: float) -> Iterator[_Chain]:
-    """The most patient first: what it proves holds for shorter deadlines too, and a schedule of it
-    may be quick enough for them."""
+    """Chains of a study, longest deadline first.
+
+    Its proofs hold for shorter deadlines, and its schedules may be fast enough for them.
+    """
     frontier = Frontier(study.graph, gap)
     for schedule in study.known:
         frontier.add(schedule)
@@ -131,8 +147,7 @@ def _chains(study: Study, gap: float) -> Iterator[_Chain]:
 
 
 def _idle(chains: list[_Chain]) -> _Chain | None:
-    """A chain that has a point to solve and a worker to spare for it; the upper half of the longest
-    one where all are busy."""
+    """A chain with unsolved points that is not busy, or half of the longest if all are busy."""
     chains[:] = [chain for chain in chains if chain.budgets]
     for chain in chains:
         if not chain.busy:
@@ -157,8 +172,11 @@ def _submit_point(
 def _solve_point(
     graph: CostedGraph, budget: Budget, options: SolverOptions, start: tuple[Action, ...] | None
 ) -> Schedule:
-    """On the worker. A start within the gap ends the search before anything was tried: it is given
-    a rival, so that a curve does not stay level for want of a look."""
+    """Solve one point, on a worker.
+
+    A start within the gap would end the search at once and leave the curve flat. It is therefore
+    accompanied by a greedy schedule, which may be better.
+    """
     starts = [] if start is None else [start]
     problem = Problem(graph, budget)
     if start is not None and (
@@ -177,20 +195,20 @@ def _submit_baseline(
 
 
 def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineResult:
-    from solver.baselines.registry import run_baseline  # some of them import much
+    from solver.baselines.registry import run_baseline  # some baselines import large libraries
 
     return run_baseline(name, problem, limit_s)
 
 
 def _outcome(future: Future[Result]) -> Result:
-    """Raises :class:`EngineFailed` where the worker, not the work, is at fault."""
+    """Result of a future. Raises :class:`EngineFailed` if the worker failed, not its task."""
     try:
         return future.result()
     except (BrokenExecutor, CancelledError) as error:
-        raise EngineFailed(f"a worker ended before its work was done: {error}") from None
+        raise EngineFailed(f"a worker ended before its task was finished: {error}") from None
     except ModuleNotFoundError as error:
         raise EngineFailed(f"a worker lacks a module of this project: {error}") from None
     except Exception as error:
         if type(error).__module__.partition(".")[0] == "distributed":  # such as its KilledWorker
-            raise EngineFailed(f"the Dask cluster gave up: {error}") from None
+            raise EngineFailed(f"the Dask cluster failed: {error}") from None
         raise

@@ -232,5 +232,5 @@ def test_without_paging_updated_parameters_are_paged_out_at_once() -> None:
 
 def test_parameters_in_storage_need_a_profile_with_storage() -> None:
     bare = DeviceProfile.model_validate({**M4.model_dump(by_alias=True), "storage": None})
-    with pytest.raises(CostingError, match="m4: parameters cannot live in storage"):
+    with pytest.raises(CostingError, match="m4: parameters cannot be kept in storage"):
         cost_graph(STEPS[0], bare)

@@ -126,7 +126,7 @@ def test_search_without_a_compiler_goes_on_and_reports_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none() -> None:
-        raise BuildFailed("there is no C compiler")
+        raise BuildFailed("no C compiler was found")
 
     monkeypatch.setattr(annealing_library, "library", none)
     monkeypatch.setattr("solver.annealing.annealer.library", none)

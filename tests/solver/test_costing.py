@@ -151,7 +151,7 @@ def test_a_family_that_was_not_measured_is_predicted_from_everything(step: Train
 
 
 def test_too_few_measurements_are_an_error(step: TrainingStep) -> None:
-    with pytest.raises(CostingError, match="is not measured, and the 3 operations that are"):
+    with pytest.raises(CostingError, match="is not measured, and the 3 measured operations"):
         cost_graph(step, profile(step.distinct_specs[:3]))
 
 

@@ -195,7 +195,7 @@ def test_killed_engine_is_an_error_that_names_the_signal(
         _messages(engine, _market_split(), within_s=0.5)
         (process,) = marked(mark)
         os.kill(process, signal.SIGKILL)
-        with pytest.raises(EngineFailed, match=f"the {name} process was ended by SIGKILL"):
+        with pytest.raises(EngineFailed, match=f"the {name} process was killed by SIGKILL"):
             _messages(engine, _market_split())
 
 

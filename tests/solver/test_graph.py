@@ -122,13 +122,13 @@ def _sentence(tmp_path: Path, document: object) -> str:
         pytest.param(
             "ops.0.in_place",
             {"y": "x"},
-            "op 'halve' reads 'x' after op 'double' took over its bytes in place",
+            "op 'halve' reads 'x' after op 'double' wrote over it in place",
             id="an op reads what was written over",
         ),
         pytest.param(
             "tensors.1.persist",
             "ram",
-            "tensor 'y' must persist in RAM but op 'halve' takes over its bytes in place",
+            "tensor 'y' must persist in RAM but op 'halve' writes over it in place",
             id="what is written over must persist",
         ),
         pytest.param(
@@ -146,7 +146,7 @@ def _sentence(tmp_path: Path, document: object) -> str:
         pytest.param(
             "tensors.0.home",
             "storage",
-            "tensor 'x' lives in storage but has no page_in cost",
+            "tensor 'x' has its home in storage but has no page_in cost",
             id="what cannot be paged in lives in storage",
         ),
         pytest.param(
@@ -170,7 +170,7 @@ def test_tensor_is_overwritten_in_place_at_most_once(tmp_path: Path) -> None:
     document = _changed("ops.1.in_place", {"z": "y", "s": "y"})
     document["ops"][1]["writes"] = ["z", "s"]
     document["tensors"].append({"name": "s", "bytes": 4, "kind": "activation"})
-    expected = "op 'halve': in_place gives the bytes of 'y' away twice"
+    expected = "op 'halve': in_place reuses the bytes of 'y' twice"
     assert _sentence(tmp_path, document) == expected
 
 

@@ -288,7 +288,7 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
         pytest.param(
             "compute conv; compute conv",
             1,
-            "op 'conv' makes 'a' again, which is still in RAM though nothing needed it after"
+            "op 'conv' recomputes 'a', which is still in RAM though nothing needed it after"
             " action 0",
             id="recomputes a tensor in RAM",
         ),
@@ -296,7 +296,7 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
             "compute conv; free x; compute relu; compute linear; compute grad; free y; free r;"
             "compute update; compute update",
             8,
-            "op 'update' is not recomputable and was done before",
+            "op 'update' is not recomputable but was computed before",
             id="recomputes what must not be",
         ),
         pytest.param(
@@ -318,7 +318,7 @@ def _refused(problem: CostedGraph, text: str, budget: Budget | None = None) -> R
             "compute conv; free x; compute relu; compute linear; compute grad; free y; free r;"
             "compute update; free g; free w1",
             10,
-            "'w1' must persist in RAM and is not there",
+            "'w1' must persist in RAM but is not there",
             id="loses what must persist in RAM",
         ),
     ],
@@ -343,7 +343,7 @@ def test_stored_tensor_without_page_in_cost_cannot_be_paged_in() -> None:
 def test_tensor_that_persists_in_storage_needs_a_copy_there() -> None:
     problem = graph([op("make", "", "a")], [tensor("a", 4, persist="storage", page_out=(1.0, 1.0))])
     refused = _refused(problem, "compute make; free a")
-    expected = "'a' must persist in storage and has no valid copy there"
+    expected = "'a' must persist in storage but has no valid copy there"
     assert (refused.action, refused.reason) == (2, expected)
     assert replay(problem, actions("compute make; page_out a; free a")).energy_j == 2.0
 

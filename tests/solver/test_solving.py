@@ -504,7 +504,7 @@ def test_dead_engine_is_an_error(engine: EngineName, monkeypatch: pytest.MonkeyP
         killer = threading.Thread(target=kill_engines, args=(mark,))
         killer.start()
         try:
-            with pytest.raises(EngineFailed, match=f"the {engine} process was ended by SIGKILL"):
+            with pytest.raises(EngineFailed, match=f"the {engine} process was killed by SIGKILL"):
                 solve_graph(problem, budget, SolverOptions(engine=engine, time_limit_s=60.0))
         finally:
             over.set()

@@ -355,7 +355,7 @@ def test_a_grid_has_every_budget_with_every_deadline_once() -> None:
     [
         ("40%,,50%", "none", "'' is not a RAM budget"),
         ("40%..50%", "none", "'40%..50%' is not a RAM budget"),
-        ("50%..40%/3", "none", "a smaller and a larger one"),
+        ("50%..40%/3", "none", "a smaller and a larger budget"),
         ("40%..50%/1", "none", "a number of at least 2"),
         ("40%", "never", "'never' is not a deadline"),
         ("40%", "1x,-3", "or none"),
@@ -468,7 +468,7 @@ def test_dead_worker_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch
     with (
         no_process_left(monkeypatch),
         local_pool(1) as pool,
-        pytest.raises(EngineFailed, match="a worker ended before its work was done"),
+        pytest.raises(EngineFailed, match="a worker ended before its task was finished"),
     ):
         solved(two_layers(), [Budget(ram_bytes=20)], Pool(Doomed(), lambda: 1))
 

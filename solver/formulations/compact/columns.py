@@ -1,6 +1,6 @@
-"""The columns of the compact program: what may be recomputed, retained and paged, and when.
+"""Columns of the compact program: recomputation, retention and paging by stage.
 
-See :mod:`solver.formulations.compact` for what they mean.
+Their meaning is documented in :mod:`solver.formulations.compact`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from solver.problem.problem import Problem
 
 @dataclass(frozen=True)
 class CompactColumns:
-    """Columns by stage and op or tensor; ``page_out`` by tensor alone. ``budget`` is the RAM in
-    use, in units of the memory rows, where that is minimised."""
+    """Columns by stage and op or tensor; ``page_out`` by tensor only.
+
+    ``budget`` is the column of the RAM in use, in units of the memory rows, if it is minimised.
+    """
 
     problem: Problem
     outline: Outline
@@ -30,8 +32,10 @@ class CompactColumns:
     budget: int | None
 
     def sources(self, stage: int, i: int) -> list[int]:
-        """Columns of which one is 1 if tensor ``i``, made before ``stage``, is in RAM at some time
-        in it although it does not stay."""
+        """Columns of which one is 1 if tensor ``i`` is in RAM at some time in ``stage``.
+
+        The tensor is written before ``stage`` and is not one that always stays in RAM.
+        """
         keys = (
             (self.retain, (stage, i)),
             (self.page_in, (stage, i)),
@@ -40,7 +44,7 @@ class CompactColumns:
         return [table[key] for table, key in keys if key in table]
 
     def recomputed(self, stage: int, ops: Sequence[int]) -> list[int]:
-        """Columns of those of ``ops`` that ``stage`` may recompute."""
+        """Columns of the ``ops`` that may be recomputed in ``stage``."""
         return [self.recompute[stage, k] for k in ops if (stage, k) in self.recompute]
 
     def retained_after(self, stage: int, i: int) -> list[int]:
@@ -74,7 +78,7 @@ def add_columns(
         uses = {stage for stage in _stages_that_may_read(outline, recompute, i) if stage >= made}
         must_page_out = tensor.persist == "storage"
         may_page_out = problem.can_page_out[i] and problem.can_page_in[i]
-        # What lives in storage is written by no op: the copy there stays valid.
+        # A tensor whose home is storage is written by no op: its copy there stays valid.
         if not problem.starts_in_storage[i] and (
             must_page_out or (may_page_out and any(stage > made for stage in uses))
         ):
@@ -83,12 +87,12 @@ def add_columns(
             for stage in sorted(uses):
                 if stage > made:
                     page_in[stage, i] = program.column(cost=costs.page_in[i])
-        # Between events nothing can read, make or bring the tensor: one column will do.
+        # Between these stages the tensor cannot be read, computed or paged in: one column suffices.
         events = uses | {made}
         if made >= 0:
             events.update(recomputing_stages(outline, recompute, made))
         column: int | None = None
-        # What lives in storage is in RAM only from its first use on.
+        # A tensor whose home is storage is in RAM only from its first use on.
         starts = made >= 0 or problem.starts_in_ram[i]
         before = made if starts else min(uses, default=0)
         for stage in range(before + 1, outline.last_use[i] + 1):
@@ -107,5 +111,5 @@ def _stages_that_may_read(outline: Outline, recompute: StageTable, i: int) -> se
 
 
 def recomputing_stages(outline: Outline, recompute: StageTable, k: int) -> Iterator[int]:
-    """Stages that may recompute op ``k``."""
+    """Stages in which op ``k`` may be recomputed."""
     return (stage for stage in range(k + 1, outline.stage_count) if (stage, k) in recompute)

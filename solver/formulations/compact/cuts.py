@@ -1,11 +1,10 @@
-"""Rows of the compact program for memory during a recomputation, added where a solution is over the
-budget.
+"""Cuts of the compact program: memory during a recomputation, added where the budget is exceeded.
 
 While op ``k`` runs in stage ``t``, RAM holds what ``k`` reads and writes, and every other tensor
-that came before and is needed after. The number of those is bounded from below without further
-columns: a tensor is needed if it is retained into the next stage, or if a later op of the stage
-reads it; whatever is needed came before unless it comes late (is made, or paged in, after ``k``),
-and surely came before if an op before ``k`` has read it.
+that is available before ``k`` and needed after it. The bytes of these are bounded from below
+without further columns. A tensor is needed if it is retained into the next stage or if a later op
+of the stage reads it. A needed tensor is available before ``k`` unless it is recomputed or paged in
+after ``k``, and certainly if an op of the stage before ``k`` reads it.
 """
 
 from __future__ import annotations
@@ -17,13 +16,16 @@ from solver.formulations.compact.columns import CompactColumns
 from solver.formulations.compact.rows import limit_memory
 from solver.formulations.memory import MemoryRows
 
-# What a fraction, or a violation relative to the budget, must exceed to be acted upon.
+# Smallest fraction, and smallest violation relative to the budget, that counts.
 _NOTICEABLE = 1e-6
 
 
 class Presence(NamedTuple):
-    """The columns ``plus`` less the columns ``minus`` and a constant: at most 1 if ``tensor`` is in
-    RAM while an op runs, and at most 0 if it is not."""
+    """Lower bound on whether ``tensor`` is in RAM while an op runs.
+
+    The columns ``plus`` minus the columns ``minus`` plus ``constant`` are at most 1 if it is, and
+    at most 0 if it is not.
+    """
 
     tensor: int
     plus: tuple[int, ...]
@@ -31,13 +33,13 @@ class Presence(NamedTuple):
     constant: int
 
     def value(self, values: Sequence[float]) -> float:
-        """Value at a solution."""
+        """Value of the bound at a solution."""
         value = self.constant + sum([values[column] for column in self.plus])
         return value - sum([values[column] for column in self.minus])
 
 
 class Cut(NamedTuple):
-    """A row for memory while op ``k`` runs in ``stage``: the tensors counted beside its own."""
+    """A memory row for op ``k`` in ``stage``; ``present`` are tensors that ``k`` does not use."""
 
     stage: int
     k: int
@@ -51,8 +53,11 @@ def violated_cuts(
     per_stage: int,
     known: Collection[Cut],
 ) -> Iterator[Cut]:
-    """Cuts beyond the ``known`` ones that a solution (a fractional one too) violates because RAM
-    is over ``ram_bytes`` during a recomputation: for a stage the ``per_stage`` worst."""
+    """Find cuts, not among ``known``, that a (possibly fractional) solution violates.
+
+    It violates a cut if RAM exceeds ``ram_bytes`` during a recomputation. For each stage the
+    ``per_stage`` most violated cuts are returned.
+    """
     for stage in range(1, columns.outline.stage_count):
         candidates = list(_candidates(columns, stage, values))
         violated = []
@@ -69,7 +74,7 @@ def violated_cuts(
 
 
 def add_cut(columns: CompactColumns, memory: MemoryRows, cut: Cut) -> None:
-    """Add the row of ``cut``."""
+    """Add the row of ``cut`` to the program."""
     outline, unit_bytes = columns.outline, memory.scale.unit_bytes
     terms = [(columns.recompute[cut.stage, cut.k], outline.footprint[cut.k] / unit_bytes)]
     constant_bytes = 0
@@ -82,9 +87,12 @@ def add_cut(columns: CompactColumns, memory: MemoryRows, cut: Cut) -> None:
 
 
 class _Candidate(NamedTuple):
-    """A tensor that may be in RAM in a stage: the op that makes it and the column that recomputes
-    that op, the column that pages it in, the ops that may be recomputed and read it, with their
-    columns, and the columns of what needs it at the stage's end, None if the stage's own op does.
+    """A tensor that may be in RAM in a stage.
+
+    ``made`` is the op that writes it, ``remade`` the column that recomputes that op, ``paged_in``
+    the column that pages it in. ``readers`` are the ops that read it and may be recomputed, with
+    their columns. ``needed_after`` are the columns that need it at the end of the stage, None if
+    the last op of the stage reads it.
     """
 
     tensor: int
@@ -98,8 +106,7 @@ class _Candidate(NamedTuple):
 def _candidates(
     columns: CompactColumns, stage: int, values: Sequence[float]
 ) -> Iterator[_Candidate]:
-    """Tensors that come before the end of ``stage``, and that a solution has in RAM, at least in
-    part, at some time in it."""
+    """Tensors written before ``stage`` that a solution has in RAM, at least in part, during it."""
     recompute = columns.recompute
     for i, size in enumerate(columns.outline.size):
         made, readers = columns.problem.producer[i], columns.outline.accesses.readers[i]
@@ -123,7 +130,7 @@ def _strongest_cut(
     candidates: Sequence[_Candidate],
     values: Sequence[float],
 ) -> tuple[Cut, float]:
-    """The strongest row for op ``k`` of ``stage`` at a solution, and the bytes that it finds."""
+    """The cut for op ``k`` in ``stage`` with the most bytes at a solution, and these bytes."""
     touched = columns.outline.accesses.touched(k)
     total_bytes = columns.outline.footprint[k] * values[columns.recompute[stage, k]]
     chosen: list[Presence] = []
@@ -142,7 +149,7 @@ def _strongest_cut(
 
 
 def _presences(candidate: _Candidate, k: int) -> Iterator[Presence]:
-    """Lower bounds on whether a tensor is in RAM while op ``k`` runs."""
+    """All lower bounds on whether a tensor is in RAM while op ``k`` runs."""
     i, made, remade, paged_in, readers, needed_after = candidate
     late: tuple[int, ...] = () if remade is None or made <= k else (remade,)
     earlier: list[int] = []

@@ -1,5 +1,4 @@
-"""The compact formulation of one problem: its program, and the way from a solution to a schedule
-and back."""
+"""``CompactFormulation``: the compact program, and its conversion to and from schedules."""
 
 from __future__ import annotations
 
@@ -20,14 +19,16 @@ from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.problem.stages import stages_of
 from solver.referee.referee import replay
 
-# The program grows with the square of the number of ops: beyond this many it takes gigabytes.
+# Largest number of ops: the program grows with its square and takes gigabytes beyond this.
 MOST_OPS = 600
 
 
 class CompactFormulation:
-    """Implements :class:`~solver.formulations.formulation.Formulation`. ``simplify`` makes the
-    program much smaller by ``restrictions`` that rarely cost anything, but may leave no solution
-    where there is one."""
+    """The compact :class:`~solver.formulations.formulation.Formulation` of one problem.
+
+    ``simplify`` makes the program much smaller by further ``restrictions``. They rarely cost
+    energy, but may exclude every schedule of a feasible problem.
+    """
 
     def __init__(
         self, problem: Problem, minimise: Objective = "energy", *, simplify: bool = False
@@ -52,12 +53,11 @@ class CompactFormulation:
 
     @property
     def restrictions(self) -> tuple[str, ...]:
-        """What the bound leaves out."""
+        """Restrictions of the schedules that the bound covers."""
         return self.columns.outline.restrictions
 
     def add_memory_cuts(self, values: Sequence[float], ram_bytes: int, per_stage: int) -> bool:
-        """Add rows, at most ``per_stage`` for a stage, that a solution violates; True if there were
-        any."""
+        """Add cuts that a solution violates, at most ``per_stage`` for a stage; whether any was."""
         cuts = list(violated_cuts(self.columns, values, ram_bytes, per_stage, self._cuts))
         for cut in cuts:
             add_cut(self.columns, self.memory, cut)
@@ -65,7 +65,7 @@ class CompactFormulation:
         return bool(cuts)
 
     def decode(self, values: Sequence[float]) -> tuple[Action, ...]:
-        """The schedule of a solution."""
+        """Convert a solution to a schedule."""
         problem, columns = self.problem, self.columns
         ops, tensors = problem.graph.ops, problem.graph.tensors
         reads, writes = columns.outline.accesses.reads, columns.outline.accesses.writes
@@ -93,8 +93,10 @@ class CompactFormulation:
         return with_frees(problem.graph, actions)
 
     def encode(self, actions: Sequence[Action]) -> list[float] | None:
-        """The solution that does what ``actions`` do, None if the program has none: its stages keep
-        the graph's order."""
+        """Convert a schedule to a solution; None if the program excludes it.
+
+        First executions must keep the graph's order.
+        """
         problem, columns = self.problem, self.columns
         values = [0.0] * len(self.program.cost)
         for i, column in columns.page_out.items():

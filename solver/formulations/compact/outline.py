@@ -1,5 +1,7 @@
-"""What the compact program settles before it has columns: which tensors stay in RAM, what the
-others count, and in which stages a tensor or a recomputation can still be of use."""
+"""Presolve of the compact program: tensors that stay in RAM, sizes, and useful stages.
+
+A stage is useful for a tensor or a recomputation if an op can still read the result in it.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,23 @@ from solver.formulations.staged import RESTRICTIONS, StageAccesses, stage_access
 from solver.problem.footprint import footprint_bytes
 from solver.problem.problem import Problem
 
-# Restrictions of a simplified program, beside those of every staged one.
+# Additional restrictions of a simplified program.
 _NOT_BEFORE_UPDATES = "nothing is recomputed right before an update"
 _SMALL_STAY = "tensors of at most {small_bytes} bytes stay in RAM until their last possible use"
-# Shares of the budget: what one small tensor may take at most, and what all of them may.
+# Largest share of the budget for one small tensor, and for all of them together.
 _SMALL, _SMALL_TOGETHER = 0.001, 0.02
 
 
 @dataclass(frozen=True)
 class Outline:
-    """Facts of a problem by stage, op and tensor.
+    """Facts about a problem by stage, op and tensor.
 
-    ``stays_until`` is the last stage that finds a tensor in RAM that is never given up, -1 for a
-    tensor with columns. ``size`` is what each tensor with columns takes, 0 for one that stays;
-    ``standing`` what those that stay take in each stage; ``footprint`` what each op takes without
-    them: all in bytes. ``last_use`` is the last stage that may read a tensor, ``last_recompute``
-    the last in which recomputing an op can be of use, -1 if there is none. ``may_recompute`` says
-    for each stage whether it recomputes anything.
+    ``stays_until`` is, for a tensor that is never freed before its last use, the last stage that
+    has it in RAM, and -1 for a tensor with columns. ``size`` is the bytes of each tensor with
+    columns, 0 for one that stays; ``standing`` the bytes of those that stay, by stage;
+    ``footprint`` the bytes of each op without those that stay. ``last_use`` is the last stage that
+    may read a tensor, ``last_recompute`` the last stage in which recomputing an op can be useful,
+    -1 if none. ``may_recompute`` says for each stage whether it may recompute ops.
     """
 
     accesses: StageAccesses
@@ -42,12 +44,12 @@ class Outline:
 
     @property
     def stage_count(self) -> int:
-        """One for each op, and one that ends the step."""
+        """Number of stages: one for each op, and one for the end of the step."""
         return len(self.footprint)
 
 
 def outline_problem(problem: Problem, *, simplify: bool) -> Outline:
-    """Work out the outline. ``simplify`` makes it much smaller by further restrictions."""
+    """Compute the outline. ``simplify`` makes the program smaller by further restrictions."""
     graph = problem.graph
     accesses = stage_accesses(problem)
     may_recompute = [not (simplify and op.phase == "update") for op in graph.ops]
@@ -80,9 +82,11 @@ def outline_problem(problem: Problem, *, simplify: bool) -> Outline:
 
 
 def _removable_from(problem: Problem) -> list[int]:
-    """For each tensor that can stay in RAM from its first stage on, the stage in which it is
-    written over, or the end of the step; -1 for the others. A tensor that an op writes over cannot
-    stay if that op can be recomputed."""
+    """Stage until which each tensor can stay in RAM, -1 for a tensor that cannot.
+
+    It is the stage in which the tensor is written over, or the end of the step. A tensor that an op
+    writes over cannot stay if that op can be recomputed.
+    """
     end = len(problem.graph.ops)
     until = [-1 if stored else end for stored in problem.starts_in_storage]
     for k, consumed in enumerate(problem.consumes):
@@ -92,7 +96,7 @@ def _removable_from(problem: Problem) -> list[int]:
 
 
 def _largest_small_bytes(problem: Problem, until: Sequence[int]) -> int:
-    """Size up to which a tensor that can stay counts as small; 0 where none does."""
+    """Size up to which a tensor that can stay counts as small; 0 if none is small."""
     budget_bytes = problem.budget.ram_bytes
     counts = Counter(size for size, stage in zip(problem.size, until, strict=True) if stage >= 0)
     largest, together = 0, 0
@@ -107,7 +111,7 @@ def _largest_small_bytes(problem: Problem, until: Sequence[int]) -> int:
 def _last_useful_stages(
     problem: Problem, accesses: StageAccesses, stays_until: Sequence[int]
 ) -> tuple[list[int], list[int]]:
-    """``last_use`` and ``last_recompute`` of the outline."""
+    """Compute ``last_use`` and ``last_recompute`` of the outline."""
     op_count = len(problem.graph.ops)
     last_use = [-1] * len(problem.graph.tensors)
     last_recompute = [-1] * (op_count + 1)
@@ -133,7 +137,7 @@ def _standing_bytes(
     last_use: Sequence[int],
     last_recompute: Sequence[int],
 ) -> list[int]:
-    """Bytes in each stage of the tensors that stay."""
+    """Bytes of the tensors that stay, by stage."""
     standing = [0] * (len(problem.graph.ops) + 1)
     for i, until in enumerate(stays_until):
         made, size = problem.producer[i], problem.size[i]
@@ -146,7 +150,7 @@ def _standing_bytes(
 
 
 def _footprints(problem: Problem, accesses: StageAccesses, size: Sequence[int]) -> list[int]:
-    """Bytes of each op, and of the end of the step, where tensors take ``size``."""
+    """Bytes that each op and the end of the step take, with tensors of bytes ``size``."""
     size_of = dict(zip(problem.tensor_index, size, strict=True))
     ops = [footprint_bytes(op, size_of) for op in problem.graph.ops]
     return [*ops, sum(size[i] for i in accesses.reads[-1])]

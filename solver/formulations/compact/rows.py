@@ -1,8 +1,8 @@
-"""The rows of the compact program: availability, consumption, memory at the last op of each stage
-and throughout it.
+"""Rows of the compact program: availability, consumption, and memory by stage.
 
-See :mod:`solver.formulations.compact` for what they mean. Rows for memory during a recomputation
-are in :mod:`solver.formulations.compact.cuts`.
+Memory rows are those at the last op of a stage and those throughout it; rows for memory during a
+recomputation are in :mod:`solver.formulations.compact.cuts`. Columns are documented in
+:mod:`solver.formulations.compact`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from solver.formulations.memory import MemoryRows
 
 @dataclass(frozen=True)
 class DerivedColumn:
-    """A continuous column: the sum of ``terms``, but at least 0."""
+    """A continuous column equal to the sum of ``terms``, or 0 if that is negative."""
 
     column: int
     terms: Terms
 
 
 def add_rows(columns: CompactColumns, memory: MemoryRows, program: Program) -> list[DerivedColumn]:
-    """Add all rows but those for the deadline and the cuts, with the columns that they need."""
+    """Add all rows except deadline and cuts; return the continuous columns added for them."""
     _add_availability(columns, program)
     _add_consumption(columns, program)
     derived: list[DerivedColumn] = []
@@ -37,7 +37,7 @@ def add_rows(columns: CompactColumns, memory: MemoryRows, program: Program) -> l
 def limit_memory(
     columns: CompactColumns, memory: MemoryRows, terms: Terms, constant_bytes: int, stage: int
 ) -> None:
-    """Keep ``terms``, ``constant_bytes`` and the tensors that stay in ``stage`` to the budget."""
+    """Limit ``terms``, ``constant_bytes`` and the tensors that stay in ``stage`` to the budget."""
     standing_bytes = columns.outline.standing[stage]
     if columns.budget is not None:
         memory.add([*terms, (columns.budget, -1.0)], -constant_bytes - standing_bytes)
@@ -53,7 +53,7 @@ def _add_row(
     program.row(terms, sense, right_side)
 
 
-# --- where tensors come from ----------------------------------------------------------------------
+# --- availability ---------------------------------------------------------------------------------
 
 
 def _add_availability(columns: CompactColumns, program: Program) -> None:
@@ -78,19 +78,19 @@ def _add_availability(columns: CompactColumns, program: Program) -> None:
     for (stage, i), column in columns.retain.items():
         if stage > max(problem.producer[i], stays_until[i], -1) + 1:
             sources = columns.sources(stage - 1, i)
-            reads_it = stage - 1 in readers[i]  # then it is available anyway
+            reads_it = stage - 1 in readers[i]  # a row for its availability exists already
             if column not in sources and not reads_it:
                 _add_row(program, [column], sources, "<", 0.0)
     for stage in range(columns.outline.stage_count):
         for i in range(len(problem.graph.tensors)):
-            # Having it from two sources is dominated by having it from one.
+            # Two sources for one tensor are dominated by one.
             sources = columns.sources(stage, i)
             if len(sources) > 1 and stage not in readers[i] and stage > stays_until[i]:
                 _add_row(program, sources, [], "<", 1.0)
 
 
 def _uses_within(columns: CompactColumns, stage: int, k: int) -> list[int] | None:
-    """Columns of what makes recomputing ``k`` in ``stage`` worth it, None if it always is."""
+    """Columns that use a recomputation of ``k`` in ``stage``; None if it is always used."""
     used = []
     for i in columns.problem.writes[k]:
         if stage <= columns.outline.stays_until[i]:
@@ -103,7 +103,7 @@ def _uses_within(columns: CompactColumns, stage: int, k: int) -> list[int] | Non
 
 
 def _add_consumption(columns: CompactColumns, program: Program) -> None:
-    """What an op writes over is gone: not retained, and not read later in the same stage."""
+    """Forbid to retain a tensor that an op writes over, or to read it later in the same stage."""
     for k, consumed in enumerate(columns.problem.consumes):
         for i in consumed:
             for retained in columns.retained_after(k, i):
@@ -122,7 +122,7 @@ def _add_consumption(columns: CompactColumns, program: Program) -> None:
 
 
 def _add_stage_memory(columns: CompactColumns, memory: MemoryRows, stage: int) -> None:
-    """At the last op of a stage, RAM holds what it touches and what is retained after it."""
+    """Limit memory at the last op of a stage: what the op touches and what is retained after it."""
     touched = columns.outline.accesses.touched(stage)
     terms = [
         (retained, size / memory.scale.unit_bytes)
@@ -136,8 +136,11 @@ def _add_stage_memory(columns: CompactColumns, memory: MemoryRows, stage: int) -
 def _add_throughout_memory(
     columns: CompactColumns, memory: MemoryRows, program: Program, stage: int
 ) -> list[DerivedColumn]:
-    """At each recomputation in a stage, RAM holds what that op touches and at least what is in RAM
-    from the stage's beginning to its end, which one column sums up."""
+    """Limit memory at each recomputation in a stage.
+
+    RAM holds what the op touches, and at least the tensors that are in RAM from the beginning of
+    the stage to its end. One column is the sum of the latter.
+    """
     outline = columns.outline
     recomputed = [k for k in range(stage) if (stage, k) in columns.recompute]
     if not recomputed:
@@ -164,8 +167,10 @@ def _add_throughout_memory(
 def _throughout(
     columns: CompactColumns, program: Program, stage: int
 ) -> tuple[dict[int, int], list[DerivedColumn]]:
-    """For each tensor that may be in RAM from the beginning of ``stage`` to its end, the column
-    that is 1 if it is; with those columns that had to be added."""
+    """Columns that are 1 if a tensor is in RAM from the beginning of ``stage`` to its end.
+
+    Returns them by tensor, and those that had to be added.
+    """
     throughout: dict[int, int] = {}
     derived: list[DerivedColumn] = []
     for i, size in enumerate(columns.outline.size):

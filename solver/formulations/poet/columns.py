@@ -1,6 +1,6 @@
-"""The columns of POET's program: stages × nodes.
+"""Columns of POET's program, by stages and nodes.
 
-See :mod:`solver.formulations.poet` for what they mean. Names are those of the paper.
+Names are those of the paper; their meaning is documented in :mod:`solver.formulations.poet`.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ MomentTable: TypeAlias = Mapping[tuple[int, int, int], int]
 
 @dataclass(frozen=True)
 class PoetColumns:
-    """Columns by stage and op (``r``, ``u``), by stage and tensor, or by stage, tensor and op
-    (``free_e``, ``in_e``). What the paper fixes at 0 (above the diagonal; pages of what cannot be
-    paged) has no column.
+    """Columns by stage and op (``r``, ``u``), stage and tensor, or stage, tensor and op.
 
-    ``extra_bytes`` is what each op takes beside the tensors in RAM, ``may_go_after`` the tensors
-    that may go right after it.
+    The last are ``free_e`` and ``in_e``. Columns that the paper fixes at 0 (above the diagonal, and
+    transfers of tensors that cannot be paged) do not exist. ``extra_bytes`` is what each op takes
+    beyond the tensors in RAM; ``may_free_after`` are the tensors that may be freed right after it.
     """
 
     problem: Problem
     accesses: StageAccesses
     extra_bytes: Sequence[int]
-    may_go_after: Sequence[Sequence[int]]
+    may_free_after: Sequence[Sequence[int]]
     r: StageTable
     s_ram: StageTable
     s_sd: StageTable
@@ -44,7 +43,7 @@ class PoetColumns:
 
     @property
     def stage_count(self) -> int:
-        """One for each op, and one that ends the step if something must persist in RAM."""
+        """Number of stages: one for each op, and one for the end if tensors persist in RAM."""
         return len(self.extra_bytes)
 
     def sources(self, stage: int, i: int) -> list[int]:
@@ -54,7 +53,7 @@ class PoetColumns:
         return [table[stage, index] for table, index in keys if (stage, index) in table]
 
     def paged_in_by(self, stage: int, i: int, k: int) -> list[int]:
-        """Columns that say that ``i`` is paged in in ``stage`` for op ``k`` or one before."""
+        """Columns that are 1 if ``i`` is paged in during ``stage`` for op ``k`` or earlier."""
         return [
             self.in_e[stage, i, j]
             for j in self.accesses.readers[i]
@@ -62,7 +61,7 @@ class PoetColumns:
         ]
 
     def hazards(self, stage: int, i: int, k: int) -> list[int]:
-        """Columns that, at 1, forbid that ``i`` goes right after op ``k`` of ``stage``."""
+        """Columns that, if 1, forbid to free ``i`` right after op ``k`` of ``stage``."""
         hazards = [self.r[stage, j] for j in self.accesses.readers[i] if k < j <= stage]
         if (stage + 1, i) in self.s_ram:
             hazards.append(self.s_ram[stage + 1, i])
@@ -77,12 +76,12 @@ def add_columns(
     program: Program,
 ) -> PoetColumns:
     """Add the columns with their costs to ``program``."""
-    # The end of the step takes nothing, and is left out where it reads nothing.
+    # The end of the step takes no RAM, and is omitted if it reads nothing.
     extra_bytes = [*problem.extra_bytes, 0] if accesses.reads[-1] else problem.extra_bytes
     stage_count = len(extra_bytes)
     s_sd, m_in, m_out = _add_storage(problem, costs, program, stage_count)
-    # Tensors that an op reads and, of an op that makes several, those that may not be wanted.
-    may_go_after = [
+    # Tensors that an op reads; for an op that writes several, also these, which may be unneeded.
+    may_free_after = [
         [i for i in (*read, *(made if len(made) > 1 else ())) if problem.size[i]]
         for read, made in zip(accesses.reads, accesses.writes, strict=True)
     ]
@@ -96,7 +95,7 @@ def add_columns(
         for k in range(stage):
             upper = float(problem.recomputable[k])
             r[stage, k] = program.column(cost=costs.op[k], upper=upper)
-        # What computing every op once costs is the constant.
+        # The first execution of each op is part of the constant cost.
         r[stage, stage] = program.column(lower=1.0)
         for i in range(len(problem.graph.tensors)):
             if stage >= _first_stage(problem, i):
@@ -108,15 +107,15 @@ def add_columns(
         for k in range(stage + 1):
             most_bytes = budget_bytes - min(0, extra_bytes[k])
             u[stage, k] = program.column(upper=most_bytes / memory.unit_bytes, integer=False)
-            # After the last op of a stage, S_ram of the next says what is left.
+            # After the last op of a stage, S_ram of the next stage determines what is freed.
             if k < stage:
-                for i in may_go_after[k]:
+                for i in may_free_after[k]:
                     free_e[stage, i, k] = program.column()
     return PoetColumns(
         problem=problem,
         accesses=accesses,
         extra_bytes=extra_bytes,
-        may_go_after=may_go_after,
+        may_free_after=may_free_after,
         r=r,
         s_ram=s_ram,
         s_sd=s_sd,
@@ -139,7 +138,7 @@ def _add_storage(
         stored, made = problem.starts_in_storage[i], problem.producer[i]
         if problem.can_page_in[i]:
             for stage in range(made + 1, stage_count):
-                # The copy of what lives in storage stays valid: no op writes it.
+                # A tensor whose home is storage is written by no op: its copy stays valid.
                 s_sd[stage, i] = program.column(
                     lower=float(stored), upper=float(stored or stage > 0)
                 )

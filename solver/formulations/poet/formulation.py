@@ -1,4 +1,4 @@
-"""POET's program of one problem, and the way from a solution to a schedule and back."""
+"""``PoetFormulation``: POET's program, and its conversion to and from schedules."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from solver.problem.stages import stages_of
 
 
 class PoetFormulation:
-    """Implements :class:`~solver.formulations.formulation.Formulation`."""
+    """POET's :class:`~solver.formulations.formulation.Formulation` of one problem."""
 
     restrictions = RESTRICTIONS
 
@@ -48,11 +48,11 @@ class PoetFormulation:
         ram_bytes: int,  # noqa: ARG002
         per_stage: int,  # noqa: ARG002
     ) -> bool:
-        """There are none: the rows are complete."""
+        """Add nothing, since the rows are complete."""
         return False
 
     def decode(self, values: Sequence[float]) -> tuple[Action, ...]:
-        """The schedule of a solution."""
+        """Convert a solution to a schedule."""
         problem, columns, graph = self.problem, self.columns, self.problem.graph
         reads, writes = columns.accesses.reads, columns.accesses.writes
         tensors = range(len(graph.tensors))
@@ -87,8 +87,10 @@ class PoetFormulation:
         return with_frees(graph, actions)
 
     def encode(self, actions: Sequence[Action]) -> list[float] | None:
-        """The solution that does what ``actions`` do, None if the program has none: its stages keep
-        the graph's order. What is paged out, is so as soon as it can be."""
+        """Convert a schedule to a solution; None if the program excludes it.
+
+        First executions must keep the graph's order. Page-outs are moved to the earliest stage.
+        """
         problem, columns = self.problem, self.columns
         values = [0.0] * len(self.program.cost)
         paged_out = {action.tensor for action in actions if isinstance(action, PageOut)}
@@ -100,7 +102,7 @@ class PoetFormulation:
             values[column] = self.program.upper[column] * float(
                 problem.starts_in_storage[i] or name in paged_out
             )
-        # Where nothing must persist in RAM, nothing is of use after the last op.
+        # If no tensor must persist in RAM, nothing is needed after the last op.
         stages = stages_of(problem, actions)[: columns.stage_count]
         for stage, done in enumerate(stages):
             if any(k > stage for k in done.recomputed):

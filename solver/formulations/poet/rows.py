@@ -1,7 +1,6 @@
-"""The rows of POET's program: what an op needs, RAM and storage from stage to stage, the recurrence
-of memory within a stage.
+"""Rows of POET's program: needs of ops, retention and paging, and memory within a stage.
 
-See :mod:`solver.formulations.poet` for what they mean.
+Columns are documented in :mod:`solver.formulations.poet`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,10 @@ from solver.formulations.poet.columns import PoetColumns
 
 
 def add_rows(columns: PoetColumns, memory: MemoryRows, program: Program) -> list[tuple[int, Terms]]:
-    """Add all rows but those for the deadline. Returns the terms of each column of U, in an order
-    in which they can be summed up."""
+    """Add all rows except those for the deadline.
+
+    Returns the terms that define each column of U, in an order in which they can be evaluated.
+    """
     _add_needs(columns, program)
     _add_retention(columns, program)
     _add_paging(columns, program)
@@ -58,7 +59,7 @@ def _add_paging(columns: PoetColumns, program: Program) -> None:
     for (stage, _, k), column in columns.in_e.items():
         program.row([(column, 1.0), (columns.r[stage, k], -1.0)], "<", 0.0)
     for (stage, i), column in columns.m_out.items():
-        # In its first stage a tensor is paged out when it was made, or existed already.
+        # In its first stage a tensor has just been written or exists already.
         if stage > max(problem.producer[i], 0):
             program.row([(column, 1.0), (columns.s_ram[stage, i], -1.0)], "<", 0.0)
     for i, must_page_out in enumerate(problem.must_page_out):
@@ -68,7 +69,10 @@ def _add_paging(columns: PoetColumns, program: Program) -> None:
 
 
 def _add_consumption(columns: PoetColumns, program: Program) -> None:
-    """What an op writes over is not retained. No op after it in the graph's order reads it."""
+    """Forbid to retain a tensor that an op writes over.
+
+    No later op in the graph's order reads it.
+    """
     for k, consumed in enumerate(columns.problem.consumes):
         for i in consumed:
             for stage in range(k, columns.stage_count - 1):
@@ -77,8 +81,10 @@ def _add_consumption(columns: PoetColumns, program: Program) -> None:
 
 
 def _add_freeing(columns: PoetColumns, program: Program, stage: int, i: int, k: int) -> None:
-    """Free_E is 1 exactly if nothing forbids it: linear in its number of hazards, of which that op
-    ``k`` is not computed is one (Checkmate, equations 5a and 5b)."""
+    """Make Free_E 1 exactly if no hazard forbids it (Checkmate, equations 5a and 5b).
+
+    The rows are linear in the number of hazards; that op ``k`` is not computed is one of them.
+    """
     hazards = columns.hazards(stage, i, k)
     free, computed = columns.free_e[stage, i, k], columns.r[stage, k]
     terms = [(computed, -1.0), *((c, 1.0) for c in hazards)]
@@ -90,7 +96,7 @@ def _add_freeing(columns: PoetColumns, program: Program, stage: int, i: int, k: 
 def _add_stage_memory(
     columns: PoetColumns, memory: MemoryRows, program: Program, stage: int
 ) -> list[tuple[int, Terms]]:
-    """U is what is in RAM while op ``k`` runs, workspace and in-place sharing left out."""
+    """Define U: bytes in RAM while op ``k`` runs, without workspace and in-place sharing."""
     size, unit_bytes = columns.problem.size, memory.scale.unit_bytes
     budget_bytes = memory.scale.whole_grains(columns.problem.budget.ram_bytes)
     u_terms: list[tuple[int, Terms]] = []
@@ -118,7 +124,7 @@ def _add_stage_memory(
         if k < stage:
             before += [
                 (columns.free_e[stage, i, k], -size[i] / unit_bytes)
-                for i in columns.may_go_after[k]
+                for i in columns.may_free_after[k]
             ]
     return u_terms
 

@@ -246,7 +246,7 @@ def _page_in(address: int | None) -> Change:
         (_compute("conv", workspace_address=None), "5 bytes of workspace of op 'conv' have no"),
         (_compute("relu", workspace_address=3), "0 bytes of workspace of op 'relu' have the"),
         (_compute("conv", address={"a": 20}), "'a' at 20 to 26 leaves the arena of 25 bytes"),
-        (_compute("linear", address={"y": 0, "r": 8}), "'r' has an address that nothing calls for"),
+        (_compute("linear", address={"y": 0, "r": 8}), "'r' has an address but needs none here"),
         (_page_in(None), "'r' has no address"),
         (_page_in(24), "'r' at 24 to 30 leaves the arena of 25 bytes"),
     ],
@@ -366,8 +366,8 @@ def test_schedule_that_cannot_pack_is_changed_at_least_cost(
     _assert_packs(problem, packed)
     before_j = replay(problem.graph, schedule).energy_j
     assert replay(problem.graph, packed.actions).energy_j == before_j + more_j
-    assert f"for {more_j:.4g} J more" in packed.notes[0]
-    assert "no addresses for it do (at least 8, found 8 bytes)" in packed.notes[0]
+    assert f"takes {more_j:.4g} J more" in packed.notes[0]
+    assert "no addresses exist for it (at least 8 bytes, found 8 bytes)" in packed.notes[0]
 
 
 def test_schedule_that_small_changes_cannot_repair_is_solved_again_for_less_ram() -> None:
@@ -385,7 +385,7 @@ def test_schedule_that_small_changes_cannot_repair_is_solved_again_for_less_ram(
     packed = fit_into_arena(problem, schedule, solve_again, _soon(), tolerance_j=0.0)
     _assert_packs(problem, packed)
     assert asked == [6, 5]
-    assert "solving it again for 5 bytes packs, for 0 J more" in packed.notes[0]
+    assert "solving it again for 5 bytes packs and takes 0 J more" in packed.notes[0]
 
 
 def test_costly_changes_are_replaced_by_solving_again() -> None:
@@ -396,15 +396,15 @@ def test_costly_changes_are_replaced_by_solving_again() -> None:
     choosy = fit_into_arena(problem, schedule, lambda _: better, _soon(), tolerance_j=1.9)
     _assert_packs(problem, content)
     _assert_packs(problem, choosy)
-    assert "1 small change of it packs, for 2 J more" in content.notes[0]
-    assert "solving it again for 6 bytes packs, for 0 J more" in choosy.notes[0]
+    assert "1 small change of it packs and takes 2 J more" in content.notes[0]
+    assert "solving it again for 6 bytes packs and takes 0 J more" in choosy.notes[0]
 
 
 def test_note_reports_that_no_schedule_packs() -> None:
     problem, schedule = _unlucky(paging=False, rematerialization=False)
     packed = fit_into_arena(problem, schedule, lambda _: None, _soon(), tolerance_j=0.0)
     assert packed.plan.arena_bytes == 8
-    assert "neither do those of any other schedule tried" in packed.notes[0]
+    assert "nor were any for the other schedules tried" in packed.notes[0]
 
 
 @pytest.mark.slow
@@ -417,7 +417,7 @@ def test_solver_repairs_unpackable_schedule_and_reports_the_cost() -> None:
     assert found.energy_j == least_j + 2
     assert found.gap == pytest.approx(2 / (least_j + 2))
     assert found.arena_bytes == 7
-    assert "for 2 J more" in found.notes[0]
+    assert "takes 2 J more" in found.notes[0]
     accepted = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.1, threads=1))
     assert accepted.status == "optimal"
 
@@ -428,7 +428,7 @@ def test_no_solution_if_no_schedule_packs() -> None:
     found = solve_graph(problem.graph, problem.budget, SolverOptions(gap=0.0, threads=1))
     assert found.status == "no_solution"
     assert not found.actions
-    assert "no addresses for it do" in found.notes[0]
+    assert "no addresses exist for it" in found.notes[0]
 
 
 # --- the picture ----------------------------------------------------------------------------------

@@ -37,4 +37,4 @@ def test_schedule_by_rule_replaces_schedules_that_do_not_pack(
     verify_addresses(
         graph, packed.actions, packed.plan.resident_address, packed.plan.arena_bytes, "all"
     )
-    assert "one by rule packs" in packed.notes[0]
+    assert "a greedy schedule packs" in packed.notes[0]

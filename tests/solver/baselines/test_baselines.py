@@ -580,7 +580,7 @@ def test_source_is_kept_while_an_evicted_tensor_depends_on_it() -> None:
     )
     result = run_baseline("coop", Problem(problem, Budget(ram_bytes=8)), _LIMIT_S)
     assert result.actions is None
-    assert "out of memory: 5 bytes asked for" in result.note
+    assert "out of memory: 5 bytes requested" in result.note
 
 
 def test_baseline_stops_at_its_time_limit() -> None:
