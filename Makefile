@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Both set up what they need in .venv.
+# Main targets: `make demo` and `make test`. Both install what they need in .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,11 +15,11 @@ demo: setup
 test: test-setup system-packages
 	$(RUN) -m pytest
 
-# What boots no emulated board and is not slow, a module at a time on each of two cores.
+# All tests that are not slow and boot no emulated board, on two cores, one module at a time each.
 quick: test-setup system-packages
 	$(RUN) -m pytest -n 2 --dist loadfile -m "not emulated and not slow"
 
-# What CI checks besides the tests.
+# The checks that CI runs besides the tests.
 check: test-setup
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -49,8 +49,8 @@ $(VENV)/.locked-dev: requirements-dev.lock | $(VENV)/.locked
 		-r requirements-dev.lock
 	@touch $@
 
-# The tests reach a real SSH server on loopback and boot emulated boards: no PyPI package provides
-# those.
+# The tests connect to a real SSH server on loopback and boot emulated boards; no PyPI package
+# provides these programs.
 system-packages:
 	@tools/system-packages openssh-server openssh-client gcc libc6-dev qemu-system-arm \
 		gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-aarch64-linux-gnu libc6-dev-arm64-cross \

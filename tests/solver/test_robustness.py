@@ -553,7 +553,7 @@ def test_the_report_is_printed_and_written_with_the_schedule_that_was_asked_for(
     assert _run(tmp_path, *asked, "--robust", "--pictures", tmp_path) == 0
     printed = capsys.readouterr().out
     assert "within 1 % of the best known" in printed
-    assert "written is the one that is best on average" in printed
+    assert "the schedule that is best on average is written" in printed
     document = json.loads((tmp_path / "schedule.json").read_text())
     assert document["robustness"]["schedule"] == "best_on_average"
     assert document["robustness"]["draws"] == 10

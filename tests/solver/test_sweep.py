@@ -649,7 +649,7 @@ def test_what_is_shown_names_the_smallest_budget_that_would_do(
     file = graph_file(tmp_path, two_layers())
     assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%,100%") == 0
     printed = capsys.readouterr()
-    assert "the smallest RAM budget that would do is 25 bytes" in printed.out
+    assert "the smallest feasible RAM budget without a deadline is 25 bytes" in printed.out
     assert "2 of 2" in printed.err
     assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%") == 5
 
@@ -770,7 +770,7 @@ def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> N
     # Python's own tracker of what processes share may have a word to say behind it.
     told = [line for line in said.splitlines() if line.startswith("interrupted")]
     assert len(told) == 1
-    assert told[0].startswith("interrupted; what was finished is kept")
+    assert told[0].startswith("interrupted; finished parts are kept")
     assert "Traceback" not in said
     rows = table(tmp_path / "out")
     assert list(rows.status) == ["optimal"]
