@@ -1,5 +1,7 @@
-"""POET's smallest network (Patil et al. 2022): an image of 28 × 28 through six linear layers, each
-followed by ReLU, the last one too."""
+"""POET's smallest network (Patil et al. 2022): six linear layers on an image of 28 × 28.
+
+ReLU follows every layer, the last one too.
+"""
 
 from __future__ import annotations
 

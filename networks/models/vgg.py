@@ -1,7 +1,7 @@
 """VGG-16 (Simonyan and Zisserman 2015, Very Deep Convolutional Networks, configuration D).
 
-For 32 × 32 images the five poolings leave one pixel, so that the first of the three linear layers
-has 512 inputs in place of 25,088; everything else is the same.
+For 32 × 32 images the five poolings leave one pixel, so the first of the three linear layers has
+512 inputs instead of 25,088; everything else is the same.
 """
 
 from __future__ import annotations
