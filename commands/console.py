@@ -124,7 +124,7 @@ class Progress:
         )
         self._console = console
         self._things = things
-        self._said = ("", 0.0)
+        self._shown = ("", 0.0)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -146,9 +146,9 @@ class Progress:
         """
         self._progress.update(self._task, description=activity, completed=done, left=left)
         # A share changes too often for a line at each change.
-        said = (activity, 0.0 if self._things is None else done)
-        if self._progress.console.is_terminal or said == self._said:
+        shown = (activity, 0.0 if self._things is None else done)
+        if self._progress.console.is_terminal or shown == self._shown:
             return
-        self._said = said
+        self._shown = shown
         amount = f"{100 * done:3.0f} %" if self._things is None else f"{done} of {self._things}"
         self._console.say(f"{amount}  {activity}  {left}".rstrip())

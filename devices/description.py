@@ -53,8 +53,8 @@ class SshTransport(StrictModel):
     """Connection to a board by SSH.
 
     ``host`` is a name, an address or a ``Host`` of the SSH config (``~/.ssh/config``). The SSH
-    config supplies what is absent here; what it does not state either is as for ``ssh``: this
-    computer's user name, port 22, the agent and the default keys, ``~/.ssh/known_hosts``.
+    config supplies keys that are absent here; the defaults are those of ``ssh``: this computer's
+    user name, port 22, the agent and the default keys, ``~/.ssh/known_hosts``.
     ``known_hosts`` and ``key`` are paths on this computer, and also apply to ``jump``. Retries of a
     lost connection end after ``deadline_s``. An emulator supplies port and keys of its board.
     """
@@ -140,6 +140,7 @@ class Memory(StrictModel):
 
     @property
     def usable_bytes(self) -> int:
+        """Bytes available for training."""
         return self.ram_bytes - self.reserved_bytes
 
 

@@ -91,6 +91,7 @@ class OpSpec:
 
     @property
     def family(self) -> str:
+        """Part of the kind before the dot, such as ``conv2d``."""
         return self.kind.partition(".")[0]
 
     @property
@@ -103,16 +104,19 @@ class OpSpec:
 
     @cached_property
     def key(self) -> str:
+        """Text form ``kind name=value …``, which :meth:`parse` reads."""
         return " ".join(
             (self.kind, *(f"{name}={value}" for name, value in self.attributes.items()))
         )
 
     @cached_property
     def reads(self) -> tuple[Operand, ...]:
+        """Operands read, in the order of the kernel's arguments."""
         return self.signature.reads(self.attributes)
 
     @cached_property
     def writes(self) -> tuple[Operand, ...]:
+        """Operands written, in the order of the kernel's arguments."""
         return self.signature.writes(self.attributes)
 
     @property

@@ -177,6 +177,7 @@ class ExecutionPlan:
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:
+        """Operations of the step, in order."""
         operations = (action.does for action in self.actions)
         return tuple(operation for operation in operations if isinstance(operation, Compute))
 
@@ -188,6 +189,7 @@ class ExecutionPlan:
 
     @property
     def pages(self) -> bool:
+        """True if the plan has transfers to storage."""
         return bool(self.slot_bytes)
 
     @cached_property

@@ -42,9 +42,11 @@ class Interval(StrictModel):
 
     @classmethod
     def exact(cls, value: float) -> Interval:
+        """A figure without an interval."""
         return cls(median=value, low=value, high=value)
 
     def scaled(self, factor: float) -> Interval:
+        """Median and ends multiplied by ``factor``."""
         return Interval(median=self.median * factor, low=self.low * factor, high=self.high * factor)
 
 
@@ -154,6 +156,7 @@ class StorageCosts(StrictModel):
     erase: AffinePageCost | None = None
 
     def pages(self, size_bytes: int) -> int:
+        """Pages that a tensor of this size occupies."""
         return math.ceil(size_bytes / self.page_bytes)
 
     def erased_blocks(self, size_bytes: int) -> float:
@@ -333,6 +336,7 @@ class DeviceProfile(StrictModel):
 
     @cached_property
     def by_spec(self) -> Mapping[OpSpec, OperationCost]:
+        """Costs by operation."""
         return {OpSpec.parse(operation.op): operation for operation in self.operations}
 
     @property

@@ -73,8 +73,7 @@ def _gradients(family: str) -> int:
 
 
 def _conv2d(spec: OpSpec) -> int:
-    """Count the products at every position of the input, whatever the stride, and one addition per
-    output."""
+    """Count products at all positions of the input, for any stride, and one addition per output."""
     a = spec.attributes
     positions = a["batch"] * a["in_height"] * a["in_width"]
     window = a["kernel_height"] * a["kernel_width"] * a["in_channels"] // a["groups"]

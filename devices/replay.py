@@ -180,6 +180,7 @@ class Comparison(StrictModel):
 
     @classmethod
     def of(cls, predicted: Interval, measured: Interval) -> Comparison:
+        """Compare two intervals in the same unit."""
         difference = measured.median / predicted.median - 1 if predicted.median else None
         apart = max(predicted.low - measured.high, measured.low - predicted.high)
         return cls(
@@ -246,6 +247,7 @@ class MemoryUse(StrictModel):
 
     @property
     def as_predicted(self) -> bool:
+        """True if the board used exactly the arena."""
         return self.touched_bytes == self.arena_bytes
 
 
@@ -288,6 +290,7 @@ class ValueCheck(StrictModel):
 
     @property
     def identical(self) -> bool:
+        """True if no value differs."""
         return not self.differing
 
 

@@ -42,7 +42,7 @@ class ProfiledModel:
 
 
 @dataclass(frozen=True)
-class BudgetWords:
+class RequestedBudget:
     """A budget as the user wrote it, with shares and multiples still relative to the graph.
 
     If ``ram`` is None, the budget is the RAM available on the profile's board.
@@ -65,7 +65,7 @@ class SolveOptions:
     """
 
     graph: Path | ProfiledModel
-    budget: BudgetWords | None
+    budget: RequestedBudget | None
     solver: SolverOptions
     draws: int | None
     robust: bool
@@ -102,7 +102,7 @@ class SolveOptions:
                 parameters_in=namespace.parameters_in,
                 strict=namespace.strict,
             ),
-            budget=_budget_words(namespace),
+            budget=_requested_budget(namespace),
             solver=SolverOptions(
                 formulation=namespace.formulation,
                 order=namespace.order,
@@ -122,10 +122,10 @@ class SolveOptions:
         )
 
 
-def _budget_words(namespace: Namespace) -> BudgetWords | None:
+def _requested_budget(namespace: Namespace) -> RequestedBudget | None:
     if namespace.ram_budget is None and namespace.export_graph is not None:
         return None
-    return BudgetWords(
+    return RequestedBudget(
         ram=namespace.ram_budget,
         deadline=namespace.deadline,
         covers=namespace.budget_covers,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commands.arguments import DEFAULT_BATCH, DEFAULT_MODEL, DEFAULT_OPTIMIZER
 from commands.console import Console
-from commands.solve.options import BudgetWords, ProfiledModel
+from commands.solve.options import RequestedBudget, ProfiledModel
 from commands.solve.summary import show_predicted_costs
 from devices.documents.document import read_json
 from devices.documents.readable import size
@@ -67,7 +67,7 @@ def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Conso
 
 
 def read_budget(
-    words: BudgetWords, profile: DeviceProfile | None, kept: Replay, console: Console
+    words: RequestedBudget, profile: DeviceProfile | None, kept: Replay, console: Console
 ) -> Budget:
     """Convert the budget to bytes and seconds.
 

@@ -25,6 +25,7 @@ class Batches:
 
     @property
     def sample_count(self) -> int:
+        """Number of distinct samples."""
         return len(next(iter(self.samples.values())))
 
     @property

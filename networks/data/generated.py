@@ -87,7 +87,7 @@ def _real_numbers(each: SampleInput, shares: list[_Shares], seed: int) -> NDArra
         for number, share in of_patterns.items():
             value += share * _pattern(each.shape, each.name, number, seed)
         if each.use == "features":
-            value = _seen(value, each.name, sample, seed)
+            value = _noisy_sample(value, each.name, sample, seed)
         values[sample] = value
     values -= np.float32(values.mean(dtype=np.float64))
     deviation = np.float32(values.std(dtype=np.float64))
@@ -121,7 +121,9 @@ def _interpolated(values: NDArray[np.float64], size: int, axis: int) -> NDArray[
     return result
 
 
-def _seen(value: NDArray[np.float64], name: str, sample: int, seed: int) -> NDArray[np.float64]:
+def _noisy_sample(
+    value: NDArray[np.float64], name: str, sample: int, seed: int
+) -> NDArray[np.float64]:
     """Shift a pattern by a random amount and add noise, to make a sample of it."""
     axes = range(max(0, value.ndim - 2), value.ndim)
     for axis in axes:

@@ -16,14 +16,17 @@ _STAGE_CHANNELS = (64, 128, 256, 512)
 
 
 def resnet18(batch: int) -> Network:
+    """ResNet-18 for ImageNet: 224 × 224, 1000 classes."""
     return _imagenet("resnet18", batch, (2, 2, 2, 2), bottleneck=False)
 
 
 def resnet50(batch: int) -> Network:
+    """ResNet-50 for ImageNet: 224 × 224, 1000 classes."""
     return _imagenet("resnet50", batch, (3, 4, 6, 3), bottleneck=True)
 
 
 def resnet18_cifar(batch: int) -> Network:
+    """ResNet-18 for CIFAR-10: 32 × 32, 10 classes."""
     net = Network("resnet18_cifar", batch)
     image = net.input("image", batch, 3, 32, 32)
     x = _conv_norm(net, "stem", image, 64, kernel=3, stride=1)

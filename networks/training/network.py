@@ -140,7 +140,7 @@ class Network:
         return output
 
     def layer_norm(self, name: str, x: Value) -> Value:
-        """Over the last axis."""
+        """Append a layer norm over the last axis."""
         *leading, features = x.shape
         spec = OpSpec.of("layer_norm.forward", rows=math.prod(leading), features=features)
         return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})

@@ -66,6 +66,7 @@ class TrainingStep:
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
+        """Tensors by name."""
         return {tensor.name: tensor for tensor in self.tensors}
 
     @cached_property
@@ -117,5 +118,6 @@ class TrainingStep:
 
     @property
     def title(self) -> str:
+        """Name, batch size and home of the parameters, for messages."""
         home = ", parameters in storage" if self.parameters_in == "storage" else ""
         return f"{self.name}, batch {self.batch}{home}"

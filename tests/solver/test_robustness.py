@@ -589,6 +589,6 @@ def test_the_picture_says_how_often_each_schedule_is_good_enough(
     for figures in (report.least_energy, report.best_on_average):
         assert f"within 1 % in {100 * figures.within.value:.0f} % of the draws" in said
     assert "40 draws" in said
-    with pytest.raises(ValueError, match="not held against draws"):
+    with pytest.raises(ValueError, match="not assessed with draws"):
         draw_picture(found.least_energy, picture)
     assert keep_everything(two_to_bring_back()) != found.least_energy.actions

@@ -812,7 +812,7 @@ def test_the_picture_names_curves_baselines_and_what_does_not_fit(tmp_path: Path
         "chen-sqrt-n",
         "nothing fits",
         "energy source not stated",
-        "every point is within 8 % of the least",
+        "all points are proven within 8 % of the least",
         "2.200 J",
         "+10 %",
     ):
