@@ -7,7 +7,7 @@ from pathlib import Path
 
 from commands.arguments import DEFAULT_BATCH, DEFAULT_MODEL, DEFAULT_OPTIMIZER
 from commands.console import Console
-from commands.solve.options import RequestedBudget, ProfiledModel
+from commands.solve.options import ProfiledModel, RequestedBudget
 from commands.solve.summary import show_predicted_costs
 from devices.documents.document import read_json
 from devices.documents.readable import size

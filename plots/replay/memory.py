@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import MemoryUse, ReplayedAction, ReplayReport, Span
-from plots.replay.style import COLORS, group, step_line, energy_source_line
+from plots.replay.style import COLORS, energy_source_line, group, step_line
 from plots.style import (
     BLACK,
     BLUE,

@@ -13,11 +13,11 @@ from matplotlib.ticker import EngFormatter
 from devices.replay import PowerSamples, ReplayedAction, ReplayReport
 from plots.replay.style import (
     COLORS,
+    energy_source_line,
     group,
     signed_percent,
     step_line,
     with_interval,
-    energy_source_line,
 )
 from plots.style import BLUE, GREY, INK, engineering, heading, save, styled
 

@@ -23,7 +23,7 @@ from matplotlib.ticker import (
 
 from devices.replay import ReplayedAction, ReplayReport
 from plots.replay.kinds import draw_kinds
-from plots.replay.style import COLORS, group, step_line, whole_percent, energy_source_line
+from plots.replay.style import COLORS, energy_source_line, group, step_line, whole_percent
 from plots.style import BLACK, BLUE, GREY, INK, engineering, heading, save, styled
 
 _BAND = 0.1
