@@ -1,4 +1,4 @@
-# Two commands: `make demo` and `make test`. Both set up what they need in .venv.
+# Main targets: `make demo` and `make test`. Both install what they need in .venv.
 
 PYTHON ?= python3
 VENV := .venv
@@ -22,7 +22,7 @@ test: quick
 quick: test-setup system-packages
 	$(RUN) -m pytest -n 3 --dist worksteal -m "not emulated and not slow"
 
-# What CI checks besides the tests.
+# The checks that CI runs besides the tests.
 check: test-setup
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -53,8 +53,8 @@ $(VENV)/.locked-dev: requirements-dev.lock | $(VENV)/.locked
 		-r requirements-dev.lock
 	@touch $@
 
-# The tests reach a real SSH server on loopback and boot emulated boards: no PyPI package provides
-# those.
+# The tests connect to a real SSH server on loopback and boot emulated boards; no PyPI package
+# provides these programs.
 system-packages:
 	@tools/system-packages openssh-server openssh-client gcc libc6-dev qemu-system-arm \
 		gcc-arm-none-eabi libnewlib-arm-none-eabi gcc-aarch64-linux-gnu libc6-dev-arm64-cross \

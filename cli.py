@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Joulewright's command line: ``cli.py profile``, ``solve``, ``run``, ``export``, ``sweep``,
-``plot``, ``diff``, ``flash``, ``lab``, ``devices``, ``models``.
+"""Joulewright's command line.
 
-Only what a command needs is imported, and only when it runs.
+Commands: ``profile``, ``solve``, ``run``, ``export``, ``sweep``, ``plot``, ``diff``, ``flash``,
+``lab``, ``devices``, ``models``. Each command imports its modules only when it runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from devices.errors import Defect, ExitCode, JoulewrightError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; its exit code."""
+    """Run one command and return its exit code."""
     console = Console()
     call: Call | None = None
     try:
@@ -26,11 +26,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(call.run(Console(call.json_output)))
     except KeyboardInterrupt:
         resumes = call is not None and call.resumes
-        kept = "; what was finished is kept, and the same command goes on with it"
+        kept = "; finished parts are kept: run the same command again to resume"
         console.say(f"interrupted{kept if resumes else ''}")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read standard output has seen enough.
+        # The reader of standard output closed the pipe, as `head` does.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.DONE
     except Defect:

@@ -1,4 +1,4 @@
-"""Options that several commands have, and the types of their values."""
+"""Options shared by several commands, and the types of their values."""
 
 from __future__ import annotations
 
@@ -17,102 +17,124 @@ DEFAULT_OPTIMIZER: Optimizer = "sgd"
 
 
 def add_json(parser: ArgumentParser) -> None:
-    """``--json``, which every command has."""
+    """Add ``--json``, which every command has."""
     parser.add_argument(
-        "--json", action="store_true", help="one JSON document on standard output, nothing else"
+        "--json",
+        action="store_true",
+        help="print one JSON document on standard output and nothing else there",
     )
 
 
 def add_results(parser: ArgumentParser) -> None:
-    """``--results``, of commands that read or write any."""
+    """Add ``--results``, for commands that read or write results."""
     parser.add_argument(
         "--results",
         type=_results,
         default=Results(),
         metavar="DIR",
-        help="where results are read and written, profiles by name too (./results)",
+        help="directory of results, also searched for profiles named without a path (./results)",
     )
 
 
 def add_device(parser: ArgumentParser) -> None:
-    """``--device``, the one board."""
+    """Add ``--device``, one board."""
     parser.add_argument(
-        "--device", required=True, help="a board of the catalogue, or a description's path"
+        "--device",
+        required=True,
+        help="a board of the catalogue by name, or the path of a device description",
     )
 
 
 def add_network(parser: ArgumentParser) -> None:
-    """Add the options that say how a network is trained."""
+    """Add the options that state how a network is trained."""
     parser.add_argument(
         "--batch", type=count, default=DEFAULT_BATCH, help=f"samples in a step ({DEFAULT_BATCH})"
-    )
-    parser.add_argument("--optimizer", choices=get_args(Optimizer), default=DEFAULT_OPTIMIZER)
-
-
-def add_network_of_profile(parser: ArgumentParser) -> None:
-    """Add the options that choose another network than that of the profile; each None without a
-    choice."""
-    parser.add_argument(
-        "--model", metavar="NAME", help=f"(the one that the profile names, or {DEFAULT_MODEL})"
-    )
-    parser.add_argument(
-        "--batch",
-        type=count,
-        help=f"samples in a step (with --model {DEFAULT_BATCH}, without it those of the profile)",
     )
     parser.add_argument(
         "--optimizer",
         choices=get_args(Optimizer),
-        help=f"(with --model {DEFAULT_OPTIMIZER}, without it the profile's)",
+        default=DEFAULT_OPTIMIZER,
+        help=f"how parameters are updated ({DEFAULT_OPTIMIZER})",
+    )
+
+
+def add_network_of_profile(parser: ArgumentParser) -> None:
+    """Add the options that replace the profile's network; each is None unless given."""
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help=f"network to train (the first one in the profile, or {DEFAULT_MODEL})",
+    )
+    parser.add_argument(
+        "--batch",
+        type=count,
+        help=f"samples in a step (with --model: {DEFAULT_BATCH}; else as in the profile)",
+    )
+    parser.add_argument(
+        "--optimizer",
+        choices=get_args(Optimizer),
+        help="how parameters are updated"
+        f" (with --model: {DEFAULT_OPTIMIZER}; else as in the profile)",
     )
 
 
 def add_home(parser: ArgumentParser) -> None:
-    """Add the place of parameters between steps."""
+    """Add ``--parameters-in``, the home of parameters between steps."""
     parser.add_argument(
         "--parameters-in",
         choices=get_args(Place),
         default="ram",
-        help="where parameters and optimizer state are between steps; from storage they are paged"
-        " in where they are read, and what a step changes is written back (ram)",
+        help="home of parameters and optimizer state between steps; from storage they are paged in"
+        " before they are read, and those that a step changes are paged out again (ram)",
     )
 
 
 def require_home_of_model(namespace: Namespace) -> None:
-    """Raises :class:`~devices.errors.InputError` for ``--parameters-in`` beside a graph."""
+    """Reject ``--parameters-in`` together with ``--graph``.
+
+    Raises:
+        InputError: Both options are given.
+    """
     if namespace.graph is not None and namespace.parameters_in != "ram":
         raise InputError(
-            "--parameters-in is for --model; a costed graph says itself where its tensors live"
+            "--parameters-in cannot be used with --graph: the costed graph states the home of its"
+            " tensors; leave --parameters-in out"
         )
 
 
 def add_coverage(parser: ArgumentParser) -> None:
-    """Add the choice of tensors that count against a RAM budget."""
+    """Add ``--budget-covers``, the tensors that count against a RAM budget."""
     parser.add_argument(
         "--budget-covers",
         choices=get_args(Coverage),
         default="all",
-        help="all: parameters, gradients, optimizer state too; activations: as POET counts",
+        help="what the RAM budget must hold. all: parameters, gradients and optimizer state too;"
+        " activations: only activations and their gradients, as POET counts (all)",
     )
 
 
 def add_gap(parser: ArgumentParser) -> None:
-    """Add the gap at which a search may end."""
+    """Add ``--gap``, the gap at which a search may end."""
     parser.add_argument(
         "--gap",
         type=_fraction,
         default=SolverOptions.gap,
-        help=f"relative, to be proven ({SolverOptions.gap})",
+        help="stop once the schedule is proven to be within this fraction of the least energy"
+        f" ({SolverOptions.gap})",
     )
 
 
 def add_graph_beside(parser: ArgumentParser) -> None:
-    """The graph of a schedule."""
-    parser.add_argument("--graph", type=Path, help="its costed graph, if it does not lie beside it")
+    """Add ``--graph``, the costed graph of a schedule."""
+    parser.add_argument(
+        "--graph",
+        type=Path,
+        help="costed graph of the schedule (the file that solve writes beside the schedule)",
+    )
 
 
 def count(text: str) -> int:
-    """A whole number above 0."""
+    """Parse a whole number above 0."""
     value = int(text)
     if value < 1:
         raise ArgumentTypeError(f"{text} is not a whole number above 0")
@@ -120,7 +142,7 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> float:
-    """A number above 0."""
+    """Parse a number above 0."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise ArgumentTypeError(f"{text} is not a number above 0")

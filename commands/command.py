@@ -15,8 +15,11 @@ Options = TypeVar("Options")
 
 @dataclass(frozen=True)
 class Call:
-    """A command with its options. ``run`` returns the exit code; ``resumes`` says whether the same
-    command goes on with what an interrupted one has finished."""
+    """A command with its options.
+
+    ``run`` returns the exit code. ``resumes``: after an interruption, the same command continues
+    from the finished parts.
+    """
 
     run: Callable[[Console], int]
     json_output: bool
@@ -25,9 +28,12 @@ class Call:
 
 @dataclass(frozen=True)
 class Command(Generic[Options]):
-    """``options_of`` makes one typed value of what was read from the command line, and raises
+    """One command: its options, their typed value, and the function that runs it.
+
+    ``options_of`` turns the parsed command line into one typed value, and raises
     :class:`argparse.ArgumentError` or :class:`~devices.errors.InputError` for options that exclude
-    each other. ``run`` imports what it needs when it is called."""
+    each other. ``run`` imports its modules when it is called.
+    """
 
     add_options: Callable[[ArgumentParser], None]
     options_of: Callable[[Namespace], Options]
@@ -35,6 +41,6 @@ class Command(Generic[Options]):
     resumes: Callable[[Options], bool] = lambda _options: False
 
     def call(self, namespace: Namespace) -> Call:
-        """Raises what ``options_of`` raises."""
+        """Bind the parsed options to the command; raises what ``options_of`` raises."""
         options = self.options_of(namespace)
         return Call(partial(self.run, options), namespace.json, self.resumes(options))

@@ -1,4 +1,4 @@
-"""Parser of the command line: commands, and the options of the one that is named."""
+"""Parser of the command line: all commands, and the options of the one that is named."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from devices.program import COMMAND
 
 _SUMMARIES: Mapping[str, str] = {
     "profile": "measure a board",
-    "solve": "find the schedule",
-    "run": "run a schedule on its board, measured",
-    "sweep": "draw energy against RAM and time",
+    "solve": "find the schedule of least energy that fits",
+    "run": "run a schedule on its board and measure it",
+    "sweep": "solve for many RAM budgets and deadlines, and draw the trade-off",
     "plot": "draw profiles and schedules",
-    "export": "a schedule as C, or as a trace",
-    "diff": "which costs of two profiles differ, and by how much",
+    "export": "write a schedule as a C project or as a trace",
+    "diff": "show which costs differ between two profiles, and by how much",
     "devices": "list the boards of the catalogue",
     "flash": "put firmware on a microcontroller",
     "lab": "keep emulated boards running",
@@ -25,23 +25,25 @@ _SUMMARIES: Mapping[str, str] = {
 }
 
 _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file;
-3 board unreachable; 4 measurement invalid; 5 infeasible;
+3 board unreachable; 4 measurement invalid; 5 no schedule fits;
 6 limit reached without a solution; 130 interrupted"""
 
 
 def parse(argv: Sequence[str] | None = None) -> Call:
-    """The command that ``argv`` names, with its options. Ends the program with exit code 2, and a
-    sentence, for what is none.
+    """Parse ``argv`` into the command that it names, with its options.
 
-    Raises :class:`~devices.errors.InputError` for options that exclude each other.
+    A usage error ends the program with a message and exit code 2.
+
+    Raises:
+        InputError: Options exclude each other.
     """
     words = sys.argv[1:] if argv is None else argv
-    # Of all commands only the one that is named has to be imported.
+    # Only the named command is imported.
     named = next((word for word in words if word in _SUMMARIES), None)
     parser = argparse.ArgumentParser(
         prog=COMMAND,
-        description="Measure what training costs on a board; schedule recomputation and paging so"
-        " that it fits, at the least energy, provably.",
+        description="Measure what training costs on a board, and find the schedule of\n"
+        "recomputation and paging that fits its RAM with provably least energy.",
         epilog=_EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,6 @@
-"""The console of a command: results go to standard output, everything else to standard error.
+"""Console of a command: results go to standard output, everything else to standard error.
 
-The only module that prints or animates.
+No other module prints or animates.
 """
 
 from __future__ import annotations
@@ -16,28 +16,31 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Console:
-    """With ``json_output`` standard output carries one JSON document and nothing else."""
+    """Output of a command; with ``json_output``, standard output carries one JSON document only."""
 
     json_output: bool = False
 
     def say(self, text: str) -> None:
-        """For the person who waits."""
+        """Print a message for a person on standard error."""
         print(text, file=sys.stderr, flush=True)
 
     def result(self, text: str) -> None:
-        """For the person who reads; nothing where a program reads."""
+        """Print a result for a person on standard output; nothing with ``json_output``."""
         if not self.json_output:
             print(text, flush=True)
 
     def document(self, data: Any) -> None:
-        """For the program that reads; nothing where a person does."""
+        """Print the result as JSON on standard output; nothing without ``json_output``."""
         if self.json_output:
             json.dump(data, sys.stdout, indent=1)
             sys.stdout.write("\n")
             sys.stdout.flush()
 
     def table(self, rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> None:
-        """Rows in columns, the first row being the head; ``right`` columns are right-aligned."""
+        """Print rows in aligned columns, the first row as the head.
+
+        ``right`` holds the indices of the right-aligned columns.
+        """
         widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
         aligned = set(right)
         for row in rows:
@@ -48,18 +51,22 @@ class Console:
             self.result("  ".join(cells).rstrip())
 
     def status(self, text: str = "", *, lines_every_s: float = 0.0) -> Status:
-        """A changing line that says what is being done; it begins with ``text``."""
+        """Create a line that shows the current activity, at first ``text``."""
         return Status(self, text, lines_every_s)
 
     def progress(self, activity: str, things: int | None = None) -> Progress:
-        """How far ``activity`` and those that follow it are: how many of so many ``things`` are
-        done, or without them which share of all."""
+        """Create a progress bar.
+
+        It counts the finished ones of ``things``, or shows a share from 0 to 1 without them.
+        """
         return Progress(self, activity, things)
 
 
 class Status:
-    """One line that changes on a terminal; lines one below the other elsewhere, at most one in
-    ``lines_every_s`` seconds. To be made by :meth:`Console.status`, and used as a context manager.
+    """A line that shows the current activity; created by :meth:`Console.status`.
+
+    A terminal shows one line that changes. Other outputs get one line below the other, at most one
+    in ``lines_every_s`` seconds. Use it as a context manager.
     """
 
     def __init__(self, console: Console, text: str, lines_every_s: float) -> None:
@@ -85,7 +92,7 @@ class Status:
         self._status.stop()
 
     def show(self, text: str, *, passing: bool = False) -> None:
-        """``passing``: shown only where the next one replaces it."""
+        """Show ``text``; a ``passing`` one only on a terminal, where the next one replaces it."""
         self._status.update(text)
         if self._rich.is_terminal or passing or time.monotonic() < self._next_line_at:
             return
@@ -94,8 +101,10 @@ class Status:
 
 
 class Progress:
-    """A bar on a terminal, a line for each activity elsewhere. To be made by
-    :meth:`Console.progress`, and used as a context manager."""
+    """A progress bar on a terminal, a line for each activity elsewhere.
+
+    Created by :meth:`Console.progress`; use it as a context manager.
+    """
 
     def __init__(self, console: Console, activity: str, things: int | None) -> None:
         from rich.console import Console as RichConsole
@@ -115,7 +124,7 @@ class Progress:
         )
         self._console = console
         self._things = things
-        self._said = ("", 0.0)
+        self._shown = ("", 0.0)
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -130,12 +139,16 @@ class Progress:
         self._progress.stop()
 
     def show(self, activity: str, done: float, left: str = "") -> None:
-        """``done``: of the things, or the share. ``left`` says how long the rest takes."""
+        """Show the activity and how far it is.
+
+        ``done`` is a number of things, or a share from 0 to 1; ``left`` is the remaining time as
+        text.
+        """
         self._progress.update(self._task, description=activity, completed=done, left=left)
-        # Of a share each change would be a line.
-        said = (activity, 0.0 if self._things is None else done)
-        if self._progress.console.is_terminal or said == self._said:
+        # A share changes too often for a line at each change.
+        shown = (activity, 0.0 if self._things is None else done)
+        if self._progress.console.is_terminal or shown == self._shown:
             return
-        self._said = said
+        self._shown = shown
         amount = f"{100 * done:3.0f} %" if self._things is None else f"{done} of {self._things}"
         self._console.say(f"{amount}  {activity}  {left}".rstrip())

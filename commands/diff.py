@@ -1,4 +1,4 @@
-"""``diff``: which costs of two profiles differ beyond their intervals, and by how much."""
+"""Command ``diff``: costs of two profiles that differ beyond their intervals, and by how much."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def _add_options(parser: ArgumentParser) -> None:
     add_json(parser)
     add_results(parser)
     parser.add_argument("first", metavar="A", help="a profile, by name or path")
-    parser.add_argument("second", metavar="B", help="the other one")
+    parser.add_argument("second", metavar="B", help="another profile, by name or path")
 
 
 def diff(options: DiffOptions, console: Console) -> int:
-    """Compare, and show the largest differences."""
+    """Compare two profiles and print the largest differences."""
     from devices.comparison import compare
     from devices.library import resolve_profile
 
@@ -82,7 +82,7 @@ def _document(difference: Difference) -> dict[str, object]:
 
 
 def _finite(ratio: float) -> float | None:
-    """JSON has no infinity."""
+    """Replace infinity, which JSON lacks, by None."""
     return ratio if math.isfinite(ratio) else None
 
 
@@ -104,7 +104,7 @@ def _show(
         rows += [_row(difference) for difference in differences[:_SHOWN]]
         console.table(rows, right=(1, 2, 3, 4))
         if len(differences) > _SHOWN:
-            console.result(f"… and {len(differences) - _SHOWN} more (--json has them all)")
+            console.result(f"… and {len(differences) - _SHOWN} more (--json prints all)")
     for name, lone in (
         (options.first, comparison.only_first),
         (options.second, comparison.only_second),

@@ -1,4 +1,4 @@
-"""``export``: a schedule for others to use, as a C project or as a trace."""
+"""Command ``export``: write a schedule as a C project or as a trace."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _Format: TypeAlias = Literal["c", "perfetto"]
 
 @dataclass(frozen=True)
 class ProjectTarget:
-    """A C project for a board (any, where none is named); ``seed`` is that of initial values and
-    generated samples."""
+    """A C project for a board, or for any board where ``device`` is None.
+
+    ``seed`` determines initial values and generated samples.
+    """
 
     device: str | None
     seed: int
@@ -34,14 +36,14 @@ class ProjectTarget:
 
 @dataclass(frozen=True)
 class TraceTarget:
-    """A trace; of what ``run``, a run's directory, measured, too."""
+    """A trace of the schedule, and of the measurements in the directory ``run``, if given."""
 
     run: Path | None
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """``graph`` is the schedule's, where it does not lie beside it."""
+    """Schedule to export, and format; ``graph`` is None if its file lies beside the schedule."""
 
     schedule: Path
     graph: Path | None
@@ -51,7 +53,11 @@ class ExportOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> ExportOptions:
-        """Raises :class:`InputError` for an option of the other format."""
+        """Read the options.
+
+        Raises:
+            InputError: An option belongs to the other format.
+        """
         return cls(
             schedule=namespace.schedule,
             graph=namespace.graph,
@@ -65,40 +71,53 @@ def _target(namespace: Namespace) -> ProjectTarget | TraceTarget:
     chosen: _Format = namespace.format
     if chosen == "perfetto":
         if namespace.device is not None:
-            raise InputError("--device is for --format c: a trace is for no board in particular")
+            raise InputError("--device is for --format c only; leave it out for a trace")
         return TraceTarget(namespace.run)
     if namespace.run is not None:
-        raise InputError("--run is for --format perfetto: a C project holds no measurements")
+        raise InputError("--run is for --format perfetto only; leave it out for a C project")
     return ProjectTarget(namespace.device, namespace.seed)
 
 
 def _add_options(parser: ArgumentParser) -> None:
     add_json(parser)
     add_results(parser)
-    parser.add_argument("--schedule", type=Path, required=True)
+    parser.add_argument(
+        "--schedule", type=Path, required=True, help="schedule file that solve has written"
+    )
     add_graph_beside(parser)
     parser.add_argument(
         "--format",
         choices=get_args(_Format),
         required=True,
-        help="c: a project with executor, kernels and plan, and an example that trains; perfetto: a"
-        " trace of ops, transfers and memory",
+        help="c: a project with executor, kernels, plan and an example program that trains;"
+        " perfetto: a trace of ops, transfers and memory",
     )
     parser.add_argument(
         "--device",
-        help="c: the board whose storage and compiler it is for (any: pages of 512 bytes)",
+        help="c: board that determines compiler and storage (any board, with 512-byte pages)",
     )
     parser.add_argument(
-        "--run", type=Path, metavar="DIRECTORY", help="perfetto: what this run measured, too"
+        "--run",
+        type=Path,
+        metavar="DIRECTORY",
+        help="perfetto: directory of a run; the trace then has its measurements too",
     )
-    parser.add_argument("--out", type=Path, metavar="DIRECTORY", help="c: results/export/SCHEDULE")
     parser.add_argument(
-        "--seed", type=int, default=0, help="c: of initial values and generated samples (0)"
+        "--out",
+        type=Path,
+        metavar="DIRECTORY",
+        help="directory to write to (c: results/export/SCHEDULE; perfetto: results/export)",
+    )
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        help="c: seed of initial values and generated samples (0)",
     )
 
 
 def export(options: ExportOptions, console: Console) -> int:
-    """Write the project or the trace."""
+    """Write the C project or the trace."""
     from solver.problem.files import read_solved
 
     graph, schedule = read_solved(options.schedule, options.graph)
@@ -122,12 +141,17 @@ def _export_trace(
     from solver.referee.referee import RefereeError
 
     if not schedule.actions:
-        raise InputError(f"{options.schedule}: has no actions: it is {schedule.status}")
+        raise InputError(
+            f"{options.schedule}: this file has no actions to export: its status is"
+            f" {schedule.status}"
+        )
     report = None if target.run is None else read_report_of(target.run, graph, schedule)
     try:
         trace = perfetto_trace(graph, schedule, report)
     except RefereeError as error:
-        raise InputError(f"{options.schedule}: is no schedule of {graph.name}: {error}") from error
+        raise InputError(
+            f"{options.schedule}: not a valid schedule of {graph.name}: {error}"
+        ) from error
     path = (options.out or options.results.exports) / f"{options.schedule.stem}.trace.json"
     write_atomically(path, json.dumps(trace))
     console.document({"files": [str(path)]})
@@ -169,11 +193,11 @@ def _export_project(
     )
     console.result(f"project   {directory}: {len(project.files)} files; begin with README.md")
     if exported.blas:
-        console.result("BLAS      OpenBLAS, as profiled: building it takes libopenblas-dev")
+        console.result("BLAS      OpenBLAS, as profiled: to build, install libopenblas-dev")
     console.result(
-        f"RAM       {size(plan.arena_bytes)} of arena, {size(footprint.ram_bytes)} of the plan"
+        f"RAM       {size(plan.arena_bytes)} for arena, {size(footprint.ram_bytes)} for plan"
     )
-    console.result(f"flash     {size(footprint.flash_bytes)} of tables, besides the code")
+    console.result(f"flash     {size(footprint.flash_bytes)} for tables, besides the code")
     if plan.pages:
         console.result(
             f"storage   {size(layout.least_scratch_bytes)} at least, in pages of"
@@ -183,7 +207,7 @@ def _export_project(
 
 
 def _profile(graph: CostedGraph, results: Results) -> DeviceProfile | None:
-    """None where it is not on this computer, or the graph does not say which it is."""
+    """Return the graph's profile; None if the graph names none or it is not on this computer."""
     from devices.documents.document import DocumentError
     from devices.library import resolve_profile
 

@@ -1,4 +1,4 @@
-"""``flash``: put the firmware on a microcontroller."""
+"""Command ``flash``: put firmware on a microcontroller."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlashOptions:
-    """``dry_run``: build, and touch no board."""
+    """Board to flash; with ``dry_run``, build only and touch no board."""
 
     device: str
     dry_run: bool
@@ -34,12 +34,14 @@ def _add_options(parser: ArgumentParser) -> None:
     add_json(parser)
     add_device(parser)
     parser.add_argument(
-        "--dry-run", action="store_true", help="build, and say what would be done; touch no board"
+        "--dry-run",
+        action="store_true",
+        help="build and print what would be done, without touching a board",
     )
 
 
 def flash(options: FlashOptions, console: Console) -> int:
-    """Build the firmware, put it on the board, and ask the board who it is."""
+    """Build the firmware, put it on the board, and read the board's identity."""
     from devices.description import load_description
     from devices.documents.document import DocumentError
     from profiler.building.firmware_image import build_firmware
@@ -48,8 +50,8 @@ def flash(options: FlashOptions, console: Console) -> int:
     description = load_description(options.device)
     if description.firmware is None:
         raise DocumentError(
-            f"{description.name} has no firmware to be flashed: it is reached by"
-            f" {description.transport.kind}, and profile brings its program along"
+            f"{description.name} takes no firmware: its transport is {description.transport.kind};"
+            " use profile or run, which build and start their own program"
         )
     image = build_firmware(description, console.say)
     is_emulated = description.emulator is not None
@@ -86,8 +88,8 @@ def flash(options: FlashOptions, console: Console) -> int:
 def _emulator_words(description: DeviceDescription, image: FirmwareImage) -> str:
     assert description.emulator is not None
     return (
-        f"start {description.emulator.program} with {image.elf}, which keeps running as after:"
-        f" lab up --device {description.name}"
+        f"start {description.emulator.program} with {image.elf} and keep it running, as"
+        f" lab up --device {description.name} does"
     )
 
 

@@ -1,4 +1,4 @@
-"""``lab``: emulated boards that keep running."""
+"""Command ``lab``: start, show and stop emulated boards that keep running."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Up:
-    """Start these boards; without any, all emulated ones of the catalogue."""
+    """Start these boards; if empty, all emulated boards of the catalogue."""
 
     devices: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Down:
-    """Stop these boards; without any, all that run."""
+    """Stop these boards; if empty, all that run."""
 
     names: tuple[str, ...]
 
@@ -55,16 +55,17 @@ def _add_options(parser: ArgumentParser) -> None:
         "--device",
         nargs="+",
         metavar="NAME",
-        help="of the catalogue, or a description's path (all emulated boards of the catalogue)",
+        help="boards of the catalogue by name, or paths of device descriptions (all emulated boards"
+        " of the catalogue)",
     )
-    add_json(actions.add_parser("status", help="which are running, since when"))
-    down = actions.add_parser("down", help="stop them")
+    add_json(actions.add_parser("status", help="list the running boards and their uptime"))
+    down = actions.add_parser("down", help="stop boards")
     add_json(down)
-    down.add_argument("name", nargs="*", metavar="NAME", help="only these")
+    down.add_argument("name", nargs="*", metavar="NAME", help="boards to stop (all that run)")
 
 
 def lab(options: LabOptions, console: Console) -> int:
-    """Start, stop or show boards."""
+    """Start, stop or list emulated boards."""
     match options:
         case Up():
             return _up(options, console)
@@ -88,7 +89,7 @@ def _status(console: Console) -> int:
     boards = kept_boards()
     console.document({"boards": [asdict(board) for board in boards]})
     if not boards:
-        console.result("no board is kept running")
+        console.result("no emulated board is running")
         return ExitCode.DONE
     rows = [["device", "state", "uptime", "port", "process"]]
     rows += [
@@ -117,16 +118,16 @@ def _down(options: Down, console: Console) -> int:
         elif was_alive[name]:
             console.result(f"{name} is stopped")
         else:
-            console.result(f"{name} had ended by itself; its files are removed")
+            console.result(f"{name} had already ended; its files are removed")
     if not names:
-        console.result("no board is kept running")
+        console.result("no emulated board is running")
     stopped = {name: was_alive.get(name, False) for name in names}
     console.document({"stopped": [name for name, alive in stopped.items() if alive]})
     return ExitCode.DONE
 
 
 def _described(names: tuple[str, ...]) -> list[DeviceDescription]:
-    """Those named, or all emulated boards of the catalogue."""
+    """Load the named descriptions, or those of all emulated boards of the catalogue."""
     from devices.description import catalog_names, load_description
 
     if names:
@@ -136,8 +137,7 @@ def _described(names: tuple[str, ...]) -> list[DeviceDescription]:
 
 
 def _require_known(name: str) -> None:
-    """Raises ``DocumentError`` for what no board of the catalogue is called,
-    with the near name for a typo."""
+    """Raise ``DocumentError``, with the nearest name, if the catalogue has no board ``name``."""
     from devices.description import load_description
 
     load_description(name)

@@ -1,4 +1,4 @@
-"""``devices`` and ``models``: what there is to choose from."""
+"""Commands ``devices`` and ``models``: list the boards and the networks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devices.errors import ExitCode
 
 
 def list_devices(_options: None, console: Console) -> int:
-    """Boards of the catalogue, and published profiles."""
+    """Print the boards of the catalogue and the published profiles."""
     from devices.description import catalog_names, load_description
     from devices.published import published_names
 
@@ -41,13 +41,13 @@ def list_devices(_options: None, console: Console) -> int:
             ]
         )
     console.table(rows)
-    console.result(f"\npublished profiles, to solve with: {', '.join(published_names())}")
+    console.result(f"\npublished profiles, for solve --profile: {', '.join(published_names())}")
     return ExitCode.DONE
 
 
 @dataclass(frozen=True)
 class ModelsOptions:
-    """``batch``: samples in a step."""
+    """Options of ``models``; ``batch`` is the samples in a step."""
 
     batch: int
 
@@ -59,11 +59,13 @@ class ModelsOptions:
 
 def _add_models_options(parser: ArgumentParser) -> None:
     add_json(parser)
-    parser.add_argument("--batch", type=count, default=DEFAULT_BATCH)
+    parser.add_argument(
+        "--batch", type=count, default=DEFAULT_BATCH, help=f"samples in a step ({DEFAULT_BATCH})"
+    )
 
 
 def list_models(options: ModelsOptions, console: Console) -> int:
-    """Networks, and how large their training steps are."""
+    """Print the networks and the sizes of their training steps."""
     from networks.models import build_model, model_names
 
     steps = [build_model(name, options.batch) for name in model_names()]

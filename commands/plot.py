@@ -1,4 +1,4 @@
-"""``plot``: pictures of profiles and schedules."""
+"""Command ``plot``: draw profiles and schedules."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from devices.results import Results
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """A profile (name or path), a schedule, or both. ``graph`` is the schedule's, where it does not
-    lie beside it."""
+    """A profile (name or path), a schedule, or both.
+
+    ``graph`` is None if the graph's file lies beside the schedule.
+    """
 
     profile: str | None
     schedule: Path | None
@@ -26,7 +28,11 @@ class PlotOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> PlotOptions:
-        """Raises :class:`argparse.ArgumentError` where nothing is to be drawn."""
+        """Read the options.
+
+        Raises:
+            argparse.ArgumentError: Neither a profile nor a schedule is given.
+        """
         if not (namespace.profile or namespace.schedule):
             raise ArgumentError(None, "plot needs --profile or --schedule")
         return cls(
@@ -41,14 +47,18 @@ class PlotOptions:
 def _add_options(parser: ArgumentParser) -> None:
     add_json(parser)
     add_results(parser)
-    parser.add_argument("--profile", help="op costs and paging costs of a profile")
-    parser.add_argument("--schedule", type=Path, help="memory and stages of a schedule")
+    parser.add_argument(
+        "--profile", help="draw op costs and paging costs of this profile (name or path)"
+    )
+    parser.add_argument(
+        "--schedule", type=Path, help="draw memory and stages of this schedule file"
+    )
     add_graph_beside(parser)
-    parser.add_argument("--directory", type=Path, help="for the pictures (results)")
+    parser.add_argument("--directory", type=Path, help="directory for the pictures (results)")
 
 
 def plot(options: PlotOptions, console: Console) -> int:
-    """Draw, and name the files."""
+    """Draw the pictures and print their paths."""
     from devices.library import resolve_profile
     from plots.pictures import draw_profile, draw_schedule
     from solver.problem.files import read_solved

@@ -1,1 +1,1 @@
-"""The shared vocabulary: what a board is and what was measured on it."""
+"""Shared vocabulary: boards, operations, profiles, plans and their file formats."""

@@ -1,8 +1,8 @@
-"""Two profiles held against each other: which figures differ beyond their intervals.
+"""Comparison of two profiles: the figures that differ beyond their intervals.
 
-Two intervals that do not overlap are a difference. That is stricter than a test at 95 %: of two
-honest measurements of the same thing about one in 180 pairs lies so far apart (Schenker
-and Gentleman 2001). Where a figure has no interval on either side, any difference counts.
+Two figures differ if their intervals do not overlap. This is stricter than a test at 95 %: about
+one in 180 pairs of measurements of the same quantity has disjoint intervals (Schenker and
+Gentleman 2001). If neither figure has an interval, any difference counts.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ Quantity: TypeAlias = Literal["time_s", "energy_j"]
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure of both profiles. ``what`` is an operation's key with its cache state (or "in
-    context"), or a transfer with its size."""
+    """One figure of both profiles.
+
+    ``what`` is an operation's key with its cache state (or "in context"), or a transfer with its
+    size. The intervals are in seconds or joules, as ``quantity`` states.
+    """
 
     what: str
     quantity: Quantity
@@ -30,7 +33,7 @@ class Difference:
 
     @property
     def ratio(self) -> float:
-        """Second over first median; infinite where the first is zero."""
+        """Second median over the first; infinite if the first is zero."""
         if self.first.median == 0:
             return math.inf if self.second.median else 1.0
         return self.second.median / self.first.median
@@ -41,7 +44,7 @@ class Difference:
 
     @property
     def least_ratio(self) -> float:
-        """The ratio nearest to 1 that the intervals allow: 1 where they overlap."""
+        """Ratio nearest to 1 that the intervals allow; 1 if they overlap."""
         if not self.is_beyond_intervals:
             return 1.0
         near, far = self.first, self.second
@@ -53,8 +56,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class ProfileComparison:
-    """``figures`` are all that both profiles have. ``circumstances`` says in which of them the
-    profiles differ: (what, in the first, in the second)."""
+    """Result of comparing two profiles.
+
+    ``figures`` are all that both profiles have. ``only_first`` and ``only_second`` are keys of
+    operations that only one profile has. ``circumstances`` lists differing conditions of the
+    measurements as (condition, value in the first, value in the second).
+    """
 
     figures: tuple[Difference, ...]
     only_first: tuple[str, ...]
@@ -63,19 +70,28 @@ class ProfileComparison:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """Beyond their intervals, the largest first."""
+        """Figures that differ beyond their intervals, the largest ratio first."""
         beyond = [figure for figure in self.figures if figure.is_beyond_intervals]
         return tuple(sorted(beyond, key=_size, reverse=True))
 
 
 def compare(first: DeviceProfile, second: DeviceProfile) -> ProfileComparison:
+    """Compare all costs that two profiles have in common.
+
+    Args:
+        first: Profile that ratios are relative to.
+        second: Profile to compare with it.
+
+    Returns:
+        All common figures, the operations of only one profile, and differing conditions.
+    """
     one, other = first.by_spec, second.by_spec
     figures: list[Difference] = []
     for spec in one:
         if spec in other:
             figures += _of_operation(spec, first, second)
     if first.idle_power_w is not None and second.idle_power_w is not None:
-        # Joules of one second.
+        # Power in watts, as joules over one second.
         figures.append(
             Difference("idle for 1 s", "energy_j", first.idle_power_w, second.idle_power_w)
         )
@@ -131,18 +147,20 @@ def _of_storage(one: StorageCosts, other: StorageCosts) -> Iterator[Difference]:
 
 def _circumstances(first: DeviceProfile, second: DeviceProfile) -> Iterator[tuple[str, str, str]]:
     def described(profile: DeviceProfile) -> dict[str, str]:
-        # Free memory differs whenever the board is asked, and costs do not depend on it.
+        # Free memory changes from one moment to the next, and costs do not depend on it.
         board = profile.board.model_dump(exclude={"available_bytes"})
-        said: dict[str, object] = {
+        conditions: dict[str, object] = {
             "energy_source": profile.energy_source,
             "costs that are used": profile.cost_words,
             **{f"board.{key}": value for key, value in board.items()},
         }
         if profile.build is not None:
-            said |= {f"build.{key}": value for key, value in profile.build.model_dump().items()}
+            build = profile.build.model_dump()
+            conditions |= {f"build.{key}": value for key, value in build.items()}
         if profile.meter is not None:
-            said |= {f"meter.{key}": value for key, value in profile.meter.model_dump().items()}
-        return {key: _text(value) for key, value in said.items()}
+            meter = profile.meter.model_dump()
+            conditions |= {f"meter.{key}": value for key, value in meter.items()}
+        return {key: _text(value) for key, value in conditions.items()}
 
     one, other = described(first), described(second)
     for key in dict.fromkeys((*one, *other)):

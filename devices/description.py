@@ -1,7 +1,7 @@
-"""DeviceDescription (``device/1``): how a board is reached, built for, powered and stored to.
+"""DeviceDescription (``device/1``): connection, toolchain, power and storage of a board.
 
-Secrets are never in it: keys by path, passwords by agent or environment. Figures are SI, in the
-key's name.
+A description holds no secrets: keys are given by path, passwords come from an agent or the
+environment. Figures are in SI units, named in the key.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def _bare_host(host: str) -> str:
     named = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*|[0-9A-Fa-f]*:[0-9A-Fa-f.:]*:[\w.:%]*", host)
     if named is None:
         raise ValueError(
-            f"found {host!r}; allowed: a name or an address, without user and port, which have keys"
-            " of their own"
+            f"found {host!r}; allowed: a name or an address; put the user under 'user' and the port"
+            " under 'port'"
         )
     return host
 
@@ -36,11 +36,13 @@ CATALOG = Path(__file__).parent / "catalog"
 
 
 class LocalTransport(StrictModel):
+    """The board is this computer."""
+
     kind: Literal["local"]
 
 
 class JumpHost(StrictModel):
-    """What is not stated comes from the SSH config, as for the board."""
+    """A host that SSH connects through; the SSH config supplies keys that are absent here."""
 
     host: HostName
     user: UserName | None = None
@@ -48,12 +50,14 @@ class JumpHost(StrictModel):
 
 
 class SshTransport(StrictModel):
-    """``host`` is a name, an address or a ``Host`` of the SSH config (``~/.ssh/config``), from
-    which comes what is not stated here; what it does not state either is as for ``ssh``: this
-    computer's user name, port 22, the agent and the default keys, ``~/.ssh/known_hosts``.
-    ``known_hosts`` and ``key`` are paths on this computer, and also hold for ``jump``.
-    ``deadline_s`` ends the retries of a lost connection. Port and keys of an emulated board are its
-    emulator's."""
+    """Connection to a board by SSH.
+
+    ``host`` is a name, an address or a ``Host`` of the SSH config (``~/.ssh/config``). The SSH
+    config supplies keys that are absent here; the defaults are those of ``ssh``: this computer's
+    user name, port 22, the agent and the default keys, ``~/.ssh/known_hosts``.
+    ``known_hosts`` and ``key`` are paths on this computer, and also apply to ``jump``. Retries of a
+    lost connection end after ``deadline_s``. An emulator supplies port and keys of its board.
+    """
 
     kind: Literal["ssh"]
     host: HostName
@@ -68,9 +72,12 @@ class SshTransport(StrictModel):
 
 
 class SerialTransport(StrictModel):
-    """``port`` is a device node (one below ``/dev/serial/by-id`` does not move), a pseudo-terminal
-    or ``socket://host:port``; absent where an emulator provides it. ``deadline_s`` ends the retries
-    of a lost connection."""
+    """Connection to a microcontroller by a serial port.
+
+    ``port`` is a device node (one below ``/dev/serial/by-id`` keeps its name), a pseudo-terminal or
+    ``socket://host:port``; it is absent if an emulator provides it. Retries of a lost connection
+    end after ``deadline_s``.
+    """
 
     kind: Literal["serial"]
     port: Name | None = None
@@ -79,9 +86,12 @@ class SerialTransport(StrictModel):
 
 
 class NativeToolchain(StrictModel):
-    """The board compiles for itself. ``matmul`` is what computes matrix products: a BLAS, the
-    kernels' own code, or (``auto``) what a profile finds to be faster on the board; a schedule is
-    run with what its profile took."""
+    """Compiler on the board itself.
+
+    ``matmul`` selects the code for matrix products: a BLAS, the kernels' own code, or (``auto``)
+    the one that a profile finds to be faster on the board. A schedule runs with its profile's
+    choice.
+    """
 
     kind: Literal["native"]
     compiler: Name = "cc"
@@ -90,8 +100,11 @@ class NativeToolchain(StrictModel):
 
 
 class CrossToolchain(StrictModel):
-    """This computer compiles; the board gets the program. ``compiler`` is a command with its
-    leading words, such as ``aarch64-linux-gnu-gcc`` or ``python -m ziglang cc``."""
+    """Compiler on this computer, for the board.
+
+    ``compiler`` is a command, which may have several words, such as ``aarch64-linux-gnu-gcc`` or
+    ``python -m ziglang cc``.
+    """
 
     kind: Literal["cross"]
     compiler: Name
@@ -106,8 +119,11 @@ Toolchain: TypeAlias = Annotated[NativeToolchain | CrossToolchain, Field(discrim
 
 
 class Memory(StrictModel):
-    """``reserved_bytes`` is what the system keeps, or what lies apart from the rest; the remainder
-    is one piece and there for training. ``flash_bytes`` holds a microcontroller's program."""
+    """Sizes of a board's memory.
+
+    ``reserved_bytes`` is used by the system, or lies apart from the rest; the remainder is one
+    piece, available for training. ``flash_bytes`` is for a microcontroller's program.
+    """
 
     ram_bytes: Count
     flash_bytes: Count | None = None
@@ -117,25 +133,30 @@ class Memory(StrictModel):
     def _something_left(self) -> Memory:
         if self.reserved_bytes >= self.ram_bytes:
             raise ValueError(
-                f"reserved_bytes {self.reserved_bytes} leaves nothing of ram_bytes {self.ram_bytes}"
+                f"reserved_bytes {self.reserved_bytes} leaves nothing of ram_bytes"
+                f" {self.ram_bytes}; make it smaller"
             )
         return self
 
     @property
     def usable_bytes(self) -> int:
+        """Bytes available for training."""
         return self.ram_bytes - self.reserved_bytes
 
 
 class Storage(StrictModel):
-    """The medium that pages go to, reached in one of three ways: ``path`` is a directory on the
-    board (``~`` is its user's home); ``driver`` names the firmware's driver on a microcontroller;
-    ``mtd_partition`` is a raw flash partition of a Linux board, by its name in ``/proc/mtd``.
+    """Medium that tensors are paged to.
 
-    ``page_bytes`` is the unit in which costs are counted; ``erase_block_bytes`` stands where flash
-    must be erased before it is written. Only ``scratch_bytes`` from ``scratch_offset_bytes`` on are
-    ever written where the medium has no file system. ``endurance_cycles`` is program-erase cycles a
-    block. ``dma``: a controller moves the bytes, so that a transfer can run while the processor
-    computes."""
+    Exactly one key states how it is accessed: ``path`` is a directory on the board (``~`` is its
+    user's home); ``driver`` names the firmware's driver on a microcontroller; ``mtd_partition`` is
+    a raw flash partition of a Linux board, by its name in ``/proc/mtd``.
+
+    ``page_bytes`` is the unit in which costs are counted. ``erase_block_bytes`` is present if flash
+    must be erased before it is written. On a medium without a file system, only ``scratch_bytes``
+    from ``scratch_offset_bytes`` on are written. ``endurance_cycles`` counts program-erase cycles
+    per block. ``dma``: a controller moves the bytes, so that a transfer can run while the processor
+    computes.
+    """
 
     medium: Literal["sd", "emmc", "nvme", "ssd", "usb", "nor-flash", "nand", "qspi-flash", "disk"]
     path: str | None = None
@@ -153,17 +174,23 @@ class Storage(StrictModel):
     def _one_way_in(self) -> Storage:
         ways = [self.path, self.driver, self.mtd_partition]
         if sum(way is not None for way in ways) != 1:
-            raise ValueError("storage is reached by path, driver or mtd_partition, one of them")
+            raise ValueError("storage needs exactly one of path, driver and mtd_partition")
         if self.mtd_partition is not None and self.erase_block_bytes is None:
             raise ValueError("raw flash needs erase_block_bytes")
         if (self.scratch_bytes is None) != (self.path is not None):
-            raise ValueError("scratch_bytes says what may be overwritten where there are no files")
+            raise ValueError(
+                "scratch_bytes is the part that may be overwritten: driver and mtd_partition need"
+                " it, path excludes it"
+            )
         return self
 
 
 class Processor(StrictModel):
-    """``clock_hz`` is the highest that all cores may run at. ``data_cache_bytes``: the largest, 0
-    where there is none; without it the board is asked."""
+    """Processor of a board.
+
+    ``clock_hz`` is the highest clock at which all cores may run. ``data_cache_bytes`` is the
+    largest data cache, 0 for none; if absent, it is read from the board.
+    """
 
     model: Name
     cores: Count
@@ -173,15 +200,17 @@ class Processor(StrictModel):
 
 
 class Cooldown(StrictModel):
-    """Blocks begin when the board is no hotter than ``below_c``, or ``limit_s`` later."""
+    """Wait before each block until the board has cooled to ``below_c`` °C, at most ``limit_s``."""
 
     below_c: Positive
     limit_s: Positive = 300.0
 
 
 class Conditions(StrictModel):
-    """What is held constant while a Linux board is measured, and put back afterwards. Setting
-    governor and frequency takes root, or ``sudo`` without a password."""
+    """Conditions that are fixed while a Linux board is measured, and restored afterwards.
+
+    Setting governor and frequency requires root, or ``sudo`` without a password.
+    """
 
     governor: Name | None = None
     frequency_hz: Positive | None = None
@@ -189,10 +218,13 @@ class Conditions(StrictModel):
 
 
 class DeviceDescription(StrictModel):
-    """One board. Where ``processor`` or ``memory`` is absent, what the board says about itself
-    counts. ``nominal_power_w`` stands in for a missing meter: joules are then nominal power × time,
-    and marked as estimated wherever they show. Whatever comes from a board with an ``emulator`` is
-    marked as emulated."""
+    """Description of one board.
+
+    If ``processor`` or ``memory`` is absent, its values are read from the board.
+    ``nominal_power_w`` replaces a missing meter: joules are then nominal power × time, and are
+    marked as estimated wherever they are shown. All results of a board with an ``emulator`` are
+    marked as emulated.
+    """
 
     schema_: Annotated[Literal["device/1"], Field(alias="schema")]
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
@@ -219,8 +251,7 @@ class DeviceDescription(StrictModel):
         return self
 
     def with_matmul(self, matmul: str | None) -> DeviceDescription:
-        """The same board, with ``matmul`` of a build in place of ``auto``. What a description asks
-        for by name stays."""
+        """Replace ``auto`` by the ``matmul`` of a build; keep a choice made in the description."""
         toolchain = self.toolchain
         if toolchain.kind != "native" or toolchain.matmul != "auto" or matmul is None:
             return self
@@ -229,13 +260,13 @@ class DeviceDescription(StrictModel):
 
     def _require_linux(self, gpio: GpioSync | None) -> None:
         if self.firmware is not None:
-            raise ValueError("firmware is for boards on a serial transport")
+            raise ValueError("firmware is for boards on a serial transport; remove it")
         if self.storage is not None and self.storage.driver is not None:
-            raise ValueError("storage: a Linux board reaches it by path or mtd_partition")
+            raise ValueError("storage: a Linux board needs path or mtd_partition, not driver")
         if gpio is not None and gpio.line is None:
             raise ValueError("meter.sync: a Linux board needs the chip and line that it drives")
         if self.emulator is not None and isinstance(self.transport, LocalTransport):
-            raise ValueError("emulator: an emulated board is reached by ssh or serial")
+            raise ValueError("emulator: an emulated board needs transport ssh or serial")
 
     def _require_microcontroller(self, transport: SerialTransport, gpio: GpioSync | None) -> None:
         if transport.port is None and self.emulator is None:
@@ -247,26 +278,34 @@ class DeviceDescription(StrictModel):
         if self.toolchain.kind != "cross":
             raise ValueError("toolchain: a serial board needs one of kind cross")
         if self.storage is not None and self.storage.driver is None:
-            raise ValueError("storage: a serial board reaches it by driver")
+            raise ValueError("storage: a serial board needs driver, not path or mtd_partition")
         if gpio is not None and gpio.line is not None:
             raise ValueError("meter.sync: the firmware knows its line; leave out chip and line")
         held = self.conditions
         if held is not None and (held.governor is not None or held.frequency_hz is not None):
-            raise ValueError("conditions: governor and frequency_hz are a Linux board's")
+            raise ValueError("conditions: governor and frequency_hz are for Linux boards only")
         emulator = self.emulator
         if emulator is not None and (emulator.nand is not None or emulator.sensor is not None):
-            raise ValueError("emulator: nand and sensor are a Linux board's")
+            raise ValueError("emulator: nand and sensor are for Linux boards only")
 
 
 def catalog_names() -> list[str]:
-    """The boards that come with the project."""
+    """Names of the boards that come with the project, sorted."""
     return sorted(path.stem for path in CATALOG.glob("*.yaml"))
 
 
 def load_description(name_or_path: str) -> DeviceDescription:
-    """A board of the catalogue by name, or any description by path.
+    """Load a board of the catalogue by name, or any description by path.
 
-    Raises :class:`~devices.documents.document.DocumentError`, with the near name for a typo.
+    Args:
+        name_or_path: Name in the catalogue; a path ends with ``.yaml`` or ``.yml``, or has a slash.
+
+    Returns:
+        The validated description.
+
+    Raises:
+        DocumentError: There is no such name (the message has the nearest one), or the file is not
+            a valid description.
     """
     path = Path(name_or_path)
     if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:

@@ -1,6 +1,6 @@
-"""Errors that end a command in one sentence, and the exit codes of the command line.
+"""Errors that end a command with one message, and the exit codes of the command line.
 
-Every exception class of the project that may leave the module that raises it derives from
+Every exception class that may leave the module that raises it derives from
 :class:`JoulewrightError` and has an exit code. ``cli.py`` reads that code and nothing else.
 """
 
@@ -20,15 +20,19 @@ class ExitCode(IntEnum):
     MEASUREMENT_INVALID = 4
     INFEASIBLE = 5
     NO_SOLUTION = 6
-    # By the convention of shells: ended by SIGINT.
+    # Convention of shells for a program that SIGINT ended.
     INTERRUPTED = 130
 
 
 class JoulewrightError(Exception):
-    """Root of the project's errors; only its children are raised.
+    """Root of the project's errors; only subclasses are raised.
 
-    ``message`` says what went wrong, and where. ``operation`` is what was being done, ``remedy``
-    what to do about it; where they are given, the error reads "operation: message; remedy".
+    Args:
+        message: What went wrong, and where.
+        operation: What was being done.
+        remedy: What the user can do about it.
+
+    The error's text is "operation: message; remedy", without the parts that are None.
     """
 
     exit_code: ClassVar[ExitCode]
@@ -47,13 +51,13 @@ class JoulewrightError(Exception):
 
 
 class InputError(JoulewrightError, ValueError):
-    """A file, an option or an argument that cannot be used."""
+    """A file, an option or an argument cannot be used."""
 
     exit_code = ExitCode.USAGE
 
 
 class RequestRefused(JoulewrightError):
-    """Unsafe for this board, or needs an explicit option. Nothing was touched."""
+    """The request is unsafe for this board, or needs an explicit option. Nothing was changed."""
 
     exit_code = ExitCode.USAGE
 
@@ -63,31 +67,33 @@ class FirmwareMismatch(RequestRefused):
 
 
 class BuildFailed(JoulewrightError):
-    """The compiler is missing, or refused the sources."""
+    """The compiler is missing, or failed on the sources."""
 
     exit_code = ExitCode.USAGE
 
 
 class BoardUnreachable(JoulewrightError):
-    """No connection to the board or to an instrument, or one that was lost and did not come back
-    before its deadline."""
+    """There is no connection to the board or instrument, or it was not restored in time."""
 
     exit_code = ExitCode.BOARD_UNREACHABLE
 
 
 class MeasurementInvalid(JoulewrightError):
-    """The board was reached, but what it measures cannot be used: windows stay void, a meter cannot
-    do what is described, a command on the board fails."""
+    """The board was reached, but its measurements cannot be used.
+
+    For example, windows stay void, a meter cannot do what its description states, or a command on
+    the board fails.
+    """
 
     exit_code = ExitCode.MEASUREMENT_INVALID
 
 
 class BoardCommandFailed(MeasurementInvalid):
-    """A command on the board exited with another code than 0, or exceeded its time limit."""
+    """A command on the board exited with a code other than 0, or exceeded its time limit."""
 
 
 class EngineFailed(JoulewrightError):
-    """A solver's engine or a worker ended or gave up; the message says what it said."""
+    """A solver's engine or a worker process failed; the message contains its own error."""
 
     exit_code = ExitCode.INTERNAL_ERROR
 

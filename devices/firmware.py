@@ -1,5 +1,4 @@
-"""What a microcontroller's description says about its firmware, and a board's about the emulator
-that stands in for it."""
+"""Parts of a description: the firmware of a microcontroller, and the emulator of a board."""
 
 from __future__ import annotations
 
@@ -15,26 +14,32 @@ Address: TypeAlias = Annotated[int, Field(ge=0, le=0xFFFFFFFF)]
 
 
 class OpenocdFlasher(StrictModel):
-    """``config`` holds OpenOCD's ``-f`` files, such as ``board/stm32f4discovery.cfg``."""
+    """OpenOCD; ``config`` holds its ``-f`` files, such as ``board/stm32f4discovery.cfg``."""
 
     kind: Literal["openocd"]
     config: Annotated[tuple[Name, ...], Field(min_length=1)]
 
 
 class PyocdFlasher(StrictModel):
+    """pyOCD; ``target`` is its name of the chip, ``probe`` the unique ID of a debug probe."""
+
     kind: Literal["pyocd"]
     target: Name
     probe: Name | None = None
 
 
 class NrfjprogFlasher(StrictModel):
+    """Nordic's nrfjprog; ``serial`` is the serial number of a debug probe."""
+
     kind: Literal["nrfjprog"]
     serial: Name | None = None
 
 
 class BossacFlasher(StrictModel):
-    """The SAM-BA boot loader of Arduino's boards, which is entered by opening the port at 1200
-    baud. ``offset`` is where programs begin behind it."""
+    """SAM-BA boot loader of Arduino boards, entered by opening the port at 1200 baud.
+
+    ``offset`` is the address of the program, after the boot loader.
+    """
 
     kind: Literal["bossac"]
     port: Name
@@ -42,7 +47,7 @@ class BossacFlasher(StrictModel):
 
 
 class CopyFlasher(StrictModel):
-    """A boot loader that shows up as a disk. ``uf2_family`` is the chip's, for format uf2."""
+    """Boot loader that appears as a disk; ``uf2_family`` identifies the chip, for format uf2."""
 
     kind: Literal["copy"]
     directory: Path
@@ -52,7 +57,7 @@ class CopyFlasher(StrictModel):
     @model_validator(mode="after")
     def _family(self) -> CopyFlasher:
         if (self.format == "uf2") != (self.uf2_family is not None):
-            raise ValueError("uf2_family belongs to format uf2")
+            raise ValueError("uf2_family is required with format uf2, and excluded otherwise")
         return self
 
 
@@ -63,10 +68,14 @@ Flasher: TypeAlias = Annotated[
 
 
 class Firmware(StrictModel):
-    """``board`` names the board support, a page of ``onboard/firmware/boards/CHIP``. The addresses
-    are where flash begins for the program (``flash_bytes`` count from there) and where RAM begins.
-    What the firmware needs for itself lies in that RAM too, ``stack_bytes`` at its end; or at
-    ``data_address``, where the memory's ``reserved_bytes`` lie apart from the rest."""
+    """Firmware of a microcontroller, and its place in memory.
+
+    ``board`` names the board support, a file of ``onboard/firmware/boards/CHIP``.
+    ``flash_address`` is the start of the flash for the program (``flash_bytes`` count from there),
+    ``ram_address`` the start of RAM. The firmware's own data lies in that RAM too, with
+    ``stack_bytes`` at its end; or from ``data_address`` on, if the memory's ``reserved_bytes`` lie
+    apart from the rest.
+    """
 
     board: Name
     flash_address: Address
@@ -77,21 +86,21 @@ class Firmware(StrictModel):
 
 
 class Throttle(StrictModel):
-    """QEMU's limit on a drive, in requests of 512 bytes a second; without icount only."""
+    """QEMU's limit on a drive, in 512-byte requests per second; has no effect with icount."""
 
     read_iops: Count
     write_iops: Count
 
 
 class EmulatedCard(StrictModel):
-    """An SD card, empty at every start."""
+    """Emulated SD card, empty at every start."""
 
     size_bytes: Count = 64 << 20
     throttle: Throttle | None = None
 
 
 class EmulatedNand(StrictModel):
-    """The kernel's nandsim: its own delays, in its units."""
+    """NAND flash emulated by the kernel's nandsim, with nandsim's delays and units."""
 
     read_delay_us: Count = 25
     program_delay_us: Count = 200
@@ -99,16 +108,21 @@ class EmulatedNand(StrictModel):
 
 
 class EmulatedSensor(StrictModel):
-    """An INA226 on an emulated I²C bus, behind the kernel's own driver; a program in the guest
-    makes it follow the processor's load between two powers."""
+    """INA226 on an emulated I²C bus, read by the kernel's own driver.
+
+    A program in the guest sets its reading between two powers, by the processor's load.
+    """
 
     idle_w: Positive = 2.5
     busy_w: Positive = 4.5
 
 
 class Emulator(StrictModel):
-    """QEMU stands in for the board. With ``icount_shift`` one instruction takes 2**shift ns of the
-    board's time, whatever the host does; without it, the board's time is the host's."""
+    """QEMU in place of the board.
+
+    With ``icount_shift``, one instruction takes 2**shift ns of the board's time, however fast the
+    host is; without it, the board's time is the host's.
+    """
 
     program: Literal["qemu-system-arm", "qemu-system-aarch64"]
     machine: Name

@@ -1,4 +1,4 @@
-"""Where profiles are found: measured ones by file or name, published ones by name."""
+"""Search for profiles: measured ones by file or name, published ones by name."""
 
 from __future__ import annotations
 
@@ -16,11 +16,19 @@ MEASURED = Results().profiles
 
 
 def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfile:
-    """A profile by path, or else by name: one in ``measured`` (with or without ``.yaml``) before a
-    published one of that name.
+    """Load a profile by path or name.
 
-    Raises ``DocumentError``, which lists what exists, or says how to measure
-    a board of the catalogue.
+    Args:
+        name_or_path: Path of a file; else the name of a file in ``measured``, with or without
+            ``.yaml``; else the name of a published profile.
+        measured: Directory of measured profiles.
+
+    Returns:
+        The validated profile.
+
+    Raises:
+        DocumentError: There is no such profile (the message lists the known ones, or says how to
+            measure a board of the catalogue), or the file is not a valid profile.
     """
     path = Path(name_or_path)
     name = path.stem if path.suffix in {".yaml", ".yml"} else path.name

@@ -1,11 +1,11 @@
-"""The instruments that a device description can name, and how their clock is tied to the board's.
+"""Instruments that a device description can name, and how their clocks are tied to the board's.
 
-A meter on the board is read by the harness. One on this computer records by itself; its samples are
-then placed on the board's clock in one of three ways (``sync``):
+The harness reads a meter on the board. An instrument on this computer records by itself; its
+samples are then placed on the board's clock in one of three ways (``sync``):
 
 ``gpio``    a line of the board, high while a window is open, is wired to an input of the instrument
-``marker``  the board draws a known pattern of busy and idle in front of and behind every block
-``steady``  the power in the middle of a window, long enough for this computer's clock
+``marker``  the board draws a known pattern of busy and idle power before and after every block
+``steady``  only power from the middle of a window counts, so that this computer's clock suffices
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ from devices.quantities import Count, Name, Port, Positive, WholeNumber
 
 
 class HwmonMeter(StrictModel):
-    """A sensor behind the Linux hwmon interface, named by driver and label, never by number: the
-    kernel numbers hwmon devices in the order in which they appear. The channel either has a power
-    reading or a voltage and a current whose product is taken."""
+    """A sensor with a Linux hwmon driver, identified by driver and rail.
+
+    Numbers of hwmon devices are not used, because the kernel assigns them in the order in which the
+    devices appear. The channel has a power reading, or a voltage and a current, which are
+    multiplied.
+    """
 
     kind: Literal["hwmon"]
     driver: Name
@@ -34,13 +37,15 @@ class HwmonMeter(StrictModel):
     @model_validator(mode="after")
     def _one_address(self) -> HwmonMeter:
         if (self.label is None) == (self.channel is None):
-            raise ValueError("name the rail by label or by channel, one of them")
+            raise ValueError("the rail needs exactly one of label and channel")
         return self
 
 
 class RaplMeter(StrictModel):
-    """Intel and AMD energy counters behind the Linux powercap interface; ``domain`` is the zone's
-    name, such as ``package-0``."""
+    """Energy counters of Intel and AMD processors, read through Linux powercap.
+
+    ``domain`` is the name of the zone, such as ``package-0``.
+    """
 
     kind: Literal["rapl"]
     domain: Name = "package-0"
@@ -50,7 +55,10 @@ class RaplMeter(StrictModel):
 
 class InaMeter(StrictModel):
     """A Texas Instruments current sensor on an I²C bus of the board, without a kernel driver.
-    ``max_current_a`` sets the range where the chip has several (INA219); it must be within it."""
+
+    ``max_current_a`` selects the range of a chip with several (INA219), and must be within the
+    chip's range.
+    """
 
     kind: Literal["ina"]
     chip: Literal["ina219", "ina226", "ina3221"]
@@ -63,8 +71,10 @@ class InaMeter(StrictModel):
 
 
 class PmicMeter(StrictModel):
-    """The power management chip of a Raspberry Pi 5, which tells volts and amperes rail by rail.
-    Loads on the 5 V pins and USB ports are not among them."""
+    """The power management chip of a Raspberry Pi 5, which reports volts and amperes of each rail.
+
+    It does not measure loads on the 5 V pins and USB ports.
+    """
 
     kind: Literal["pmic"]
     command: Name = "vcgencmd"
@@ -72,8 +82,11 @@ class PmicMeter(StrictModel):
 
 
 class NvmlMeter(StrictModel):
-    """An NVIDIA GPU of this computer, by index or UUID. Some generations tell power averaged over
-    ``average_s`` only (NVML API reference, nvmlDeviceGetPowerUsage)."""
+    """An NVIDIA GPU of this computer, by index or UUID.
+
+    Some generations only report power averaged over ``average_s`` (NVML API reference,
+    nvmlDeviceGetPowerUsage).
+    """
 
     average_s: ClassVar[float] = 1.0
 
@@ -83,8 +96,11 @@ class NvmlMeter(StrictModel):
 
 
 class GpioSync(StrictModel):
-    """``input`` counts the instrument's logic inputs from 0. On a Linux board the harness drives
-    ``line`` of ``chip``; firmware drives the pin that its board support names."""
+    """Synchronisation by a wire from the board to the instrument.
+
+    ``input`` is a logic input of the instrument, counted from 0. On a Linux board the harness
+    drives ``line`` of ``chip``; firmware drives the pin that its board support names.
+    """
 
     kind: Literal["gpio"]
     input: WholeNumber
@@ -94,20 +110,22 @@ class GpioSync(StrictModel):
     @model_validator(mode="after")
     def _both(self) -> GpioSync:
         if (self.chip is None) != (self.line is None):
-            raise ValueError("chip and line belong together")
+            raise ValueError("chip and line must be given together, or both left out")
         return self
 
 
 class MarkerSync(StrictModel):
-    """``bit_s`` is how long each busy or idle stretch of the pattern lasts."""
+    """Synchronisation by a power pattern; each busy or idle part of it lasts ``bit_s``."""
 
     kind: Literal["marker"]
     bit_s: Positive = 0.02
 
 
 class SteadySync(StrictModel):
-    """``guard_s`` is left out at either end of a window: more than this computer can be wrong about
-    when it was."""
+    """Use of this computer's clock; ``guard_s`` at either end of a window is left out.
+
+    ``guard_s`` must exceed the error of this computer's clock relative to the board's.
+    """
 
     kind: Literal["steady"]
     guard_s: Positive = 0.1
@@ -117,8 +135,11 @@ Sync: TypeAlias = Annotated[GpioSync | MarkerSync | SteadySync, Field(discrimina
 
 
 class Ppk2Meter(StrictModel):
-    """Nordic Power Profiler Kit II. ``source``: it feeds the board with ``voltage_v``; ``ampere``:
-    it measures the current of another supply, whose voltage ``voltage_v`` then is."""
+    """Nordic Power Profiler Kit II.
+
+    In mode ``source`` it supplies the board with ``voltage_v``; in mode ``ampere`` it measures the
+    current of another supply, whose voltage is ``voltage_v``.
+    """
 
     rate_hz: ClassVar[float] = 100_000.0
 
@@ -132,9 +153,9 @@ class Ppk2Meter(StrictModel):
 class ScpiMeter(StrictModel):
     """A supply or multimeter by its VISA address (``TCPIP::…::SOCKET``, ``ASRL…``, ``USB…``).
 
-    ``power_query``, or ``voltage_query`` (else ``voltage_v``) and ``current_query``, are asked
-    ``rate_hz`` times a second. ``full_scale`` is where the reading of the last query saturates.
-    ``library`` is PyVISA's: pyvisa-py unless named.
+    ``power_query``, or ``current_query`` with ``voltage_query`` or a fixed ``voltage_v``, is sent
+    ``rate_hz`` times a second. The reading of the last query saturates at ``full_scale``.
+    ``library`` is PyVISA's; the default is pyvisa-py.
     """
 
     kind: Literal["scpi"]
@@ -153,17 +174,22 @@ class ScpiMeter(StrictModel):
     @model_validator(mode="after")
     def _power(self) -> ScpiMeter:
         if self.sync.kind == "gpio":
-            raise ValueError("a SCPI instrument has no logic input: sync by marker or steady")
+            raise ValueError(
+                "a SCPI instrument has no logic input for gpio: use sync kind marker or steady"
+            )
         if (self.power_query is None) == (self.current_query is None):
-            raise ValueError("name power_query or current_query, one of them")
+            raise ValueError("a SCPI meter needs exactly one of power_query and current_query")
         voltages = (self.voltage_query is not None) + (self.voltage_v is not None)
         if voltages != (self.current_query is not None):
-            raise ValueError("a current_query needs voltage_query or voltage_v, one of them")
+            raise ValueError(
+                "current_query needs exactly one of voltage_query and voltage_v; power_query needs"
+                " neither"
+            )
         return self
 
 
 class JoulescopeMeter(StrictModel):
-    """Joulescope JS110, JS220 or JS320 on USB; ``serial`` where there are several."""
+    """Joulescope JS110, JS220 or JS320 on USB; ``serial`` selects one of several."""
 
     kind: Literal["joulescope"]
     serial: Name | None = None
@@ -172,8 +198,10 @@ class JoulescopeMeter(StrictModel):
 
 
 class OtiiMeter(StrictModel):
-    """Qoitech Otii Arc or Ace through Otii's TCP server. ``logic_v`` is the voltage of the board's
-    logic, with which the Otii's inputs compare."""
+    """Qoitech Otii Arc or Ace through Otii's TCP server.
+
+    ``logic_v`` is the voltage of the board's logic, the reference for the Otii's inputs.
+    """
 
     kind: Literal["otii"]
     host: Name = "127.0.0.1"

@@ -1,14 +1,14 @@
 """OpSpec: one operation with its shapes, the key that profiles, graphs and kernels share.
 
 A *kind* is ``family.entry``: ``conv2d.forward``, ``conv2d.input_gradient``, ``sgd.update``.
-Each kind has a signature: the integer attributes that fix its shapes, and the operands it
-reads and writes, in the order in which the C kernels take them. Everything else that can be
-said of an operation without running it (bytes moved, work) follows from these.
+Each kind has a signature: the integer attributes that fix its shapes, and the operands that it
+reads and writes, in the order in which the C kernels take them. Bytes moved and work follow
+from these.
 
 Layouts: images are NCHW, matrices row-major, sequences [batch, sequence, features] with the
 heads side by side inside a row. Every element has four bytes (float32, or int32 for indices).
-Real-valued parameters of an operation (learning rate, dropout probability, epsilon) change no
-cost and are therefore no part of the key; the kernels take them as *scalars*.
+Real-valued parameters of an operation (learning rate, dropout probability, epsilon) do not
+affect its cost and are not part of the key; the kernels take them as *scalars*.
 """
 
 from __future__ import annotations
@@ -46,12 +46,25 @@ class OpSpec:
 
     @classmethod
     def of(cls, kind: str, **attributes: int) -> OpSpec:
+        """Build an operation from its kind and attributes.
+
+        Args:
+            kind: ``family.entry``, such as ``conv2d.forward``.
+            attributes: Exactly the attributes of the kind's signature.
+
+        Returns:
+            The operation.
+
+        Raises:
+            OperationError: The kind is unknown, an attribute is missing, unknown or too small, or
+                an operand would be empty.
+        """
         signature = _signature(kind)
         if set(attributes) != set(signature.attributes):
             wrong = sorted(set(attributes) ^ set(signature.attributes))
             raise OperationError(
-                f"{kind}: attributes {', '.join(wrong)} missing or unknown;"
-                f" it takes {', '.join(signature.attributes)}"
+                f"{kind}: attributes {', '.join(wrong)} are missing or unknown;"
+                f" required: {', '.join(signature.attributes)}"
             )
         for name, value in attributes.items():
             lowest = 0 if name in _MAY_BE_ZERO else 1
@@ -65,7 +78,7 @@ class OpSpec:
 
     @classmethod
     def parse(cls, key: str) -> OpSpec:
-        """The inverse of :attr:`key`."""
+        """Parse a key, the inverse of :attr:`key`; raises :class:`OperationError`."""
         kind, *pairs = key.split()
         attributes: dict[str, int] = {}
         for pair in pairs:
@@ -78,6 +91,7 @@ class OpSpec:
 
     @property
     def family(self) -> str:
+        """Part of the kind before the dot, such as ``conv2d``."""
         return self.kind.partition(".")[0]
 
     @property
@@ -90,21 +104,24 @@ class OpSpec:
 
     @cached_property
     def key(self) -> str:
+        """Text form ``kind name=value …``, which :meth:`parse` reads."""
         return " ".join(
             (self.kind, *(f"{name}={value}" for name, value in self.attributes.items()))
         )
 
     @cached_property
     def reads(self) -> tuple[Operand, ...]:
+        """Operands read, in the order of the kernel's arguments."""
         return self.signature.reads(self.attributes)
 
     @cached_property
     def writes(self) -> tuple[Operand, ...]:
+        """Operands written, in the order of the kernel's arguments."""
         return self.signature.writes(self.attributes)
 
     @property
     def work_flop(self) -> int:
-        """Floating-point operations by the textbook count (a multiply-add is two)."""
+        """Floating-point operations by the textbook count, in which a multiply-add is two."""
         return self.signature.work_flop(self.attributes)
 
     @property

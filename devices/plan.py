@@ -1,8 +1,8 @@
-"""ExecutionPlan: one training step as a board executes it. Operations with their kernels' keys,
-addresses in one arena, transfers with their places in storage; nothing is left to be decided.
+"""ExecutionPlan: one training step as a board executes it.
 
-A step begins with its inputs and what earlier steps have left in RAM at their addresses, and ends
-with the same places filled for the next one.
+A plan fixes everything: operations with their kernels' keys, addresses in one arena, and transfers
+with their places in storage. A step starts with its inputs and the values kept from earlier steps
+at their addresses, and ends with the same places filled for the next step.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ class ArenaRange:
 
 @dataclass(frozen=True)
 class Compute:
-    """``reads`` and ``writes`` are addresses, in the order of the signature's operands; a written
-    one may be a read one where the operation works in place. ``workspace`` is None where the kernel
-    needs none."""
+    """Execution of one operation.
+
+    ``reads`` and ``writes`` are addresses in the order of the signature's operands; an operation in
+    place writes to an address that it reads. ``workspace`` is None if the kernel needs none.
+    """
 
     op: str
     spec: OpSpec
@@ -42,7 +44,7 @@ class Compute:
 
     @property
     def blocks(self) -> tuple[ArenaRange, ...]:
-        """Of what is read, then of what is written."""
+        """Ranges of the operands read, then of those written."""
         operands = (*self.spec.reads, *self.spec.writes)
         addresses = (*self.reads, *self.writes)
         return tuple(ArenaRange(a, o.bytes) for a, o in zip(addresses, operands, strict=True))
@@ -50,7 +52,10 @@ class Compute:
 
 @dataclass(frozen=True)
 class PageOut:
-    """``slot`` counts the transfers out of a step, in their order: each has a place of its own."""
+    """Transfer from the arena to storage; ``slot`` numbers the page-outs of a step in order.
+
+    Each slot has its own place in storage.
+    """
 
     tensor: str
     block: ArenaRange
@@ -60,7 +65,10 @@ class PageOut:
 
 @dataclass(frozen=True)
 class PageIn:
-    """From a slot as this step has written it, or as the last complete step has."""
+    """Transfer from a storage slot to the arena.
+
+    The slot's content was written by this step, or by the last complete step, as ``of`` states.
+    """
 
     tensor: str
     block: ArenaRange
@@ -71,7 +79,7 @@ class PageIn:
 
 @dataclass(frozen=True)
 class Move:
-    """Within the arena; the two may overlap."""
+    """Move of a tensor within the arena; source and target may overlap."""
 
     tensor: str
     block: ArenaRange
@@ -83,10 +91,12 @@ Observed: TypeAlias = Literal["loss", "gradient", "parameter", "statistic", "opt
 
 @dataclass(frozen=True)
 class Probe:
-    """Here the bytes are a value that the schedule must not change: their checksum is taken where
-    somebody watches. ``gradient`` is that of a parameter, as the update reads it; the others are
-    what a step has come to. ``tensor`` is the loss, or what is kept, by the name under which the
-    step finds it; for a gradient, that of its parameter."""
+    """Point at which ``block`` holds a value that the schedule must not change.
+
+    A watched step takes its checksum. A ``gradient`` is probed as the update reads it; the other
+    values are results of the step. ``tensor`` names the loss, or a kept tensor as the step finds
+    it; for a gradient, its parameter.
+    """
 
     tensor: str
     what: Observed
@@ -95,14 +105,14 @@ class Probe:
 
 @dataclass(frozen=True)
 class Guard:
-    """Only in a guarded plan: the canary is written over bytes that nobody owns, from here on."""
+    """Write of the canary over bytes that are unowned from here on; only in a guarded plan."""
 
     block: ArenaRange
 
 
 @dataclass(frozen=True)
 class Check:
-    """Only in a guarded plan: the canary behind ``tensor`` must be as it was written."""
+    """Check that the canary after ``tensor`` is unchanged; only in a guarded plan."""
 
     tensor: str
     block: ArenaRange
@@ -110,7 +120,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Poison:
-    """Only in a guarded plan: these bytes have just been freed, and become NaNs."""
+    """Overwrite of freed bytes with NaNs; only in a guarded plan."""
 
     block: ArenaRange
 
@@ -120,8 +130,11 @@ Operation: TypeAlias = Compute | PageOut | PageIn | Move | Probe | Guard | Check
 
 @dataclass(frozen=True)
 class Action:
-    """``waits_for``: so many of this step's transfers, in their order, are over before it begins.
-    ``schedule_index`` is that of the schedule's action that it comes from, if it comes from one."""
+    """One entry of a plan.
+
+    Before it starts, the first ``waits_for`` transfers of the step must be complete.
+    ``schedule_index`` is the index of the schedule's action that it implements, if any.
+    """
 
     does: Operation
     waits_for: int = 0
@@ -130,12 +143,13 @@ class Action:
 
 @dataclass(frozen=True)
 class Kept:
-    """What one step leaves to the next: a parameter, optimizer state, a running statistic.
+    """A tensor kept from step to step: a parameter, optimizer state or a running statistic.
 
-    ``tensor`` is its name as the step finds it, ``result`` as it leaves it. ``address`` is where it
-    is in RAM when a step begins and when it has ended; None if it is at home in storage. ``slot``
-    is where every step writes it to, so that a step that fails leaves the one before it intact;
-    None in a plan that does not page, in which nothing can fail."""
+    ``tensor`` is its name at the start of a step, ``result`` at the end. ``address`` is its place
+    in RAM at both times; None if its home is storage. Every step writes it to ``slot``, so that the
+    values of the previous step survive a failed step; ``slot`` is None in a plan without paging,
+    which cannot fail.
+    """
 
     tensor: str
     result: str
@@ -146,9 +160,12 @@ class Kept:
 
 @dataclass(frozen=True)
 class ExecutionPlan:
-    """``inputs`` are brought to their places in front of every step. ``afterwards`` is done when
-    the step is over, outside of its time and in its order: copies of what is kept in RAM.
-    ``slot_bytes`` holds the size of what goes to each slot."""
+    """One training step, ready to execute.
+
+    ``inputs`` are copied to their places before every step. ``afterwards`` runs in order after the
+    step, outside its time: it copies the tensors kept in RAM to storage. ``slot_bytes`` holds the
+    size of each slot.
+    """
 
     name: str
     arena_bytes: int
@@ -160,21 +177,25 @@ class ExecutionPlan:
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:
+        """Operations of the step, in order."""
         operations = (action.does for action in self.actions)
         return tuple(operation for operation in operations if isinstance(operation, Compute))
 
     @cached_property
     def probes(self) -> tuple[Probe, ...]:
-        """In the order in which their checksums are numbered."""
+        """Probes in the order of their checksums."""
         found = (action.does for action in (*self.actions, *self.afterwards))
         return tuple(operation for operation in found if isinstance(operation, Probe))
 
     @property
     def pages(self) -> bool:
+        """True if the plan has transfers to storage."""
         return bool(self.slot_bytes)
 
     @cached_property
     def buffer_bytes(self) -> Mapping[int, int]:
-        """Of an unscheduled plan, in which every address has one size: that size, in the order of
-        first use."""
+        """Size at each address of an unscheduled plan, in the order of first use.
+
+        In such a plan every address has one size.
+        """
         return {block.address: block.bytes for op in self.computes for block in op.blocks}

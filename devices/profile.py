@@ -1,7 +1,7 @@
-"""DeviceProfile (``device-profile/1``): what every operation and every storage page costs on one
-board, with confidence and provenance. Written by the profiler, read by the solver.
+"""DeviceProfile (``device-profile/1``): costs of operations and storage pages on one board.
 
-Energies are gross: all that the meter saw during the operation, idle included.
+Costs have confidence intervals and provenance. The profiler writes profiles, the solver reads them.
+Energies are gross: all energy that the meter measured during the operation, idle power included.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ PowerInContext: TypeAlias = Literal["mean of the steps", "in isolation", "nomina
 
 
 class Interval(StrictModel):
-    """A median over blocks with its 95 % bootstrap confidence interval (percentile method, Efron
-    and Tibshirani 1993). Where ``low == high == median`` there is no interval, only a figure."""
+    """A median over blocks with its 95 % bootstrap confidence interval.
+
+    The interval is by the percentile method (Efron and Tibshirani 1993). ``low == high == median``
+    is a single figure without an interval.
+    """
 
     median: NonNegative
     low: NonNegative
@@ -39,15 +42,20 @@ class Interval(StrictModel):
 
     @classmethod
     def exact(cls, value: float) -> Interval:
+        """A figure without an interval."""
         return cls(median=value, low=value, high=value)
 
     def scaled(self, factor: float) -> Interval:
+        """Median and ends multiplied by ``factor``."""
         return Interval(median=self.median * factor, low=self.low * factor, high=self.high * factor)
 
 
 class Cost(StrictModel):
-    """Of one execution. ``energy_j`` is absent only if neither a meter nor a nominal power was
-    there; such a profile serves time only."""
+    """Cost of one execution.
+
+    ``energy_j`` is absent only if the board has neither a meter nor a nominal power; such a profile
+    has times only.
+    """
 
     time_s: Interval
     energy_j: Interval | None = None
@@ -56,12 +64,13 @@ class Cost(StrictModel):
 
 
 class ContextCost(Cost):
-    """Of one execution among the others of a schedule, where what ran before decides what the
-    caches hold. ``trials`` are training steps, each with so many ``executions`` of the operation;
-    ``schedule`` says what of, ``run`` is the replay that had shown that its costs were wrong,
-    ``measured`` when. No meter sees single operations of a step: joules are seconds at a
-    ``power``, the mean one of those steps, or the operation's own in a loop of its own, or the
-    board's nominal one."""
+    """Cost of one execution within a schedule, where earlier operations fill the caches.
+
+    ``trials`` are training steps of ``schedule``, each with ``executions`` of the operation;
+    ``run`` is the replay that showed the earlier cost to be wrong, ``measured`` the date. A meter
+    cannot resolve single operations of a step, so joules are seconds × a ``power``: the mean of
+    these steps, that of the operation measured in isolation, or the board's nominal one.
+    """
 
     executions: Count
     power: PowerInContext | None = None
@@ -71,9 +80,11 @@ class ContextCost(Cost):
 
 
 class OperationCost(StrictModel):
-    """``op`` is the key of an :class:`~devices.operation.OpSpec`. Warm: operands in cache from the
-    execution before; cold: every operand last touched longer ago than the caches hold. In context:
-    as :class:`ContextCost` says, where somebody asked for it."""
+    """Costs of one operation; ``op`` is the key of an :class:`~devices.operation.OpSpec`.
+
+    ``warm``: operands are in cache from the previous execution. ``cold``: every operand has left
+    the caches since its last use. ``in_context``: a :class:`ContextCost`, if one was requested.
+    """
 
     op: str
     workspace_bytes: Size
@@ -90,12 +101,11 @@ class OperationCost(StrictModel):
         return self
 
     def cost(self, basis: CacheState) -> Cost:
-        """What one execution is expected to cost: as measured in context, or else in the cache
-        state that the profile goes by."""
+        """Expected cost of one execution: in context if measured, else in cache state ``basis``."""
         return self.in_context or self.isolated(basis)
 
     def isolated(self, state: CacheState) -> Cost:
-        """As measured in a loop of its own."""
+        """Cost as measured in a loop of this operation alone."""
         return self.warm if state == "warm" else self.cold
 
 
@@ -108,8 +118,11 @@ class SweepPoint(StrictModel):
 
 
 class AffinePageCost(StrictModel):
-    """``fixed + per_page * ceil(bytes / page_bytes)``. ``fit_error`` is the root mean square of the
-    relative residuals over the sweep; ``sweep`` holds the points that were fitted."""
+    """Cost of a transfer: ``fixed + per_page * ceil(bytes / page_bytes)``.
+
+    ``fit_error`` is the root mean square of the relative residuals over the fitted points
+    ``sweep``.
+    """
 
     fixed_s: NonNegative
     per_page_s: NonNegative
@@ -120,15 +133,17 @@ class AffinePageCost(StrictModel):
 
 
 class StorageCosts(StrictModel):
-    """Of moving one tensor between RAM and the board's storage. ``dma`` repeats what the board's
-    description says: transfers can run beside computing.
+    """Costs of paging one tensor between RAM and the board's storage.
 
-    Where storage must be erased before it is written, ``write`` is programming alone and ``erase``
-    is per erase block. Tensors are taken to be written one behind the other, over block borders,
-    each block being erased when the writing reaches it: a page then costs its share of erasing one
-    block, however small the tensor is, and nothing is erased twice. This holds for what lives no
-    longer than one time round the storage, as activations do and parameters that every step
-    updates."""
+    ``dma`` is from the board's description: transfers can run while the processor computes.
+
+    If storage must be erased before it is written, ``write`` is programming alone and ``erase`` is
+    per erase block. The model is that tensors are written one after the other, across block
+    borders, and each block is erased when writing reaches it. A page then costs its share of
+    erasing one block, however small the tensor is, and nothing is erased twice. This holds for
+    tensors that live no longer than one pass through the storage, such as activations, and
+    parameters that every step updates.
+    """
 
     medium: str
     path: str | None = None
@@ -141,21 +156,21 @@ class StorageCosts(StrictModel):
     erase: AffinePageCost | None = None
 
     def pages(self, size_bytes: int) -> int:
+        """Pages that a tensor of this size occupies."""
         return math.ceil(size_bytes / self.page_bytes)
 
     def erased_blocks(self, size_bytes: int) -> float:
-        """That writing a tensor uses up; 0 where nothing is erased."""
+        """Erase blocks used by writing a tensor, as a fraction; 0 if nothing is erased."""
         if self.erase is None or self.erase_block_bytes is None:
             return 0.0
         return self.pages(size_bytes) * self.page_bytes / self.erase_block_bytes
 
     def read_cost(self, size_bytes: int) -> tuple[float, float | None]:
-        """Seconds and joules (None if not known) of paging a tensor in."""
+        """Seconds and joules (None if unknown) of paging a tensor in."""
         return _affine(self.read, self.pages(size_bytes))
 
     def write_cost(self, size_bytes: int) -> tuple[float, float | None]:
-        """Seconds and joules (None if not known) of paging a tensor out, its share of erasing
-        included."""
+        """Seconds and joules (None if unknown) of paging a tensor out, erasing included."""
         time_s, energy_j = _affine(self.write, self.pages(size_bytes))
         if self.erase is not None and self.erase_block_bytes is not None:
             blocks = self.erased_blocks(size_bytes)
@@ -173,18 +188,24 @@ def _affine(cost: AffinePageCost, pages: int) -> tuple[float, float | None]:
 
 
 class ComputeRates(StrictModel):
-    """Published boards state rates in place of single costs: seconds are FLOP over ``flop_per_s``,
-    joules FLOP over ``flop_per_j``, with the FLOP counts of :mod:`devices.published`."""
+    """Rates of a published profile, in place of costs of operations.
+
+    Seconds are FLOP / ``flop_per_s``, joules FLOP / ``flop_per_j``, with the FLOP counts of
+    :mod:`devices.published`.
+    """
 
     flop_per_s: Positive
     flop_per_j: Positive
 
 
 class BoardIdentity(StrictModel):
-    """What the board said about itself; ``model`` and ``memory_bytes`` come from its data sheet in
-    a published profile. ``cpu_frequency_hz`` is what was set while measuring. ``available_bytes``
-    is the memory that was free for training then: the arena of a microcontroller's firmware, half
-    of the free memory of a Linux board; absent where the board was not asked."""
+    """Identity of a board, read from it.
+
+    In a published profile, ``model`` and ``memory_bytes`` are from the data sheet.
+    ``cpu_frequency_hz`` was set while measuring. ``available_bytes`` is the memory that was
+    available for training then: the arena of a microcontroller's firmware, or half of the free
+    memory of a Linux board; absent if it was not read from the board.
+    """
 
     model: str
     memory_bytes: Count
@@ -200,13 +221,15 @@ class BoardIdentity(StrictModel):
 
     @property
     def usable_bytes(self) -> int:
-        """Memory for training: all of the board's where the profile does not say what is free."""
+        """Memory for training: all of the board's if ``available_bytes`` is absent."""
         return self.memory_bytes if self.available_bytes is None else self.available_bytes
 
 
 class Build(StrictModel):
-    """Which code was measured. Replay refuses a kernel library with another hash. ``blas`` is what
-    the library behind ``cblas`` says about itself."""
+    """Identity of the measured code; replay refuses a kernel library with another hash.
+
+    ``blas`` is the version string of the library that provides ``cblas``.
+    """
 
     kernels_sha256: str
     compiler: str
@@ -217,9 +240,11 @@ class Build(StrictModel):
 
 
 class MatmulComparison(StrictModel):
-    """The same matrix products on the board, computed in-tree and by a BLAS in turns, in so many
-    ``rounds``. Times are of the processor, for all products together; ``ratio`` is that of the BLAS
-    over the in-tree one, round by round. ``library`` is what the BLAS says about itself."""
+    """Times of the same matrix products on the board, in-tree and by a BLAS, alternating.
+
+    Times are of the processor, for all products together, over ``rounds``. ``ratio`` is BLAS over
+    in-tree time, round by round. ``library`` is the BLAS's version string.
+    """
 
     library: str
     rounds: Count
@@ -229,19 +254,20 @@ class MatmulComparison(StrictModel):
 
     @property
     def faster(self) -> Matmul:
-        """In-tree where the interval of the ratio leaves it open."""
+        """The faster implementation; in-tree if the interval of the ratio does not decide."""
         return "cblas" if self.ratio.high < 1 else "in-tree"
 
     @property
     def is_certain(self) -> bool:
-        """True where one is faster by more than rounds differ."""
+        """True if the interval of the ratio excludes 1."""
         return not self.ratio.low <= 1 <= self.ratio.high
 
 
 class MeterRecord(StrictModel):
-    """Which instrument the joules come from, how often it was read, and how its clock was tied to
-    the board's; ``sync_uncertainty_s`` is by how much that can be wrong (half of a 95 %
-    interval)."""
+    """Instrument that measured the joules, its rate, and how its clock was tied to the board's.
+
+    ``sync_uncertainty_s`` is half of a 95 % interval of the clocks' offset.
+    """
 
     kind: str
     detail: str
@@ -251,7 +277,7 @@ class MeterRecord(StrictModel):
 
 
 class Additivity(StrictModel):
-    """A whole training step against the sum of its operations, the test that costs may be added."""
+    """Time of a whole training step and sum of its operations: a check that costs add up."""
 
     model: str
     step_s: Interval
@@ -259,14 +285,13 @@ class Additivity(StrictModel):
     sum_cold_s: NonNegative
 
     def ratio(self, state: CacheState) -> float:
-        """Sum over step: 1 is perfect additivity."""
+        """Sum of the operations over the step's time; 1 is perfect additivity."""
         total = self.sum_warm_s if state == "warm" else self.sum_cold_s
         return total / self.step_s.median
 
 
 class ProfiledNetwork(StrictModel):
-    """A network whose operations were measured: its name or file, the samples in a step, and how
-    its parameters are updated."""
+    """A network whose operations were measured: name or file, samples in a step, and optimizer."""
 
     model: Name
     batch: Count
@@ -274,8 +299,11 @@ class ProfiledNetwork(StrictModel):
 
 
 class DeviceProfile(StrictModel):
-    """Costs of one board. ``networks`` are those that it was measured for, the first being that of
-    the additivity check; files that were written before they were recorded have none."""
+    """Costs of one board.
+
+    ``networks`` are those whose operations were measured; the first one is that of the additivity
+    check. Files from before networks were recorded have none.
+    """
 
     end_marked: ClassVar[bool] = True
 
@@ -300,23 +328,24 @@ class DeviceProfile(StrictModel):
     def _says_what_compute_costs(self) -> DeviceProfile:
         if not self.operations and self.rates is None:
             raise ValueError(
-                "a profile needs operations or rates: nothing in it says what computing costs"
+                "a profile needs operations or rates: it has no costs of computing otherwise"
             )
         if self.energy_source == "measured" and self.meter is None:
-            raise ValueError("energy_source is 'measured' but no meter is named")
+            raise ValueError("energy_source 'measured' needs a meter, which is missing")
         return self
 
     @cached_property
     def by_spec(self) -> Mapping[OpSpec, OperationCost]:
+        """Costs by operation."""
         return {OpSpec.parse(operation.op): operation for operation in self.operations}
 
     @property
     def refined(self) -> tuple[OperationCost, ...]:
-        """Operations whose costs were measured in context, too."""
+        """Operations whose costs were also measured in context."""
         return tuple(operation for operation in self.operations if operation.in_context)
 
     @property
     def cost_words(self) -> str:
-        """Which of an operation's costs are used."""
+        """Description of the costs in use: the cache state, and how many are in context."""
         count = len(self.refined)
         return self.cost_basis + (f", in context for {count}" if count else "")

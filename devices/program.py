@@ -1,4 +1,4 @@
-"""This program: how a user calls it, and how it starts a process of its own."""
+"""Name of the command line program, and processes that run modules of this project."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from pathlib import Path
 _ROOT = Path(__file__).parents[1]
 
 COMMAND = "cli.py" if (_ROOT / "pyproject.toml").is_file() else "joulewright"
-"""What a user types before a sub-command: ``cli.py`` in a checkout, ``joulewright`` where it is
-installed."""
+"""Command before a sub-command: ``cli.py`` in a checkout, ``joulewright`` if installed."""
 
 
 def module_process(module: str, *arguments: str) -> tuple[list[str], dict[str, str]]:
-    """Command and environment of a process that runs ``python -m MODULE ARGUMENTS...``.
+    """Build command and environment of a process that runs ``python -m MODULE ARGUMENTS...``.
 
-    It finds modules where this process finds them. Python alone would look into the working
-    directory first, where a user may have a ``solver.py``.
+    The process searches modules where this process does. Python alone would search the working
+    directory first, in which a user may have a ``solver.py``.
+
+    Args:
+        module: Dotted name of the module.
+        arguments: Its command line arguments.
+
+    Returns:
+        The words of the command, and the environment variables.
     """
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     command = [sys.executable, "-P", "-m", module, *arguments]

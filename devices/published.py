@@ -1,9 +1,9 @@
-"""Profiles from published rates, and the FLOP counts behind them.
+"""Profiles made from published rates, and the FLOP counts that the rates refer to.
 
 The figures are those of POET (Patil et al., "POET: Training Neural Networks on Tiny Devices with
-Integrated Rematerialization and Paging", ICML 2022) and of the repository that goes with it. They
-are FLOP per second and per joule, so they mean something only together with the way in which that
-work counts FLOP, which is what :func:`published_flop` reproduces.
+Integrated Rematerialization and Paging", ICML 2022) and of its repository. They are FLOP per second
+and per joule, and are only meaningful with that work's way of counting FLOP, which
+:func:`published_flop` reproduces.
 """
 
 from __future__ import annotations
@@ -23,12 +23,22 @@ _Count: TypeAlias = Callable[[OpSpec], int]
 
 
 def published_names() -> list[str]:
-    """The profiles that come with the project."""
+    """Names of the published profiles that come with the project, sorted."""
     return sorted(path.stem for path in PUBLISHED.glob("*.yaml"))
 
 
 def load_published(name: str) -> DeviceProfile:
-    """Raises :class:`~devices.documents.document.DocumentError`, with the near name for a typo."""
+    """Load a published profile by name.
+
+    Args:
+        name: One of :func:`published_names`.
+
+    Returns:
+        The validated profile.
+
+    Raises:
+        DocumentError: There is no such profile; the message has the nearest name.
+    """
     known = published_names()
     if name not in known:
         raise DocumentError(f"no published profile {name!r}; {choices(name, known)}")
@@ -36,12 +46,18 @@ def load_published(name: str) -> DeviceProfile:
 
 
 def published_flop(spec: OpSpec) -> int:
-    """FLOP of one execution as the published work counts them.
+    """Count the FLOP of one execution as POET does (Patil et al., ICML 2022).
 
-    A backward operation counts twice its forward operation. Where the gradient is split into two
+    A backward operation counts twice its forward operation. If the gradient is split into two
     entries here (input and parameters, query and key), each counts once. Updates and accumulations,
     which the published work leaves out, count one for each element written. A kind that it does not
-    know at all counts by the textbook (:attr:`~devices.operation.OpSpec.work_flop`).
+    contain counts as in textbooks (:attr:`~devices.operation.OpSpec.work_flop`).
+
+    Args:
+        spec: Operation with its shapes.
+
+    Returns:
+        Floating-point operations of one execution.
     """
     if spec.signature.mutates or spec.kind == "gradient.accumulate":
         return sum(operand.elements for operand in spec.writes)
@@ -52,13 +68,12 @@ def published_flop(spec: OpSpec) -> int:
 
 
 def _gradients(family: str) -> int:
-    """Into how many entries the backward pass of a family is split."""
+    """Number of entries into which the backward pass of a family is split."""
     return sum(kind.startswith(f"{family}.") and kind.endswith("_gradient") for kind in SIGNATURES)
 
 
 def _conv2d(spec: OpSpec) -> int:
-    """Counts a product for every position of the input, whatever the stride, and one addition for
-    each output."""
+    """Count products at all positions of the input, for any stride, and one addition per output."""
     a = spec.attributes
     positions = a["batch"] * a["in_height"] * a["in_width"]
     window = a["kernel_height"] * a["kernel_width"] * a["in_channels"] // a["groups"]

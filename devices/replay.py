@@ -1,5 +1,7 @@
-"""ReplayReport (``replay/1``): a schedule that was run on a board, held against what was expected;
-and the two sides that it joins, what each action of the schedule should take and what it took.
+"""ReplayReport (``replay/1``): a schedule's run on a board, compared with its prediction.
+
+The module also holds the two sides that a report joins: the expected and the measured costs of each
+action of the schedule.
 """
 
 from __future__ import annotations
@@ -25,22 +27,23 @@ Reference: TypeAlias = Literal[
     "the unscheduled step on this computer",
 ]
 
-# Floats of the board have 24 bits; what differs by less is the same.
+# Relative difference below which values are equal: floats of the board have 24 bits.
 _SAME = 1e-6
 
 
-# --- what is expected -------------------------------------------------------------------------
+# --- expected ---------------------------------------------------------------------------------
 
 
 class ScheduledAction(StrictModel):
-    """An action of the schedule that takes time; ``schedule_index`` is its place there. ``label``
-    is an op or a tensor; ``kind`` and ``phase`` are an op's.
+    """An action of the schedule that takes time, at ``schedule_index`` in it.
 
-    An ``asynchronous`` transfer runs beside the actions after it. Actions with one ``cost_key``
-    share one measured figure, and so its error: the key of an operation, or ``storage.read`` and
-    ``storage.write``."""
+    ``label`` names an op or a tensor; ``kind`` and ``phase`` are set for an op. An ``asynchronous``
+    transfer runs beside the actions after it. Actions with the same ``cost_key`` share one measured
+    cost, and therefore its error: the key of an operation, or ``storage.read`` and
+    ``storage.write``.
+    """
 
-    # ``replay/1`` has called it so since before the entries of a schedule were called actions.
+    # Entries of a schedule were called steps when ``replay/1`` was defined.
     schedule_index: Annotated[Size, Field(alias="step")]
     label: str
     what: Activity
@@ -51,7 +54,7 @@ class ScheduledAction(StrictModel):
 
 
 class ExpectedAction(ScheduledAction):
-    """``start_s`` and ``time_s`` of a transfer are those of its bytes."""
+    """Prediction for one action; for a transfer, ``start_s`` and ``time_s`` are of its bytes."""
 
     start_s: NonNegative
     time_s: Interval
@@ -59,8 +62,11 @@ class ExpectedAction(ScheduledAction):
 
 
 class ExpectedStep(StrictModel):
-    """One training step as a schedule has it. ``waited_s`` of ``time_s`` the processor waits for
-    transfers. ``arena_bytes`` is absent as long as nothing has an address."""
+    """Prediction for one training step of a schedule.
+
+    The processor waits for transfers during ``waited_s`` of ``time_s``. ``arena_bytes`` is None
+    before addresses are assigned.
+    """
 
     graph: str
     energy_source: EnergySource | None
@@ -73,13 +79,15 @@ class ExpectedStep(StrictModel):
     actions: tuple[ExpectedAction, ...]
 
 
-# --- what was measured ------------------------------------------------------------------------
+# --- measured ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Span:
-    """Of one action, in seconds from the step's begin; of a transfer, from its own begin to its own
-    end."""
+    """Time of one action, with its start in seconds from the start of the step.
+
+    The span of a transfer is from its own start to its own end.
+    """
 
     start_s: float
     time_s: float
@@ -87,9 +95,12 @@ class Span:
 
 @dataclass(frozen=True)
 class MeasuredStep:
-    """``spans`` has one entry for each action of the plan, ``afterwards`` behind the others, and
-    ``checksums`` one for each of its probes; both are empty for a step that nobody watched.
-    ``energy_j`` is None where no meter saw enough of it."""
+    """Measurements of one training step.
+
+    ``spans`` has an entry for each action of the plan, those of ``afterwards`` last; ``checksums``
+    has an entry for each probe. Both are empty for an unwatched step. ``energy_j`` is None if no
+    meter measured enough of the step.
+    """
 
     time_s: float
     energy_j: float | None = None
@@ -99,7 +110,7 @@ class MeasuredStep:
 
 @dataclass(frozen=True)
 class Counters:
-    """Over ``steps``; of storage whole pages, records and safety copies included."""
+    """Totals over ``steps``; storage traffic is in whole pages, with records and safety copies."""
 
     steps: int
     bytes_in: int
@@ -109,8 +120,11 @@ class Counters:
 
 
 class ProcessMemory(StrictModel):
-    """Of the program on a Linux board. ``limit_bytes`` is what the kernel grants it at most,
-    ``overhead_bytes`` of that are not the arena; ``peak_resident_bytes`` is what it had in RAM."""
+    """Memory of the program on a Linux board.
+
+    The kernel grants it at most ``limit_bytes``, of which ``overhead_bytes`` are not the arena.
+    ``peak_resident_bytes`` is the most that it had in RAM.
+    """
 
     peak_resident_bytes: Size
     limit: Literal["address space"]
@@ -119,9 +133,11 @@ class ProcessMemory(StrictModel):
 
 
 class PowerSamples(StrictModel):
-    """What a meter read during steps that follow each other: ``power_w`` at ``time_s``, in seconds
-    from the begin of the first one, as are ``step_starts_s``; ``step_times_s`` is how long each
-    took."""
+    """Samples of a meter during consecutive steps.
+
+    ``power_w`` was read at ``time_s``. ``time_s`` and ``step_starts_s`` are in seconds from the
+    start of the first step; ``step_times_s`` are the durations of the steps.
+    """
 
     time_s: tuple[float, ...]
     power_w: tuple[float, ...]
@@ -131,9 +147,11 @@ class PowerSamples(StrictModel):
 
 @dataclass(frozen=True)
 class MeasuredReplay:
-    """All of a replay that a report is made from. ``memory`` is None on boards without processes,
-    ``power`` where no meter took samples; ``energy_source`` where there is neither a meter nor a
-    nominal power."""
+    """All measurements of a replay that its report uses.
+
+    ``memory`` is None on boards without processes, ``power`` if no meter took samples,
+    ``energy_source`` without a meter and a nominal power.
+    """
 
     board: BoardIdentity
     build: Build
@@ -145,12 +163,15 @@ class MeasuredReplay:
     power: PowerSamples | None = None
 
 
-# --- both ---------------------------------------------------------------------------------------
+# --- compared -----------------------------------------------------------------------------------
 
 
 class Comparison(StrictModel):
-    """``difference`` is measured over predicted, less one; None where nothing was predicted.
-    ``beyond``: the two 95 % intervals have no value in common."""
+    """A predicted and a measured figure.
+
+    ``difference`` is measured / predicted - 1, None if the predicted median is zero. ``beyond``:
+    the two 95 % intervals are disjoint.
+    """
 
     predicted: Interval
     measured: Interval
@@ -159,6 +180,7 @@ class Comparison(StrictModel):
 
     @classmethod
     def of(cls, predicted: Interval, measured: Interval) -> Comparison:
+        """Compare two intervals in the same unit."""
         difference = measured.median / predicted.median - 1 if predicted.median else None
         apart = max(predicted.low - measured.high, measured.low - predicted.high)
         return cls(
@@ -170,22 +192,24 @@ class Comparison(StrictModel):
 
     @property
     def excess(self) -> float:
-        """Measured less predicted, in the unit of both."""
+        """Measured minus predicted median, in the figures' unit."""
         return self.measured.median - self.predicted.median
 
 
 class StorageCount(StrictModel):
-    """Of bytes or blocks a step, ``measured`` being the mean of all steps."""
+    """Bytes or erase blocks per step; ``measured`` is the mean over all steps."""
 
     predicted: NonNegative
     measured: NonNegative
 
 
 class ReplayedAction(ScheduledAction):
-    """What was expected of an action and what it took; ``share`` of the measured step. ``start_s``
-    and ``run_s`` are when it began and how long it took in the one step that stands for all, from
-    that step's begin. ``expected_energy_j`` is what was predicted; joules of single ops are too
-    small to be measured."""
+    """Prediction and measurement of an action.
+
+    ``share`` is its part of the measured step. ``start_s`` and ``run_s`` are its start and duration
+    in one representative step, from the start of that step. ``expected_energy_j`` is predicted
+    only: the energy of a single op is too small to measure.
+    """
 
     time_s: Comparison
     share: NonNegative
@@ -196,9 +220,11 @@ class ReplayedAction(ScheduledAction):
 
 
 class OtherTime(StrictModel):
-    """Time of a step that belongs to no action of the schedule: tensors moved in RAM, checksums
-    taken of watched steps, waits for transfers that run beside ops, and what lies ``between``
-    actions, the executor's own work. ``count`` of these in a step."""
+    """Time of a step outside the schedule's actions, with ``count`` occurrences in a step.
+
+    ``move``: tensors moved in RAM; ``probe``: checksums of watched steps; ``wait``: waits for
+    transfers that run beside ops; ``between``: the executor's own work between actions.
+    """
 
     what: OtherActivity
     count: Size
@@ -206,8 +232,12 @@ class OtherTime(StrictModel):
 
 
 class MemoryUse(StrictModel):
-    """``peak_bytes`` is the most that is there at a time, ``arena_bytes`` what that takes with
-    addresses; ``touched_bytes`` is how far the arena was written on the board."""
+    """Memory of a step.
+
+    ``peak_bytes`` is the largest sum of tensors in RAM at a time, ``arena_bytes`` the size of the
+    arena that holds them at their addresses. ``touched_bytes`` is how far the arena was written on
+    the board.
+    """
 
     budget_bytes: Size
     peak_bytes: Size
@@ -217,14 +247,17 @@ class MemoryUse(StrictModel):
 
     @property
     def as_predicted(self) -> bool:
+        """True if the board used exactly the arena."""
         return self.touched_bytes == self.arena_bytes
 
 
 class StorageUse(StrictModel):
-    """A step's traffic in whole pages. Of ``written_bytes``, the schedule asks for
-    ``scheduled_bytes``; ``safety_bytes`` are copies of what must survive, and the record that says
-    that they are complete. ``copies_s`` is what those copies take, behind every step and outside of
-    its time and energy; the record is not in it."""
+    """Storage traffic of a step, in whole pages.
+
+    ``scheduled_bytes`` of ``written_bytes`` are page-outs of the schedule; ``safety_bytes`` are
+    copies of the trained values and the record that marks them as complete. ``copies_s`` is the
+    time of these copies after each step, outside the step's time and energy, without the record.
+    """
 
     page_bytes: Size
     read_bytes: StorageCount
@@ -237,7 +270,7 @@ class StorageUse(StrictModel):
 
 
 class DifferingValue(StrictModel):
-    """``steps`` are the numbers of those after which the bits were not the reference's."""
+    """A value that differs from the reference, with the numbers of the steps after which it did."""
 
     tensor: str
     what: Observed
@@ -245,8 +278,10 @@ class DifferingValue(StrictModel):
 
 
 class ValueCheck(StrictModel):
-    """Checksums of every value that a schedule must preserve, against those of the same steps run
-    ``against`` something that schedules nothing."""
+    """Checksums of all values that a schedule must preserve, compared with a reference.
+
+    The reference ``against`` runs the same steps. ``values`` checksums are compared per step.
+    """
 
     against: Reference
     values: Size
@@ -255,13 +290,17 @@ class ValueCheck(StrictModel):
 
     @property
     def identical(self) -> bool:
+        """True if no value differs."""
         return not self.differing
 
 
 class Responsible(StrictModel):
-    """``what`` is a cost key, or that of an :class:`OtherTime`. ``excess_s`` is what all of it took
-    more than predicted in a step (less, if negative), ``share`` that of the whole difference,
-    negative where it hides some of it."""
+    """A part of the step that is responsible for its difference.
+
+    ``what`` is a cost key, or that of an :class:`OtherTime`. ``excess_s`` is measured minus
+    predicted time of all of it in a step. ``share`` is ``excess_s`` over the whole difference,
+    negative if the part compensates for others.
+    """
 
     what: str
     labels: tuple[str, ...]
@@ -271,8 +310,11 @@ class Responsible(StrictModel):
 
 
 class Diagnosis(StrictModel):
-    """Why the step took longer or shorter than predicted; nothing is ``responsible`` where the
-    intervals allow the difference. ``refine`` are the operations that are worth measuring again."""
+    """Causes of the difference between predicted and measured step.
+
+    ``responsible`` is empty if the difference is within the intervals. ``refine`` are the
+    operations worth measuring again.
+    """
 
     responsible: tuple[Responsible, ...]
     sentences: tuple[str, ...]
@@ -280,11 +322,14 @@ class Diagnosis(StrictModel):
 
 
 class ReplayReport(StrictModel):
-    """``origin`` says which model, batch and profile the schedule is for, as its graph does.
-    ``steps`` were measured, of which ``watched_steps`` action by action. Every figure is worth what
-    its source says: ``predicted_energy_source`` is that of the profile, ``measured_energy_source``
-    that of the replay (an emulated board's seconds are emulated too). ``energy_j`` is absent where
-    no step had an energy. ``limits`` are sentences on what the figures do not say."""
+    """Report of a replay.
+
+    ``origin`` is the model, batch and profile of the schedule's graph. ``time_s`` is over ``steps``
+    unwatched steps (over the watched ones if there are no others); ``watched_steps`` were measured
+    action by action. ``predicted_energy_source`` is the profile's, ``measured_energy_source`` the
+    replay's (on an emulated board, seconds are emulated too). ``energy_j`` is absent if no step has
+    an energy. ``limits`` are sentences on what the figures do not cover.
+    """
 
     schema_: Annotated[Literal["replay/1"], Field(alias="schema")] = "replay/1"
     device: str
@@ -314,5 +359,5 @@ class ReplayReport(StrictModel):
 
     @property
     def board_word(self) -> str:
-        """What the board came to is called so: an emulated one measures nothing."""
+        """Heading of the board's figures: those of an emulated board are not measured."""
         return "emulated" if self.measured_energy_source == "emulated" else "measured"

@@ -1,4 +1,4 @@
-"""Where profiles, schedules, replays and all other results are kept."""
+"""Directories of profiles, schedules, replays and all other results."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Results:
-    """The directory of results, and the parts of it. None of them is made before it is written to.
+    """The directory of results and its parts, each created when it is first written to.
 
-    The default is relative: ``results`` in the working directory.
+    The default is ``results`` in the working directory.
     """
 
     root: Path = Path("results")
 
     @property
     def profiles(self) -> Path:
-        """Measured profiles, ``NAME.yaml`` each."""
+        """Measured profiles, each ``NAME.yaml``."""
         return self.root / "profiles"
 
     @property

@@ -1,4 +1,4 @@
-"""Where this project keeps on this computer what it can make again."""
+"""Directory for files on this computer that can be rebuilt."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ from pathlib import Path
 
 
 def user_cache() -> Path:
-    """``~/.cache/joulewright``, or below ``XDG_CACHE_HOME`` (XDG Base Directory Specification). Not
-    made yet."""
+    """Path of the cache, which may not exist yet.
+
+    Returns:
+        ``~/.cache/joulewright``, or ``joulewright`` below ``XDG_CACHE_HOME`` if that is set (XDG
+        Base Directory Specification).
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "joulewright"

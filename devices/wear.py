@@ -1,11 +1,11 @@
-"""How long a storage medium lasts that every training step writes to.
+"""Life of a storage medium that every training step writes to.
 
-Flash endures so many program-erase cycles a block. Raw flash is written by this project alone, part
-after part round its scratch, so that its blocks wear evenly and its life follows from the erases
-that were counted. A card or a drive has a controller that spreads what is written over all of it
-(Gal and Toledo, *Algorithms and data structures for flash memories*, ACM Computing Surveys 37,
-2005); how much more it writes than it is given (its write amplification) it does not tell, so that
-what is stated is the longest that it can last.
+Flash endures a limited number of program-erase cycles per block. Raw flash is written by this
+project alone, part after part in a circle through the scratch area, so that its blocks wear evenly
+and its life follows from the counted erases. A card or drive has a controller that spreads writes
+over the whole medium (Gal and Toledo, *Algorithms and data structures for flash memories*, ACM
+Computing Surveys 37, 2005). The controller does not report its write amplification, so the stated
+life is an upper bound.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ _RAW = frozenset({"nor-flash", "nand", "qspi-flash"})
 
 
 class Wear(StrictModel):
-    """``years`` that the medium lasts at ``steps_per_day``; None where that is not known, or
-    nothing is written, which ``reason`` tells. With ``at_most`` it is an upper bound.
-    ``spread_bytes`` are those that share the wear, ``endurance_cycles`` is the data sheet's."""
+    """Wear of a storage medium by training.
+
+    The medium lasts ``years`` at ``steps_per_day``; None if that is unknown or nothing is written,
+    for the ``reason`` given. ``at_most``: ``years`` is an upper bound. ``spread_bytes`` share the
+    wear; ``endurance_cycles`` is from the data sheet.
+    """
 
     written_bytes_per_step: NonNegative
     erased_blocks_per_step: NonNegative
@@ -41,8 +44,19 @@ def wear(
     part_bytes: int,
     steps_per_day: float,
 ) -> Wear:
-    """``part_bytes`` is the part of the storage that one step writes; the next one writes the next
-    part, as many as fit into the scratch."""
+    """Compute how long a storage medium lasts.
+
+    Args:
+        storage: The medium.
+        written_bytes_per_step: Bytes that a step writes.
+        erased_blocks_per_step: Erase blocks that a step erases.
+        part_bytes: Part of the scratch area that one step writes; the next step writes the next
+            part, and after the last one comes the first again.
+        steps_per_day: Training steps a day.
+
+    Returns:
+        The wear, with the medium's life in years if it is known.
+    """
     raw = storage.erase_block_bytes if storage.medium in _RAW else None
     spread_bytes: int | None
     if raw is not None and storage.scratch_bytes is not None:
@@ -53,7 +67,7 @@ def wear(
     endurance = storage.endurance_cycles
     years = None
     if worn_bytes == 0:
-        reason: str | None = "a step writes nothing to storage, which so does not wear"
+        reason: str | None = "a step writes nothing to storage, so it does not wear"
     elif endurance is None:
         reason = f"the description of the {storage.medium} states no endurance_cycles"
     elif not spread_bytes:
@@ -64,8 +78,8 @@ def wear(
         reason = (
             None
             if raw is not None
-            else "the card's own controller writes more than it is given, how much is not known:"
-            " the medium lasts no longer than that"
+            else "an upper bound: the medium's own controller writes an unknown amount more than it"
+            " is given"
         )
     return Wear(
         written_bytes_per_step=written_bytes_per_step,

@@ -1,4 +1,4 @@
-"""Joulewright as a library: what a script needs, under one name.
+"""Joulewright as a library: the names that scripts use, in one package.
 
 ::
 
@@ -15,34 +15,36 @@
 
 Boards, profiles and files:
 
-- ``load_description``: a ``DeviceDescription``, by name in the catalogue or by path.
-- ``resolve_profile``: a ``DeviceProfile``, by path, or by name among measured and published ones.
-- ``Results``: the directories where the commands keep profiles, schedules and all else.
-- ``read_json``: a graph, a schedule or another document from a file, checked.
-- ``dump_yaml``: a profile or a description as the text of its file.
-- ``write_atomically``: a file, whole or not at all.
-- ``JoulewrightError``: the root of all errors; each is one sentence, with an ``exit_code``.
+- ``load_description``: load a ``DeviceDescription`` by name in the catalogue or by path.
+- ``resolve_profile``: load a ``DeviceProfile`` by path, or by name among measured and published
+  ones.
+- ``Results``: the directories in which the commands keep profiles, schedules and other results.
+- ``read_json``: read and validate a graph, a schedule or another document.
+- ``dump_yaml``: format a profile or a description as the text of its file.
+- ``write_atomically``: write a file completely or not at all.
+- ``JoulewrightError``: the root of all errors, with an ``exit_code``.
 
 Networks and measuring:
 
-- ``build_model``: a ``TrainingStep`` of a network, by name.
-- ``generated_batches``: samples to train on, from a seed.
-- ``profile_device``: what operations and pages cost on a board, as ``ProfileOptions`` say.
+- ``build_model``: build a ``TrainingStep`` of a built-in network.
+- ``generated_batches``: generate samples from a seed.
+- ``profile_device``: measure the costs of operations and pages on a board, with
+  ``ProfileOptions``.
 
 Solving:
 
-- ``solve``: a schedule in one call, with the parameters of POET's.
-- ``cost_graph``: a ``CostedGraph`` from a training step and a profile.
+- ``solve``: find a schedule in one call, with the parameters of POET's function.
+- ``cost_graph``: combine a training step and a profile into a ``CostedGraph``.
 - ``keep_everything``: the actions that recompute and page nothing.
-- ``solve_graph``: the ``Schedule`` of a graph within a ``Budget``, as ``SolverOptions`` say.
-- ``replay``: the referee, which recomputes energy, time and peak of any actions of a graph.
+- ``solve_graph``: find the ``Schedule`` of a graph within a ``Budget``, with ``SolverOptions``.
+- ``replay``: recompute energy, time and peak of any actions of a graph, with the referee.
 
 Running:
 
-- ``planned_workspace``: the bytes that kernels need for themselves, as a graph has them.
-- ``lower``: the execution plan of a schedule, or with ``unscheduled`` that of a plain step.
-- ``expected_step``: what each action of a schedule should take, with intervals.
-- ``replay_schedule``: a ``Subject`` run on its board for the steps of a ``Training``.
+- ``planned_workspace``: the bytes of workspace that kernels need in a graph.
+- ``lower``: make the execution plan of a schedule; ``unscheduled`` makes that of a plain step.
+- ``expected_step``: predict what each action of a schedule takes, with intervals.
+- ``replay_schedule``: run a ``Subject`` on its board for the steps of a ``Training``.
 """
 
 from __future__ import annotations
@@ -135,7 +137,7 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 
 def __getattr__(name: str) -> Any:
-    # A room takes a while to import: who wants only a part need not wait for the others.
+    # Import lazily: a package takes a while to import, and a script may use only a part.
     if name in _MODULE_OF:
         return getattr(importlib.import_module(_MODULE_OF[name]), name)
     raise AttributeError(f"module 'joulewright' has no attribute {name!r}")

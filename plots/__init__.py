@@ -1,1 +1,1 @@
-"""Pictures of schedules and profiles: functions that take data and write a PNG or SVG file."""
+"""Pictures of schedules, profiles, sweeps and replays, written as PNG or SVG files."""

@@ -1,4 +1,4 @@
-"""Addresses over time: where in the arena everything lies while a schedule runs."""
+"""Picture of addresses over time: the contents of the arena while a schedule runs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ _NAMES = {
     "gradient": "gradients",
     "workspace": "workspace of an op",
 }
-# A rectangle is named where there is room: shares of the width, for a character, and of the height.
+# A rectangle gets a name if it is large enough: fractions of the width for each character, and of
+# the height.
 _CHARACTER_WIDTH, _NAME_HEIGHT = 0.0052, 0.025
 
 
@@ -64,10 +65,17 @@ class _Rectangle:
 
 
 def arena(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
-    """Offset in the arena over the predicted time of the step, one rectangle for everything that
-    is resident, coloured by kind, against the budget.
+    """Draw offsets in the arena over the predicted time of the step, with the budget.
 
-    Raises :class:`ValueError` for a schedule without addresses.
+    Each resident tensor and each workspace is a rectangle, coloured by kind.
+
+    Args:
+        graph: Graph of the schedule.
+        schedule: Schedule with addresses.
+        path: Picture to write.
+
+    Raises:
+        ValueError: The schedule has no addresses.
     """
     if schedule.arena_bytes is None:
         raise ValueError(f"the schedule of {schedule.graph} has no addresses: {schedule.status}")
@@ -117,8 +125,11 @@ def arena(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
 
 
 def _rectangles(graph: CostedGraph, schedule: Schedule) -> Iterator[_Rectangle]:
-    """In the order in which they end. What is written in place begins where the op begins, what it
-    is written over ends there: the same bytes are drawn once."""
+    """Rectangles in the order of their ends.
+
+    With an op in place, the written tensor starts and the overwritten tensor ends when the op
+    starts, so that the same bytes are drawn once.
+    """
     moments = replay(graph, schedule.actions, schedule.budget.covers).moments
     ops = {op.name: op for op in graph.ops}
     begun = {name: (0.0, offset) for name, offset in (schedule.resident_address or {}).items()}
@@ -184,10 +195,10 @@ def _summary(schedule: Schedule) -> list[str]:
     if schedule.arena_bound_bytes is not None and schedule.arena_bytes:
         fragmentation = 1 - schedule.arena_bound_bytes / schedule.arena_bytes
         words += (
-            f"; this schedule needs {size_text(schedule.arena_bound_bytes)} at least:"
+            f"; this schedule needs at least {size_text(schedule.arena_bound_bytes)}:"
             f" fragmentation {100 * fragmentation:.2g} %"
         )
-    return [words, "each rectangle is what a tensor or a workspace takes, from when to when"]
+    return [words, "each rectangle is the memory and the lifetime of a tensor or a workspace"]
 
 
 def _line(style: Literal["--", ":"], color: str, label: str) -> Line2D:

@@ -1,4 +1,4 @@
-"""Memory over one training step against the budget."""
+"""Picture of memory over one training step, with the budget."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SHADES = {"forward": "#FFFFFF", "backward": "#F1F1F1", "update": "#E2E2E2"}
 
 @dataclass(frozen=True)
 class _Activity:
-    """What costs extra in a schedule, with its colour."""
+    """A kind of action with extra cost in a schedule, and its colour."""
 
     name: str
     color: str
@@ -50,7 +50,7 @@ class _Activity:
 
     @property
     def spans_s(self) -> list[tuple[float, float]]:
-        """Start and duration of each; of an asynchronous transfer, when its bytes move."""
+        """Start and duration of each action; for an asynchronous transfer, of its bytes."""
         return [
             (m.start_s, m.time_s)
             if m.transfer_start_s is None
@@ -64,10 +64,17 @@ class _Activity:
 
 
 def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
-    """Bytes in RAM over the predicted time of the step, against the budget, with recomputation and
-    paging marked.
+    """Draw bytes in RAM over the predicted time of the step, with the budget.
 
-    Raises :class:`ValueError` for a schedule without actions.
+    Recomputed ops and transfers are marked.
+
+    Args:
+        graph: Graph of the schedule.
+        schedule: Schedule with actions.
+        path: Picture to write.
+
+    Raises:
+        ValueError: The schedule has no actions.
     """
     if not schedule.actions:
         raise ValueError(f"the schedule of {schedule.graph} has no actions: {schedule.status}")
@@ -127,8 +134,8 @@ def _summary(
     counted = "" if budget.covers == "all" else ", activations only"
     share = f" = {100 * budget.ram_bytes / kept_bytes:.0f} %" if kept_bytes else ""
     memory = (
-        f"budget {size_text(budget.ram_bytes)}{share} of the {size_text(kept_bytes)} that keeping"
-        f" everything needs{counted}; peak {size_text(played.peak_bytes)}"
+        f"budget {size_text(budget.ram_bytes)}{share} of the {size_text(kept_bytes)} needed to keep"
+        f" everything{counted}; peak {size_text(played.peak_bytes)}"
     )
     cost = f"{engineering(played.energy_j, 'J')} in {engineering(played.time_s, 's')}"
     if activities and played.energy_j > 0:
@@ -137,7 +144,7 @@ def _summary(
             f" {100 * activity.energy_j / played.energy_j:.2g} %"
             for activity in activities
         )
-        cost += f"; of the energy: {', '.join(extras)}"
+        cost += f"; shares of the energy: {', '.join(extras)}"
     if _runs_beside(played):
         cost += f"; {engineering(played.hidden_s, 's')} of transfers hidden beside ops"
     return [memory, cost, energy_words(schedule.energy_source or graph.energy_source)]
@@ -241,7 +248,7 @@ class _Lane:
 
 
 def _lanes(activities: Sequence[_Activity], played: Replay) -> list[_Lane]:
-    """One for each activity, and one for the waits on transfers that run beside ops."""
+    """Lanes of the activities, and one of the waits for transfers that run beside ops."""
     lanes = [_Lane(activity.name, activity.color, activity.spans_s) for activity in activities]
     waits = [(m.start_s - m.waited_s, m.waited_s) for m in played.moments if m.waited_s]
     if waits:
@@ -258,7 +265,7 @@ def _is_beside(moment: Moment) -> bool:
 
 
 def _draw_lanes(axes: Axes, lanes: Sequence[_Lane], end_s: float) -> None:
-    """An edge keeps moments visible that are narrower than a pixel."""
+    """Draw the lanes; edges keep spans visible that are narrower than a pixel."""
     for row, lane in enumerate(lanes):
         axes.broken_barh(
             lane.spans_s,

@@ -1,4 +1,4 @@
-"""What every operation of a profile costs, with its confidence interval."""
+"""Picture of the costs of all operations of a profile, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from plots.style import (
     styled,
 )
 
-# Kinds in groups that a reader looks for, each in one colour.
+# Groups of kinds, each with its colour.
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
     "convolution": (BLUE, frozenset({"conv2d"})),
     "linear, attention": (
@@ -69,7 +69,7 @@ _Where: TypeAlias = CacheState | Literal["in context"]
 
 @dataclass(frozen=True)
 class _Mark:
-    """How a measurement of an operation is drawn. ``offset``: from the middle of its row."""
+    """Marker of a measurement of an operation; ``offset`` is from the middle of its row."""
 
     shape: str
     size: float
@@ -87,7 +87,7 @@ _MARKS: dict[_Where, _Mark] = {
 
 @dataclass(frozen=True)
 class _Quantity:
-    """What a panel shows: its axis label, unit, and the interval of a cost in it."""
+    """Quantity of a panel: its axis label, its unit, and the interval of a cost in it."""
 
     label: str
     unit: str
@@ -99,14 +99,21 @@ _ENERGY = _Quantity("energy", "J", lambda cost: cost.energy_j)
 
 
 def operation_costs(profile: DeviceProfile, path: Path) -> None:
-    """Every operation as a row, dearest first: time and energy on logarithmic axes, warm, cold and
-    in context, with 95 % intervals; in figures stands what is used. Estimated joules are a multiple
-    of the seconds and have no panel of their own but a second axis.
+    """Draw time and energy of every operation, most expensive first, on logarithmic axes.
 
-    Raises :class:`ValueError` for a profile without single costs (a published one has rates).
+    Each row shows warm, cold and in-context costs with 95 % intervals, and as numbers the costs in
+    use. Estimated joules are proportional to the seconds, and therefore shown as a second axis
+    instead of a panel.
+
+    Args:
+        profile: Profile with costs of operations.
+        path: Picture to write.
+
+    Raises:
+        ValueError: The profile has no costs of operations (a published one has rates).
     """
     if not profile.operations:
-        raise ValueError(f"profile {profile.name} states rates, no costs of single operations")
+        raise ValueError(f"profile {profile.name} has rates, but no costs of single operations")
     operations = sorted(profile.operations, key=lambda o: o.cold.time_s.median, reverse=True)
     power_w = _nominal_power_w(profile)
     has_energy = any(operation.cold.energy_j is not None for operation in operations)
@@ -128,8 +135,8 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
             figure,
             f"Operation costs of {profile.board.model}",
             [
-                f"{len(operations)} distinct operations, dearest first; medians with 95 % intervals"
-                f" (in figures: {profile.cost_words})",
+                f"{len(operations)} distinct operations, most expensive first; medians with 95 %"
+                f" intervals (numbers: {profile.cost_words})",
                 _energy_line(profile, has_energy, power_w),
             ],
         )
@@ -165,7 +172,7 @@ def _energy_line(profile: DeviceProfile, has_energy: bool, power_w: float | None
     if profile.energy_source == "emulated":
         return energy_words(profile.energy_source)
     if not has_energy:
-        return "no energy: the board has no meter and its description no nominal power"
+        return "no energy: the board's description has neither a meter nor a nominal power"
     if power_w is not None:
         return f"energy ESTIMATED: {engineering(power_w, 'W')} nominal × time, not measured"
     return energy_words(profile.energy_source)
@@ -179,7 +186,7 @@ def _costs(operation: OperationCost) -> dict[_Where, Cost]:
 
 
 def _nominal_power_w(profile: DeviceProfile) -> float | None:
-    """The one power by which all estimated joules follow from the seconds."""
+    """The power by which all estimated joules follow from the seconds; None if there is none."""
     if profile.energy_source != "estimated":
         return None
     powers = [
@@ -312,7 +319,7 @@ def _color(operation: OperationCost) -> str:
 
 
 def _figures(interval: Interval, unit: str) -> str:
-    """``12.3 ms  -1.2 +3.4 %``"""
+    """Format a median with its interval, such as ``12.3 ms  -1.2 +3.4 %``."""
     if interval.median <= 0:
         return engineering(interval.median, unit)
     below = 100 * (1 - interval.low / interval.median)
@@ -322,11 +329,11 @@ def _figures(interval: Interval, unit: str) -> str:
 
 
 def _row_name(operation: OperationCost) -> str:
-    """``conv2d.forward 16×32×32 → 32×16×16, 3×3``: shapes without a batch of one."""
+    """Format ``conv2d.forward 16×32×32 → 32×16×16, 3×3``, without a batch of one."""
     spec = OpSpec.parse(operation.op)
     a = spec.attributes
-    told = spec.kind == "conv2d.parameter_gradient" or "kernel_height" not in a
-    window = "" if told else f", {a['kernel_height']}×{a['kernel_width']}"
+    has_window = "kernel_height" in a and spec.kind != "conv2d.parameter_gradient"
+    window = f", {a['kernel_height']}×{a['kernel_width']}" if has_window else ""
     source, target = _shape(spec.reads[0].shape), _shape(spec.writes[0].shape)
     shapes = source if source == target else f"{source} → {target}"
     return f"{spec.kind}  {shapes}{window}"

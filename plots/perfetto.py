@@ -1,8 +1,8 @@
-"""A schedule as a trace that https://ui.perfetto.dev opens: ops, transfers and bytes in RAM, as
-predicted and, behind a replay, as measured.
+"""Traces of schedules for https://ui.perfetto.dev: ops, transfers and bytes in RAM.
 
-The format is Chrome's trace events (Google, *Trace Event Format*, 2016): complete events ``X``,
-counters ``C`` and metadata ``M``, with times in microseconds.
+A trace has the prediction and, after a replay, the measurements. The format is Chrome's trace
+events (Google, *Trace Event Format*, 2016): complete events ``X``, counters ``C`` and metadata
+``M``, with times in microseconds.
 """
 
 from __future__ import annotations
@@ -28,11 +28,22 @@ _NS_PER_US = 1e3
 def perfetto_trace(
     graph: CostedGraph, schedule: Schedule, report: ReplayReport | None
 ) -> dict[str, Any]:
-    """For ``json.dump``. Two processes, ``predicted`` and, with a ``report``, ``measured`` (its
-    median step), each with a track of the processor, one of the storage and one of bytes in RAM.
+    """Build a trace with a process ``predicted`` and, with a report, a process ``measured``.
 
-    Raises ``RefereeError`` for a schedule that is not one of this graph, and
-    :class:`ValueError` for one without actions."""
+    Each process has tracks of the processor, the storage and the bytes in RAM.
+
+    Args:
+        graph: Graph of the schedule.
+        schedule: Schedule with actions.
+        report: Report of a replay, whose median step is shown as measured; or None.
+
+    Returns:
+        The trace, for ``json.dump``.
+
+    Raises:
+        RefereeError: The schedule is not valid for this graph.
+        ValueError: The schedule has no actions.
+    """
     expected = expected_step(graph, schedule)
     played = replay(graph, schedule.actions, schedule.budget.covers)
     predicted = {
@@ -66,7 +77,7 @@ def _process(
     name: str,
     actions: Sequence[ExpectedAction],
     spans: Mapping[int, Span],
-    told: Mapping[int, Mapping[str, Any]],
+    details: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[Event]:
     yield _metadata(process, "process_name", {"name": name})
     yield _metadata(process, "process_sort_index", {"sort_index": process})
@@ -76,7 +87,7 @@ def _process(
         on_track = [action for action in actions if _track(action) == track]
         for action in sorted(on_track, key=lambda action: spans[action.schedule_index].start_s):
             span = spans[action.schedule_index]
-            # A board's floats are coarser than nanoseconds; slices of a track must not overlap.
+            # Slices of a track must not overlap, but a board's floats are coarser than nanoseconds.
             start_ns = max(end_ns, round(span.start_s * _NS_PER_S))
             end_ns = max(start_ns, round((span.start_s + span.time_s) * _NS_PER_S))
             yield {
@@ -90,7 +101,7 @@ def _process(
                 "args": {
                     "cost": action.cost_key,
                     "action": action.schedule_index,
-                    **told[action.schedule_index],
+                    **details[action.schedule_index],
                 },
             }
 
@@ -106,7 +117,7 @@ def _track(action: ExpectedAction) -> int:
 def _name(action: ExpectedAction) -> str:
     match action.what:
         case "recompute":
-            return f"{action.label} (again)"
+            return f"{action.label} (recomputed)"
         case "page_out":
             return f"out: {action.label}"
         case "page_in":

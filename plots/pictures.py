@@ -16,7 +16,15 @@ from solver.problem.schedule import Schedule
 
 
 def draw_profile(profile: DeviceProfile, directory: Path) -> list[Path]:
-    """Draw what the profile has: costs of operations, costs of storage. The files written."""
+    """Draw the costs of operations and of storage, as far as the profile has them.
+
+    Args:
+        profile: Profile to draw.
+        directory: Directory for the pictures, whose names start with the profile's name.
+
+    Returns:
+        The files written.
+    """
     pictures = []
     if profile.operations:
         pictures.append(directory / f"{profile.name}-operations.png")
@@ -28,8 +36,17 @@ def draw_profile(profile: DeviceProfile, directory: Path) -> list[Path]:
 
 
 def draw_schedule(graph: CostedGraph, schedule: Schedule, directory: Path, stem: str) -> list[Path]:
-    """Draw memory and stages, and where the schedule has them, addresses and draws. The files
-    written, whose names begin with ``stem``."""
+    """Draw memory and stages, and addresses and robustness if the schedule has them.
+
+    Args:
+        graph: Graph of the schedule.
+        schedule: Schedule with actions.
+        directory: Directory for the pictures.
+        stem: Start of the pictures' names.
+
+    Returns:
+        The files written.
+    """
     pictures = [directory / f"{stem}-memory.png", directory / f"{stem}-stages.png"]
     memory_timeline(graph, schedule, pictures[0])
     schedule_matrix(graph, schedule, pictures[1])

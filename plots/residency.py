@@ -1,8 +1,8 @@
-"""What is in RAM while a schedule runs, stage by stage, and where its phases begin.
+"""Residency of tensors in the stages of a schedule, and spans of its phases.
 
-A stage ends with the first execution of an op (as in Checkmate, Jain et al., MLSys 2020); what is
-recomputed and paged before it belongs to it. What follows the last first execution belongs to the
-last stage.
+A stage ends with the first execution of an op (as in Checkmate, Jain et al., MLSys 2020); actions
+before it since the previous stage belong to it. Actions after the last first execution belong to
+the last stage.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from solver.problem.schedule import Compute, Free, PageIn, PageOut, Schedule
 
 @dataclass
 class Events:
-    """Tensors made again or moved."""
+    """Tensors that a stage recomputes or pages."""
 
     recomputed: set[str] = field(default_factory=set)
     paged_out: set[str] = field(default_factory=set)
@@ -25,7 +25,10 @@ class Events:
 
 @dataclass(frozen=True)
 class Stage:
-    """``resident`` is in RAM while ``op`` is executed, ``stored`` has a valid copy in storage."""
+    """A stage, which ends with the first execution of ``op``.
+
+    ``resident`` tensors are in RAM during ``op``; ``stored`` tensors have a valid copy in storage.
+    """
 
     op: Op
     resident: frozenset[str]
@@ -34,7 +37,7 @@ class Stage:
 
 
 def stages(graph: CostedGraph, schedule: Schedule) -> list[Stage]:
-    """The stages of a valid schedule, in order."""
+    """Stages of a valid schedule, in order."""
     ops = {op.name: op for op in graph.ops}
     sources = [tensor for tensor in graph.tensors if tensor.name not in graph.producer]
     ram = {tensor.name for tensor in sources if tensor.home != "storage"}
@@ -76,8 +79,11 @@ def stages(graph: CostedGraph, schedule: Schedule) -> list[Stage]:
 
 
 def phase_spans(phases: Sequence[str]) -> list[tuple[str, int, int]]:
-    """First index and end of the forward, the backward and the update phase in the phases of first
-    executions. Updates before the last other op belong to the phase in which they stand."""
+    """First index and end of the forward, backward and update phase among first executions.
+
+    ``phases`` are those of the ops in the order of first execution. Updates before the last op of
+    another phase belong to the phase that surrounds them.
+    """
     count = len(phases)
     update = max((i + 1 for i, phase in enumerate(phases) if phase != "update"), default=0)
     backward = next((i for i, phase in enumerate(phases) if phase == "backward"), update)

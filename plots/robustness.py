@@ -1,4 +1,4 @@
-"""How much more than the best of each draw a schedule needs while costs are drawn."""
+"""Picture of a schedule's robustness: its energy over that of the best schedule of each draw."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from plots.style import BLUE, GREY, VERMILLION, energy_words, heading, save, styled
 from solver.problem.schedule import DrawStatistics, Schedule
 
-# Where no schedule ever needs more than the best, the axis shows this much, in tolerances.
+# Least width of the axis, in tolerances.
 _LEAST_WIDTH = 1.2
 _TICKS = (0.0, 0.0025, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 def robustness(schedule: Schedule, path: Path) -> None:
-    """The share of draws in which a schedule needs at most so much more, for the schedule of least
-    energy and the one best on average; a curve ends at the share of draws in which it is in time.
+    """Draw the share of draws in which a schedule's excess energy is at most a given value.
 
-    Raises :class:`ValueError` for a schedule that was not held against draws.
+    There is a curve for the schedule of least energy and one for the best on average. A curve ends
+    at the share of draws in which the schedule meets the deadline.
+
+    Args:
+        schedule: Schedule that was assessed with draws.
+        path: Picture to write.
+
+    Raises:
+        ValueError: The schedule was not assessed with draws.
     """
     report = schedule.robustness
     if report is None:
-        raise ValueError(f"the schedule of {schedule.graph} was not held against draws")
+        raise ValueError(f"the schedule of {schedule.graph} was not assessed with draws")
     curves = [("least energy at the stated costs", report.least_energy, BLUE, "-")]
     if report.best_on_average is not None and report.best_on_average != report.least_energy:
         curves.append(("best on average over the draws", report.best_on_average, VERMILLION, "--"))
@@ -47,7 +54,7 @@ def robustness(schedule: Schedule, path: Path) -> None:
         for name, figures, color, line in curves:
             _draw(axes, name, figures, report.tolerance, width, color, line)
         axes.axvline(report.tolerance, color=GREY, linewidth=0.8, linestyle=":")
-        # Linear to the tolerance, logarithmic beyond: a few draws can be far off.
+        # Linear up to the tolerance, logarithmic beyond it: the excess of a few draws can be large.
         axes.set_xscale("symlog", linthresh=report.tolerance, linscale=2.0)
         axes.set_xticks([tick for tick in _TICKS if tick <= width])
         axes.set_xlim(-0.03 * report.tolerance, width)
@@ -55,7 +62,7 @@ def robustness(schedule: Schedule, path: Path) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda regret, _: f"{100 * regret:g} %"))
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=" %"))
         axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
-        axes.set_xlabel("energy over that of the best schedule known for the draw, at most")
+        axes.set_xlabel("largest excess of energy over the best known schedule of the draw")
         axes.set_ylabel("share of the draws")
         axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.15), borderaxespad=0)
         figure.subplots_adjust(left=0.11, right=0.97, top=0.84, bottom=0.23)

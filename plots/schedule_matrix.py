@@ -1,4 +1,4 @@
-"""The schedule as stages × tensors: what is in RAM when, and what was made again or moved."""
+"""Picture of a schedule as stages × tensors: residency, recomputed and paged tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from plots.style import (
 from solver.problem.graph import CostedGraph, Tensor
 from solver.problem.schedule import Schedule
 
-# In the order in which one hides another, the last on top.
+# States in the order of precedence; a later one hides an earlier one.
 _STATES = {
     "neither in RAM nor in storage": "#FFFFFF",
     "in storage only": "#EFE3EC",
@@ -56,11 +56,19 @@ _NAME_CHARACTER_INCHES = 0.055
 
 
 def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
-    """A column for each stage (it ends with the first execution of an op) and a row for each
-    tensor, both in the order in which they are first computed. Names stand at the axes up to ninety
-    ops or tensors; beyond that the groups alone are named.
+    """Draw a matrix with a column for each stage and a row for each tensor.
 
-    Raises :class:`ValueError` for a schedule without actions.
+    A stage ends with the first execution of an op. Tensors of a kind are in the order of the ops
+    that write them. Up to ninety ops or tensors are named at the axes; beyond that, only groups
+    are.
+
+    Args:
+        graph: Graph of the schedule.
+        schedule: Schedule with actions.
+        path: Picture to write.
+
+    Raises:
+        ValueError: The schedule has no actions.
     """
     if not schedule.actions:
         raise ValueError(f"the schedule of {schedule.graph} has no actions: {schedule.status}")
@@ -107,7 +115,7 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
 
 
 def _rows(graph: CostedGraph) -> list[Tensor]:
-    """Tensors by kind, and within a kind by the op that writes them."""
+    """Sort tensors by kind, and within a kind by the op that writes them."""
     kinds = list(_KINDS)
 
     def place(tensor: Tensor) -> tuple[int, int]:
@@ -138,8 +146,8 @@ def _summary(graph: CostedGraph, schedule: Schedule) -> list[str]:
     return [
         f"budget {size_text(schedule.budget.ram_bytes)}{counted}; {schedule.status};"
         f" {energy_words(source)}",
-        "each column shows RAM during the op that ends the stage, and what was moved or made again"
-        " before it",
+        "each column shows RAM during the op that ends the stage, and the tensors recomputed or"
+        " paged before it",
     ]
 
 

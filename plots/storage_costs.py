@@ -1,4 +1,4 @@
-"""What paging costs against the size that is paged, with the fit."""
+"""Picture of paging costs against the size of the tensor, with the fit."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from plots.style import (
 
 Quantity = Literal["time", "energy"]
 
-# Where a profile holds a fit but no sweep, as a published one does, the lines span these sizes.
+# Range of sizes for a profile with a fit but no sweep, such as a published one.
 _DEFAULT_RANGE_BYTES = (512, 4 * 1024**2)
 
 
@@ -52,9 +52,14 @@ class _Curve:
 
 
 def storage_costs(profile: DeviceProfile, path: Path) -> None:
-    """Seconds, and joules where they are known, of paging one tensor in and out, log against log.
+    """Draw seconds, and joules if known, of paging one tensor in and out, on logarithmic axes.
 
-    Raises :class:`ValueError` for a profile without storage costs.
+    Args:
+        profile: Profile with storage costs.
+        path: Picture to write.
+
+    Raises:
+        ValueError: The profile has no storage costs.
     """
     storage = profile.storage
     if storage is None:

@@ -1,4 +1,4 @@
-"""What all pictures share: colours that colour-blind readers can tell apart, units, saving."""
+"""Parts shared by all pictures: colours safe for colour-blind readers, units, saving."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ _STYLE: Mapping[RcKeyType, Any] = {
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """The context in which a picture is drawn and saved."""
+    """Context manager that sets the style while a picture is drawn and saved."""
     with mpl.rc_context():
         mpl.rcParams.update(_STYLE)
         yield
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a picture whole or not at all, in the format that the suffix names.
+    """Write a picture completely or not at all, in the format of the suffix.
 
     Raises :class:`ValueError` for a suffix other than .png and .svg, :class:`OSError` if the file
     cannot be written.
     """
     if path.suffix not in {".png", ".svg"}:
-        raise ValueError(f"{path}: a picture's name ends with .png or .svg")
+        raise ValueError(f"{path}: the name of a picture must end with .png or .svg")
     content = io.BytesIO()
     metadata = {"Date": None} if path.suffix == ".svg" else None
     figure.savefig(content, format=path.suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
@@ -72,10 +72,10 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def engineering(value: float, unit: str, digits: int = 3) -> str:
-    """Significant digits, three at least, with an SI prefix: ``12.3 ms``."""
+    """Format with an SI prefix and at least three significant digits, such as ``12.3 ms``."""
     if value == 0:
         return f"0 {unit}"
-    # EngFormatter counts places after the point, of which fewer digits before it need more.
+    # EngFormatter takes the number of places after the point, which depends on the digits before.
     for places in reversed(range(digits)):
         text = EngFormatter(unit=unit, places=places)(value)
         if sum(character.isdigit() for character in text) <= digits:
@@ -84,7 +84,7 @@ def engineering(value: float, unit: str, digits: int = 3) -> str:
 
 
 def binary_unit(largest_bytes: float) -> tuple[float, str]:
-    """Divisor and name of the unit in which sizes up to ``largest_bytes`` read well."""
+    """Divisor and name of the binary unit for sizes up to ``largest_bytes``."""
     for power, name in ((3, "GiB"), (2, "MiB"), (1, "KiB")):
         if largest_bytes >= 1024**power:
             return 1024.0**power, name
@@ -92,14 +92,14 @@ def binary_unit(largest_bytes: float) -> tuple[float, str]:
 
 
 def size_text(size_bytes: float) -> str:
-    """Three significant digits at least: ``360 KiB``, ``1.25 MiB``."""
+    """Format bytes with at least three significant digits: ``360 KiB``, ``1.25 MiB``."""
     divisor, unit = binary_unit(size_bytes)
     value = size_bytes / divisor
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
 
 
 def heading(figure: Figure, title: str, lines: Sequence[str]) -> None:
-    """Title and smaller lines at the top left of the figure."""
+    """Draw a title and smaller lines at the top left of the figure."""
     height = float(figure.get_figheight())
     figure.text(
         0.1 / figure.get_figwidth(), 1 - 0.10 / height, title, va="top", size=12, weight="bold"
@@ -110,7 +110,7 @@ def heading(figure: Figure, title: str, lines: Sequence[str]) -> None:
 
 
 def name_phase(axes: Axes, x: float, phase: str) -> None:
-    """A phase's name above the axes, centred at ``x`` in data coordinates."""
+    """Draw a phase's name above the axes, centred at ``x`` in data coordinates."""
     axes.text(
         x,
         1.01,
@@ -124,20 +124,20 @@ def name_phase(axes: Axes, x: float, phase: str) -> None:
 
 
 def budget_key(budget_bytes: int) -> Line2D:
-    """The legend's entry for the RAM budget's dashed line."""
+    """Legend entry of the RAM budget's dashed line."""
     label = f"budget {size_text(budget_bytes)}"
     return Line2D([], [], color=BLACK, linewidth=1.1, linestyle="--", label=label)
 
 
 def energy_words(source: str | None) -> str:
-    """How much the joules can be trusted, for a heading."""
+    """Phrase on the source of the joules, for a heading."""
     match source:
         case "measured":
             return "energy measured"
         case "estimated":
             return "energy ESTIMATED (nominal power × time), not measured"
         case "emulated":
-            return "EMULATED board: neither time nor energy is a real board's"
+            return "EMULATED board: time and energy are not those of a real board"
         case "published":
             return "PUBLISHED figures, not measured here"
         case _:

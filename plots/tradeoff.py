@@ -1,5 +1,4 @@
-"""Energy of a training step against the RAM that it may take: one curve for each deadline, what is
-proven below it, and the schedules of the baselines."""
+"""Picture of energy against RAM: a curve and its bound for each deadline, and the baselines."""
 
 from __future__ import annotations
 
@@ -32,13 +31,13 @@ from plots.style import (
 )
 from solver.sweep.record import SOLVED, SweepRow
 
-# Curves differ in colour and in line, markers in colour and in shape: they can be told apart in
-# grey as well.
+# Curves differ in colour and line style, markers in colour and shape, so that they can also be
+# distinguished in grey.
 _CURVES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
 _MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "*", "d")
 _COLORS = (ORANGE, GREEN, PURPLE, SKY, VERMILLION, GREY, BLACK)
 
-# Overheads below this are nearly to scale, those above it on a logarithmic one.
+# The axis is nearly linear below this overhead, and logarithmic above it.
 _LINEAR_PERCENT = 0.1
 _TICKS_PERCENT = (0, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
@@ -47,15 +46,20 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 3.15, 1.15, 0.5
 
 
 def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
-    """``rows`` are of one graph, with any number of deadlines and methods. Energy is drawn as what
-    it is above that of keeping everything; a baseline's schedule stands at the RAM that it takes.
+    """Draw the energy above that of keeping everything, against RAM.
 
-    Raises :class:`ValueError` if there is no schedule among them, or keeping everything costs
-    nothing.
+    A point of a curve is at its RAM budget, a baseline's schedule at the RAM that it needs.
+
+    Args:
+        rows: Rows of one graph, with any number of deadlines and methods.
+        path: Picture to write.
+
+    Raises:
+        ValueError: No row has a schedule, or keeping everything costs no energy.
     """
     drawn = [row for row in rows if row.energy_j is not None]
     if not drawn or not rows[0].unconstrained_energy_j:
-        raise ValueError("there is no schedule with an energy to draw")
+        raise ValueError("no row has a schedule with an energy to draw")
     first = rows[0]
     largest = max(first.unconstrained_peak_bytes, *(row.ram_bytes for row in rows))
     divisor, unit = binary_unit(largest)
@@ -85,14 +89,14 @@ def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
 
 
 def _percent(row: SweepRow, energy_j: float | None) -> float:
-    """Above keeping everything."""
+    """Percentage by which ``energy_j`` is above that of keeping everything."""
     return 100 * ((energy_j or 0.0) / row.unconstrained_energy_j - 1)
 
 
 def _lines(first: SweepRow, drawn: Sequence[SweepRow]) -> list[str]:
     counted = "" if first.covers == "all" else ", activations only"
     gaps = [row.gap for row in drawn if row.gap is not None]
-    proven = f"; every point is within {100 * max(gaps):.2g} % of the least" if gaps else ""
+    proven = f"; all points are proven within {100 * max(gaps):.2g} % of the least" if gaps else ""
     return [
         f"everything kept: {size_text(first.unconstrained_peak_bytes)}{counted},"
         f" {engineering(first.unconstrained_energy_j, 'J')},"
@@ -102,9 +106,11 @@ def _lines(first: SweepRow, drawn: Sequence[SweepRow]) -> list[str]:
 
 
 def _draw_curves(axes: Axes, solved: Sequence[SweepRow], divisor: float) -> None:
-    """What was found, and a band down to what is proven. Curves that coincide lie on each other,
-    the wider below."""
-    deadlines = sorted({row.deadline_s for row in solved}, key=_patience, reverse=True)
+    """Draw a curve for each deadline, with a band down to its proven bound.
+
+    Earlier curves are wider, so that coinciding ones remain visible.
+    """
+    deadlines = sorted({row.deadline_s for row in solved}, key=_seconds_or_infinity, reverse=True)
     for number, deadline_s in enumerate(deadlines):
         points = sorted(
             (r for r in solved if r.deadline_s == deadline_s and r.energy_j is not None),
@@ -132,7 +138,7 @@ def _draw_curves(axes: Axes, solved: Sequence[SweepRow], divisor: float) -> None
         )
 
 
-def _patience(deadline_s: float | None) -> float:
+def _seconds_or_infinity(deadline_s: float | None) -> float:
     return float("inf") if deadline_s is None else deadline_s
 
 
@@ -192,11 +198,11 @@ def _scale(
     joules.spines["right"].set_visible(True)
     joules.yaxis.set_major_locator(FixedLocator(ticks))
     joules.yaxis.set_minor_locator(NullLocator())
-    # Four digits tell overheads of a tenth of a percent apart.
+    # Four digits distinguish overheads of a tenth of a percent.
     joules.yaxis.set_major_formatter(
         FuncFormatter(lambda y, _: engineering(kept_j * (1 + y / 100), "J", digits=4))
     )
-    axes.set_xlabel(f"RAM ({unit}): budget of a curve's point, need of a baseline's")
+    axes.set_xlabel(f"RAM ({unit}): budget for points of curves, RAM needed for baselines")
     axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
     peak = first.unconstrained_peak_bytes / divisor
 
@@ -213,12 +219,12 @@ def _scale(
 
 
 def _shade_infeasible(axes: Axes, rows: Sequence[SweepRow], divisor: float) -> None:
-    """RAM budgets under which nothing fits, whatever the time."""
-    patient = max((row.deadline_s for row in rows), key=_patience)
+    """Shade the RAM budgets under which nothing fits with any deadline."""
+    longest_s = max((row.deadline_s for row in rows), key=_seconds_or_infinity)
     refused = [
         row.smallest_ram_bytes or row.ram_bytes
         for row in rows
-        if row.status == "infeasible" and row.deadline_s == patient
+        if row.status == "infeasible" and row.deadline_s == longest_s
     ]
     if not refused:
         return

@@ -1,10 +1,10 @@
-"""Try mutants: small faults put into code, which the tests must notice.
+"""Mutation testing: small faults in the code, which the tests must detect.
 
 ``python -m tools.mutants --out mutants.jsonl`` draws a sample of mutants for each target, applies
-each in a copy of the tree, and runs the target's tests: those that ought to notice first, and
-wider ones for what survives them. Verdicts are appended to the file as they come, and a mutant
-that has one is not tried again, so that an interrupted run goes on where it was. The checkout is
-only read. Prints a table of targets and every survivor as a one-line difference.
+each in a copy of the tree, and runs the target's tests: first the tests of the code, then wider
+ones for mutants that survive. Verdicts are appended to the file one by one, and a mutant with a
+verdict is not tried again, so that an interrupted run can be resumed. The checkout is not changed.
+Prints a table of targets and every survivor as a one-line difference.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ Verdict: TypeAlias = Literal["killed", "timed out", "survived"]
 
 @dataclass(frozen=True)
 class Target:
-    """Code whose tests are tried. ``tests`` run first; what survives them also meets ``wider``.
-    Both are arguments of pytest."""
+    """Code to mutate, and its tests.
+
+    ``tests`` run first; mutants that survive also run ``wider``. Both are arguments of pytest.
+    """
 
     name: str
     files: tuple[str, ...]
@@ -137,7 +139,7 @@ TARGETS = (
 
 @dataclass(frozen=True)
 class Mutant:
-    """One edit of one file, whose text has the hash ``digest`` without it."""
+    """One edit of one file; ``digest`` is the hash of the file without it."""
 
     path: str
     digest: str
@@ -174,7 +176,7 @@ class Mutant:
 
 
 def mutants_of(root: Path, target: Target) -> list[Mutant]:
-    """All mutants of a target, those of C whether or not they compile."""
+    """All mutants of a target, including those of C that do not compile."""
     found = []
     for pattern in target.files:
         for path in sorted(root.glob(pattern)):
@@ -185,10 +187,10 @@ def mutants_of(root: Path, target: Target) -> list[Mutant]:
 
 
 def shuffled(mutants: Sequence[Mutant], seed: int) -> list[Mutant]:
-    """Mutants in a random order in which every line comes once before any comes twice."""
+    """Shuffle mutants so that every line comes once before any line comes twice."""
 
     def drawn(mutant: Mutant) -> str:
-        """Random rank of a mutant, which stays when the mutators find more or fewer others."""
+        """Random rank of a mutant, independent of the other mutants."""
         return hashlib.sha256(f"{seed} {mutant.key}".encode()).hexdigest()
 
     met: Counter[tuple[str, int]] = Counter()
@@ -204,7 +206,7 @@ def shuffled(mutants: Sequence[Mutant], seed: int) -> list[Mutant]:
 
 
 class Copy:
-    """A copy of the files of a checkout that git does not ignore, in which tests run."""
+    """Copy of a checkout, without ignored files, in which tests run."""
 
     def __init__(self, root: Path, directory: Path) -> None:
         directory.chmod(0o755)  # servers under other users read files of tests
@@ -224,7 +226,7 @@ class Copy:
         plugins = directory / "plugins"
         plugins.mkdir()
         shutil.copy(mutants_plugin.__file__, plugins / "mutants_plugin.py")
-        # Checked by content: a mutant may be as long, and as old, as what it was made of.
+        # Checked by content: a mutant may have the size and the time stamp of the original.
         subprocess.run(
             [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "checked-hash", "."],
             cwd=self._root,
@@ -234,7 +236,7 @@ class Copy:
 
     @contextlib.contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        """Apply a mutant for as long as the context lasts."""
+        """Apply a mutant within the context."""
         path = self._root / mutant.path
         source = path.read_text(encoding="utf-8")
         path.write_text(mutant.edit.applied_to(source), encoding="utf-8")
@@ -244,7 +246,7 @@ class Copy:
             path.write_text(source, encoding="utf-8")
 
     def compiles(self, mutant: Mutant) -> bool:
-        """True where a compiler accepts a mutant of C without a warning, and for Python."""
+        """True if the compiler accepts a mutant of C without a warning; always true for Python."""
         path = self._root / mutant.path
         if path.suffix != ".c":
             return True
@@ -255,8 +257,10 @@ class Copy:
             return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
     def test(self, tests: Sequence[str], timeout_s: float | None = None) -> int | None:
-        """The exit status of pytest; None if it took too long. Durations are recorded where
-        there is no timeout."""
+        """Run pytest and return its exit status; None if it exceeds ``timeout_s``.
+
+        Durations are recorded if there is no timeout.
+        """
         environment = os.environ | {
             "PYTHONPATH": str(self._directory / "plugins"),
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -277,11 +281,11 @@ class Copy:
             stderr=subprocess.STDOUT,
         )
         try:
-            self.said, _ = process.communicate(timeout=timeout_s)
+            self.output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             return None
         finally:
-            # Whatever the tests have started goes with them, also on Ctrl-C.
+            # End all processes that the tests have started, also after Ctrl-C.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -291,14 +295,14 @@ class Copy:
 
 
 class Trial:
-    """Tries mutants of one target in a copy of the tree."""
+    """Trial of mutants of one target in a copy of the tree."""
 
     def __init__(self, copy: Copy, target: Target) -> None:
         self._copy = copy
         self._target = target
 
     def verdict(self, mutant: Mutant) -> Verdict:
-        """Raises ``RuntimeError`` where the tests fail without a mutant."""
+        """Run the tests on a mutant; raises ``RuntimeError`` if they fail without it."""
         for tests in filter(None, (self._target.tests, self._target.wider)):
             timeout_s = self._timeout_s(tests)
             with self._copy.mutated(mutant):
@@ -309,19 +313,21 @@ class Trial:
 
     @functools.cache  # noqa: B019 - lives as long as the program
     def _timeout_s(self, tests: tuple[str, ...]) -> float:
-        """Far more than the tests take without a mutant."""
+        """Time limit of the tests, far above their time without a mutant."""
         start_s = time.monotonic()
         if self._copy.test(tests):
-            said = self._copy.said.decode(errors="replace")
-            raise RuntimeError(f"{self._target.name}: tests fail without a mutant\n{said}")
+            output = self._copy.output.decode(errors="replace")
+            raise RuntimeError(f"{self._target.name}: tests fail without a mutant\n{output}")
         return 60.0 + 4.0 * (time.monotonic() - start_s)
 
 
 def try_target(
     root: Path, target: Target, out: Path, *, count: int, seed: int, survivors: bool = False
 ) -> None:
-    """Append the verdicts on ``count`` mutants to ``out``, less those that it has already. With
-    ``survivors``, try those again that have survived."""
+    """Append verdicts to ``out`` until it has ``count`` of the target.
+
+    With ``survivors``, try the mutants that survived again instead.
+    """
     found = {mutant.key: mutant for mutant in mutants_of(root, target)}
     known = {key: record for key, record in _records(out).items() if key in found}
     if survivors:
@@ -370,7 +376,7 @@ def _append(
 
 
 def _records(out: Path) -> dict[tuple[str, str, int, int, str], Mapping[str, Any]]:
-    """The last record on each mutant."""
+    """Last record of each mutant."""
     if not out.is_file():
         return {}
     records = map(json.loads, out.read_text(encoding="utf-8").splitlines())
@@ -378,7 +384,7 @@ def _records(out: Path) -> dict[tuple[str, str, int, int, str], Mapping[str, Any
 
 
 def table(targets: Iterable[Target], out: Path) -> str:
-    """Table of the mutants' fates by target, and a list of the survivors."""
+    """Format a table of verdicts by target, and a list of the survivors."""
     records = _records(out).values()
     lines = [f"{'target':12} {'tried':>6} {'killed':>7} {'timed out':>10} {'survived':>9}"]
     total: Counter[str] = Counter()
@@ -402,15 +408,21 @@ def _row(name: str, verdicts: Counter[str]) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 unless the tests fail without a mutant."""
+    """Run the command line and return 0, or 1 if the tests fail without a mutant."""
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     names = [target.name for target in TARGETS]
-    parser.add_argument("--target", action="append", choices=names, help="default: all")
-    parser.add_argument("--count", type=int, help="mutants of each target; default: by its size")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("--out", type=Path, default=Path("mutants.jsonl"), help="verdicts")
-    parser.add_argument("--survivors", action="store_true", help="try again what has survived")
-    parser.add_argument("--list", action="store_true", help="print the targets and end")
+    parser.add_argument(
+        "--target", action="append", choices=names, help="target to mutate; may be repeated (all)"
+    )
+    parser.add_argument("--count", type=int, help="mutants of each target (by its size)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample (0)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("mutants.jsonl"), help="file of verdicts (mutants.jsonl)"
+    )
+    parser.add_argument(
+        "--survivors", action="store_true", help="try the mutants that survived again"
+    )
+    parser.add_argument("--list", action="store_true", help="print the targets and exit")
     options = parser.parse_args(words)
     for stop in (signal.SIGINT, signal.SIGTERM):  # also where the shell runs it in the background
         signal.signal(stop, signal.default_int_handler)
@@ -434,7 +446,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted; the same command goes on from here", file=sys.stderr)
+        print("interrupted; run the same command again to resume", file=sys.stderr)
     print(table(targets, options.out))
     return 0
 

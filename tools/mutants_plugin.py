@@ -1,8 +1,7 @@
-"""A pytest plugin for runs over mutants: the same verdict every time, and as soon as possible.
+"""Pytest plugin for runs over mutants: reproducible verdicts, as early as possible.
 
-Hypothesis draws the same examples in every run and does not shrink what it finds. Within a module
-the tests that took least time in the run before come first. A test that allocates without end
-fails.
+Hypothesis draws the same examples in every run and does not shrink failures. Within a module, the
+tests that were fastest in the previous run come first. A test that allocates too much memory fails.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from hypothesis import Phase, settings
 
 MEMORY_BYTES = 8 << 30
 DURATIONS = "MUTANTS_DURATIONS"
-"""Names the file of durations by test, which a run without mutants writes."""
+"""Environment variable with the file of durations by test, which a run without mutants writes."""
 RECORDS = "MUTANTS_RECORD"
-"""Set where durations are to be recorded."""
+"""Environment variable that is set to record durations."""
 
 _recorded: dict[str, float] = {}
 
 
 def pytest_configure() -> None:
-    """Only where this is a plugin: who imports it keeps limits and profile of its own."""
+    """Set memory limit and Hypothesis profile, only if loaded as a plugin and not if imported."""
     settings.register_profile(
         "mutants",
         derandomize=True,
@@ -38,14 +37,14 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort tests by duration, modules staying in the order in which they were named."""
+    """Sort tests by duration within each module, keeping the order of the modules."""
     durations = _read()
     modules = {path: rank for rank, path in enumerate(dict.fromkeys(item.path for item in items))}
     items.sort(key=lambda item: (modules[item.path], durations.get(item.nodeid, 0.0)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Take the time of the test itself: what a module sets up once is not the first one's."""
+    """Record the duration of the test itself, without the setup of its module."""
     if report.when == "call":
         _recorded[report.nodeid] = report.duration
 

@@ -1,9 +1,9 @@
-"""Small changes to source text that a test should notice, for Python and for C.
+"""Small changes to Python and C source text that a test should detect.
 
-Both mutators map source text to edits. A Python edit is found in the syntax tree and is kept only
-if it changes what the tree says; a C edit is found among tokens, and a compiler has to accept it
-before it counts. Left out are changes that no test ought to notice: docstrings, type annotations,
-imports, decorators, assertions, and the words of errors.
+Both mutators map source text to edits. A Python edit is found in the syntax tree, and kept only if
+it changes the tree; a C edit is found among tokens, and counts only if a compiler accepts it.
+Changes that no test should detect are left out: docstrings, type annotations, imports, decorators,
+assertions, and the text of errors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from itertools import pairwise
 
 @dataclass(frozen=True, order=True)
 class Edit:
-    """Text from ``start`` to ``end`` (characters) becomes ``replacement``."""
+    """Replacement of the characters from ``start`` to ``end`` by ``replacement``."""
 
     start: int
     end: int
@@ -29,7 +29,7 @@ class Edit:
 
 
 def edits_of(source: str, suffix: str) -> list[Edit]:
-    """All edits of a file with this suffix, ``.py`` or ``.c``, in order, each once."""
+    """Distinct edits of a file with suffix ``.py`` or ``.c``, in order."""
     found = python_edits(source) if suffix == ".py" else c_edits(source)
     return sorted({(e.start, e.end, e.replacement): e for e in found}.values())
 
@@ -63,7 +63,7 @@ _ARITHMETIC: dict[type[ast.operator], tuple[str, str]] = {
     ast.RShift: (">>", "<<"),
 }
 _COUNTERPARTS = {"min": "max", "max": "min", "any": "all", "all": "any", "sum": "max"}
-# The order of their arguments says nothing.
+# Functions for which the order of arguments does not matter.
 _SYMMETRIC = {"min", "max"}
 _TYPED = {"isinstance", "cast", "TypeVar", "NewType"}
 
@@ -216,7 +216,7 @@ class _Python:
     def _between(
         self, one: ast.expr, other: ast.expr, pattern: str, replacement: str, operator: str
     ) -> Iterator[Edit]:
-        """Between two operands stand the operator, parentheses and space."""
+        """Replace the operator between two operands, where parentheses and space may be too."""
         start, end = self._end(one), self._start(other)
         words = pattern[0].isalpha()
         found = re.search(rf"\b{pattern}\b" if words else pattern, self._source[start:end])
@@ -271,7 +271,7 @@ _SIGNS = {
     "<<": (">>",),
     ">>": ("<<",),
 }
-# Also unary, or part of a declaration: only with space on both sides.
+# These are also unary or part of a declaration, and so count only with space on both sides.
 _SPACED_SIGNS = {
     "+": "-",
     "-": "+",
@@ -300,7 +300,7 @@ class _Token:
 
 
 def c_edits(source: str) -> Iterator[Edit]:
-    """Edits of the functions of a C file, whether or not a compiler accepts them."""
+    """Edits of the functions of a C file, including those that a compiler rejects."""
     tokens = [
         _Token(found.lastgroup or "", found.group(), found.start())
         for found in _TOKENS.finditer(source)
@@ -354,7 +354,7 @@ def _begins_statement(tokens: Sequence[_Token], at: int) -> bool:
 
 
 def _c_statement(tokens: Sequence[_Token], at: int) -> Iterator[Edit]:
-    """An expression or ``break``: what begins like a declaration stays."""
+    """Remove an expression statement, ``break`` or ``continue``, but no declaration."""
     is_break = tokens[at].text in {"break", "continue"}
     if is_break or tokens[at + 1].text in _ASSIGNING:
         end = next(token for token in tokens[at:] if token.text == ";")
@@ -370,7 +370,7 @@ def _c_return(source: str, tokens: Sequence[_Token], at: int) -> Iterator[Edit]:
 
 
 def _c_swapped(source: str, tokens: Sequence[_Token], at: int) -> Iterator[Edit]:
-    """The first two arguments of a call."""
+    """Swap the first two arguments of a call."""
     close = _closing(tokens, at)
     commas, depth = [], 0
     for token in tokens[at : tokens.index(close)]:

@@ -1,8 +1,8 @@
-"""Figures of the tree's structure, and the limits that they keep: ``python tools/structure.py``.
+"""Check of the tree's structure against limits: ``python tools/structure.py``.
 
-Prints every top-level room with its lines, modules and imports of other rooms, then circles,
-imports that run upwards, the largest room's share of the lines, and the fullest folders. Exits
-with 1 where a limit is broken.
+Prints every top-level package (room) with its lines, modules and imports of other rooms, then
+circular imports, imports that run upwards, the largest room's share of the lines, and the fullest
+folders. Exits with 1 if a limit is broken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
-# From the ground floor up: a room imports rooms before it only.
+# From the bottom up: a room imports only rooms of earlier floors.
 FLOORS = (
     ("devices",),
     ("networks",),
@@ -25,7 +25,7 @@ FLOORS = (
     ("commands", "joulewright"),
 )
 PACKAGES = tuple(room for floor in FLOORS for room in floor)
-# Holds C and no Python.
+# The last room contains C and no Python.
 ROOMS = (*PACKAGES, "onboard")
 MOST_SHARE = 0.30
 MOST_MODULES = 16
@@ -33,7 +33,7 @@ CODE = {".py", ".c", ".h"}
 
 
 def main() -> int:
-    """Print the figures; 1 if a limit is broken, else 0."""
+    """Print the figures, and return 1 if a limit is broken, else 0."""
     sys.path.insert(0, str(ROOT))
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
     lines = {room: sum(map(_lines, _code(ROOT / room))) for room in ROOMS}
@@ -103,7 +103,7 @@ def _is_downwards(importer: str, imported: str) -> bool:
 
 
 def _modules_by_folder() -> Counter[str]:
-    """Modules in each folder of the rooms and the tests; a C file and its header are one."""
+    """Number of modules in each folder of code; a C file and its header count as one."""
     return Counter(
         str(path.parent.relative_to(ROOT))
         for path in {

@@ -1,1 +1,1 @@
-"""``profile``: what a training step costs on a board, measured."""
+"""Command ``profile``: measure what a training step costs on a board."""

@@ -1,4 +1,4 @@
-"""The command ``profile``: measure a board."""
+"""Entry point of ``profile``: measure a board."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from devices.errors import ExitCode
 
 
 def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
-    """Measure every operation by itself, or some again within a schedule."""
+    """Measure every operation by itself, or measure some again within a schedule."""
     if isinstance(options, MeasureOptions):
         return _measure(options, console)
     from commands.profile.refine import refine

@@ -1,4 +1,4 @@
-"""Options of ``profile``: to measure every operation by itself, or some again within a schedule."""
+"""Options of ``profile``: measure every operation by itself, or some again within a schedule."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from profiler.run.options import ProfileOptions
 
 @dataclass(frozen=True)
 class MeasureOptions:
-    """The operations of ``models`` are measured, each by itself. With ``additivity`` the whole
-    training step of the first one, too."""
+    """Measure each operation of ``models`` by itself.
+
+    ``additivity``: measure the whole training step of the first model too.
+    """
 
     device: str
     models: tuple[str, ...]
@@ -40,7 +42,7 @@ class MeasureOptions:
 
 @dataclass(frozen=True)
 class RefineOptions:
-    """``run`` is the directory of a run, or the report in it."""
+    """Measure operations again in context; ``run`` is a run's directory, or the report in it."""
 
     device: str
     run: Path
@@ -49,7 +51,7 @@ class RefineOptions:
     results: Results
 
 
-# Defaults of the options that measure every operation by itself.
+# Defaults of the options for measuring every operation by itself.
 _MEASURING: Mapping[str, object] = {
     "model": None,
     "batch": DEFAULT_BATCH,
@@ -64,13 +66,17 @@ _MEASURING: Mapping[str, object] = {
 
 
 def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
-    """Raises :class:`argparse.ArgumentError` for options of the one beside those of the other."""
+    """Read the options.
+
+    Raises:
+        argparse.ArgumentError: ``--refine`` is given with an option that it excludes.
+    """
     if namespace.refine is not None:
         if changed := _changed(namespace):
             raise ArgumentError(
                 None,
-                f"profile --refine measures the operations that RUN names, in its schedule:"
-                f" {', '.join(changed)} cannot be chosen beside it",
+                f"{', '.join(changed)} cannot be used with --refine, which measures the operations"
+                " that RUN names, in its schedule; leave it out",
             )
         return RefineOptions(
             device=namespace.device,
@@ -99,14 +105,14 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
 
 
 def _changed(namespace: Namespace) -> list[str]:
-    """Measuring options whose value differs from the default."""
+    """List the measuring options whose values differ from the defaults."""
     values = vars(namespace)
     changed = [name for name, default in _MEASURING.items() if values[name] != default]
     return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add what ``profile`` understands."""
+    """Add the options of ``profile``."""
     add_json(parser)
     add_results(parser)
     add_device(parser)
@@ -115,21 +121,25 @@ def add_options(parser: ArgumentParser) -> None:
         "--model",
         action="append",
         metavar="NAME",
-        help="measure the operations of this network; may be repeated; the first one's training"
-        f" step is run whole as the additivity check (default: {DEFAULT_MODEL})",
+        help="measure the operations of this network; may be repeated; the additivity check runs"
+        f" the whole training step of the first one ({DEFAULT_MODEL})",
     )
     parser.add_argument(
         "--refine",
         type=Path,
         metavar="RUN",
-        help="measure again only the operations that a run holds responsible for being off, among"
-        " the others of its schedule, and put that into the profile",
+        help="measure again, within the schedule of this run, only the operations that its report"
+        " holds responsible for the difference, and update the profile",
     )
     parser.add_argument(
-        "--blocks", type=count, help=f"repetitions of everything ({_MEASURING['blocks']})"
+        "--blocks",
+        type=count,
+        help=f"blocks; each measures everything once ({_MEASURING['blocks']})",
     )
-    parser.add_argument("--seed", type=int, help=f"of the random order ({_MEASURING['seed']})")
-    parser.add_argument("--no-storage", action="store_true", help="write nothing to storage")
+    parser.add_argument("--seed", type=int, help=f"seed of the random order ({_MEASURING['seed']})")
+    parser.add_argument(
+        "--no-storage", action="store_true", help="do not measure storage; write nothing to it"
+    )
     parser.add_argument(
         "--storage-budget-mib",
         type=count,
@@ -138,11 +148,15 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--overwrite-raw-flash",
         action="store_true",
-        help="measure on the raw flash partition that the description names, losing what it holds",
+        help="measure on the raw flash partition that the description names; erases its contents",
     )
-    parser.add_argument("--no-additivity", action="store_true", help="run no whole training step")
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done; touch nothing"
+        "--no-additivity", action="store_true", help="skip the check with a whole training step"
     )
-    parser.add_argument("--out", type=Path, help="default: results/profiles/DEVICE.yaml")
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="print what would be measured, without touching the board",
+    )
+    parser.add_argument("--out", type=Path, help="profile to write (results/profiles/DEVICE.yaml)")
     parser.set_defaults(**_MEASURING)

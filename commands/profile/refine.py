@@ -1,5 +1,7 @@
-"""``profile --refine RUN``: operations that a replay holds responsible are measured again, in the
-context in which they run."""
+"""``profile --refine RUN``: measure operations again in the context in which they run.
+
+The operations are those that a replay holds responsible for its difference.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,22 @@ _TRANSFERS = {"storage.read", "storage.write"}
 
 
 def refine(options: RefineOptions, console: Console) -> int:
-    """Exit code 0 also where nothing is to be refined."""
+    """Measure the responsible operations again; exit code 0 also if none is responsible."""
     description = load_description(options.device)
     run = StoredRun.read(options.run)
     if run.report.device != description.name:
         raise InputError(
-            f"{run.directory}: this was run on {run.report.device!r}, not on {description.name!r}",
-            remedy=f"--device {run.report.device} refines its profile",
+            f"{run.directory}: this run is from {run.report.device!r}, not {description.name!r}",
+            remedy=f"use --device {run.report.device} to refine its profile",
         )
     keys = run.report.diagnosis.refine
     if not keys:
-        _tell_that_nothing_is_refined(console, run)
+        _show_nothing_to_refine(console, run)
         return ExitCode.DONE
     measured = options.results.profiles
     profile = resolve_profile(origin_of(run).profile, measured)
     chosen, unmeasured = refinable(profile, run.costs_s, keys, str(run.directory / GRAPH))
-    _tell_what_else(console, run, unmeasured)
+    _show_other_causes(console, run, unmeasured)
     if not chosen:
         console.document(_document(None, (), unmeasured))
         return ExitCode.DONE
@@ -56,28 +58,28 @@ def refine(options: RefineOptions, console: Console) -> int:
     return ExitCode.DONE
 
 
-def _tell_that_nothing_is_refined(console: Console, run: StoredRun) -> None:
+def _show_nothing_to_refine(console: Console, run: StoredRun) -> None:
     for sentence in run.report.diagnosis.sentences:
         console.result(sentence)
-    console.result(f"{run.directory}: no operation is responsible, nothing is measured again")
-    _tell_what_else(console, run, ())
+    console.result(f"{run.directory}: no operation is responsible; nothing is measured again")
+    _show_other_causes(console, run, ())
     console.document(_document(None, (), ()))
 
 
-def _tell_what_else(console: Console, run: StoredRun, unmeasured: Sequence[str]) -> None:
-    """Responsible, and not for this command."""
+def _show_other_causes(console: Console, run: StoredRun, unmeasured: Sequence[str]) -> None:
+    """Print the responsible parts that this command cannot measure again."""
     device = run.report.device
     if _transfers_are_responsible(run):
         console.say(
-            "transfers are responsible, too: costs of storage are no matter of context; measure"
-            f" them again with profile --device {device}"
+            "transfers are responsible too; their costs do not depend on context: measure them"
+            f" again with profile --device {device}"
         )
     if unmeasured:
         origin = origin_of(run)
         console.say(
-            f"responsible and never measured by itself, only predicted from others:"
-            f" {'; '.join(unmeasured)}. profile --device {device} --model {origin.model}"
-            f" --batch {origin.batch} --optimizer {origin.optimizer} measures that"
+            f"responsible, but predicted from other operations and never measured:"
+            f" {'; '.join(unmeasured)}. Measure with profile --device {device}"
+            f" --model {origin.model} --batch {origin.batch} --optimizer {origin.optimizer}"
         )
 
 
@@ -87,15 +89,16 @@ def _transfers_are_responsible(run: StoredRun) -> bool:
 
 def _announce(console: Console, run: StoredRun, chosen: Sequence[str]) -> None:
     console.say(
-        f"{run.report.device}: {FEWEST_STEPS} to {MOST_STEPS} steps of {run.schedule.graph}, to"
-        f" measure {_operations(len(chosen))} in context"
+        f"{run.report.device}: measuring {_operations(len(chosen))} in context, in"
+        f" {FEWEST_STEPS} to {MOST_STEPS} steps of {run.schedule.graph}"
     )
     for key in chosen:
         console.say(f"  {key}")
     if run.report.storage is not None:
         written = run.report.storage.written_bytes.predicted
         console.say(
-            f"storage: {size(written)} are written a step, {size(MOST_STEPS * written)} at most"
+            f"storage: each step writes {size(written)}, all steps"
+            f" {size(MOST_STEPS * written)} at most"
         )
 
 
@@ -147,7 +150,7 @@ def _plan_document(
 def _document(
     out: Path | None, refinements: Sequence[Refinement], unmeasured: Sequence[str]
 ) -> dict[str, object]:
-    """``profile`` is None where none was written."""
+    """Build the JSON document; ``out`` is None if no profile was written."""
     return {
         "profile": None if out is None else str(out),
         "refined": [

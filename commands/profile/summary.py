@@ -10,7 +10,7 @@ from profiler.run.preview import ProfilePlan, StoragePlan
 
 
 def announce(console: Console, device: str, plan: ProfilePlan) -> None:
-    """Say what would be measured, and what would be written to storage."""
+    """Print what will be measured, and what will be written to storage."""
     console.say(
         f"{device}: {plan.operations} distinct operations, {plan.blocks} blocks of"
         f" {plan.windows_per_block} windows, about {plan.estimated_s / 60:.1f} min"
@@ -27,13 +27,13 @@ def _announce_storage(console: Console, plan: StoragePlan) -> None:
     if plan.erased_blocks:
         endurance = "unknown" if plan.endurance_cycles is None else str(plan.endurance_cycles)
         console.say(
-            f"storage: up to {plan.erased_blocks} erase blocks are erased, none more than"
+            f"storage: up to {plan.erased_blocks} erase blocks are erased, each at most"
             f" {plan.cycles} times (endurance: {endurance} cycles)"
         )
 
 
 def summarise(console: Console, result: DeviceProfile) -> None:
-    """The slowest operations, additivity, storage, and notes."""
+    """Print the slowest operations, additivity, storage costs and notes."""
     label = result.energy_source
     rows = [["operation", time_words(label), "95 % interval", f"energy ({label})"]]
     costs = [(operation.op, operation.cost(result.cost_basis)) for operation in result.operations]
@@ -48,9 +48,9 @@ def summarise(console: Console, result: DeviceProfile) -> None:
     if result.additivity is not None:
         warm, cold = (100 * result.additivity.ratio(state) for state in ("warm", "cold"))
         console.result(
-            f"additivity: the operations of {result.additivity.model} sum up to {warm:.0f} % (warm)"
+            f"additivity: the operations of {result.additivity.model} add up to {warm:.0f} % (warm)"
             f" and {cold:.0f} % (cold) of a whole step, {si(result.additivity.step_s.median, 's')};"
-            f" used: {result.cost_words}"
+            f" costs used: {result.cost_words}"
         )
     if result.matmul_comparison is not None:
         console.result(matmul_sentence(result.matmul_comparison))
@@ -61,14 +61,14 @@ def summarise(console: Console, result: DeviceProfile) -> None:
 
 
 def matmul_sentence(comparison: MatmulComparison) -> str:
-    """Which of the two computes matrix products, and why."""
+    """State which implementation computes matrix products, and why."""
     library = " ".join(comparison.library.split()[:2]) or "the BLAS"
     taken, other = ("in-tree", comparison.in_tree_s), (library, comparison.cblas_s)
     if comparison.faster == "cblas":
         taken, other = other, taken
     faster = "faster" if comparison.is_certain else "not measurably slower"
     return (
-        f"matrix products: {taken[0]}, which is {faster} here than {other[0]}:"
+        f"matrix products: {taken[0]}, which is {faster} on this board than {other[0]}:"
         f" {si(taken[1].median, 's')} against {si(other[1].median, 's')} for the same products"
     )
 

@@ -1,1 +1,1 @@
-"""``run``: a schedule on its board, held against what was predicted."""
+"""Command ``run``: run a schedule on its board and compare it with the prediction."""

@@ -1,4 +1,4 @@
-"""The command ``run``: run a schedule on its board."""
+"""Entry point of ``run``: run a schedule on its board."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from devices.errors import ExitCode
 if TYPE_CHECKING:
     from replay.running.failure import Recovered
 
-# Activities that begin so are dozens.
+# Dozens of activities begin with this word.
 _MANY = "compiling "
 
 
 def run(options: RunOptions, console: Console) -> int:
-    """The exit code is that of an internal error where the schedule changed values."""
+    """Run a schedule and report; the exit code is 1 if the schedule changed values."""
     from commands.run.summary import announce, summarise
     from devices.description import load_description
     from replay.directory import REPORT, VALUES, StoredRun
@@ -39,7 +39,7 @@ def run(options: RunOptions, console: Console) -> int:
     graph, schedule = read_solved(options.schedule, options.graph)
     subject = Subject(description, training_step_of(graph), graph, schedule)
     training = training_on(subject.step, options.samples, options.steps, options.seed)
-    # Before anything is built: a schedule that cannot be run, a directory that cannot be made.
+    # Fail before anything is built if the schedule cannot run or the directory cannot be made.
     planned = planned_execution(subject)
     if options.dry_run:
         announce(console, description, options.steps, planned)
@@ -63,11 +63,11 @@ def run(options: RunOptions, console: Console) -> int:
     report = run_report(
         subject, str(options.schedule), replayed, expected, options.seed, options.steps_per_day
     )
-    # What was measured is told also where it cannot be written.
+    # Print the measurements first, in case they cannot be written.
     console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, report)
     StoredRun(directory, report, schedule, graph).write(replayed.timed.values)
-    # Only now: to import what draws would slow the run down.
+    # Imported only now: importing matplotlib earlier would slow the run down.
     from plots.replay.pictures import draw_replay
 
     pictures = draw_replay(graph, schedule, report, directory)
@@ -79,13 +79,18 @@ def run(options: RunOptions, console: Console) -> int:
         console.result(f"picture   {picture}")
     if all(check.identical for check in report.values):
         return ExitCode.DONE
-    console.say("error: the schedule changed values, which it must never do: this is a defect")
+    console.say(
+        f"error: {options.schedule}: the schedule changed values, which is a defect of Joulewright;"
+        f" please report it with {directory / REPORT}"
+    )
     return ExitCode.INTERNAL_ERROR
 
 
 def _keep(console: Console, directory: Path, recovered: Recovered) -> None:
-    """What the last complete step of a replay that failed has left. That it failed is told in any
-    case."""
+    """Keep the values that the last complete step of a failed replay has left.
+
+    If they cannot be written, print an error; the caller reports the failure itself.
+    """
     from replay.directory import RECOVERED, keep_recovered
 
     path = directory / RECOVERED
@@ -94,7 +99,7 @@ def _keep(console: Console, directory: Path, recovered: Recovered) -> None:
     except OSError as error:
         console.say(f"error: {path}: {error.strerror}")
     else:
-        console.say(f"after step {recovered.step}: {path}")
+        console.say(f"values after step {recovered.step}: {path}")
 
 
 RUN = Command(add_options, RunOptions.of, run)

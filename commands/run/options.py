@@ -19,8 +19,11 @@ from devices.results import Results
 
 @dataclass(frozen=True)
 class RunOptions:
-    """``graph`` is the schedule's, where it does not lie beside it. ``samples``: a file of them;
-    without one they are generated, from ``seed`` as initial values are."""
+    """Schedule, board and training data.
+
+    ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
+    generates samples from ``seed``, as initial values are.
+    """
 
     schedule: Path
     device: str
@@ -51,10 +54,12 @@ class RunOptions:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add what ``run`` understands."""
+    """Add the options of ``run``."""
     add_json(parser)
     add_results(parser)
-    parser.add_argument("--schedule", required=True, type=Path, help="as solve has written it")
+    parser.add_argument(
+        "--schedule", required=True, type=Path, help="schedule file that solve has written"
+    )
     add_device(parser)
     add_graph_beside(parser)
     parser.add_argument("--steps", type=count, default=10, help="training steps (10)")
@@ -62,21 +67,26 @@ def add_options(parser: ArgumentParser) -> None:
         "--batches",
         type=Path,
         metavar="FILE",
-        help="samples to train on: .npz with an array for each input (default: generated ones)",
+        help="samples to train on: .npz file with an array for each input (generated samples)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of initial values and generated samples (0)"
+        "--seed", type=int, default=0, help="seed of initial values and generated samples (0)"
     )
     parser.add_argument(
         "--steps-per-day",
         type=positive,
         default=1000.0,
         metavar="N",
-        help="for the years that the storage lasts (1000)",
+        help="training steps a day, from which the life of the storage is computed (1000)",
     )
     parser.add_argument(
-        "--dry-run", action="store_true", help="say what would be done; touch no board"
+        "--dry-run",
+        action="store_true",
+        help="print what would be done, without touching a board",
     )
     parser.add_argument(
-        "--out", type=Path, metavar="DIRECTORY", help="default: results/replays/DEVICE-SCHEDULE"
+        "--out",
+        type=Path,
+        metavar="DIRECTORY",
+        help="directory of the replay (results/replays/DEVICE-SCHEDULE)",
     )

@@ -1,4 +1,4 @@
-"""A replay as a person reads it: predicted, measured and the difference."""
+"""Printouts of ``run``: predicted, measured and the difference."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN_ACTIONS = 12
 def announce(
     console: Console, description: DeviceDescription, steps: int, plan: ExecutionPlan
 ) -> None:
-    """Say what would be done. No board is asked."""
+    """Print what would be done, without contacting a board."""
     written = written_bytes_a_step(plan, description)
     console.document(
         {
@@ -31,18 +31,18 @@ def announce(
         }
     )
     console.result(
-        f"{description.name}: {steps} steps of {plan.name}, watched, and as many again"
-        f" unwatched, in an arena of {plan.arena_bytes} bytes ({len(plan.actions)} actions);"
-        " before them, where there is RAM for it, a few of a debug build"
+        f"{description.name}: {steps} watched and {steps} unwatched steps of {plan.name}, in an"
+        f" arena of {plan.arena_bytes} bytes ({len(plan.actions)} actions); before them, if the"
+        " RAM suffices, a few steps of a debug build"
     )
     if description.firmware is not None:
-        console.result("a firmware with the plan in it is put on the board, and stays there")
+        console.result("firmware: one with the plan in it is flashed, and stays on the board")
     if plan.pages:
-        console.result(f"storage: {size(written)} are written a step, besides the initial values")
+        console.result(f"storage: each step writes {size(written)}, besides the initial values")
 
 
 def summarise(console: Console, report: ReplayReport) -> None:
-    """Totals, the actions that take longest, values, memory, wear, and what is responsible."""
+    """Print totals, the longest actions, values, the diagnosis, memory, wear and notes."""
     console.result(
         f"{report.graph}: {report.steps} steps on {report.device},"
         f" and {report.watched_steps} watched action by action"
@@ -118,7 +118,7 @@ def _actions(console: Console, report: ReplayReport) -> None:
         )
     console.result(
         f"the {len(rows) - 1} longest of {len(longest)} actions of the schedule"
-        " (*: beyond the intervals)"
+        " (*: outside the intervals)"
     )
     console.table(rows, right=(2, 3, 4, 5))
 
@@ -126,7 +126,7 @@ def _actions(console: Console, report: ReplayReport) -> None:
 def _values(check: ValueCheck) -> str:
     if check.identical:
         return (
-            f"values: loss, gradients and what is kept ({check.values} checksums a step) equal"
+            f"values: loss, gradients and kept tensors ({check.values} checksums a step) equal"
             f" those of {check.against} bit for bit, in each of {check.steps} steps"
         )
     named = "; ".join(
@@ -143,9 +143,9 @@ def _memory(report: ReplayReport) -> Iterator[str]:
     if process is not None:
         yield (
             f"memory: the process ran under a hard limit of {size(process.limit_bytes)}"
-            f" ({process.limit}): its arena of {size(report.memory.arena_bytes)} and"
-            f" {size(process.overhead_bytes)} for program, libraries and buffers; it had at most"
-            f" {size(process.peak_resident_bytes)} in RAM"
+            f" ({process.limit}): {size(report.memory.arena_bytes)} for the arena and"
+            f" {size(process.overhead_bytes)} for program, libraries and buffers; its peak in RAM"
+            f" was {size(process.peak_resident_bytes)}"
         )
 
 
@@ -155,12 +155,12 @@ def _wear(report: ReplayReport) -> Iterator[str]:
         return
     wear = storage.wear
     written = (
-        f"storage: {size(wear.written_bytes_per_step)} written a step, of which"
-        f" {size(storage.safety_bytes)} are copies that keep what was trained safe, made behind the"
-        f" step in {_interval(storage.copies_s, 's')} that are not in its time"
+        f"storage: {size(wear.written_bytes_per_step)} written a step; {size(storage.safety_bytes)}"
+        " of these are safety copies of the trained values, made after the step in"
+        f" {_interval(storage.copies_s, 's')}, which the step's time does not include"
     )
     if wear.erased_blocks_per_step:
-        written += f"; {wear.erased_blocks_per_step:.3g} blocks erased"
+        written += f"; {wear.erased_blocks_per_step:.3g} erase blocks erased a step"
     if wear.years is not None:
         bound = "at most " if wear.at_most else ""
         written += f"; at {wear.steps_per_day:g} steps a day it lasts {bound}{wear.years:.3g} years"

@@ -1,1 +1,1 @@
-"""``solve``: the schedule of least energy that fits the board."""
+"""Command ``solve``: find the schedule of least energy that fits the board."""

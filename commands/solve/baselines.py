@@ -1,4 +1,4 @@
-"""``solve --baselines``: the methods that users and papers compare with, beside the schedule."""
+"""``solve --baselines``: compare the schedule with published methods."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from solver.referee.referee import Replay
 def show_baselines(
     console: Console, graph: CostedGraph, schedule: Schedule, time_limit_s: float | None
 ) -> list[dict[str, Any]]:
-    """Run every baseline under the schedule's budget and print them as a table; what it says, as
-    data.
+    """Run every baseline under the schedule's budget and print a table; return its rows as data.
 
-    Raises :class:`~devices.errors.EngineFailed`.
+    Raises:
+        EngineFailed: A solver's engine failed.
     """
     comparison = compare_with_baselines(
         graph, schedule, time_limit_s, lambda name: console.say(f"baseline {name}")
@@ -43,7 +43,7 @@ def _row(baseline: ComparedBaseline, ours: Replay | None) -> list[str]:
 
 
 def _figures(played: Replay, ours: Replay | None) -> list[str]:
-    """Energy, how much more that is than this schedule's, time, peak."""
+    """Format energy, its excess over this schedule's, time and peak of RAM."""
     more = ""
     if ours is not None and ours.energy_j:
         more = f"{100 * (played.energy_j / ours.energy_j - 1):+.2f} %"

@@ -1,4 +1,4 @@
-"""The command ``solve``: find the schedule."""
+"""Entry point of ``solve``: find the schedule."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def solve(options: SolveOptions, console: Console) -> int:
-    """The exit code says whether there is a schedule."""
+    """Solve and print; the exit code states whether a schedule was found."""
     from commands.solve.baselines import show_baselines
     from commands.solve.costs import predicted_document
     from commands.solve.less_ram import show_less_ram
     from commands.solve.robustness import assess, summarise_robustness
     from commands.solve.subject import read_budget, read_subject
-    from commands.solve.summary import summarise, told
+    from commands.solve.summary import progress_line, summarise
     from devices.documents.document import dump_json, write_atomically
     from solver.constructed import keep_everything
     from solver.problem.files import file_stem, graph_path, write_solved
@@ -44,7 +44,9 @@ def solve(options: SolveOptions, console: Console) -> int:
     budget = read_budget(options.budget, subject.profile, kept, console)
     draws = None if options.draws is None else draw_costs(graph, options.draws, DRAWS_SEED)
     with console.status("building the program", lines_every_s=2.0) as status:
-        schedule = solve_graph(graph, budget, options.solver, lambda p: status.show(told(p)))
+        schedule = solve_graph(
+            graph, budget, options.solver, lambda p: status.show(progress_line(p))
+        )
     if draws is not None and schedule.actions:
         schedule = assess(console, schedule, draws, options.solver, options.robust)
     out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"

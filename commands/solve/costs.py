@@ -20,8 +20,8 @@ def report_costs(console: Console, costing: CostingResult, verbose: bool) -> Non
         _report_predicted(console, costing, verbose)
     if costing.in_context:
         console.say(
-            f"{len(costing.in_context)} of {_distinct(costing)} distinct operations cost what they"
-            " took in the context of a schedule (profile --refine)"
+            f"{len(costing.in_context)} of {_distinct(costing)} distinct operations have costs"
+            " measured in the context of a schedule (profile --refine)"
         )
 
 

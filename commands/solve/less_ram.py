@@ -1,11 +1,11 @@
-"""``solve`` without a RAM budget, where everything fits: what less RAM would cost."""
+"""Costs of less RAM, shown by ``solve`` without a RAM budget if everything fits."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from commands.console import Console
-from commands.solve.summary import told
+from commands.solve.summary import progress_line
 from commands.wording import time_words
 from devices.documents.readable import si, size
 from solver.options import SolverOptions
@@ -20,18 +20,20 @@ _WITHOUT_ENERGY = {"infeasible": "no schedule fits", "no_solution": "none found 
 def show_less_ram(
     console: Console, graph: CostedGraph, schedule: Schedule, kept: Replay, options: SolverOptions
 ) -> list[dict[str, Any]]:
-    """Say that everything fits, solve with less RAM and print a table; what it says, as data.
+    """State that everything fits, solve with less RAM and print a table; return its rows as data.
 
-    ``kept`` is the step with nothing recomputed or paged. Raises
-    :class:`~devices.errors.EngineFailed`.
+    ``kept`` is the step with nothing recomputed or paged.
+
+    Raises:
+        EngineFailed: A solver's engine failed.
     """
     pages = any(isinstance(action, PageIn | PageOut) for action in schedule.actions)
     console.result(
-        f"\neverything fits into the {size(schedule.budget.ram_bytes)} that the board has to give:"
+        f"\neverything fits into the {size(schedule.budget.ram_bytes)} of RAM that are available:"
         + (
-            " nothing need be recomputed, and paged only what lives in storage"
+            " nothing is recomputed, and only tensors with their home in storage are paged"
             if pages
-            else " nothing need be recomputed or paged"
+            else " nothing is recomputed or paged"
         )
     )
     with console.status("solving with less RAM", lines_every_s=2.0) as status:
@@ -40,7 +42,9 @@ def show_less_ram(
             schedule,
             kept.peak_bytes,
             options,
-            lambda percent, progress: status.show(f"{percent} % of the RAM  {told(progress)}"),
+            lambda percent, progress: status.show(
+                f"{percent} % of the RAM  {progress_line(progress)}"
+            ),
         )
     source = schedule.energy_source or "source not stated"
     head = ["RAM", "of the peak", f"energy a step ({source})", "more energy"]
@@ -48,7 +52,7 @@ def show_less_ram(
     table += [_row(row, kept) for row in rows]
     console.table(table, right=(0, 1, 2, 3, 4, 5))
     if len(rows) < len(PERCENTAGES):
-        console.result(f"interrupted: {len(rows)} of {len(PERCENTAGES)} budgets were searched")
+        console.result(f"interrupted after {len(rows)} of {len(PERCENTAGES)} budgets")
     return [_as_data(row, kept) for row in rows]
 
 
@@ -68,7 +72,7 @@ def _row(row: LessRam, kept: Replay) -> list[str]:
 
 
 def _more_energy(schedule: Schedule, kept: Replay) -> float | None:
-    """Relative to the step with nothing recomputed or paged."""
+    """Extra energy relative to the step with nothing recomputed or paged."""
     if schedule.energy_j is None or not kept.energy_j:
         return None
     return schedule.energy_j / kept.energy_j - 1

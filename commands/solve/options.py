@@ -27,9 +27,11 @@ from solver.options import Coverage, EngineName, FormulationName, Order, SolverO
 
 @dataclass(frozen=True)
 class ProfiledModel:
-    """A network, and the profile (name or path) that says what it costs. ``model``, ``batch`` and
-    ``optimizer`` are None where the command line names none. ``strict``: predict nothing that was
-    not measured."""
+    """A network, and the profile (name or path) with its costs.
+
+    ``model``, ``batch`` and ``optimizer`` are None unless the command line names them. ``strict``:
+    an operation that was not measured is an error; no cost is predicted.
+    """
 
     profile: str
     model: str | None
@@ -40,9 +42,11 @@ class ProfiledModel:
 
 
 @dataclass(frozen=True)
-class BudgetWords:
-    """A budget as it is written; the graph says what shares and multiples in it are of. Without
-    ``ram`` it is what the board of the profile has to give."""
+class RequestedBudget:
+    """A budget as the user wrote it, with shares and multiples still relative to the graph.
+
+    If ``ram`` is None, the budget is the RAM available on the profile's board.
+    """
 
     ram: str | None
     deadline: str | None
@@ -54,11 +58,14 @@ class BudgetWords:
 
 @dataclass(frozen=True)
 class SolveOptions:
-    """``graph`` is where the costs come from. Without a ``budget`` it is only exported. ``robust``:
-    the schedule that is best on average over the ``draws``."""
+    """Graph, budget and search.
+
+    ``graph`` is a file, or a network and its profile. If ``budget`` is None, the graph is only
+    exported. ``robust``: choose the schedule that is best on average over the ``draws``.
+    """
 
     graph: Path | ProfiledModel
-    budget: BudgetWords | None
+    budget: RequestedBudget | None
     solver: SolverOptions
     draws: int | None
     robust: bool
@@ -71,17 +78,21 @@ class SolveOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> SolveOptions:
-        """Raises :class:`InputError` for options that exclude each other."""
+        """Read the options.
+
+        Raises:
+            InputError: Options exclude each other.
+        """
         require_home_of_model(namespace)
         if namespace.graph and namespace.ram_budget is None and namespace.export_graph is None:
             raise InputError("solve needs --ram-budget, such as 512KiB, 1.2MB or 50%")
         if namespace.order == "free" and namespace.formulation != "auto":
             raise InputError(
-                f"--formulation {namespace.formulation} keeps the given order; --order free is for"
-                " auto"
+                f"--order free cannot be used with --formulation {namespace.formulation}, which"
+                " keeps the given order; use --formulation auto"
             )
         if namespace.robust and namespace.draws is None:
-            raise InputError("--robust needs --draws, the number of draws, such as --draws 100")
+            raise InputError("--robust needs --draws, such as --draws 100")
         return cls(
             graph=namespace.graph
             or ProfiledModel(
@@ -92,7 +103,7 @@ class SolveOptions:
                 parameters_in=namespace.parameters_in,
                 strict=namespace.strict,
             ),
-            budget=_budget_words(namespace),
+            budget=_requested_budget(namespace),
             solver=SolverOptions(
                 formulation=namespace.formulation,
                 order=namespace.order,
@@ -113,10 +124,10 @@ class SolveOptions:
         )
 
 
-def _budget_words(namespace: Namespace) -> BudgetWords | None:
+def _requested_budget(namespace: Namespace) -> RequestedBudget | None:
     if namespace.ram_budget is None and namespace.export_graph is not None:
         return None
-    return BudgetWords(
+    return RequestedBudget(
         ram=namespace.ram_budget,
         deadline=namespace.deadline,
         covers=namespace.budget_covers,
@@ -127,49 +138,74 @@ def _budget_words(namespace: Namespace) -> BudgetWords | None:
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add what ``solve`` understands."""
+    """Add the options of ``solve``."""
     add_json(parser)
     add_results(parser)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--profile", help="measured (name or path), or published (m0, m4, a72, …)")
-    source.add_argument("--graph", type=Path, help="a costed graph instead of profile and model")
+    source.add_argument(
+        "--profile",
+        help="a measured profile (name or path), or a published one (m0, m4, a72, …)",
+    )
+    source.add_argument(
+        "--graph", type=Path, help="a costed graph (file), in place of profile and model"
+    )
     add_network_of_profile(parser)
     add_home(parser)
     parser.add_argument(
         "--ram-budget",
-        help="512KiB, 1.2MB, bytes, or 40%% of the unconstrained peak (what the board has to give)",
+        help="a size such as 512KiB or 1.2MB, a number of bytes, or a share such as 40%% of the"
+        " peak with nothing recomputed or paged (the RAM available on the profile's board)",
     )
     add_coverage(parser)
     parser.add_argument(
-        "--deadline", help="seconds, or 1.5x one step with nothing recomputed or paged"
+        "--deadline",
+        help="longest time of a step: seconds, or a multiple such as 1.5x of the step with nothing"
+        " recomputed or paged (none)",
     )
     add_gap(parser)
-    parser.add_argument("--time-limit", type=positive, metavar="SECONDS")
-    parser.add_argument("--threads", type=count, default=os.cpu_count() or 1)
     parser.add_argument(
-        "--formulation", choices=get_args(FormulationName), default=SolverOptions.formulation
+        "--time-limit", type=positive, metavar="SECONDS", help="limit of the search (none)"
+    )
+    cores = os.cpu_count() or 1
+    parser.add_argument(
+        "--threads", type=count, default=cores, help=f"threads of the search ({cores})"
+    )
+    parser.add_argument(
+        "--formulation",
+        choices=get_args(FormulationName),
+        default=SolverOptions.formulation,
+        help=f"program that is solved ({SolverOptions.formulation})",
     )
     parser.add_argument(
         "--order",
         choices=get_args(Order),
         default=SolverOptions.order,
-        help="whether ops may change places: where that pays (auto), never, or always searched",
+        help="order of ops. auto: search other orders where that pays; given: keep the graph's;"
+        f" free: always search other orders ({SolverOptions.order})",
     )
-    parser.add_argument("--engine", choices=get_args(EngineName), default=SolverOptions.engine)
+    parser.add_argument(
+        "--engine",
+        choices=get_args(EngineName),
+        default=SolverOptions.engine,
+        help=f"mixed-integer solver ({SolverOptions.engine})",
+    )
     parser.add_argument(
         "--instantaneous-paging",
         action="store_true",
-        help="transfers count no time against the deadline, as POET counts",
+        help="count no time of transfers against the deadline, as POET does",
     )
     parser.add_argument(
         "--no-addresses",
         action="store_true",
-        help="count RAM as a sum of bytes, as published methods do: the schedule may not pack",
+        help="count RAM as a sum of bytes, as published methods do; the schedule may then have no"
+        " addresses that fit, and cannot be run",
     )
-    parser.add_argument("--no-paging", action="store_true", help="recompute only")
-    parser.add_argument("--no-remat", action="store_true", help="page only")
+    parser.add_argument("--no-paging", action="store_true", help="recompute only; page nothing")
+    parser.add_argument("--no-remat", action="store_true", help="page only; recompute nothing")
     parser.add_argument(
-        "--strict", action="store_true", help="an operation that was not measured is an error"
+        "--strict",
+        action="store_true",
+        help="fail if an operation was not measured, instead of predicting its cost",
     )
     parser.add_argument(
         "--verbose", action="store_true", help="list every operation whose cost is predicted"
@@ -178,17 +214,23 @@ def add_options(parser: ArgumentParser) -> None:
         "--draws",
         type=count,
         metavar="N",
-        help="draw all costs N times from the profile's intervals: how often is the schedule within"
-        " 1 %% of the best, and which is best on average",
+        help="draw all costs N times from the profile's intervals, and report how often the"
+        " schedule is within 1 %% of the best, and which schedule is best on average",
     )
     parser.add_argument(
-        "--robust", action="store_true", help="with --draws: write the one best on average"
+        "--robust",
+        action="store_true",
+        help="with --draws: write the schedule that is best on average",
     )
     parser.add_argument(
         "--baselines",
         action="store_true",
-        help="run the published methods too and print them beside the schedule",
+        help="run the published methods too, and print them beside the schedule",
     )
-    parser.add_argument("--export-graph", type=Path, metavar="FILE", help="write the costed graph")
-    parser.add_argument("--out", type=Path, help="default: results/schedules/GRAPH.json")
-    parser.add_argument("--pictures", type=Path, metavar="DIRECTORY", help="draw the result there")
+    parser.add_argument(
+        "--export-graph", type=Path, metavar="FILE", help="write the costed graph to this file"
+    )
+    parser.add_argument("--out", type=Path, help="schedule to write (results/schedules/GRAPH.json)")
+    parser.add_argument(
+        "--pictures", type=Path, metavar="DIRECTORY", help="draw the result into this directory"
+    )

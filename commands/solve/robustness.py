@@ -1,4 +1,4 @@
-"""``solve --draws``: how the schedule fares when costs are drawn from the profile's intervals."""
+"""``solve --draws``: assess the schedule under costs drawn from the profile's intervals."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from solver.robustness.search import DrawProgress
 def assess(
     console: Console, schedule: Schedule, draws: CostDraws, options: SolverOptions, robust: bool
 ) -> Schedule:
-    """What :func:`~solver.robustness.robustness.assess_robustness` returns, announced, with what it
-    does shown meanwhile."""
+    """Call :func:`~solver.robustness.robustness.assess_robustness` and show its progress."""
     console.say(
-        f"holding the schedule against {len(draws.energy_j)} draws, for at most"
-        f" {draws_limit_s(options):g} s; Ctrl-C ends that earlier"
+        f"assessing the schedule with {len(draws.energy_j)} draws, for at most"
+        f" {draws_limit_s(options):g} s; Ctrl-C ends it earlier"
     )
     with console.status("starting") as status:
 
-        def tell(progress: DrawProgress) -> None:
+        def show(progress: DrawProgress) -> None:
             status.show(
                 f"{progress.seconds:5.1f} s  {progress.solved_draws} of {progress.draws} draws"
                 f" searched, {progress.undecided} undecided, {progress.schedules} schedules",
                 passing=True,
             )
 
-        return assess_robustness(schedule, draws, options, robust, tell)
+        return assess_robustness(schedule, draws, options, robust, show)
 
 
 def summarise_robustness(console: Console, schedule: Schedule) -> None:
-    """Nothing for a schedule that was not held against draws."""
+    """Print the assessment with draws; nothing if there was none."""
     robustness = schedule.robustness
     if robustness is None:
         return
@@ -60,16 +59,16 @@ def summarise_robustness(console: Console, schedule: Schedule) -> None:
         columns.append(["best on average", *_column(best)])
     console.table([list(row) for row in zip(*columns, strict=True)], right=(1, 2))
     if best is None:
-        verdict = "no schedule is known that is in time in 95 % of the draws; written is the one of"
-        verdict += " least energy"
+        verdict = "no known schedule is in time in 95 % of the draws; the schedule of least energy"
+        verdict += " is written"
     elif best == robustness.least_energy:
-        verdict = "the schedule of least energy is the best on average, too, of those known"
+        verdict = "of the known schedules, the one of least energy is also the best on average"
     elif robustness.schedule == "best_on_average":
-        verdict = "written is the one that is best on average"
+        verdict = "the schedule that is best on average is written"
     else:
-        verdict = "written is the one of least energy; --robust writes the one best on average"
+        verdict = "the schedule of least energy is written; --robust writes the best on average"
     console.result(
-        f"{verdict}; proven, of the same schedules as above: none needs less than"
+        f"{verdict}; proven, for the same schedules as above: none needs less than"
         f" {si(robustness.mean_bound_j, 'J')} on average"
     )
 

@@ -1,4 +1,4 @@
-"""Costed graph and budget of ``solve``, read from its options."""
+"""Costed graph and budget of ``solve``, made from its options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from commands.arguments import DEFAULT_BATCH, DEFAULT_MODEL, DEFAULT_OPTIMIZER
 from commands.console import Console
 from commands.solve.costs import report_costs
-from commands.solve.options import BudgetWords, ProfiledModel
+from commands.solve.options import ProfiledModel, RequestedBudget
 from devices.documents.document import read_json
 from devices.documents.readable import size
 from devices.library import resolve_profile
@@ -36,10 +36,12 @@ class SolveSubject:
 def read_subject(
     source: Path | ProfiledModel, results: Results, verbose: bool, console: Console
 ) -> SolveSubject:
-    """A graph from its file, or from a profile and a network.
+    """Read a graph from its file, or make one from a profile and a network.
 
-    Raises :class:`~devices.documents.document.DocumentError`,
-    :class:`~networks.models.ModelError` and :class:`~solver.costing.costing.CostingError`.
+    Raises:
+        DocumentError: A file cannot be used, or there is no such profile.
+        ModelError: There is no such model, batch or optimizer.
+        CostingError: The profile does not cover the network's operations.
     """
     if isinstance(source, Path):
         return SolveSubject(read_json(source, CostedGraph))
@@ -51,7 +53,7 @@ def read_subject(
 
 
 def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Console) -> TrainingStep:
-    """The network that is asked for, or else the first one that the profile was measured for."""
+    """Build the step of the named network, or of the first one in the profile."""
     model, batch, optimizer = DEFAULT_MODEL, DEFAULT_BATCH, str(DEFAULT_OPTIMIZER)
     if source.model is None and profile.networks:
         network = profile.networks[0]
@@ -59,7 +61,7 @@ def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Conso
         taken = [f"model {model}"]
         taken += [f"batch {batch}"] if source.batch is None else []
         taken += [f"optimizer {optimizer}"] if source.optimizer is None else []
-        console.say(f"taken from profile {profile.name}: {', '.join(taken)}")
+        console.say(f"from profile {profile.name}: {', '.join(taken)}")
     return build_model(
         source.model or model,
         source.batch or batch,
@@ -69,18 +71,21 @@ def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Conso
 
 
 def read_budget(
-    words: BudgetWords, profile: DeviceProfile | None, kept: Replay, console: Console
+    words: RequestedBudget, profile: DeviceProfile | None, kept: Replay, console: Console
 ) -> Budget:
-    """The budget in bytes and seconds. ``kept`` is the step with nothing recomputed or paged.
+    """Convert the budget to bytes and seconds.
 
-    Where no RAM is given, it is what the board of ``profile`` has to give, which is told on the
-    console. Raises :class:`~solver.problem.quantities.QuantityError`.
+    ``kept`` is the step with nothing recomputed or paged. If no RAM budget is given, it is the RAM
+    available on the profile's board, which is printed.
+
+    Raises:
+        QuantityError: A budget or deadline cannot be parsed.
     """
     deadline_s = None if words.deadline is None else parse_deadline_s(words.deadline, kept.time_s)
     if words.ram is not None:
         ram_bytes = parse_ram_bytes(words.ram, kept.peak_bytes)
     else:
-        assert profile is not None, "of a graph alone the RAM budget is asked for"
+        assert profile is not None, "a graph without a profile needs --ram-budget"
         ram_bytes = _board_ram_bytes(profile, console)
     return Budget(
         ram_bytes=ram_bytes,
@@ -95,9 +100,10 @@ def read_budget(
 def _board_ram_bytes(profile: DeviceProfile, console: Console) -> int:
     ram_bytes, board = profile.board.usable_bytes, f"the board of profile {profile.name}"
     if profile.board.available_bytes is not None:
-        console.say(f"RAM budget: the {size(ram_bytes)} that {board} had to give when measured")
+        console.say(f"RAM budget: {size(ram_bytes)}, available on {board} when it was measured")
     else:
         console.say(
-            f"RAM budget: all {size(ram_bytes)} of {board}, which does not say how much is free"
+            f"RAM budget: {size(ram_bytes)}, all of {board}; the profile does not state how much is"
+            " available"
         )
     return ram_bytes

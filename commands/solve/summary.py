@@ -10,12 +10,12 @@ from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay, replay
 from solver.search.search import Progress
 
-# Said of a search that was ended from outside; of the others the bound says enough.
+# Note on a search that was ended from outside; for the others the bound says enough.
 _STOPPED = {"time_limit": "; stopped by the time limit", "interrupted": "; interrupted"}
 
 
-def told(progress: Progress) -> str:
-    """The best schedule and the bound, while the search runs."""
+def progress_line(progress: Progress) -> str:
+    """Format the best schedule and the bound while the search runs."""
     best = "none yet" if progress.value is None else si(progress.value, "J", 6)
     bound = "none yet" if progress.bound is None else si(progress.bound, "J", 6)
     text = f"{progress.seconds:5.1f} s  best {best}  bound {bound}"
@@ -25,7 +25,7 @@ def told(progress: Progress) -> str:
 
 
 def summarise(console: Console, schedule: Schedule, kept: Replay, graph: CostedGraph) -> None:
-    """``kept`` is the step with nothing recomputed or paged."""
+    """Print the result; ``kept`` is the step with nothing recomputed or paged."""
     budget = schedule.budget
     covers = "everything" if budget.covers == "all" else "activations and their gradients"
     console.result(
@@ -51,7 +51,7 @@ def summarise(console: Console, schedule: Schedule, kept: Replay, graph: CostedG
 
 
 def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGraph) -> None:
-    """The schedule beside the step with nothing recomputed or paged."""
+    """Print the schedule beside the step with nothing recomputed or paged."""
     chosen = replay(graph, schedule.actions, schedule.budget.covers)
 
     def column(played: Replay) -> list[str]:
@@ -83,7 +83,7 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
     if not any(isinstance(s, PageIn | PageOut) and s.asynchronous for s in schedule.actions):
         rows.pop()  # nothing runs beside ops
     console.table(rows, right=(1, 2))
-    _tell_arena(console, schedule)
+    _show_arena(console, schedule)
     bound = schedule.energy_bound_j or 0.0
     console.result(
         f"proven: no schedule needs less than {si(bound, 'J')}, so this one is within"
@@ -91,19 +91,19 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
         + (
             f", among schedules in which {'; '.join(schedule.restrictions)}"
             if schedule.restrictions
-            else ", in whatever order"
+            else ", in any order"
         )
     )
     if schedule.restrictions and schedule.any_order_bound_j is not None:
-        console.result(f"proven for whatever order: {si(schedule.any_order_bound_j, 'J')} at least")
+        console.result(f"proven for any order: at least {si(schedule.any_order_bound_j, 'J')}")
 
 
-def _tell_arena(console: Console, schedule: Schedule) -> None:
+def _show_arena(console: Console, schedule: Schedule) -> None:
     arena, least = schedule.arena_bytes, schedule.arena_bound_bytes
     if arena is not None and least is not None:
         console.result(
-            f"addresses: an arena of {size(arena)} ({arena} bytes); this schedule needs"
-            f" {least} bytes at least, so fragmentation is"
+            f"addresses: an arena of {size(arena)} ({arena} bytes); this schedule needs at least"
+            f" {least} bytes, so fragmentation is"
             f" {100 * (1 - least / arena) if arena else 0.0:.3f} %"
         )
 
@@ -111,14 +111,14 @@ def _tell_arena(console: Console, schedule: Schedule) -> None:
 def _explain_infeasible(console: Console, schedule: Schedule) -> None:
     if schedule.smallest_ram_bytes is not None:
         console.result(
-            f"no schedule fits; the smallest RAM budget that would do is"
+            f"no schedule fits; the smallest feasible RAM budget is"
             f" {schedule.smallest_ram_bytes} bytes ({size(schedule.smallest_ram_bytes)}),"
             f" set by {schedule.limiting_op}"
         )
     else:
-        console.result("no schedule fits, whatever the RAM budget")
+        console.result("no schedule fits, with any RAM budget")
     if schedule.smallest_deadline_s is not None:
         console.result(
-            f"with this RAM budget the shortest deadline that would do is"
+            f"the shortest feasible deadline with this RAM budget is"
             f" {schedule.smallest_deadline_s:.9g} s"
         )

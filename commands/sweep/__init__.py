@@ -1,1 +1,1 @@
-"""``sweep``: trade-off curves of energy against RAM and time."""
+"""Command ``sweep``: trade-off curves of energy against RAM and time."""

@@ -1,4 +1,4 @@
-"""The command ``sweep``: draw energy against RAM and time."""
+"""Entry point of ``sweep``: solve a grid of budgets and draw energy against RAM and time."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def sweep(options: SweepOptions, console: Console) -> int:
-    """The exit code says whether any point has a schedule."""
-    from commands.sweep.summary import summarise, told
+    """Solve all points; the exit code states whether any has a schedule."""
+    from commands.sweep.summary import event_line, summarise
     from plots.tradeoff import tradeoff
     from solver.pools import open_pool
     from solver.sweep.directory import SweepDirectory, require_distinct_stems
@@ -42,7 +42,7 @@ def sweep(options: SweepOptions, console: Console) -> int:
     ):
         for done, event in enumerate(solve_studies(studies, options.solver, pool), start=1):
             directory.keep(event)
-            progress.show(told(event), done)
+            progress.show(event_line(event), done)
     directory.write_tables()
     pictures = []
     statuses: set[str] = set()

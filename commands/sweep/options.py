@@ -37,9 +37,11 @@ class ProfiledModels:
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """``graphs`` is where the costs come from; ``ram_budgets`` and ``deadlines`` are as they are
-    written, ``solver`` is how each point is solved. ``scheduler`` is the address of a Dask cluster
-    that solves, in place of ``jobs`` processes."""
+    """Graphs, grid and search.
+
+    ``ram_budgets`` and ``deadlines`` are as the user wrote them; ``solver`` applies to each point.
+    ``scheduler`` is the address of a Dask cluster that solves in place of ``jobs`` processes.
+    """
 
     graphs: tuple[Path, ...] | ProfiledModels
     ram_budgets: str
@@ -54,7 +56,11 @@ class SweepOptions:
 
     @classmethod
     def of(cls, namespace: Namespace) -> SweepOptions:
-        """Raises :class:`~devices.errors.InputError` for options that exclude each other."""
+        """Read the options.
+
+        Raises:
+            InputError: Options exclude each other.
+        """
         require_home_of_model(namespace)
         return cls(
             graphs=tuple(namespace.graph)
@@ -83,22 +89,32 @@ class SweepOptions:
 
 
 def _threads(namespace: Namespace) -> int:
-    """Threads of each point: all cores for a single job."""
+    """Threads for each point: all cores for a single job, else one."""
     alone = namespace.scheduler is None and namespace.jobs == 1
     return (os.cpu_count() or 1) if alone else 1
 
 
 def add_options(parser: ArgumentParser) -> None:
-    """Add what ``sweep`` understands."""
+    """Add the options of ``sweep``."""
     add_json(parser)
     add_results(parser)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--profile", nargs="+", help="measured (name or path), or published")
     source.add_argument(
-        "--graph", nargs="+", type=Path, metavar="FILE", help="costed graphs instead"
+        "--profile", nargs="+", help="measured profiles (name or path), or published ones"
+    )
+    source.add_argument(
+        "--graph",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="costed graphs, in place of profiles and models",
     )
     parser.add_argument(
-        "--model", nargs="+", default=[DEFAULT_MODEL], metavar="NAME", help=f"({DEFAULT_MODEL})"
+        "--model",
+        nargs="+",
+        default=[DEFAULT_MODEL],
+        metavar="NAME",
+        help=f"networks to train ({DEFAULT_MODEL})",
     )
     add_network(parser)
     add_home(parser)
@@ -106,26 +122,38 @@ def add_options(parser: ArgumentParser) -> None:
         "--ram-budgets",
         required=True,
         metavar="B,B,...",
-        help="as solve has them, with commas: 512KiB,1.2MB,40%%; or so many of a range:"
-        " 20%%..100%%/9",
+        help="RAM budgets as in solve, separated by commas, such as 512KiB,1.2MB,40%%; or evenly"
+        " spaced ones of a range, such as 20%%..100%%/9 for nine",
     )
     parser.add_argument(
-        "--deadlines", default="none", metavar="D,D,...", help="as solve has them, or none (none)"
+        "--deadlines",
+        default="none",
+        metavar="D,D,...",
+        help="deadlines as in solve, separated by commas, or none (none)",
     )
     add_coverage(parser)
     add_gap(parser)
     parser.add_argument(
-        "--time-limit", type=positive, metavar="SECONDS", help="of each point, each baseline"
+        "--time-limit",
+        type=positive,
+        metavar="SECONDS",
+        help="limit for each point and each baseline (none)",
     )
     cores = os.cpu_count() or 1
     parser.add_argument(
         "--jobs", type=count, default=cores, help=f"points solved at once ({cores})"
     )
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="of a Dask cluster that is to solve")
-    parser.add_argument("--no-baselines", action="store_true", help="run none for comparison")
+    parser.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="address of a Dask scheduler whose cluster solves the points (none)",
+    )
+    parser.add_argument(
+        "--no-baselines", action="store_true", help="do not run the baselines for comparison"
+    )
     parser.add_argument(
         "--out",
         type=Path,
         metavar="DIRECTORY",
-        help="(results/sweep); what it has is not solved again",
+        help="directory of the sweep; points already in it are not solved again (results/sweep)",
     )

@@ -18,7 +18,7 @@ def summarise(
     solved: Sequence[SweepRow],
     baselines: Sequence[SweepRow],
 ) -> None:
-    """``solved`` are the points of a subject's grid, ``baselines`` all runs of them."""
+    """Print the points ``solved`` of a subject's grid, beside the runs of ``baselines``."""
     source = subject.graph.energy_source or "source not stated"
     kept = solved[0]
     console.result(
@@ -47,7 +47,7 @@ def summarise(
     for row in {row.deadline_s: row for row in solved if row.smallest_ram_bytes}.values():
         assert row.smallest_ram_bytes is not None
         console.result(
-            f"{_within(row)} the smallest RAM budget that would do is {row.smallest_ram_bytes}"
+            f"the smallest feasible RAM budget {_within(row)} is {row.smallest_ram_bytes}"
             f" bytes ({size(row.smallest_ram_bytes)}), set by {row.limiting_op}"
             + (f"; {row.note}" if row.note else "")
         )
@@ -59,7 +59,7 @@ def _within(row: SweepRow) -> str:
 
 
 def _best_baseline(point: SweepRow, baselines: Sequence[SweepRow]) -> str:
-    """The cheapest schedule of a baseline that fits, whichever budget it was made for."""
+    """Format the cheapest baseline schedule that fits, for whichever budget it was made."""
     deadline_s = float("inf") if point.deadline_s is None else point.deadline_s
     fitting = [
         (row.energy_j, row.method, row)
@@ -76,7 +76,7 @@ def _best_baseline(point: SweepRow, baselines: Sequence[SweepRow]) -> str:
 
 
 def _more(row: SweepRow) -> str:
-    """Extra energy over keeping everything."""
+    """Format the extra energy over keeping everything."""
     if row.energy_j is None or not row.unconstrained_energy_j:
         return "–"
     return f"{100 * (row.energy_j / row.unconstrained_energy_j - 1):+.3f} %"
@@ -86,8 +86,8 @@ def _percent(share: float, digits: int) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-def told(event: PointSolved | BaselineRun) -> str:
-    """Result of a point or a baseline in a few words."""
+def event_line(event: PointSolved | BaselineRun) -> str:
+    """Summarise the result of a point or a baseline in a line."""
     if not isinstance(event, PointSolved):
         nothing = "" if event.result.actions else ", no schedule"
         return f"{event.study.name}, {size(event.budget.ram_bytes)}: {event.name}{nothing}"

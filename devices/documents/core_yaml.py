@@ -1,9 +1,9 @@
 """YAML by the core schema of YAML 1.2, read strictly.
 
-PyYAML implements YAML 1.1, where ``1e9`` is text, ``no`` is false, ``010`` is eight, ``12:30`` is a
-number, and of a key given twice the last one wins without a word. Here numbers are what they look
-like and a repeated key is an error. PyYAML's parser and emitter are used; what a scalar means is
-decided by :func:`plain_scalar`.
+PyYAML implements YAML 1.1, in which ``1e9`` is text, ``no`` is false, ``010`` is eight, ``12:30``
+is a number, and the last value of a repeated key silently wins. Here numbers are what they look
+like, and a repeated key is an error. This module uses PyYAML's parser and emitter;
+:func:`plain_scalar` decides what a scalar means.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _HINTS = {
 
 
 class YamlError(InputError):
-    """Not the YAML that is understood here; the message names line and column."""
+    """The text is not the YAML that this module reads; the message names line and column."""
 
 
 def load(text: str) -> Value:
-    """The one document in ``text``; None if it is empty. Raises :class:`YamlError`."""
+    """Parse the one document in ``text``; None if it is empty. Raises :class:`YamlError`."""
     try:
         root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         return None if root is None else _value(root)
@@ -61,8 +61,10 @@ def load(text: str) -> Value:
 
 
 def dump(data: object, *, end_marked: bool = False) -> str:
-    """``data`` as YAML that :func:`load` reads back as the same values, with a line of three dots
-    at its end if ``end_marked``."""
+    """Format ``data`` as YAML that :func:`load` reads back as the same values.
+
+    ``end_marked``: end the text with a line of three dots.
+    """
     text: str = yaml.dump(
         data,
         Dumper=_Dumper,
@@ -75,14 +77,13 @@ def dump(data: object, *, end_marked: bool = False) -> str:
 
 
 def number(text: str) -> int | float:
-    """A decimal number; a whole one is an int however it is written (``1e9``, ``4.0``), as long as
-    it is exact."""
+    """Parse a decimal number; an exact whole number (``1e9``, ``4.0``) becomes an int."""
     value = float(text)
     return int(value) if value.is_integer() and abs(value) <= 2**53 else value
 
 
 def plain_scalar(text: str) -> bool | int | float | str | None:
-    """What an unquoted scalar means (YAML 1.2.2, section 10.3.2)."""
+    """Convert an unquoted scalar to its value (YAML 1.2.2, section 10.3.2)."""
     if text in _NULL:
         return None
     if text in _BOOLEAN:
@@ -135,7 +136,7 @@ def _sentence(error: yaml.MarkedYAMLError) -> str:
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Quoted where YAML 1.2 would read a number: a card's identity such as 12e5 stays text."""
+    """Quote text that YAML 1.2 would read as a number, such as a card's identity 12e5."""
     style = None if isinstance(plain_scalar(text), str) else '"'
     return dumper.represent_scalar(_STANDARD_TAG + "str", text, style=style)
 

@@ -1,5 +1,8 @@
-"""YAML and JSON documents with strict models: read with errors that name file, path, value and
-what is allowed; written so that a power cut or a full disk loses nothing that was there before."""
+"""YAML and JSON documents with strict models.
+
+Errors of reading name file, key, value and what is allowed. Writing is atomic: after a power cut or
+on a full disk, the previous file is intact.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from devices.errors import InputError
 
 
 class DocumentError(InputError):
-    """A file that cannot be read, or whose content is not what its format allows."""
+    """A file cannot be read, or its content is not what its format allows."""
 
 
 class StrictModel(BaseModel):
-    """Base of every file format: an unknown key is an error, and nothing changes after reading.
+    """Base of every file format: immutable, and an unknown key is an error.
 
-    A YAML list that is cut off after an item is still YAML; files of a model with ``end_marked``
-    therefore end with YAML's ``...``, and one that does not is incomplete.
+    A YAML list that is cut off after an item is still valid YAML. Files of a model with
+    ``end_marked`` therefore end with YAML's ``...``; one that does not is incomplete.
     """
 
     model_config = ConfigDict(
@@ -34,8 +37,7 @@ class StrictModel(BaseModel):
 
     @classmethod
     def converted(cls, data: object) -> object:
-        """``data`` as this version of the format has it, where it is of an older one that is still
-        read; anything else as it is."""
+        """Convert ``data`` of an older, still supported version of the format to this version."""
         return data
 
 
@@ -43,7 +45,18 @@ Model = TypeVar("Model", bound=StrictModel)
 
 
 def read_yaml(path: Path, model: type[Model]) -> Model:
-    """Raises :class:`DocumentError`."""
+    """Read a YAML file.
+
+    Args:
+        path: File to read.
+        model: Format of the file.
+
+    Returns:
+        The validated document.
+
+    Raises:
+        DocumentError: The file cannot be read, is not YAML, is cut off or does not fit ``model``.
+    """
     text = _read_text(path)
     try:
         data = core_yaml.load(text)
@@ -60,7 +73,18 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
 
 
 def read_json(path: Path, model: type[Model]) -> Model:
-    """Raises :class:`DocumentError`."""
+    """Read a JSON file.
+
+    Args:
+        path: File to read.
+        model: Format of the file.
+
+    Returns:
+        The validated document.
+
+    Raises:
+        DocumentError: The file cannot be read, is not JSON or does not fit ``model``.
+    """
     text = _read_text(path)
     if not text.strip():
         raise DocumentError(f"{path}: the file is empty")
@@ -77,9 +101,18 @@ def read_json(path: Path, model: type[Model]) -> Model:
 
 
 def validate(data: object, model: type[Model], source: str) -> Model:
-    """``data``, of the types that JSON has, as ``model``. Strict: a number in quotes is text.
+    """Validate data strictly: a number in quotes is text.
 
-    Raises :class:`DocumentError` naming every wrong key of ``source``.
+    Args:
+        data: Content of a document, in types that JSON has.
+        model: Format of the document.
+        source: Name of the document in error messages.
+
+    Returns:
+        The validated document.
+
+    Raises:
+        DocumentError: ``data`` does not fit ``model``; the message names the wrong keys.
     """
     try:
         return model.model_validate_json(
@@ -90,19 +123,27 @@ def validate(data: object, model: type[Model], source: str) -> Model:
 
 
 def dump_yaml(document: StrictModel) -> str:
-    """What :func:`read_yaml` reads back as the same document."""
+    """Format a document as YAML text that :func:`read_yaml` reads back as the same document."""
     data = document.model_dump(mode="json", by_alias=True, exclude_none=True)
     return core_yaml.dump(data, end_marked=document.end_marked)
 
 
 def dump_json(document: StrictModel) -> str:
-    """JSON text that :func:`read_json` reads back as the same document."""
+    """Format a document as JSON text that :func:`read_json` reads back as the same document."""
     return document.model_dump_json(by_alias=True, exclude_none=True, indent=1) + "\n"
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write next to ``path``, sync, rename. Raises :class:`OSError`, which names ``path`` also when
-    the disk is full; ``path`` is then untouched."""
+    """Write a file completely or not at all: write a temporary file beside it, sync, rename.
+
+    Args:
+        path: File to write; missing parent directories are created.
+        content: New content; text is encoded as UTF-8.
+
+    Raises:
+        OSError: Writing failed, for example because the disk is full. The error names ``path``,
+            which is unchanged.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
@@ -135,7 +176,7 @@ def _read_text(path: Path) -> str:
 
 
 class _RepeatedKeyError(Exception):
-    """Carries the key."""
+    """A key occurs twice in a JSON object; the message is the key."""
 
 
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:

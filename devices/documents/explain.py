@@ -1,4 +1,4 @@
-"""What is wrong with a document, in plain English: which key, what was found, what is allowed."""
+"""Messages on invalid documents: which key, what was found, what is allowed."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ _UNITS = {
 
 
 def nearest(found: object, known: Iterable[str]) -> str | None:
-    """The known name that ``found`` probably was meant to be."""
+    """Find the known name most similar to ``found``; None if none is similar."""
     matches = difflib.get_close_matches(str(found), list(known), n=1)
     return matches[0] if matches else None
 
 
 def choices(found: object, known: Sequence[str]) -> str:
-    """``allowed: a, b, c``, with the near one first where there is one."""
+    """Format ``allowed: a, b, c``, after ``did you mean a?`` if a name is similar to ``found``."""
     near = nearest(found, known)
     meant = f"did you mean {near}? " if near else ""
     return f"{meant}allowed: {', '.join(known)}"
 
 
 def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
-    """One line for each thing that is wrong, at most five. A document of another format is told by
-    its ``schema`` alone."""
+    """Format one line for each problem of a document, at most five.
+
+    For a document of another format, only the wrong ``schema`` is reported.
+    """
     problems = error.errors(include_url=False)
     other_format = [problem for problem in problems if problem["loc"] == ("schema",)]
     lines = [f"{source}: {_sentence(problem, model)}" for problem in other_format or problems]
@@ -50,7 +52,7 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a problem is: its path, the models a value there may be, and the model around it."""
+    """Place of a problem: its path, the models allowed there, and the enclosing model."""
 
     path: str
     models: tuple[type[BaseModel], ...]
@@ -132,8 +134,10 @@ def _expected_keys(models: tuple[type[BaseModel], ...]) -> str:
 
 
 def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> _Place:
-    """Follow pydantic's location through the models. The tag of a union is a step that stands in
-    no file and is left out."""
+    """Follow pydantic's location through the models, leaving out the tags of unions.
+
+    Pydantic inserts a union's tag into the location; it is no key of the file.
+    """
     path = ""
     around = model
     models: tuple[type[BaseModel], ...] = (model,)
@@ -166,7 +170,7 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _tags(model: type[BaseModel]) -> dict[str, list[str]]:
-    """The keys that can have one value only, by which a union chooses this model."""
+    """Keys with exactly one allowed value, by which a union selects this model."""
     values = {
         field.alias or name: [str(value) for value in get_args(field.annotation)]
         for name, field in model.model_fields.items()

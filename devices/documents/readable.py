@@ -1,10 +1,10 @@
-"""Quantities as people read them."""
+"""Quantities formatted for people."""
 
 from __future__ import annotations
 
 
 def si(value: float, unit: str, digits: int = 4) -> str:
-    """``0.000546 J`` as ``546 µJ``."""
+    """Format a quantity with an SI prefix: ``0.000546 J`` becomes ``546 µJ``."""
     if value == 0:
         return f"0 {unit}"
     for factor, prefix in (
@@ -22,7 +22,7 @@ def si(value: float, unit: str, digits: int = 4) -> str:
 
 
 def size(size_bytes: float) -> str:
-    """``1226880`` as ``1.17 MiB``; exact bytes below one KiB."""
+    """Format bytes: ``1226880`` becomes ``1.17 MiB``; below one KiB the number is exact."""
     for factor, unit in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size_bytes >= factor:
             return f"{size_bytes / factor:.2f} {unit}"

@@ -1,4 +1,4 @@
-"""The signature of every kind of operation, family by family."""
+"""Signatures of all kinds of operations, by family."""
 
 from __future__ import annotations
 

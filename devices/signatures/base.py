@@ -1,4 +1,4 @@
-"""What an operation's signature is made of, and operands that several families share."""
+"""Parts of an operation's signature, and operands that several families share."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Fill: TypeAlias = Literal["signed", "positive", "index"]
 
 
 class OperationError(InputError):
-    """A kind, an attribute or a key that names no operation; the message says what is allowed."""
+    """A kind, attribute or key is not valid; the message says what is allowed."""
 
 
 @dataclass(frozen=True)
 class Operand:
     """One tensor that an operation reads or writes.
 
-    ``fill`` says which values are valid input when the operation is measured by itself:
-    any (``signed``), greater than zero (``positive``), or int32 below ``index_bound``.
+    ``fill`` states which values are valid input when the operation is measured by itself:
+    any (``signed``), greater than zero (``positive``), or int32 below ``index_bound`` (``index``).
     """
 
     role: str
@@ -43,9 +43,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a kind takes. ``in_place`` maps a written role to the read role whose bytes it may take
-    over; ``mutates`` is true where it always does, and the operation can happen only once. A scalar
-    named ``seed`` is the last one; every step of a training moves it on."""
+    """Attributes, operands, work and scalars of a kind of operation.
+
+    ``in_place`` maps a written role to the read role whose bytes it may overwrite. ``mutates``: it
+    always overwrites them, so that the operation runs only once a step. A scalar named ``seed`` is
+    the last one; every training step advances it.
+    """
 
     attributes: tuple[str, ...]
     reads: Callable[[Attributes], tuple[Operand, ...]]
@@ -71,7 +74,7 @@ def define(
     scalars: tuple[str, ...] = (),
     mutates: bool = False,
 ) -> None:
-    """Add the signature of ``kind`` to a family's."""
+    """Add the signature of ``kind`` to a family's signatures."""
     kinds[kind] = Signature(attributes, reads, writes, work_flop, in_place or {}, scalars, mutates)
 
 

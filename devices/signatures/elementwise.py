@@ -17,8 +17,10 @@ KINDS: dict[str, Signature] = {}
 
 
 def _define_activation(name: str, flop: int, gradient_reads: str) -> None:
-    """An activation whose gradient needs its output, or else its input, which then must not be
-    overwritten by the forward entry."""
+    """Define an activation whose gradient reads its output or its input.
+
+    If the gradient reads the input, the forward entry must not overwrite it.
+    """
     forward_in_place = {"output": "input"} if gradient_reads == "output" else {}
     define(
         KINDS,
@@ -46,7 +48,7 @@ _define_activation("sigmoid", 10, "output")
 _define_activation("gelu", 15, "input")
 
 _DROPOUT_SCALARS = ("probability", "seed")
-define(  # the mask is a function of seed and position: nothing is stored, recomputing replays it
+define(  # the mask is a function of seed and position: it is not stored, and recompute repeats it
     KINDS,
     "dropout.forward",
     ELEMENTS,

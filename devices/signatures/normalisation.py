@@ -1,8 +1,7 @@
 """Batch norm and layer norm.
 
-The statistics that the backward entries need are outputs of the forward entry, so that recomputing
-the forward entry has no side effect; moving the running statistics is an operation of its own,
-which happens once a step.
+The forward entry outputs the statistics that the backward entries read, so that recomputing it has
+no side effect. Updating the running statistics is a separate operation, which runs once a step.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ define(
     lambda a: 4 * planes(a, "input").elements,
     scalars=("epsilon",),
 )
-define(  # reads the parameter gradients: they are the two sums over a channel that it needs
+define(  # the parameter gradients are the two sums over a channel that this entry reads
     KINDS,
     "batch_norm.input_gradient",
     _BATCH_NORM,

@@ -1,4 +1,4 @@
-"""Convolution and pooling: what slides a window over an image."""
+"""Convolution and pooling, which slide a window over an image."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _conv_output(a: Attributes, role: str = "output") -> Operand:
 def _conv_weight(a: Attributes, role: str = "weight") -> Operand:
     if a["in_channels"] % a["groups"] or a["out_channels"] % a["groups"]:
         raise OperationError(
-            f"conv2d: groups={a['groups']} divides not both in_channels={a['in_channels']}"
+            f"conv2d: groups={a['groups']} must divide both in_channels={a['in_channels']}"
             f" and out_channels={a['out_channels']}"
         )
     per_group = a["in_channels"] // a["groups"]
@@ -116,7 +116,7 @@ for _pool in ("max_pool2d", "average_pool2d"):
         lambda a: (_pool_output(a),),
         _pool_flop,
     )
-define(  # finds the maximum again (the first one in a window) instead of storing where it was
+define(  # recomputes the position of the maximum (the first in a window) instead of storing it
     KINDS,
     "max_pool2d.input_gradient",
     _POOL,

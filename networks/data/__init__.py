@@ -1,4 +1,4 @@
-"""What a training step is given: samples that the project generates, or those of a user's file."""
+"""Input data of training steps: generated samples, or samples from a user's file."""
 
 from networks.data.batches import Batches
 from networks.data.generated import generated_batches

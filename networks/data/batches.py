@@ -1,4 +1,4 @@
-"""Batches: labelled samples, as one training step after another takes them."""
+"""Batches: labelled samples in the order in which training steps use them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Batches:
-    """``samples``: by the input's name, float32 or int32, [samples, *shape of one].
-    ``constant``: inputs that are the same at every step."""
+    """Samples for any number of training steps, ``size`` of them in each.
+
+    ``samples`` holds, for each input's name, a float32 or int32 array [samples, *shape of one].
+    ``constant`` holds the inputs that are the same in every step.
+    """
 
     size: int
     samples: Mapping[str, NDArray[Any]]
@@ -22,16 +25,25 @@ class Batches:
 
     @property
     def sample_count(self) -> int:
+        """Number of distinct samples."""
         return len(next(iter(self.samples.values())))
 
     @property
     def count(self) -> int:
-        """So many batches differ; behind them the first one comes again."""
+        """Number of distinct batches, after which the first one is repeated."""
         return self.sample_count // math.gcd(self.sample_count, self.size)
 
     def batch(self, index: int) -> dict[str, NDArray[Any]]:
-        """Every input of step ``index``, counted from 0: [size, *shape of one sample]. Samples come
-        in their order, the first again after the last."""
+        """Select the inputs of one step.
+
+        Samples are used in order; after the last one comes the first again.
+
+        Args:
+            index: Number of the step, from 0.
+
+        Returns:
+            For each input's name, an array [size, *shape of one sample], and the constant inputs.
+        """
         chosen = (index * self.size + np.arange(self.size)) % self.sample_count
         return {
             **{name: values[chosen] for name, values in self.samples.items()},

@@ -1,11 +1,9 @@
-"""A small data set for any network: made from a seed, the same everywhere, and one that can be
-learned.
+"""Generated, learnable data sets for any network, identical everywhere for the same seed.
 
-What is to be found out about a sample is its class or, in a network without labels, a point on a
-surface of a few dimensions. Every class has smooth patterns, one for each input of real numbers; a
-sample is the pattern of its class, shifted a little, with noise on it. Where there are no classes,
-it is a mixture of patterns, and so is what the network is to put out, of the same shares. Half of a
-sample's tokens are any, half are some that its class prefers.
+Every class has smooth patterns, one for each real-valued input; a sample is the pattern of its
+class, slightly shifted, plus noise. In a network without labels, a sample is a mixture of patterns
+instead, and the target is a mixture with the same shares, so that samples lie on a surface of a few
+dimensions. About half of a sample's tokens are arbitrary, the others are preferred by its class.
 """
 
 from __future__ import annotations
@@ -25,18 +23,31 @@ _FACTORS = 4
 """Dimensions of the surface that samples without a class lie on."""
 
 _KNOTS = 4
-"""Along an axis: a pattern has no finer detail."""
+"""Knots along an axis; a pattern has no finer detail."""
 
 _NOISE = 0.5
-"""Of the largest number at a knot."""
+"""Amplitude of the noise, as a fraction of the largest value at a knot."""
 
 _LARGEST_SHIFT = 1 / 16
-"""Of an axis."""
+"""Largest shift of a pattern, as a fraction of the axis."""
 
 
 def generated_batches(step: TrainingStep, samples: int, seed: int) -> Batches:
-    """``samples`` samples, real numbers with mean 0 and variance 1 over all of them. Raises
-    :class:`~networks.data.inputs.DataError` where an input is not made up of samples."""
+    """Generate labelled samples for a training step.
+
+    Each real-valued input has mean 0 and variance 1 over all samples.
+
+    Args:
+        step: Training step whose inputs are generated.
+        samples: Number of samples.
+        seed: Seed of all random numbers.
+
+    Returns:
+        The samples, in batches of ``step.batch``.
+
+    Raises:
+        DataError: An input does not divide into samples.
+    """
     inputs = sample_inputs(step)
     classes = next((each.bound for each in inputs if each.use == "labels"), None)
     labels = None if classes is None else _labels(samples, classes, seed)
@@ -51,13 +62,13 @@ def generated_batches(step: TrainingStep, samples: int, seed: int) -> Batches:
 
 
 def _labels(samples: int, classes: int, seed: int) -> NDArray[np.int64]:
-    """Every class once, in random order, then every class once more."""
+    """Draw labels: every class once, in random order, then every class once again, and so on."""
     rounds = range(-(-samples // classes))
     return np.concatenate([permutation(classes, "labels", seed, each) for each in rounds])[:samples]
 
 
 _Shares = dict[int, float]
-"""Of which patterns a sample is made, and how much of each."""
+"""Weight of each pattern in a sample, by the pattern's number."""
 
 
 def _shares(labels: NDArray[np.int64] | None, sample: int, seed: int) -> _Shares:
@@ -76,7 +87,7 @@ def _real_numbers(each: SampleInput, shares: list[_Shares], seed: int) -> NDArra
         for number, share in of_patterns.items():
             value += share * _pattern(each.shape, each.name, number, seed)
         if each.use == "features":
-            value = _seen(value, each.name, sample, seed)
+            value = _noisy_sample(value, each.name, sample, seed)
         values[sample] = value
     values -= np.float32(values.mean(dtype=np.float64))
     deviation = np.float32(values.std(dtype=np.float64))
@@ -84,8 +95,10 @@ def _real_numbers(each: SampleInput, shares: list[_Shares], seed: int) -> NDArra
 
 
 def _pattern(shape: tuple[int, ...], name: str, number: int, seed: int) -> NDArray[np.float64]:
-    """Smooth and periodic along the last two axes, of their own along others: random numbers at
-    knots, and between them what rises smoothly from one to the next."""
+    """Draw a pattern: random numbers at knots, interpolated smoothly between them.
+
+    It is periodic along the last two axes, and independent along the others.
+    """
     smooth = len(shape[-2:])
     leading = shape[: len(shape) - smooth]
     knots = tuple(min(_KNOTS, size) for size in shape[-2:])
@@ -108,8 +121,10 @@ def _interpolated(values: NDArray[np.float64], size: int, axis: int) -> NDArray[
     return result
 
 
-def _seen(value: NDArray[np.float64], name: str, sample: int, seed: int) -> NDArray[np.float64]:
-    """As a sample has it: not quite in place, and not quite clean."""
+def _noisy_sample(
+    value: NDArray[np.float64], name: str, sample: int, seed: int
+) -> NDArray[np.float64]:
+    """Shift a pattern by a random amount and add noise, to make a sample of it."""
     axes = range(max(0, value.ndim - 2), value.ndim)
     for axis in axes:
         largest = int(value.shape[axis] * _LARGEST_SHIFT)

@@ -1,4 +1,4 @@
-"""The inputs of a training step, as they follow from its operations: what a sample consists of."""
+"""Inputs of a training step and of one sample, derived from the step's operations."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from devices.operation import ELEMENT_BYTES
 from networks.training import StepOp, TrainingStep
 
 Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions"]
-"""``target``: numbers that a network is to put out, and sees nowhere else. ``positions``: tokens of
-which there are as many as a sample has of them; that is how a network is told where each is."""
+"""Use of an input. ``target``: numbers that the network should output, and that it does not read
+otherwise. ``positions``: indices of positions, from a vocabulary with one entry per position."""
 
 
 class DataError(InputError):
-    """Data that a network cannot be trained on; the message says what it takes."""
+    """A network cannot be trained on this data; the message says what it requires."""
 
 
 @dataclass(frozen=True)
 class SampleInput:
-    """``shape`` is that of one sample, () for a single number. ``bound``: whole numbers from 0 to
-    below it; None for real numbers."""
+    """One input of a sample.
+
+    ``shape`` is that of one sample, () for a single number. The values are whole numbers from 0 to
+    ``bound`` - 1, or real numbers if ``bound`` is None.
+    """
 
     name: str
     use: Use
@@ -38,8 +41,11 @@ class SampleInput:
 
 
 def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
-    """What every sample has a value of its own for. Raises :class:`DataError` where an input is not
-    made up of samples."""
+    """Inputs of which every sample has its own values.
+
+    Raises:
+        DataError: An input does not divide into samples.
+    """
     return tuple(
         _sample_input(step, name, uses)
         for name, uses in _uses(step).items()
@@ -48,8 +54,10 @@ def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
 
 
 def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
-    """Inputs that are the same at every step: which rows of an activation a network goes on with.
-    That is the first of every sample, or evenly spread ones if there are not as many samples."""
+    """Inputs that are the same in every step, by name: indices of rows that a network gathers.
+
+    The rows are evenly spaced: with one row for each sample, the first row of each.
+    """
     found = {}
     for name, uses in _uses(step).items():
         for op, _ in uses:
@@ -63,7 +71,7 @@ _Uses: TypeAlias = list[tuple[StepOp, int]]
 
 
 def _uses(step: TrainingStep) -> dict[str, _Uses]:
-    """Of every input, the operations that read it, and as which of their operands."""
+    """For each input, the operations that read it and the numbers of the operands."""
     uses: dict[str, _Uses] = {t.name: [] for t in step.tensors if t.kind == "input"}
     for op in step.ops:
         for number, name in enumerate(op.reads):
@@ -96,14 +104,17 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
     for op, _ in uses:
         if op.spec.kind == "embedding.forward":
             rows, vocabulary, _ = op.spec.values
-            # Of a table in storage only the rows of a batch are there, which are as many.
+            # A table in storage has only the rows of a batch, as many as its indices.
             whole = step.tensor[op.reads[1]].stretches == 1
             return "positions" if whole and rows == step.batch * vocabulary else "tokens"
     return "features"
 
 
 def _prediction_shapes(step: TrainingStep, uses: _Uses) -> Iterator[tuple[int, ...]]:
-    """A loss takes its operands as plain rows of numbers; who makes the prediction knows more."""
+    """Shapes of a loss's predictions, taken from the operations that write them.
+
+    The loss itself takes its operands as plain rows of numbers.
+    """
     predictions = {op.reads[0] for op, _ in uses}
     for op in step.ops:
         for operand, name in zip(op.spec.writes, op.writes, strict=True):
@@ -116,8 +127,8 @@ def _of_one_sample(step: TrainingStep, name: str, shape: tuple[int, ...]) -> tup
     if outer % step.batch:
         elements = step.tensor[name].bytes // ELEMENT_BYTES
         raise DataError(
-            f"{step.title}: the input {name} has {elements} elements, which are not a whole number"
-            f" for each of {step.batch} samples"
+            f"{step.title}: the input {name} has {elements} elements, which is not a multiple of"
+            f" {step.batch} samples"
         )
     each = outer // step.batch
     return tuple(inner) if each == 1 else (each, *inner)

@@ -1,4 +1,4 @@
-"""The networks that can be named on the command line."""
+"""Built-in networks, by the names used on the command line."""
 
 from networks.models.registry import ModelError, build_model, model_names
 

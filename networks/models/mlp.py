@@ -1,5 +1,7 @@
-"""POET's smallest network (Patil et al. 2022): an image of 28 × 28 through six linear layers, each
-followed by ReLU, the last one too."""
+"""POET's smallest network (Patil et al. 2022): six linear layers on an image of 28 × 28.
+
+ReLU follows every layer, the last one too.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ _FEATURES = (10, 120, 100, 200, 10, 10)
 
 
 def linear(batch: int) -> Network:
+    """Six linear layers on an image of 28 × 28, 10 classes."""
     net = Network("linear", batch)
     x = net.input("image", batch, 784)
     for number, features in enumerate(_FEATURES, start=1):

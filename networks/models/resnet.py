@@ -1,9 +1,9 @@
 """Residual networks (He, Zhang, Ren and Sun 2016, Deep Residual Learning for Image Recognition).
 
 With 10 classes and images of 32 × 32, the stem is one 3 × 3 convolution and nothing is pooled
-before the last layer, as the paper does for CIFAR-10; the four stages stay those of ResNet-18.
-In bottlenecks the 3 × 3 convolution carries the stride, which is how ResNet-50 has been trained
-since Goyal et al. 2017 (the paper put it on the first 1 × 1).
+before the last layer, as in the paper for CIFAR-10; the four stages are those of ResNet-18.
+In bottlenecks the 3 × 3 convolution has the stride, as in ResNet-50 since Goyal et al. 2017 (in the
+paper, the first 1 × 1 convolution has it).
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ _STAGE_CHANNELS = (64, 128, 256, 512)
 
 
 def resnet18(batch: int) -> Network:
+    """ResNet-18 for ImageNet: 224 × 224, 1000 classes."""
     return _imagenet("resnet18", batch, (2, 2, 2, 2), bottleneck=False)
 
 
 def resnet50(batch: int) -> Network:
+    """ResNet-50 for ImageNet: 224 × 224, 1000 classes."""
     return _imagenet("resnet50", batch, (3, 4, 6, 3), bottleneck=True)
 
 
 def resnet18_cifar(batch: int) -> Network:
+    """ResNet-18 for CIFAR-10: 32 × 32, 10 classes."""
     net = Network("resnet18_cifar", batch)
     image = net.input("image", batch, 3, 32, 32)
     x = _conv_norm(net, "stem", image, 64, kernel=3, stride=1)
@@ -71,7 +74,7 @@ def _bottleneck(net: Network, name: str, x: Value, channels: int, stride: int) -
 
 
 def _join(net: Network, name: str, y: Value, x: Value, stride: int) -> Value:
-    """The shortcut: identity where the shapes agree, else a projection (option B)."""
+    """Add the shortcut: identity if the shapes agree, else a projection (option B)."""
     if x.shape != y.shape:
         x = _conv_norm(net, f"{name}.shortcut", x, y.shape[1], kernel=1, stride=stride)
     return net.relu(f"{name}.relu", net.add(f"{name}.add", y, x))

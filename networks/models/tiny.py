@@ -1,6 +1,9 @@
-"""The four networks of MLPerf Tiny (Banbury et al. 2021), as in the reference implementations:
-convolutions have biases and ``same`` padding although batch norm follows them. And a smaller one in
-their manner, for microcontrollers on which no operation of those fits."""
+"""The four networks of MLPerf Tiny (Banbury et al. 2021), and a smaller one.
+
+They follow the reference implementations: convolutions have biases and ``same`` padding although
+batch norm follows them. The smaller network, in the same style, is for microcontrollers that are
+too small for any operation of the others.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from networks.training import Network, Value
 
 
 def resnet8(batch: int) -> Network:
-    """Image classification, CIFAR-10. Shortcuts that change the shape are a 1 × 1 convolution
-    without batch norm."""
+    """Image classification, CIFAR-10.
+
+    Shortcuts that change the shape are a 1 × 1 convolution without batch norm.
+    """
     net = Network("resnet8", batch)
     x = _conv_norm_relu(net, "stem", net.input("image", batch, 3, 32, 32), 16, kernel=3)
     for stage, (channels, stride) in enumerate(((16, 1), (32, 2), (64, 2)), start=1):
@@ -26,8 +31,10 @@ def resnet8(batch: int) -> Network:
 
 
 def dscnn(batch: int) -> Network:
-    """Keyword spotting, Speech Commands: 49 frames of 10 coefficients, 12 classes (Zhang et al.
-    2017, Hello Edge, the small DS-CNN)."""
+    """Keyword spotting, Speech Commands: 49 frames of 10 coefficients, 12 classes.
+
+    The small DS-CNN of Zhang et al. 2017, Hello Edge.
+    """
     net = Network("dscnn", batch)
     frames = net.input("frames", batch, 1, 49, 10)
     x = _conv_norm_relu(net, "stem", frames, 64, kernel=(10, 4), stride=2)
@@ -67,8 +74,10 @@ def autoencoder(batch: int) -> Network:
 
 
 def digits(batch: int) -> Network:
-    """Handwritten digits of 8 × 8 pixels, 10 classes (the data set of Alpaydin and Kaynak 1998).
-    Every operation of one image fits into 10 KB."""
+    """Handwritten digits of 8 × 8 pixels, 10 classes (data set of Alpaydin and Kaynak 1998).
+
+    Every operation on one image fits into 10 KB.
+    """
     net = Network("digits", batch)
     x = _conv_norm_relu(net, "stem", net.input("image", batch, 1, 8, 8), 8, kernel=3)
     x = _separable(net, "block1", x, 16, stride=2)

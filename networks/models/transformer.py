@@ -1,8 +1,8 @@
 """Transformers: one encoder block, and BERT-base.
 
-The block normalises after adding the shortcut, as Vaswani et al. 2017 (Attention Is All You Need)
-and Devlin et al. 2019 (BERT) do, with dropout where BERT has it: on the attention weights and on
-the result of either half. Sequences have their full length, so that there is no attention mask.
+The block normalises after adding the shortcut, as in Vaswani et al. 2017 (Attention Is All You
+Need) and Devlin et al. 2019 (BERT). Dropout is where BERT has it: on the attention weights and on
+the result of either half. All sequences have full length, so there is no attention mask.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _CLASSES = 2
 
 
 def transformer(batch: int) -> Network:
-    """One block with ReLU (Vaswani et al.), between given hidden states, trained to put out other
-    given ones (as in distilling a model block by block)."""
+    """One encoder block with ReLU (Vaswani et al.), trained to map hidden states to targets.
+
+    This is the training of block-by-block distillation.
+    """
     net = Network("transformer", batch)
     x = net.input("hidden", batch, _SEQUENCE, _HIDDEN)
     x = _encoder_block(net, "block", x, net.relu)
@@ -35,7 +37,7 @@ def transformer(batch: int) -> Network:
 
 
 def encoder(batch: int, blocks: int) -> Network:
-    """As many such blocks as one likes, one after the other: a family of graphs by size."""
+    """A chain of ``blocks`` encoder blocks: a family of graphs of growing size."""
     net = Network(f"encoder{blocks}", batch)
     x = net.input("hidden", batch, _SEQUENCE, _HIDDEN)
     for number in range(1, blocks + 1):

@@ -1,7 +1,7 @@
 """VGG-16 (Simonyan and Zisserman 2015, Very Deep Convolutional Networks, configuration D).
 
-For 32 × 32 images the five poolings leave one pixel, so that the first of the three linear layers
-has 512 inputs in place of 25,088; everything else is the same.
+For 32 × 32 images the five poolings leave one pixel, so the first of the three linear layers has
+512 inputs instead of 25,088; everything else is the same.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ _GROUPS = ((64,) * 2, (128,) * 2, (256,) * 3, (512,) * 3, (512,) * 3)
 
 
 def vgg16(batch: int) -> Network:
+    """VGG-16 for ImageNet: 224 × 224, 1000 classes."""
     return _vgg16("vgg16", batch, size=224, classes=1000)
 
 
 def vgg16_cifar(batch: int) -> Network:
+    """VGG-16 for CIFAR-10: 32 × 32, 10 classes."""
     return _vgg16("vgg16_cifar", batch, size=32, classes=10)
 
 

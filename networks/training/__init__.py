@@ -1,4 +1,4 @@
-"""Networks and the training steps that follow from them.
+"""Networks and the training steps derived from them.
 
 A model describes its forward pass with :class:`~networks.training.network.Network`;
 :func:`~networks.training.derive.training_step` turns it into the operations of one training step.

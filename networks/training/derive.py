@@ -1,16 +1,16 @@
-"""From a network to its training step: the backward pass and the updates.
+"""Derivation of a network's training step: the backward pass and the updates.
 
-Which gradient operations a layer has, and what each reads and writes, stands in the signatures of
-:mod:`devices.operation`: an operand named like one of the forward operation is that tensor, and
-``<operand>_gradient`` is its gradient. The pass is therefore the same for every layer, but for
-``add``, whose two gradients *are* the gradient of its sum.
+The signatures of :mod:`devices.operation` state which gradient operations a layer has, and what
+each reads and writes: an operand named like one of the forward operation is that tensor, and
+``<operand>_gradient`` is its gradient. All layers are therefore handled alike, except ``add``,
+whose two gradients *are* the gradient of its sum.
 
-The order is that of the network forwards, then of the network backwards. Among the gradient
-operations of one layer those of its parameters come first, then those with the smaller result.
-No other order has a smaller peak: a layer's input can go once the parameter gradient is made, but
-a parameter gradient has to stay beside the input gradient in any case, because the update must
-wait until the input gradient has read the parameter. An update comes as soon as nothing is left
-that reads its parameter.
+The layers are executed in the order of the network, then backwards. Among the gradient operations
+of one layer, those of its parameters come first, then those with the smaller result. No other order
+has a smaller peak: a layer's input can be freed once the parameter gradient is computed, but the
+parameter gradient is in RAM together with the input gradient in any order, because the update must
+wait until the input gradient has read the parameter. An update follows directly after the last
+operation that reads its parameter.
 """
 
 from __future__ import annotations
@@ -28,8 +28,18 @@ MOMENTUM = 0.9
 
 
 def training_step(network: Network, optimizer: Optimizer = "sgd") -> TrainingStep:
-    """One step of ``network``. Raises :class:`NetworkError` if it has no loss, or a parameter that
-    the loss does not depend on."""
+    """Derive the training step of a network.
+
+    Args:
+        network: Forward pass with a loss.
+        optimizer: How parameters are updated.
+
+    Returns:
+        The step, with parameters in RAM.
+
+    Raises:
+        NetworkError: The network has no loss, or a parameter that the loss does not depend on.
+    """
     if network.loss is None:
         raise NetworkError(f"{network.name}: the network has no loss")
     draft = _Draft()
@@ -48,7 +58,7 @@ def training_step(network: Network, optimizer: Optimizer = "sgd") -> TrainingSte
 
 
 class _Draft:
-    """The step so far: operations in order, tensors in the order of first use."""
+    """A step under construction: operations in order, tensors in the order of first use."""
 
     def __init__(self) -> None:
         self.ops: list[StepOp] = []
@@ -67,7 +77,7 @@ class _Draft:
         return name
 
     def persist(self, name: str) -> None:
-        """``name`` must be in RAM when the step ends."""
+        """Require that ``name`` is in RAM when the step ends."""
         old = self.tensors[name]
         self.tensors[name] = StepTensor(name, old.bytes, old.kind, old.home, "ram")
 
@@ -104,8 +114,11 @@ def _forward(draft: _Draft, layer: Layer) -> None:
 
 
 class _Backward:
-    """Walks the layers backwards; ``_gradient`` holds, for each tensor of the forward pass, the sum
-    of what has reached it so far."""
+    """The backward pass over the layers.
+
+    ``_gradient`` holds, for each tensor of the forward pass, the name of the sum of its gradient's
+    contributions so far.
+    """
 
     def __init__(self, draft: _Draft, network: Network) -> None:
         self._draft = draft
@@ -115,7 +128,7 @@ class _Backward:
         self._needed = _depend_on_parameters(network)
 
     def gradients(self) -> Mapping[str, str]:
-        """Append the backward pass; returns the name of each tensor's gradient."""
+        """Append the backward pass and return the name of each tensor's gradient."""
         for layer in reversed(self._network.layers):
             output = layer.writes[0]
             reached = output == self._network.loss or output.name in self._gradient
@@ -152,7 +165,7 @@ class _Backward:
                 self._contribute(_target(read, operand.role), tensor[operand.role])
 
     def _gradient_specs(self, layer: Layer, read: Mapping[str, Value]) -> list[OpSpec]:
-        """The gradient operations of a layer of which somebody needs a result, in their order."""
+        """Gradient operations of a layer with a result that is needed, in their order."""
 
         def rank(spec: OpSpec) -> tuple[bool, int]:
             of_parameters = all(_target(read, operand.role).trained for operand in spec.writes)
@@ -173,8 +186,10 @@ class _Backward:
         )
 
     def _contribute(self, value: Value, gradient: str) -> None:
-        """``gradient`` has reached ``value`` along one way; where another came before it, the two
-        are added at once, so that neither waits for a third."""
+        """Add ``gradient`` as a contribution to the gradient of ``value``.
+
+        A contribution is added to the earlier ones at once, so that none waits in RAM for another.
+        """
         if value.name not in self._needed:
             return
         before = self._gradient.get(value.name)
@@ -189,12 +204,12 @@ class _Backward:
 
 
 def _target(read: Mapping[str, Value], gradient_role: str) -> Value:
-    """What ``gradient_role`` is the gradient of."""
+    """The value of which ``gradient_role`` is the gradient."""
     return read[gradient_role.removesuffix("_gradient")]
 
 
 def _depend_on_parameters(network: Network) -> set[str]:
-    """Tensors that have a use for a gradient."""
+    """Tensors that depend on a parameter, and therefore need a gradient."""
     found = {value.name for layer in network.layers for value in layer.reads if value.trained}
     for layer in network.layers:
         if any(value.name in found for value in layer.reads):
@@ -205,8 +220,7 @@ def _depend_on_parameters(network: Network) -> set[str]:
 def _add_updates(
     draft: _Draft, network: Network, gradients: Mapping[str, str], optimizer: Optimizer
 ) -> None:
-    """Put each parameter's update right after the last operation that reads the parameter or
-    writes its gradient."""
+    """Insert each update after the last use of its parameter and after its gradient is written."""
     backward = draft.ops
     last_use = {name: i for i, op in enumerate(backward) for name in (*op.reads, *op.writes)}
     made_at = {name: i for i, op in enumerate(backward) for name in op.writes}

@@ -1,8 +1,8 @@
-"""Where parameters live between steps.
+"""Home of parameters between steps: RAM or storage.
 
-In RAM, all of them take their bytes throughout. In storage, they are paged in where an operation
-reads them, and whatever the step changes (parameters, optimizer state, running statistics) must be
-in storage again when it ends.
+With their home in RAM, all parameters occupy RAM throughout. With their home in storage, they are
+paged in before an operation reads them, and all tensors that the step changes (parameters,
+optimizer state, running statistics) must be in storage again when it ends.
 """
 
 from __future__ import annotations
@@ -17,16 +17,22 @@ _KEPT_BETWEEN_STEPS = frozenset({"parameter", "optimizer_state"})
 
 
 def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
-    """``step`` with parameters, optimizer state and running statistics at home in storage.
+    """Move the home of parameters, optimizer state and running statistics to storage.
 
-    Of an embedding's table only the rows that the batch touches are brought, at most one for each
-    index, and only these have a gradient and an update; the indices count rows brought. Nothing is
-    lost by that: the gradient of every other row is zero, and SGD leaves it as it is. With momentum
-    a velocity of its own would move such a row still; here it rests until a batch touches it (the
-    sparse momentum of the deep-learning libraries).
+    Of an embedding's table, only the rows that the batch reads are paged in, at most one for each
+    index, and only these have a gradient and an update; the indices then refer to these rows. With
+    plain SGD the result is the same: the gradient of every other row is zero, so SGD leaves the row
+    unchanged. With momentum, the velocity would still move such a row; here the row is unchanged
+    until a batch reads it (the sparse momentum of deep-learning libraries).
+
+    Args:
+        step: Training step with parameters in RAM.
+
+    Returns:
+        The same step with parameters in storage.
     """
     tables = {forward.reads[1]: forward for forward in _sparse_embeddings(step)}
-    ops = tuple(_with_rows_brought(op, tables) for op in step.ops)
+    ops = tuple(_with_rows_paged_in(op, tables) for op in step.ops)
     size = {
         name: operand.bytes
         for op in ops
@@ -57,7 +63,7 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
 
 
 def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
-    """Lookups in a trained table with more rows than indices, which nothing else reads."""
+    """Embeddings with more rows than indices, whose table is trained and read by nothing else."""
     readers: dict[str, list[StepOp]] = {}
     for op in step.ops:
         for name in op.reads:
@@ -71,7 +77,7 @@ def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
             yield op
 
 
-def _with_rows_brought(op: StepOp, tables: Mapping[str, StepOp]) -> StepOp:
+def _with_rows_paged_in(op: StepOp, tables: Mapping[str, StepOp]) -> StepOp:
     for table, forward in tables.items():
         rows, _, features = forward.spec.values
         if op.layer == forward.layer:

@@ -1,10 +1,9 @@
-"""Which operations of a step work in place.
+"""Decision which operations of a step work in place.
 
-An operation in place destroys what it overwrites, in every schedule, so it must never be worth
-having that tensor again. It is not if nothing else reads it: whoever would keep it for later can
-keep the result, in as many bytes. The one other reader that does no harm is the parameter gradient
-of the same layer, which stands before it: its result is no larger than what would have to be kept
-to make it once more.
+An operation in place destroys the tensor that it overwrites, in every schedule, so that tensor must
+never be worth keeping. It is not if nothing else reads it: a schedule can keep the result instead,
+in as many bytes. One other reader is harmless, the parameter gradient of the same layer, which runs
+before the operation: its result is no larger than what would have to be kept to recompute it.
 """
 
 from __future__ import annotations
@@ -18,8 +17,10 @@ _COMMUTATIVE = frozenset({"add.forward", "gradient.accumulate"})
 
 
 def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> tuple[StepOp, ...]:
-    """``ops`` with ``in_place`` set wherever the kernel allows it and it is safe; a sum's operands
-    are exchanged where only the second may be overwritten."""
+    """Set ``in_place`` of every operation for which the kernel allows it and it is harmless.
+
+    The operands of a sum are exchanged if only the second one may be overwritten.
+    """
     readers: dict[str, list[StepOp]] = {}
     for op in ops:
         for name in dict.fromkeys(op.reads):
@@ -30,7 +31,7 @@ def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> t
             tensors[name].kind in {"activation", "gradient"}
             and tensors[name].persist is None
             and op.reads.count(name) == 1
-            and all(_does_no_harm(reader, op) for reader in readers[name])
+            and all(_is_harmless(reader, op) for reader in readers[name])
         )
 
     def rewritten(op: StepOp) -> StepOp:
@@ -49,7 +50,7 @@ def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> t
     return tuple(map(rewritten, ops))
 
 
-def _does_no_harm(reader: StepOp, op: StepOp) -> bool:
+def _is_harmless(reader: StepOp, op: StepOp) -> bool:
     return reader.name == op.name or (
         reader.layer == op.layer and reader.spec.kind.endswith(".parameter_gradient")
     )

@@ -1,4 +1,4 @@
-"""What a network begins with: a value for whatever lives from one training step to the next."""
+"""Initial values of all tensors that are kept from one training step to the next."""
 
 from __future__ import annotations
 
@@ -26,13 +26,18 @@ _CONSTANTS: Mapping[str, float] = {
 
 
 def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Of parameters, optimizer state and running statistics, by name, in the shape of the operand
-    that each is to its first reader. What a tensor gets depends on ``seed``, its name and its
-    shape, and on nothing else of the step.
+    """Draw initial values of parameters, optimizer state and running statistics.
 
     Weights are uniform with variance 2 / fan-in (He et al. 2015, Delving Deep into Rectifiers),
-    embeddings uniform with BERT's variance: uniform, because that needs no function that computers
-    round differently.
+    embeddings uniform with BERT's variance. Uniform numbers need no function that computers round
+    differently. A tensor's values depend only on the seed, its name and its shape.
+
+    Args:
+        step: Training step whose kept tensors get values.
+        seed: Seed of all random numbers.
+
+    Returns:
+        For each tensor's name, an array in the shape of the operand at its first reader.
     """
     values: dict[str, NDArray[np.float32]] = {}
     for op in step.ops:

@@ -1,7 +1,7 @@
-"""Network: a forward pass written down layer by layer.
+"""Network: a forward pass described layer by layer.
 
-Each method appends one operation (``attention`` a few) and returns its output, which later layers
-take. Nothing is computed: a :class:`Value` is a name with a shape.
+Each method appends one operation (``attention`` several) and returns its output, which later layers
+read. Nothing is computed: a :class:`Value` is a name with a shape.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STATISTICS_MOMENTUM = 0.1
 
 
 class NetworkError(InputError):
-    """A layer whose inputs do not fit it; the message names layer and shapes."""
+    """The inputs of a layer do not fit it; the message names layer and shapes."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,12 @@ class Layer:
 
 
 class Network:
-    """``batch`` samples at a time. Names of layers must be distinct; tensors are named after the
-    layer and the operand (``stem.conv.weight``, ``stem.conv.output``)."""
+    """A forward pass on ``batch`` samples.
+
+    Names of layers and inputs must be distinct; tensors are named after the layer and the operand
+    (``stem.conv.weight``, ``stem.conv.output``). A method raises :class:`NetworkError` for a name
+    that is taken, or inputs that do not fit.
+    """
 
     def __init__(self, name: str, batch: int) -> None:
         self.name = name
@@ -66,7 +70,7 @@ class Network:
         self._dropouts = 0
 
     def input(self, name: str, *shape: int) -> Value:
-        """What the step is given: samples, labels, indices."""
+        """Add an input of the step: samples, labels or indices."""
         self._claim(name)
         return Value(name, shape, "input")
 
@@ -84,8 +88,11 @@ class Network:
         groups: int = 1,
         bias: bool = False,
     ) -> Value:
-        """``padding`` is symmetric, or ``"same"``: output size = ⌈input size / stride⌉, with the
-        odd row or column at the bottom or right, as TensorFlow does."""
+        """Append a 2-D convolution of an image [batch, channels, height, width].
+
+        ``padding`` is symmetric, or ``"same"``: output size = ⌈input size / stride⌉, with the odd
+        row or column at the bottom or right, as in TensorFlow.
+        """
         batch, channels, height, width = self._image(name, x)
         spec = OpSpec.of(
             "conv2d.forward",
@@ -101,7 +108,7 @@ class Network:
         return self._layer(name, spec, x)
 
     def linear(self, name: str, x: Value, out_features: int) -> Value:
-        """Over the last axis, with bias."""
+        """Append a linear layer over the last axis, with bias."""
         *leading, in_features = x.shape
         spec = OpSpec.of(
             "linear.forward",
@@ -113,8 +120,10 @@ class Network:
         return self._layer(name, spec, x, shape=(*leading, out_features))
 
     def batch_norm(self, name: str, x: Value) -> Value:
-        """Over all axes but the second, in training mode: batch statistics normalise, and move the
-        running ones once a step."""
+        """Append a batch norm over all axes but the second, in training mode.
+
+        It normalises with the batch's statistics, and updates the running ones once a step.
+        """
         batch, channels, *plane = x.shape
         sizes = {"batch": batch, "channels": channels, "plane": math.prod(plane)}
         spec = OpSpec.of("batch_norm.forward", **sizes)
@@ -131,7 +140,7 @@ class Network:
         return output
 
     def layer_norm(self, name: str, x: Value) -> Value:
-        """Over the last axis."""
+        """Append a layer norm over the last axis."""
         *leading, features = x.shape
         spec = OpSpec.of("layer_norm.forward", rows=math.prod(leading), features=features)
         return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})
@@ -145,7 +154,7 @@ class Network:
     # --- layers without parameters ------------------------------------------------------------
 
     def gather(self, name: str, indices: Value, x: Value) -> Value:
-        """Rows of ``x`` (its last axis is a row): an embedding whose table is an activation."""
+        """Append a lookup of rows (last axis) of ``x``: an embedding in an activation."""
         *leading, features = x.shape
         spec = OpSpec.of(
             "embedding.forward",
@@ -172,7 +181,7 @@ class Network:
         return self._elementwise(name, "add", left, right)
 
     def dropout(self, name: str, x: Value, probability: float) -> Value:
-        """Each dropout of a network has a seed of its own."""
+        """Append a dropout; each dropout of a network has its own seed."""
         self._dropouts += 1
         spec = OpSpec.of("dropout.forward", elements=x.elements)
         scalars = {"probability": probability, "seed": float(self._dropouts)}
@@ -200,7 +209,7 @@ class Network:
         return self._layer(name, spec, x, shape=(x.shape[0], math.prod(x.shape[1:])))
 
     def concat(self, name: str, left: Value, right: Value) -> Value:
-        """Along the second axis."""
+        """Append a concatenation along the second axis."""
         if left.shape[0] != right.shape[0] or left.shape[2:] != right.shape[2:]:
             raise NetworkError(f"{name}: shapes {left.shape} and {right.shape} do not concatenate")
         outer = left.shape[0]
@@ -216,8 +225,10 @@ class Network:
     def attention(
         self, name: str, query: Value, key: Value, value: Value, *, heads: int, dropout: float
     ) -> Value:
-        """Scaled dot-product attention of every head (Vaswani et al. 2017, section 3.2), with
-        dropout on the weights. No mask: every sequence has its full length."""
+        """Append scaled dot-product attention of all heads, with dropout on the weights.
+
+        See Vaswani et al. 2017, section 3.2. There is no mask: every sequence has full length.
+        """
         self._same_shape(name, query, key)
         self._same_shape(name, query, value)
         batch, sequence, features = query.shape
@@ -247,7 +258,7 @@ class Network:
     # --- losses -------------------------------------------------------------------------------
 
     def softmax_cross_entropy(self, name: str, logits: Value, labels: Value) -> Value:
-        """Mean over rows; ends the network."""
+        """Append the loss, a mean over rows, which ends the network."""
         *leading, classes = logits.shape
         rows = math.prod(leading)
         spec = OpSpec.of("softmax_cross_entropy.forward", rows=rows, classes=classes)
@@ -255,13 +266,13 @@ class Network:
         return self.loss
 
     def mean_squared_error(self, name: str, prediction: Value, target: Value) -> Value:
-        """Mean over elements; ends the network."""
+        """Append the loss, a mean over elements, which ends the network."""
         self._same_shape(name, prediction, target)
         spec = OpSpec.of("mean_squared_error.forward", elements=prediction.elements)
         self.loss = self._layer(name, spec, prediction, target)
         return self.loss
 
-    # --- how a layer is written down ----------------------------------------------------------
+    # --- appending a layer --------------------------------------------------------------------
 
     def _elementwise(self, name: str, family: str, *inputs: Value) -> Value:
         spec = OpSpec.of(f"{family}.forward", elements=inputs[0].elements)
@@ -289,8 +300,11 @@ class Network:
         shape: tuple[int, ...] | None = None,
         scalars: Mapping[str, float] | None = None,
     ) -> Value:
-        """Append ``spec``; operands after ``inputs`` are parameters of the layer. Returns the first
-        output, with ``shape`` where the model's shape has more axes than the kernel's."""
+        """Append ``spec`` and return its first output.
+
+        Operands after ``inputs`` are parameters of the layer. ``shape`` replaces the output's shape
+        if the model's has more axes than the kernel's.
+        """
         self._claim(name)
         parameters = tuple(
             Value(f"{name}.{operand.role}", operand.shape, "parameter", trained=True)
@@ -349,7 +363,7 @@ def _pair(value: Pair) -> tuple[int, int]:
 def _window(
     height: int, width: int, kernel: Pair, stride: Pair, padding: Padding
 ) -> dict[str, int]:
-    """The attributes of a sliding window."""
+    """Attributes of a sliding window."""
     kernel_height, kernel_width = _pair(kernel)
     stride_height, stride_width = _pair(stride)
     if padding == "same":

@@ -12,8 +12,11 @@ from networks.kinds import Optimizer, Place, TensorKind
 
 @dataclass(frozen=True)
 class StepOp:
-    """One operation. ``reads`` and ``writes`` name tensors in the order of the signature's
-    operands; ``in_place`` maps a written tensor to the read one whose bytes it takes over."""
+    """One operation of a training step.
+
+    ``reads`` and ``writes`` name tensors in the order of the signature's operands. ``in_place``
+    maps a written tensor to the read one whose bytes it overwrites.
+    """
 
     name: str
     layer: str
@@ -26,15 +29,18 @@ class StepOp:
 
     @property
     def recomputable(self) -> bool:
-        """False for what changes a parameter or a statistic: it happens once a step."""
+        """False for an operation that changes a parameter or statistic, which runs once a step."""
         return not self.spec.signature.mutates
 
 
 @dataclass(frozen=True)
 class StepTensor:
-    """``home`` is set for tensors that no operation writes; ``persist`` says where a valid copy
-    must be when the step ends. In storage the tensor lies in ``stretches`` of the same size, each
-    of which is read and written by itself."""
+    """One tensor of a training step.
+
+    ``home`` is set for tensors that no operation writes. ``persist`` is where a valid copy must be
+    when the step ends. In storage, the tensor consists of ``stretches`` of equal size, each of
+    which is read and written separately.
+    """
 
     name: str
     bytes: int
@@ -46,7 +52,10 @@ class StepTensor:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """``parameters_in`` says where parameters and optimizer state are between two steps."""
+    """All operations and tensors of one training step.
+
+    ``parameters_in`` is the home of parameters and optimizer state between steps.
+    """
 
     name: str
     batch: int
@@ -57,17 +66,17 @@ class TrainingStep:
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
+        """Tensors by name."""
         return {tensor.name: tensor for tensor in self.tensors}
 
     @cached_property
     def distinct_specs(self) -> tuple[OpSpec, ...]:
-        """What a profile must measure, in the order of first execution."""
+        """Distinct operations, which a profile must measure, in the order of first execution."""
         return tuple(dict.fromkeys(op.spec for op in self.ops))
 
     @cached_property
     def parameter_count(self) -> int:
-        """Trained numbers, as far as the step reads them. Running statistics of batch norm are not
-        among them."""
+        """Number of trained numbers that the step reads, without running statistics."""
         return sum(
             self.tensor[name].bytes // ELEMENT_BYTES
             for op in self.ops
@@ -77,7 +86,7 @@ class TrainingStep:
 
     @cached_property
     def statistics_count(self) -> int:
-        """Numbers that batch norm keeps from step to step without training them."""
+        """Number of running statistics, which batch norm keeps from step to step untrained."""
         return sum(
             self.tensor[name].bytes // ELEMENT_BYTES
             for op in self.ops
@@ -87,7 +96,7 @@ class TrainingStep:
 
     @cached_property
     def activation_bytes(self) -> int:
-        """Of everything that the forward pass makes; what is made in place counts once."""
+        """Bytes of all activations; a tensor overwritten in place counts once."""
         shared = {written for op in self.ops for written in op.in_place}
         return sum(
             tensor.bytes
@@ -97,8 +106,10 @@ class TrainingStep:
 
     @cached_property
     def buffer(self) -> Mapping[str, str]:
-        """The tensor that each tensor shares bytes with, through any number of operations in place;
-        itself for most."""
+        """The first tensor whose bytes each tensor shares, through any operations in place.
+
+        For most tensors, that is the tensor itself.
+        """
         root = {tensor.name: tensor.name for tensor in self.tensors}
         for op in self.ops:
             for written, read in op.in_place.items():
@@ -107,5 +118,6 @@ class TrainingStep:
 
     @property
     def title(self) -> str:
-        elsewhere = ", parameters in storage" if self.parameters_in == "storage" else ""
-        return f"{self.name}, batch {self.batch}{elsewhere}"
+        """Name, batch size and home of the parameters, for messages."""
+        home = ", parameters in storage" if self.parameters_in == "storage" else ""
+        return f"{self.name}, batch {self.batch}{home}"

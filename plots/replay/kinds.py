@@ -1,4 +1,4 @@
-"""Seconds of a replayed step by the kind of what is done, predicted and measured."""
+"""Panel with the seconds of a replayed step by kind of action, predicted and measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHER_WORDS: Mapping[OtherActivity, str] = {
 
 @dataclass(frozen=True)
 class _Bar:
-    """Seconds of a step."""
+    """Seconds of one kind of action in a step."""
 
     name: str
     predicted_s: float
@@ -33,8 +33,10 @@ class _Bar:
 
 
 def _bars(report: ReplayReport) -> list[_Bar]:
-    """By kind, dearest first; the small ones together. Transfers beside ops take none of a step's
-    time and are said to."""
+    """Bars by kind, longest first, with the shortest combined into one.
+
+    Transfers that run beside ops are labelled so, because they add no time to the step.
+    """
     kinds: dict[str, list[ReplayedAction]] = {}
     for action in report.actions:
         kinds.setdefault(_kind(action), []).append(action)
@@ -49,7 +51,7 @@ def _bars(report: ReplayReport) -> list[_Bar]:
     bars.sort(key=lambda bar: -max(bar.predicted_s, bar.measured_s))
     rest = bars[_BARS:]
     if len(rest) > 1:
-        bars = [*bars[:_BARS], _together(f"{len(rest)} other kinds", rest)]
+        bars = [*bars[:_BARS], _combined(f"{len(rest)} other kinds", rest)]
     bars += [
         _Bar(
             _OTHER_WORDS[entry.what],
@@ -62,7 +64,7 @@ def _bars(report: ReplayReport) -> list[_Bar]:
     return bars
 
 
-def _together(name: str, bars: Sequence[_Bar]) -> _Bar:
+def _combined(name: str, bars: Sequence[_Bar]) -> _Bar:
     return _Bar(
         name,
         math.fsum(bar.predicted_s for bar in bars),
@@ -73,11 +75,11 @@ def _together(name: str, bars: Sequence[_Bar]) -> _Bar:
 def _kind(action: ReplayedAction) -> str:
     if action.kind is None:
         return action.what.replace("_", " ") + (" beside ops" if action.asynchronous else "")
-    return f"{action.kind}, again" if action.what == "recompute" else action.kind
+    return f"{action.kind}, recomputed" if action.what == "recompute" else action.kind
 
 
 def draw_kinds(axes: Axes, report: ReplayReport) -> None:
-    """Two bars a kind, predicted and measured, with the figures beside them."""
+    """Draw two bars for each kind, predicted and measured, with numbers beside them."""
     bars = _bars(report)
     rows = np.arange(len(bars))
     axes.barh(rows - 0.2, [b.predicted_s for b in bars], 0.36, color=GREY, alpha=0.55)

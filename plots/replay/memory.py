@@ -1,4 +1,4 @@
-"""Bytes in RAM over a replayed step: as predicted, and as it was run."""
+"""Picture of bytes in RAM over a replayed step, as predicted and as run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import MemoryUse, ReplayedAction, ReplayReport, Span
-from plots.replay.style import COLORS, group, step_line, worth_line
+from plots.replay.style import COLORS, energy_source_line, group, step_line
 from plots.style import (
     BLACK,
     BLUE,
@@ -40,8 +40,16 @@ _PANEL, _STRIP, _BETWEEN = 2.1, 0.16, 0.42
 def replayed_memory(
     graph: CostedGraph, schedule: Schedule, report: ReplayReport, path: Path
 ) -> None:
-    """Above by the predicted clock, below by the board's in the median step, on one scale; what is
-    done at a time is in the strips."""
+    """Draw bytes in RAM over predicted time (top) and over the board's time (bottom).
+
+    Both panels have the same scale; the board's is of the median step. The strips show the actions.
+
+    Args:
+        graph: Graph of the schedule.
+        schedule: Schedule that was replayed.
+        report: Report of the replay.
+        path: Picture to write.
+    """
     played = replay(graph, schedule.actions, schedule.budget.covers)
     as_run = {
         action.schedule_index: Span(action.start_s, action.run_s) for action in report.actions
@@ -88,11 +96,11 @@ def _lines(report: ReplayReport) -> list[str]:
         f" {memory.touched_bytes} of {memory.arena_bytes}"
     )
     if memory.as_predicted:
-        touched = f"{peak} {size_text(memory.arena_bytes)}, and so much the board used, to the byte"
+        touched = f"{peak} {size_text(memory.arena_bytes)}; the board used exactly these bytes"
     process = memory.process
     if process is not None:
         touched += f"; process: {size_text(process.peak_resident_bytes)} resident"
-    return [step_line(report), touched, worth_line(report)]
+    return [step_line(report), touched, energy_source_line(report)]
 
 
 def _axes(figure: Figure, height: float, bottom: float, axes_height: float) -> Axes:

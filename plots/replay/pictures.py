@@ -15,7 +15,17 @@ from solver.problem.schedule import Schedule
 def draw_replay(
     graph: CostedGraph, schedule: Schedule, report: ReplayReport, directory: Path
 ) -> list[Path]:
-    """Draw times and memory, and power where it was measured. The files written."""
+    """Draw times and memory of a replay, and power if it was sampled.
+
+    Args:
+        graph: Graph of the schedule.
+        schedule: Schedule that was replayed.
+        report: Report of the replay.
+        directory: Directory for the pictures.
+
+    Returns:
+        The files written.
+    """
     pictures = [directory / "times.png", directory / "memory.png"]
     predicted_against_measured(report, pictures[0])
     replayed_memory(graph, schedule, report, pictures[1])

@@ -1,4 +1,4 @@
-"""What a meter saw while steps of a replay ran."""
+"""Picture of the power that a meter measured during steps of a replay."""
 
 from __future__ import annotations
 
@@ -11,22 +11,36 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import PowerSamples, ReplayedAction, ReplayReport
-from plots.replay.style import COLORS, group, signed_percent, step_line, with_interval, worth_line
+from plots.replay.style import (
+    COLORS,
+    energy_source_line,
+    group,
+    signed_percent,
+    step_line,
+    with_interval,
+)
 from plots.style import BLUE, GREY, INK, engineering, heading, save, styled
 
 # Inches.
 _WIDTH, _HEIGHT = 10.0, 4.6
 _LEFT, _RIGHT, _TOP, _BOTTOM, _STRIP = 0.75, 0.2, 1.35, 0.85, 0.2
 
-# More samples than this do not show as points.
+# Most samples that are drawn with points.
 _DOTTED = 400
 
 
 def replayed_power(report: ReplayReport, path: Path) -> None:
-    """Power over steps that follow each other, and below it what the board was doing, by the median
-    step's actions, stretched to each step's own length.
+    """Draw power over consecutive steps, and the board's actions below it.
 
-    Raises :class:`ValueError` for a replay whose meter took no samples."""
+    The actions are those of the median step, stretched to the length of each step.
+
+    Args:
+        report: Report with samples of power.
+        path: Picture to write.
+
+    Raises:
+        ValueError: The report has no samples of power.
+    """
     power = report.power
     if power is None:
         raise ValueError(f"the replay of {report.schedule} has no samples of power to draw")
@@ -34,8 +48,13 @@ def replayed_power(report: ReplayReport, path: Path) -> None:
         figure = Figure(figsize=(_WIDTH, _HEIGHT))
         heading(
             figure,
-            f"{report.graph}: power while it is replayed",
-            [step_line(report), _energy_line(report), _meter_line(report), worth_line(report)],
+            f"{report.graph}: power during the replay",
+            [
+                step_line(report),
+                _energy_line(report),
+                _meter_line(report),
+                energy_source_line(report),
+            ],
         )
         inner = _HEIGHT - _TOP - _BOTTOM - _STRIP
         width = 1 - (_LEFT + _RIGHT) / _WIDTH
@@ -47,7 +66,7 @@ def replayed_power(report: ReplayReport, path: Path) -> None:
         )
         _draw_trace(trace, power)
         _draw_actions(strip, report.actions, power)
-        strip.set_xlabel("time since the first of these steps began (s)")
+        strip.set_xlabel("time since the start of the first step (s)")
         present = {group(action) for action in report.actions}
         figure.legend(
             handles=[
@@ -64,7 +83,7 @@ def replayed_power(report: ReplayReport, path: Path) -> None:
 def _energy_line(report: ReplayReport) -> str:
     energy = report.energy_j
     if energy is None:
-        return "no step has an energy of its own: too few samples fall into one"
+        return "no energy of single steps: too few samples in each step"
     difference = "" if energy.difference is None else f": {signed_percent(energy.difference)}"
     return (
         f"energy of a step: predicted {with_interval(energy.predicted, 'J')},"

@@ -1,4 +1,4 @@
-"""What all pictures of a replay share: what an action is, in which colour, and how sure it is."""
+"""Parts shared by all pictures of a replay: groups of actions, their colours, and formats."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plots.style import (
     engineering,
 )
 
-# In the order of a legend.
+# Colours in the order of the legend.
 COLORS: Mapping[str, str] = {
     "forward": BLUE,
     "backward": SKY,
@@ -29,14 +29,14 @@ COLORS: Mapping[str, str] = {
 
 
 def group(action: ReplayedAction) -> str:
-    """A key of :data:`COLORS`."""
+    """Group of an action, a key of :data:`COLORS`."""
     if action.what == "compute":
         return action.phase or "forward"
     return action.what.replace("_", " ")
 
 
 def with_interval(interval: Interval, unit: str) -> str:
-    """``12.3 ms (12.1 ms to 12.6 ms)``."""
+    """Format a median with its interval, such as ``12.3 ms (12.1 ms to 12.6 ms)``."""
     median = engineering(interval.median, unit)
     if interval.low == interval.high:
         return median
@@ -45,29 +45,29 @@ def with_interval(interval: Interval, unit: str) -> str:
 
 
 def signed_percent(fraction: float) -> str:
-    """``+4.2 %``; zero has no sign."""
+    """Format a fraction as percentage, such as ``+4.2 %``; zero has no sign."""
     text = f"{abs(100 * fraction):.1f} %"
     return text if text == "0.0 %" else f"{'+' if fraction > 0 else '−'}{text}"
 
 
 def whole_percent(value: float) -> str:
-    """``+4 %``, of per cent."""
+    """Format a percentage without decimals, such as ``+4 %``; zero has no sign."""
     return "0 %" if abs(value) < 0.5 else f"{'+' if value > 0 else '−'}{abs(value):.0f} %"
 
 
 def step_line(report: ReplayReport) -> str:
-    """Both times of a step, and the difference."""
+    """Line with predicted and measured time of a step, and the difference."""
     times = report.time_s
     difference = "" if times.difference is None else f": {signed_percent(times.difference)}"
-    verdict = "beyond the 95 % intervals" if times.beyond else "within the 95 % intervals"
+    verdict = "outside the 95 % intervals" if times.beyond else "within the 95 % intervals"
     return (
         f"step: predicted {with_interval(times.predicted, 's')},"
         f" {report.board_word} {with_interval(times.measured, 's')}{difference}, {verdict}"
     )
 
 
-def worth_line(report: ReplayReport) -> str:
-    """What figures are worth: those of the prediction, and those of the replay."""
+def energy_source_line(report: ReplayReport) -> str:
+    """Line with the sources of the predicted and the measured energy."""
     predicted = energy_words(report.predicted_energy_source)
     source = report.measured_energy_source
     measured = energy_words(source)

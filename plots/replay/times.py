@@ -1,4 +1,4 @@
-"""What every op and transfer of a replayed step took, against what was predicted."""
+"""Picture of the times of all ops and transfers of a replayed step, against the prediction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from matplotlib.ticker import (
 
 from devices.replay import ReplayedAction, ReplayReport
 from plots.replay.kinds import draw_kinds
-from plots.replay.style import COLORS, group, step_line, whole_percent, worth_line
+from plots.replay.style import COLORS, energy_source_line, group, step_line, whole_percent
 from plots.style import BLACK, BLUE, GREY, INK, engineering, heading, save, styled
 
 _BAND = 0.1
@@ -37,15 +37,22 @@ _LEFT, _POINTS, _BELOW, _GAP = 0.95, 4.15, 1.55, 0.12
 _BARS_LEFT, _BARS_RIGHT = 9.7, 0.85
 _NAME_POINTS = 38.0
 
-# Numbered points that are no further apart than this would lie on each other.
+# Largest distance at which the numbers of two points would overlap.
 _NEAR_DECADES = 0.2
 _NEAR = 0.4
 
 
 def predicted_against_measured(report: ReplayReport, path: Path) -> None:
-    """Left, a point for each action with both intervals, on logarithmic axes, and below it what
-    lies between measured and predicted; the worst are numbered and named. Right, seconds of a step
-    by the kind of what is done. Checksums, which only watched steps take, are left out."""
+    """Draw measured against predicted times of all actions, and times by kind.
+
+    On the left, each action is a point with both intervals, on logarithmic axes, and below them are
+    the relative differences; the largest are numbered and named. On the right are the seconds of a
+    step by kind of action. Checksums are left out, because only watched steps take them.
+
+    Args:
+        report: Report of the replay.
+        path: Picture to write.
+    """
     drawn = [
         action
         for action in report.actions
@@ -56,7 +63,7 @@ def predicted_against_measured(report: ReplayReport, path: Path) -> None:
         heading(figure, f"{report.graph}: predicted against {report.board_word}", _lines(report))
 
         def place(left: float, bottom: float, width: float, height: float) -> Axes:
-            """In inches."""
+            """Add axes; all sizes are in inches."""
             return figure.add_axes(
                 (left / _WIDTH, bottom / _HEIGHT, width / _WIDTH, height / _HEIGHT)
             )
@@ -87,10 +94,10 @@ def _lines(report: ReplayReport) -> list[str]:
     close = sum(abs(difference) <= _BAND for difference in known)
     actions = (
         f"{len(report.actions)} actions on {report.device}, medians over {watched} with 95 %"
-        f" intervals: {close} within {100 * _BAND:.0f} % of what was predicted,"
-        f" {sum(action.time_s.beyond for action in report.actions)} beyond their intervals"
+        f" intervals: {close} within {100 * _BAND:.0f} % of the prediction,"
+        f" {sum(action.time_s.beyond for action in report.actions)} outside their intervals"
     )
-    return [step_line(report), actions, worth_line(report)]
+    return [step_line(report), actions, energy_source_line(report)]
 
 
 # --- points ---------------------------------------------------------------------------------------
@@ -135,7 +142,7 @@ def _draw_differences(
     worst: Sequence[_Offender],
     limits: tuple[float, float],
 ) -> None:
-    """Measured over predicted, on a scale that is linear near 0 %."""
+    """Draw measured over predicted times, on a scale that is linear near 0 %."""
     axes.axhspan(-100 * _BAND, 100 * _BAND, color=GREY, alpha=0.22, linewidth=0, zorder=0)
     axes.axhline(0, color=GREY, linewidth=0.8, zorder=1)
     largest = 4 * _BAND
@@ -165,7 +172,7 @@ def _draw_differences(
 
 
 def _number(axes: Axes, worst: Sequence[_Offender]) -> None:
-    """The numbers of points that lie on each other stand in a row."""
+    """Draw the numbers of the points; overlapping ones are put side by side."""
     placed: list[tuple[float, float]] = []
     for number, offender in enumerate(worst, start=1):
         action = offender.actions[0]
@@ -220,12 +227,12 @@ def _scale_predicted(axes: Axes, low: float, high: float) -> None:
     axes.set_axisbelow(True)
 
 
-# --- the worst ------------------------------------------------------------------------------------
+# --- largest differences --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Offender:
-    """Actions of one measured figure, that which is out most first."""
+    """Actions that share one measured cost, the one with the largest difference first."""
 
     actions: tuple[ReplayedAction, ...]
 
@@ -245,7 +252,7 @@ class _Offender:
 
 
 def _worst(drawn: Sequence[ReplayedAction]) -> list[_Offender]:
-    """Figures of which an action is beyond its interval, by how much they put the step out."""
+    """Costs with an action outside its interval, by their effect on the time of the step."""
     sharing: dict[str, list[ReplayedAction]] = {}
     for action in drawn:
         if action.time_s.beyond:
@@ -258,10 +265,10 @@ def _worst(drawn: Sequence[ReplayedAction]) -> list[_Offender]:
 
 
 def _name(axes: Axes, worst: Sequence[_Offender]) -> None:
-    """In a column beside the axes, each in three lines."""
+    """Name the largest differences in a column beside the axes, each in three lines."""
     if worst:
         axes.annotate(
-            "furthest off, together in a step:",
+            "largest differences, totals per step:",
             (1, 1),
             (14, 0),
             xycoords="axes fraction",
@@ -289,7 +296,7 @@ def _name(axes: Axes, worst: Sequence[_Offender]) -> None:
 
 
 def _shortened(text: str, length: int) -> str:
-    """Names differ at their ends; what is cut is the middle."""
+    """Shorten a text in the middle, because names differ at their ends."""
     if len(text) <= length:
         return text
     half = (length - 1) // 2

@@ -103,7 +103,7 @@ def test_budget_too_small_is_refused_with_smallest_budget(
 ) -> None:
     assert run("solve", "--graph", str(graph_file), "--ram-budget", "1KiB") == 5
     printed = capsys.readouterr().out
-    smallest = printed.partition("smallest RAM budget that would do is ")[2].split()[0]
+    smallest = printed.partition("smallest feasible RAM budget is ")[2].split()[0]
     assert run("solve", "--graph", str(graph_file), "--ram-budget", smallest) == 0
     assert run("solve", "--graph", str(graph_file), "--ram-budget", str(int(smallest) - 1)) == 5
 
@@ -329,11 +329,11 @@ def test_devices_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> No
     [
         (
             Interval(median=0.75, low=0.74, high=0.76),
-            "OpenBLAS 0.3.30, which is faster here than in-tree: 750 µs against 1 ms",
+            "OpenBLAS 0.3.30, which is faster on this board than in-tree: 750 µs against 1 ms",
         ),
         (
             Interval(median=1.5, low=1.4, high=1.6),
-            "in-tree, which is faster here than OpenBLAS 0.3.30: 1 ms against 1.5 ms",
+            "in-tree, which is faster on this board than OpenBLAS 0.3.30: 1 ms against 1.5 ms",
         ),
         (
             Interval(median=0.99, low=0.97, high=1.01),

@@ -269,7 +269,7 @@ def test_copies_for_safety_are_timed_separately(
     watched = [sum(s.time_s for s in step.spans[actions:]) for step in bench.replayed.watched.steps]
     assert 0 < min(watched) <= storage.copies_s.median <= max(watched)
     summarise(Console(json_output=False), bench.report)
-    assert "made behind the step" in capsys.readouterr().out
+    assert "made after the step" in capsys.readouterr().out
 
 
 def test_run_of_another_schedule_is_not_drawn(

@@ -70,11 +70,11 @@ def test_if_everything_fits_smaller_budgets_are_solved_too(
     profile = written(bench(LINEAR, DIGITS))
     assert run("solve", "--profile", "bench.yaml") == 0
     printed = capsys.readouterr()
-    taken = "taken from profile bench: model linear, batch 4, optimizer momentum\n"
+    taken = "from profile bench: model linear, batch 4, optimizer momentum\n"
     assert printed.err.count(taken) == 1
     assert (
-        "everything fits into the 16.00 MiB that the board has to give:"
-        " nothing need be recomputed or paged\n" in printed.out
+        "everything fits into the 16.00 MiB of RAM that are available:"
+        " nothing is recomputed or paged\n" in printed.out
     )
     table = printed.out.partition("everything fits")[2].splitlines()[1:]
     assert "energy a step (published)" in table[0]
@@ -123,7 +123,7 @@ def test_default_budget_is_the_ram_of_the_board(
     written(bench(DIGITS, available_bytes=ram_bytes))
     assert run("solve", "--profile", "bench.yaml", "--time-limit", "4", "--json") == 0
     printed = capsys.readouterr()
-    assert "that the board of profile bench had to give when measured\n" in printed.err
+    assert "available on the board of profile bench when it was measured\n" in printed.err
     document = json.loads(printed.out)
     assert document["budget"]["ram_bytes"] == ram_bytes
     assert document["peak_bytes"] <= ram_bytes
@@ -134,7 +134,7 @@ def test_default_budget_is_the_ram_of_the_board(
 def test_board_too_small_for_any_schedule_exits_with_5(capsys: pytest.CaptureFixture[str]) -> None:
     written(bench(LINEAR, available_bytes=1000))
     assert run("solve", "--profile", "bench.yaml") == 5
-    assert "smallest RAM budget that would do is" in capsys.readouterr().out
+    assert "smallest feasible RAM budget is" in capsys.readouterr().out
 
 
 def test_a_profile_that_names_no_network_and_no_free_memory_still_solves(
@@ -146,8 +146,8 @@ def test_a_profile_that_names_no_network_and_no_free_memory_still_solves(
     write_atomically(Path("results/profiles/bench.yaml"), old)
     assert run("solve", "--profile", "bench.yaml") == 0
     printed = capsys.readouterr()
-    assert "taken from profile" not in printed.err
-    assert "RAM budget: all 64.00 MiB of the board of profile bench" in printed.err
+    assert "from profile" not in printed.err
+    assert "RAM budget: 64.00 MiB, all of the board of profile bench" in printed.err
     assert "everything fits into the 64.00 MiB" in printed.out
     schedule = schedule_of("linear-batch-1-on-bench")
     assert schedule.budget.ram_bytes == 64 * MIB
@@ -177,7 +177,7 @@ def test_command_line_overrides_the_network_of_the_profile(
     written(bench(LINEAR))
     assert run("solve", "--profile", "bench.yaml", "--ram-budget", "100%", *argv) == 0
     said = capsys.readouterr().err
-    assert said == ("" if told is None else f"taken from profile bench: {told}\n")
+    assert said == ("" if told is None else f"from profile bench: {told}\n")
     graph = read_json(Path(f"results/schedules/{stem}-on-bench.graph.json"), CostedGraph)
     assert graph.origin is not None
     assert graph.origin.optimizer == optimizer
@@ -217,7 +217,7 @@ def test_profile_that_was_measured_here_is_solved(capsys: pytest.CaptureFixture[
     capsys.readouterr()
     assert run("solve", "--profile", "local.yaml") == 0
     printed = capsys.readouterr()
-    assert "taken from profile local: model linear, batch 2, optimizer sgd\n" in printed.err
+    assert "from profile local: model linear, batch 2, optimizer sgd\n" in printed.err
     assert "everything fits into the" in printed.out
     assert schedule_of("linear-batch-2-on-local").status == "optimal"
 
@@ -257,7 +257,7 @@ def test_interruption_keeps_schedules_found_before(
     monkeypatch.setattr(less_ram, "solve_graph", interrupting(2))
     written(bench(DIGITS))
     assert run("solve", "--profile", "bench.yaml", "--time-limit", "6") == 0
-    assert "interrupted: 1 of 3 budgets were searched\n" in capsys.readouterr().out
+    assert "interrupted after 1 of 3 budgets\n" in capsys.readouterr().out
     assert schedule_of("digits-batch-2-on-bench").status == "optimal"
 
 

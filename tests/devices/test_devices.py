@@ -171,13 +171,13 @@ PPK2_BY_LINE = {"kind": "ppk2", "port": "/dev/ttyACM0", "mode": "source", "volta
             },
             "firmware knows its line",
         ),
-        ("emulated-m4f", {"conditions": {"governor": "performance"}}, "a Linux board's"),
+        ("emulated-m4f", {"conditions": {"governor": "performance"}}, "are for Linux boards only"),
         (
             "emulated-m4f",
             {"emulator": {"program": "qemu-system-arm", "machine": "x", "sensor": {}}},
-            "nand and sensor are a Linux board's",
+            "nand and sensor are for Linux boards only",
         ),
-        ("emulated-a72", {"transport": {"kind": "local"}}, "reached by ssh or serial"),
+        ("emulated-a72", {"transport": {"kind": "local"}}, "needs transport ssh or serial"),
         (
             "emulated-m3-sd",
             {
@@ -307,7 +307,7 @@ def test_lab_keeps_its_descriptions_in_separate_files(tmp_path: Path) -> None:
         (
             "path: ~/pages",
             "page_bytes: 512",
-            "board.yaml: storage: storage is reached by path, driver or mtd_partition, one of them",
+            "board.yaml: storage: storage needs exactly one of path, driver and mtd_partition",
         ),
         (
             "reserved_bytes: 536870912",

@@ -310,22 +310,31 @@ def changed(**arrays: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        (changed(labels=None), "holds image; digits takes image, labels, one array each"),
-        (changed(more=np.zeros(5)), "holds image, labels, more; digits takes image, labels, "),
+        (changed(labels=None), "contains image; digits needs one array for each of image, labels"),
+        (changed(more=np.zeros(5)), "contains image, labels, more; digits needs one array for "),
         (
             changed(image=np.zeros((5, 8, 8, 1), np.float32)),
-            r"image has shape \(5, 8, 8, 1\), it must be \(samples, 1, 8, 8\), samples first",
+            r"image has shape \(5, 8, 8, 1\); it must be \(samples, 1, 8, 8\), samples first",
         ),
-        (changed(image=np.float32(1)), r"image has shape \(\), it must be \(samples, 1, 8, 8\)"),
+        (changed(image=np.float32(1)), r"image has shape \(\); it must be \(samples, 1, 8, 8\)"),
         (changed(labels=np.zeros((5, 1), int)), r"labels has shape \(5, 1\), .* \(samples\)"),
         (changed(labels=np.arange(4)), "different numbers of samples: 5 of image, 4 of labels"),
-        (digits_arrays(0), "image holds no sample, at least one is needed"),
-        (changed(image=np.zeros((5, 1, 8, 8), "u1")), "image is uint8, it must be real numbers"),
-        (changed(labels=np.zeros(5)), "labels is float64, it must be whole numbers"),
-        (changed(labels=np.array([0, 1, 10, 3, 4])), "labels holds 10, it must be from 0 to 9"),
-        (changed(labels=np.array([0, -1, 1, 3, 4])), "labels holds -1, it must be from 0 to 9"),
-        (changed(image=np.full((5, 1, 8, 8), np.nan)), "image holds what is no finite float32"),
-        (changed(image=np.full((5, 1, 8, 8), 1e39)), "image holds what is no finite float32"),
+        (digits_arrays(0), "image has no samples; at least one is needed"),
+        (changed(image=np.zeros((5, 1, 8, 8), "u1")), "image is uint8; it must be real numbers"),
+        (changed(labels=np.zeros(5)), "labels is float64; it must be whole numbers"),
+        (
+            changed(labels=np.array([0, 1, 10, 3, 4])),
+            "labels contains 10; numbers must be from 0 to 9",
+        ),
+        (
+            changed(labels=np.array([0, -1, 1, 3, 4])),
+            "labels contains -1; numbers must be from 0 to 9",
+        ),
+        (
+            changed(image=np.full((5, 1, 8, 8), np.nan)),
+            "image contains a number that is not finite",
+        ),
+        (changed(image=np.full((5, 1, 8, 8), 1e39)), "image contains a number that is not finite"),
         (changed(labels=np.array([None] * 5)), "not a readable .npz archive of plain arrays"),
     ],
 )

@@ -242,7 +242,7 @@ def test_pictures_show_the_costs_in_use_and_mark_costs_in_context(tmp_path: Path
     operation_costs(refined, tmp_path / "after.svg")
     text = texts_of(tmp_path / "after.svg")
     assert "in context: within a schedule" in text
-    assert "(in figures: cold, in context for 1)" in text
+    assert "intervals (numbers: cold, in context for 1)" in text
     used = engineering(refined.operations[0].cost("cold").time_s.median, "s")
     assert used == engineering(1000 * profile.operations[0].cold.time_s.median, "s")
     assert used in text
@@ -281,7 +281,7 @@ def test_three_hundred_operations_keep_their_names(tmp_path: Path) -> None:
 
 
 def test_published_rates_have_no_single_costs_to_draw(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="m4 states rates"):
+    with pytest.raises(ValueError, match="m4 has rates"):
         operation_costs(load_published("m4"), tmp_path / "o.png")
 
 

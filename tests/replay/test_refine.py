@@ -408,7 +408,7 @@ def test_a_run_that_went_as_predicted_changes_nothing(
     made = bench(factor=1.0)
     before = made.profile.read_bytes()
     assert made.refine() == 0
-    assert "no operation is responsible, nothing is measured again" in capsys.readouterr().out
+    assert "no operation is responsible; nothing is measured again" in capsys.readouterr().out
     assert made.refine("--json") == 0
     assert json.loads(capsys.readouterr().out)["refined"] == []
     assert made.profile.read_bytes() == before
@@ -435,8 +435,8 @@ def test_an_operation_that_was_only_predicted_is_to_be_measured_by_itself_first(
     made = bench(factor=1000.0, without=1)
     assert made.refine() == 0
     said = capsys.readouterr().err
-    assert f"never measured by itself, only predicted from others: {made.wrong}. profile" in said
-    assert "profile --device bench --model digits --batch 2 --optimizer sgd measures that" in said
+    assert f"predicted from other operations and never measured: {made.wrong}. Measure" in said
+    assert "profile --device bench --model digits --batch 2 --optimizer sgd" in said
 
 
 @pytest.mark.usefixtures("no_board")
@@ -446,7 +446,7 @@ def test_the_run_of_another_board_is_refused(
     made = bench()
     made.device.write_text(dump_yaml(describe(name="other")))
     assert made.refine() == 2
-    assert "this was run on 'bench', not on 'other'" in capsys.readouterr().err
+    assert "this run is from 'bench', not 'other'" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_board")
@@ -457,7 +457,7 @@ def test_options_of_measuring_everything_are_refused(
     with pytest.raises(SystemExit) as refusal:
         made.refine("--blocks", "3", "--model", "digits")
     assert refusal.value.code == 2
-    assert "--model, --blocks cannot be chosen beside it" in capsys.readouterr().err
+    assert "--model, --blocks cannot be used with --refine" in capsys.readouterr().err
 
 
 def test_a_run_that_is_not_there_is_named(

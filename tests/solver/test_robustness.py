@@ -555,7 +555,7 @@ def test_robustness_report_is_printed_and_written_with_the_schedule(
     assert _run(tmp_path, *asked, "--robust", "--pictures", tmp_path) == 0
     printed = capsys.readouterr().out
     assert "within 1 % of the best known" in printed
-    assert "written is the one that is best on average" in printed
+    assert "the schedule that is best on average is written" in printed
     document = json.loads((tmp_path / "schedule.json").read_text())
     assert document["robustness"]["schedule"] == "best_on_average"
     assert document["robustness"]["draws"] == 10
@@ -591,6 +591,6 @@ def test_robustness_picture_states_how_often_each_schedule_is_good_enough(
     for figures in (report.least_energy, report.best_on_average):
         assert f"within 1 % in {100 * figures.within.value:.0f} % of the draws" in said
     assert "40 draws" in said
-    with pytest.raises(ValueError, match="not held against draws"):
+    with pytest.raises(ValueError, match="not assessed with draws"):
         draw_picture(found.least_energy, picture)
     assert keep_everything(two_to_bring_back()) != found.least_energy.actions

@@ -643,7 +643,7 @@ def test_output_names_the_smallest_feasible_budget(
     file = graph_file(tmp_path, two_layers())
     assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%,100%") == 0
     printed = capsys.readouterr()
-    assert "the smallest RAM budget that would do is 25 bytes" in printed.out
+    assert "the smallest feasible RAM budget without a deadline is 25 bytes" in printed.out
     assert "2 of 2" in printed.err
     assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%") == 5
 
@@ -763,7 +763,7 @@ def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> N
     # Python's own resource tracker may print a warning afterwards.
     told = [line for line in said.splitlines() if line.startswith("interrupted")]
     assert len(told) == 1
-    assert told[0].startswith("interrupted; what was finished is kept")
+    assert told[0].startswith("interrupted; finished parts are kept")
     assert "Traceback" not in said
     rows = table(tmp_path / "out")
     assert list(rows.status) == ["optimal"]
@@ -805,7 +805,7 @@ def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path:
         "chen-sqrt-n",
         "nothing fits",
         "energy source not stated",
-        "every point is within 8 % of the least",
+        "all points are proven within 8 % of the least",
         "2.200 J",
         "+10 %",
     ):

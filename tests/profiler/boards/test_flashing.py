@@ -379,7 +379,7 @@ def test_a_board_whose_description_names_no_way_is_refused(
 
 def test_a_linux_board_is_not_flashed(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["flash", "--device", "pi4"]) == ExitCode.USAGE
-    assert "pi4 has no firmware to be flashed: it is reached by ssh" in capsys.readouterr().err
+    assert "pi4 takes no firmware: its transport is ssh" in capsys.readouterr().err
 
 
 @pytest.fixture

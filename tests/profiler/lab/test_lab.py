@@ -202,7 +202,7 @@ def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: P
 @pytest.mark.emulated
 def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("lab", "status") == 0
-    assert "no board is kept running" in capsys.readouterr().out
+    assert "no emulated board is running" in capsys.readouterr().out
     assert run("lab", "up", "--device", M4F, M0_FLASH) == 0
     assert "starting emulated-m4f" in capsys.readouterr().err
     assert run("lab", "status", "--json") == 0
@@ -287,7 +287,7 @@ def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
     board.kill()
     wait_until(lambda: not board.is_alive)
     assert run("lab", "down") == 0
-    assert "had ended by itself; its files are removed" in capsys.readouterr().out
+    assert "had already ended; its files are removed" in capsys.readouterr().out
     assert kept_boards() == []
 
 

@@ -476,7 +476,7 @@ def test_a_name_that_does_not_resolve_is_said_at_once(sshd: Sshd) -> None:
 
 def test_a_host_is_described_without_user_and_port(sshd: Sshd) -> None:
     for host in ("pi@pi4", "pi4:22", "-oProxyCommand=x"):
-        with pytest.raises(ValueError, match="without user and port"):
+        with pytest.raises(ValueError, match="put the user under 'user'"):
             sshd.description(host=host)
 
 
