@@ -298,7 +298,7 @@ def test_a_guarded_plan_finds_an_operation_that_writes_too_far(bench: Bench) -> 
         bench.run(PLANTED)
     said = str(failure.value)
     assert f"after operation {OVERLAPPING}: a canary was overwritten" in said
-    assert "planted: step 1: check behind" in said
+    assert "planted: step 1: guard after" in said
     assert failure.value.record.steps == ()
     assert failure.value.recovered is not None
     assert failure.value.recovered.step == 0
@@ -556,7 +556,7 @@ def test_a_board_that_may_choose_computes_matrix_products_as_the_profile_had_it(
 @pytest.mark.parametrize(
     ("storage", "said"),
     [
-        (None, "the description has no storage to page to"),
+        (None, "pages, and the description has no storage"),
         (
             {
                 "medium": "nand",
