@@ -127,7 +127,7 @@ static bool run_foreign(jw_message *answer) {
     if (strcmp(word, "health") == 0) {
         return run_health(answer);
     }
-    jw_text_fail(&text, word, "is no line that is known");
+    jw_text_fail(&text, word, "is not a known line");
     return false;
 }
 

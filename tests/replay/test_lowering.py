@@ -469,4 +469,4 @@ def test_storage_that_a_board_cannot_serve_is_refused() -> None:
     )
     frozen = replace(STEP, tensors=tensors)
     graph = costed(frozen)
-    assert "no operation updates it" in _refused(by_rule(graph, 1.1), graph, frozen)
+    assert "is never updated" in _refused(by_rule(graph, 1.1), graph, frozen)
