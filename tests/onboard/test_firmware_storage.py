@@ -152,9 +152,9 @@ def test_what_is_no_sd_card_is_refused(sd_library: Path) -> None:
     [
         (MIB - BLOCK, 2 * BLOCK, "beyond the medium, which has 1024 KiB"),
         (1 << 40, BLOCK, "beyond the medium"),
-        (100, BLOCK, "multiple of 512 bytes"),
-        (0, 100, "multiple of 512 bytes"),
-        (0, 0, "multiple of 512 bytes"),
+        (100, BLOCK, "multiples of 512 bytes"),
+        (0, 100, "multiples of 512 bytes"),
+        (0, 0, "multiples of 512 bytes"),
     ],
 )
 def test_scratch_that_the_card_has_not_is_refused(

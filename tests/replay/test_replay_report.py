@@ -431,7 +431,7 @@ def test_the_plan_of_another_schedule_is_refused() -> None:
     plan = plan_of(problem, expected)
     other = replace(plan, actions=plan.actions[1:])
     measured = measured_replay(plan, expected, [measured_step(expected)])
-    with pytest.raises(ValueError, match="the plan is of another schedule: action 0 of this schedule"):
+    with pytest.raises(ValueError, match="is of another schedule: action 0 of this schedule"):
         replay_report(SUBJECT, expected, other, measured, (), 1000)
     longer = replace(plan, actions=(*plan.actions, replace(plan.actions[0], schedule_index=999)))
     with pytest.raises(ValueError, match="the plan carries out 21 actions"):

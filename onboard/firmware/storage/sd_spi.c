@@ -97,7 +97,7 @@ static const char *write_blocks(const uint8_t *memory, uint32_t block, uint32_t 
     if (number == JW_SD_WRITE_MULTIPLE_BLOCK) {
         board_spi_exchange(JW_SD_TOKEN_STOP);
         jw_sd_receive();
-        const char *error = wait_behind(block + count - 1);
+        const char *error = wait_after(block + count - 1);
         if (error) {
             return error;
         }
