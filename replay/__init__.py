@@ -1,1 +1,1 @@
-"""A schedule becomes a plan, is run on a board, and predicted is held against measured."""
+"""Lower schedules to execution plans, run them on boards, compare predicted with measured."""

@@ -1,4 +1,4 @@
-"""The directory that a run leaves: its schedule, graph and report, and the values it ended with."""
+"""Directory of a run: its schedule, graph and report, and the trained values."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from solver.problem.schedule import Schedule
 REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
 
 RECOVERED = "recovered.npz"
-"""Beside them, of a run that failed."""
+"""Name of the file with the values of the last complete step, written for a run that failed."""
 
 
 @dataclass(frozen=True)
 class StoredRun:
-    """Read the files of a finished run from ``directory``."""
+    """A finished run: the contents of its ``directory``."""
 
     directory: Path
     report: ReplayReport
@@ -34,8 +34,14 @@ class StoredRun:
 
     @classmethod
     def read(cls, path: Path) -> StoredRun:
-        """``path``: the directory, or the report in it. Raises
-        :class:`~devices.documents.document.DocumentError`."""
+        """Read a run.
+
+        Args:
+            path: the run's directory, or the report in it.
+
+        Raises:
+            DocumentError: a file is missing or invalid.
+        """
         directory = path.parent if path.is_file() else path
         return cls(
             directory,
@@ -45,7 +51,14 @@ class StoredRun:
         )
 
     def write(self, values: Mapping[str, NDArray[np.float32]]) -> None:
-        """With the parameters that it ended with. Raises :class:`OSError`."""
+        """Write the run's files into ``directory``.
+
+        Args:
+            values: the trained values by tensor, flat.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
         for name, document in (
             (SCHEDULE, self.schedule),
             (GRAPH, self.graph),
@@ -56,13 +69,21 @@ class StoredRun:
 
     @property
     def costs_s(self) -> dict[str, float]:
-        """Seconds of each operation, by cost key, that the schedule was made with."""
+        """Seconds of each operation, by cost key, that the schedule was solved with."""
         return {op.cost_key: op.time_s for op in self.graph.ops if op.cost_key is not None}
 
 
 def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> ReplayReport:
-    """Report of a run of this schedule. Raises :class:`~devices.errors.InputError` for a run of
-    another one."""
+    """Read the report of a run of this schedule.
+
+    Args:
+        directory: the run's directory.
+        graph: the schedule's graph.
+        schedule: the schedule that the run must be of.
+
+    Raises:
+        InputError: the run is of another graph or schedule.
+    """
     report = read_json(directory / REPORT, ReplayReport)
     if report.graph != graph.name:
         raise InputError(f"{directory}: is a run of {report.graph}, not of {graph.name}")
@@ -72,7 +93,7 @@ def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> R
 
 
 def keep_recovered(directory: Path, recovered: Recovered) -> None:
-    """Write what the last complete step of a run that failed has left. Raises :class:`OSError`."""
+    """Write the values of a failed run's last complete step. Raises :class:`OSError`."""
     write_atomically(directory / RECOVERED, _npz(recovered.values))
 
 

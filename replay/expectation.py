@@ -1,12 +1,11 @@
-"""What each action of a schedule should cost on the board, from the referee's replay and the
-intervals of the graph.
+"""Predicted cost of each action of a schedule, from the referee's replay and the graph's intervals.
 
-Intervals of a sum follow the GUM (JCGM 100:2008): actions that share one measured figure share its
-error, so that within a cost key half widths add up (5.2.2, coefficients of 1), and different keys
-are independent, so that their contributions add in quadrature (5.1.2). All transfers out of RAM
-share one fitted law, and all transfers into it another. Where transfers run beside ops the step's
-time is no sum; the contribution of a key is then what the step takes with that key's costs at their
-ends (5.1.3, note 2).
+Intervals of a sum follow the GUM (JCGM 100:2008). Actions that share one measured figure share its
+error, so that within a cost key half widths add up (5.2.2, coefficients of 1). Different keys are
+independent, so that their contributions add in quadrature (5.1.2). All page-outs share one fitted
+law, and all page-ins another. Where transfers run beside ops, the step's time is not a sum; the
+contribution of a key is then the difference to the step's time with that key's costs at an end of
+their intervals (5.1.3, note 2).
 """
 
 from __future__ import annotations
@@ -30,15 +29,27 @@ Ends: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True)
 class Level:
-    """So many bytes are in RAM, workspace included, from ``time_s`` on."""
+    """Bytes in RAM, workspace included, from ``time_s`` (seconds after the step begins) on."""
 
     time_s: float
     bytes: int
 
 
 def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
-    """Raises ``RefereeError`` for a schedule that is not one of this graph,
-    and :class:`ValueError` for one without actions."""
+    """Predict time, energy and memory of a step, in total and for each action.
+
+    Args:
+        graph: the ops and tensors with their measured or published costs.
+        schedule: a schedule of this graph.
+
+    Returns:
+        The prediction, with an interval for each total and each action. Intervals of totals follow
+        the GUM (JCGM 100:2008), see the module's docstring.
+
+    Raises:
+        RefereeError: the schedule is not valid for this graph.
+        ValueError: the schedule has no actions.
+    """
     if not schedule.actions:
         raise ValueError(f"the schedule of {schedule.graph} has no actions: {schedule.status}")
     played = replay(graph, schedule.actions, schedule.budget.covers)
@@ -57,11 +68,17 @@ def expected_step(graph: CostedGraph, schedule: Schedule) -> ExpectedStep:
 
 
 def memory_levels(played: Replay, spans: Mapping[int, Span] | None = None) -> tuple[Level, ...]:
-    """What is in RAM over the step, by the referee's clock; or, with the ``spans`` of a schedule's
-    actions (by their index) as they were run, by the board's. Levels may follow each other at one
-    instant; the last one holds.
+    """Bytes in RAM over the step.
 
-    What no span is given for happens as soon as what stands before it is over."""
+    Args:
+        played: the referee's replay of the schedule.
+        spans: measured times of the schedule's actions, by their index. With them, levels follow
+            the board's clock; without them, the referee's. An action without a span takes place as
+            soon as the action before it ends.
+
+    Returns:
+        Levels in the order of time. Several may have the same time; the last of these holds.
+    """
     levels: list[Level] = []
     now_s = 0.0
     for number, moment in enumerate(played.moments):
@@ -91,16 +108,16 @@ def _actions(graph: CostedGraph, moments: Sequence[Moment]) -> Iterator[Expected
                 yield _action(number, op.name, what, _key(op), op, moment)
             case PageOut():
                 cost = graph.tensor[moment.action.tensor].page_out
-                assert cost is not None, "the referee lets nothing else pass"
+                assert cost is not None, "the referee accepts no page-out without a cost"
                 yield _action(number, moment.action.tensor, "page_out", STORAGE_WRITE, cost, moment)
             case PageIn():
                 cost = graph.tensor[moment.action.tensor].page_in
-                assert cost is not None, "the referee lets nothing else pass"
+                assert cost is not None, "the referee accepts no page-in without a cost"
                 yield _action(number, moment.action.tensor, "page_in", STORAGE_READ, cost, moment)
 
 
 def _key(op: Op) -> str:
-    """Ops at published rates have none: each is then for itself."""
+    """The op's cost key; its name where it has none, as with published rates."""
     return op.cost_key or op.name
 
 
@@ -187,6 +204,6 @@ def _at_end(graph: CostedGraph, key: str, end: int) -> CostedGraph:
         )
         for tensor in graph.tensors
     )
-    # Not model_copy: it would copy what the graph has cached.
+    # Not model_copy: it would copy the graph's cached properties.
     fields = {name: getattr(graph, name) for name in type(graph).model_fields if name != "schema_"}
     return CostedGraph(**{**fields, "ops": ops, "tensors": tensors})

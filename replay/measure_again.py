@@ -1,4 +1,4 @@
-"""Operations of a run's schedule, measured again on its board."""
+"""Measure operations of a run's schedule again, on its board, within that schedule."""
 
 from __future__ import annotations
 
@@ -30,8 +30,11 @@ _SEED = 0
 
 
 def origin_of(run: StoredRun) -> Origin:
-    """Which training step and profile the schedule is for. Raises
-    :class:`~devices.errors.InputError` for a graph that does not say it."""
+    """Training step and profile that a run's schedule was solved for.
+
+    Raises:
+        InputError: the run's graph does not state them.
+    """
     if run.graph.origin is None:
         raise InputError(
             f"{run.directory / GRAPH}: the graph does not say which profile it is from",
@@ -47,12 +50,27 @@ def measure_again(
     chosen: Sequence[str],
     on_progress: Callable[[str], None],
 ) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
-    """The profile with what the ``chosen`` operations cost within the schedule of ``run``.
+    """Measure operations within the schedule of a run, and add their costs to a profile.
 
-    Runs the schedule with the project's own samples, however those of the run were: what a
-    kernel takes does not depend on them. Raises what
-    :func:`~replay.running.opening.open_replay`, :func:`~replay.refine.require_same_board` and
-    :func:`~replay.refine.measure_in_context` raise.
+    Runs the schedule with generated samples, whatever the samples of the run were: the time of a
+    kernel does not depend on them.
+
+    Args:
+        description: the board.
+        run: a finished run.
+        profile: the profile that the run's schedule was solved with.
+        chosen: cost keys of the operations to measure.
+        on_progress: called with one line for each phase.
+
+    Returns:
+        The refined profile, and the cost before and after for each operation.
+
+    Raises:
+        RequestRefused: the profile is of another board or other kernels, or the board lacks the
+            meter or storage that is needed.
+        ReplayFailed: a step failed on the board.
+        MeasurementInvalid: too few steps were undisturbed.
+        JoulewrightError: opening the board or the meter failed.
     """
     from networks.data import generated_batches
     from networks.training.initial import initial_values

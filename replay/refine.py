@@ -1,15 +1,14 @@
-"""Operations measured again where they run: among the others of a schedule.
+"""Costs of operations measured in context: within a schedule, not in a loop of their own.
 
-In a loop of its own an operation finds its operands in the caches, or none of them; in a schedule
-that depends on what ran before. What a step costs is a sum over executions, and so the cost of an
-operation has to be such that its executions in one step add up to what they take. A trial is
-therefore a step, as it is a block in a profile: the mean over the operation's executions in that
-step, which differ from each other for good reasons, so that their median would add up to something
-else. Over steps it is the median, with its bootstrap interval. The median of each execution over
-steps, added up, would leave out whatever delays now one of them, now another, which no step as a
-whole escapes.
+In a loop of its own an operation finds either all or none of its operands in the caches; in a
+schedule that depends on the operations before it. The cost of a step is a sum over executions, so
+the cost of an operation has to be such that its executions in one step add up to their total time.
+A trial is therefore a step: the mean over the operation's executions in that step. These executions
+differ systematically, so that a multiple of their median would not be their sum. Over steps, the
+median is taken, with its bootstrap interval. Medians of each execution over steps, added up, would
+leave out delays that hit now one execution, now another, although every step contains some.
 
-A meter sees steps, no single operations. Power is taken to be the same throughout a step.
+A meter resolves steps, but not single operations. Power is taken to be constant throughout a step.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from replay.running.measured import ReplayRecord
 
 FEWEST_STEPS = 10
 MOST_STEPS = 100
-"""Steps of schedules that page wear the storage."""
+"""A limit, since steps of schedules that page wear the storage."""
 
 LIMIT_S = 60.0
-"""No further steps are begun when so much time has gone by."""
+"""Seconds after which no further steps are started."""
 
 NARROW = 0.02
-"""Half of an interval over its median: more steps would tell little more."""
+"""Half width of an interval over its median, below which no further steps are run."""
 
 _SEED = 0
 _SAME = 1e-6
@@ -58,7 +57,7 @@ RunSteps = Callable[[int], Sequence[MeasuredStep]]
 
 @dataclass(frozen=True)
 class Executions:
-    """Of the operations that are measured: the schedule's actions (by index) that execute each."""
+    """Executions of the measured operations: indices of the schedule's actions by cost key."""
 
     actions: ScheduledActions
     of_key: Mapping[str, tuple[int, ...]]
@@ -67,7 +66,7 @@ class Executions:
     def of(
         cls, actions: ScheduledActions, expected: Sequence[ExpectedAction], keys: Iterable[str]
     ) -> Executions:
-        """Raises :class:`ValueError` for an operation that the schedule never executes."""
+        """Find the executions of ``keys``. Raises :class:`ValueError` for one never executed."""
         found = {
             key: tuple(action.schedule_index for action in expected if action.cost_key == key)
             for key in keys
@@ -78,19 +77,21 @@ class Executions:
         return cls(actions, found)
 
     def times_s(self, key: str, steps: Sequence[MeasuredStep]) -> list[float]:
-        """Mean over the executions of ``key``, for each of the (watched) steps."""
+        """Mean seconds of an execution of ``key``, for each of the watched steps."""
         watched = [self.actions.watched(step).spans for step in steps]
         own = self.of_key[key]
         return [math.fsum(spans[index].time_s for index in own) / len(own) for spans in watched]
 
     def time_s(self, key: str, steps: Sequence[MeasuredStep]) -> Interval:
-        """Of one execution, over the steps."""
+        """Seconds of one execution of ``key``: median over the steps, with its interval."""
         return median_interval(self.times_s(key, steps), _SEED)
 
 
 def undisturbed_steps(record: ReplayRecord) -> tuple[MeasuredStep, ...]:
-    """Spans are by the clock: steps in which other programs had the processor for a while are left
-    out, since they say nothing about the operation that was kept waiting."""
+    """Undisturbed steps during which other programs took little processor time.
+
+    Spans are wall-clock time: in other steps, they include time in which the operation waited.
+    """
     least_share = 1.0 - PREEMPTION_LIMIT
     return tuple(
         step
@@ -104,11 +105,18 @@ def measure_in_context(
     executions: Executions,
     on_progress: Callable[[str], None] = lambda _what: None,
 ) -> tuple[MeasuredStep, ...]:
-    """Steps until the interval of every operation is narrow, or there are enough of them.
+    """Run watched steps until the interval of every operation is narrow.
 
-    ``run_steps`` carries out so many steps of the schedule, watched, and returns those that were
-    not disturbed. Raises what it raises, and :class:`~devices.errors.MeasurementInvalid` where too
-    few are left.
+    Ends at the latest after ``MOST_STEPS`` steps, or with the round that exceeds ``LIMIT_S``.
+
+    Args:
+        run_steps: runs the given number of watched steps, returns the undisturbed ones; its
+            exceptions are passed on.
+        executions: the operations to measure.
+        on_progress: called with one line for each round of steps.
+
+    Raises:
+        MeasurementInvalid: fewer than ``FEWEST_TRIALS`` steps were undisturbed.
     """
     steps: list[MeasuredStep] = []
     done = 0
@@ -138,7 +146,7 @@ def _is_known(executions: Executions, steps: Sequence[MeasuredStep]) -> bool:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a profile says about costs in context."""
+    """Where and when costs in context were measured, as a profile states it."""
 
     schedule: str
     run: str
@@ -147,7 +155,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Refinement:
-    """``before`` is the cost that was used until now."""
+    """Cost of an operation before (the cost that was used until now) and after refinement."""
 
     op: str
     before: Cost
@@ -155,7 +163,7 @@ class Refinement:
 
     @property
     def ratio(self) -> float:
-        """Infinite where the time before was zero."""
+        """New time over the time before; infinite where the time before was zero."""
         before_s = self.before.time_s.median
         return self.now.time_s.median / before_s if before_s else math.inf
 
@@ -163,12 +171,20 @@ class Refinement:
 def refinable(
     profile: DeviceProfile, costs_s: Mapping[str, float], keys: Sequence[str], source: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Of the operations that a replay names, those that ``profile`` has measured, and those that it
-    has not: they were predicted from others.
+    """Split operations into those that a profile has measured, and those that were predicted.
 
-    ``costs_s`` are the seconds that the schedule was made with, ``source`` the run that they are
-    from. Raises ``DocumentError`` if the profile does not say the same:
-    it is another one, or was measured or refined since.
+    Args:
+        profile: the profile to refine.
+        costs_s: seconds of each operation, by cost key, that the run's schedule was solved with.
+        keys: the cost keys that the run's report names.
+        source: name of the run, for messages.
+
+    Returns:
+        The measured keys, and those that are not in the profile.
+
+    Raises:
+        DocumentError: the profile has another cost than ``costs_s``: it is another profile, or was
+            measured or refined since.
     """
     measured = {operation.op: operation for operation in profile.operations}
     for key in keys:
@@ -177,9 +193,9 @@ def refinable(
         now_s = measured[key].cost(profile.cost_basis).time_s.median
         if not math.isclose(now_s, costs_s[key], rel_tol=_SAME):
             raise DocumentError(
-                f"{source}: {key} is there with {costs_s[key]:.6g} s, in profile"
-                f" {profile.name!r} with {now_s:.6g} s: the profile was measured or refined since"
-                " then, or is another one. Solve and run again, and refine that run"
+                f"{source}: {key} takes {costs_s[key]:.6g} s in the run's graph, but {now_s:.6g} s"
+                f" in profile {profile.name!r}: the profile was measured or refined after that"
+                " run, or is another one. Solve and run again, and refine that run"
             )
     return (
         tuple(key for key in keys if key in measured),
@@ -188,12 +204,15 @@ def refinable(
 
 
 def measured_build(profile: DeviceProfile) -> Build:
-    """Which kernels were measured. Raises :class:`~devices.errors.RequestRefused` for a profile
-    that does not say it."""
+    """Build record of the profiled kernels.
+
+    Raises:
+        RequestRefused: the profile has none.
+    """
     if profile.build is None:
         raise RequestRefused(
-            f"profile {profile.name!r} does not say which kernels were measured, so that nothing"
-            " can be added to it: profile the board"
+            f"profile {profile.name!r} does not say which kernels were measured, so that no new"
+            " costs can be added to it: profile the board"
         )
     return profile.build
 
@@ -201,20 +220,28 @@ def measured_build(profile: DeviceProfile) -> Build:
 def require_same_board(
     profile: DeviceProfile, board: BoardIdentity, energy_source: EnergySource | None
 ) -> None:
-    """``board`` is what the board that is there says about itself, ``energy_source`` what its
-    meter's joules are worth. Raises :class:`~devices.errors.RequestRefused` where the profile was
-    measured on another one, or with a meter that is not there."""
+    """Check that a profile was measured on this board, with this kind of meter.
+
+    Args:
+        profile: the profile to refine.
+        board: the connected board's identity.
+        energy_source: the connected meter's energy source; None without a meter.
+
+    Raises:
+        RequestRefused: the profile is of another board, or its energy was measured and the board
+            has no meter now.
+    """
     for what in ("model", "serial", "cpu"):
         then, now = getattr(profile.board, what), getattr(board, what)
         if then != now:
             raise RequestRefused(
-                f"profile {profile.name!r} is of a board whose {what} is {then!r}, this one's is"
-                f" {now!r}: costs of two boards do not go into one profile. Profile this one"
+                f"profile {profile.name!r} is of a board whose {what} is {then!r}, this board's is"
+                f" {now!r}: a profile holds costs of one board only. Profile this board"
             )
     if profile.energy_source == "measured" and energy_source != "measured":
         raise RequestRefused(
-            f"the joules of profile {profile.name!r} are measured, and the board has no meter now:"
-            " describe the meter again, or profile the board without it"
+            f"the energies of profile {profile.name!r} are measured, and the board has no meter"
+            " now: describe the meter again, or profile the board without it"
         )
 
 
@@ -224,8 +251,17 @@ def refine_profile(
     executions: Executions,
     provenance: Provenance,
 ) -> tuple[DeviceProfile, tuple[Refinement, ...]]:
-    """The profile with what ``steps`` say about the operations of ``executions``; all else, their
-    costs in loops of their own too, stays."""
+    """Add costs in context to a profile; all other costs stay, also those in isolation.
+
+    Args:
+        profile: the profile.
+        steps: undisturbed watched steps.
+        executions: the measured operations.
+        provenance: schedule, run and date, as the profile states them.
+
+    Returns:
+        The refined profile, and the cost before and after for each operation.
+    """
     found: list[Refinement] = []
     operations: list[OperationCost] = []
     for operation in profile.operations:
@@ -234,7 +270,7 @@ def refine_profile(
             found.append(Refinement(operation.op, operation.cost(profile.cost_basis), context))
             operation = operation.model_copy(update={"in_context": context})
         operations.append(operation)
-    # Not model_copy: it would copy what the profile has cached.
+    # Not model_copy: it would copy the profile's cached properties.
     fields = {name: getattr(profile, name) for name in type(profile).model_fields}
     refined = DeviceProfile(**{**fields, "operations": tuple(operations), "notes": ()})
     notes = [note for note in profile.notes if not note.startswith(_NOTE)]
@@ -267,8 +303,10 @@ def _context_cost(
 def _power(
     profile: DeviceProfile, isolated: Cost, steps: Sequence[MeasuredStep]
 ) -> tuple[PowerInContext | None, Interval | None]:
-    """Where it comes from, and in watts. Where no step was long enough for the meter, it is that of
-    the operation in a loop of its own."""
+    """Source of the power, and the power in watts.
+
+    Where no step was long enough for the meter, it is the operation's power in isolation.
+    """
     if isolated.energy_j is None or isolated.time_s.median == 0:
         return None, None
     if profile.energy_source == "estimated":
@@ -281,8 +319,10 @@ def _power(
 
 
 def _product(time_s: Interval, power_w: Interval) -> Interval:
-    """Independent contributions, so that relative half widths add in quadrature (GUM, JCGM
-    100:2008, 5.1.6)."""
+    """Energy from independent time and power.
+
+    Relative half widths add in quadrature (GUM, JCGM 100:2008, 5.1.6).
+    """
     energy_j = time_s.median * power_w.median
     if energy_j == 0:
         return Interval.exact(0.0)
@@ -294,8 +334,8 @@ def _product(time_s: Interval, power_w: Interval) -> Interval:
 
 
 _POWER_WORDS: Mapping[PowerInContext, str] = {
-    "mean of the steps": "the mean power of the steps, taken to be the same throughout",
-    "in isolation": "the power that they had in loops of their own",
+    "mean of the steps": "the mean power of the steps, taken to be constant within a step",
+    "in isolation": "their power in isolation",
     "nominal": "nominal power",
 }
 
@@ -306,4 +346,4 @@ def _note(profile: DeviceProfile) -> str:
     used = [power for power in _POWER_WORDS if any(cost.power == power for cost in costs)]
     words = " or ".join(_POWER_WORDS[power] for power in used)
     joules = f"; their joules are seconds × {words}" if words else ""
-    return f"{_NOTE}{counted} cost what they took within a schedule{joules}."
+    return f"{_NOTE}costs of {counted} were measured within a schedule{joules}."

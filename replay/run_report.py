@@ -1,4 +1,4 @@
-"""The report of a run: what was measured, held against what was predicted."""
+"""Report of a run: measured figures compared with predicted ones."""
 
 from __future__ import annotations
 
@@ -19,10 +19,22 @@ def run_report(
     seed: int,
     steps_per_day: float,
 ) -> ReplayReport:
-    """``schedule`` names the file of the schedule, ``seed`` is that of the training. What limits
-    the comparison is in the report.
+    """Join the records of a run with its prediction.
 
-    Raises what :func:`~replay.reporting.report.replay_report` raises.
+    Args:
+        subject: the schedule that was run, and its board.
+        schedule: name of the schedule's file.
+        replayed: the records of the run.
+        expected: the prediction, from :func:`~replay.expectation.expected_step`.
+        seed: the training's seed; it also seeds the bootstrap interval of unscheduled steps.
+        steps_per_day: for the wear of the storage.
+
+    Returns:
+        The report. Its ``limits`` say what restricts the comparison.
+
+    Raises:
+        ValueError: the plan that was run is of another schedule.
+        MeasurementInvalid: no step was watched.
     """
     origin = subject.graph.origin
     head = ReportHead(
@@ -49,18 +61,18 @@ def run_report(
 def _limits(subject: Subject, replayed: Replayed) -> Iterator[str]:
     origin, device = subject.graph.origin, subject.description.name
     if origin is None or origin.kernels_sha256 is None:
-        yield "costs are published figures: nothing ties them to the kernels that ran"
+        yield "costs are published figures, which were not measured with the kernels that ran"
     elif origin.profile != device:
-        yield f"costs are those of {origin.profile}, and this is {device}"
+        yield f"costs are those of {origin.profile}, but the schedule ran on {device}"
     if not replayed.checks:
         yield (
-            "values were compared with nothing: the step with nothing scheduled does not fit into"
-            " the board's free memory"
+            "values were not compared: the unscheduled step does not fit into the board's free"
+            " memory"
         )
     disturbed = replayed.timed.disturbed
     if disturbed:
-        yield f"{len(disturbed)} steps do not count: {next(iter(disturbed.values()))}"
+        yield f"{len(disturbed)} steps were left out: {next(iter(disturbed.values()))}"
     unmetered = replayed.timed.unmetered
     if unmetered:
         reason = next(iter(unmetered.values()))
-        yield f"the energy of {len(unmetered)} steps is not known: {reason}"
+        yield f"the energy of {len(unmetered)} steps is unknown: {reason}"

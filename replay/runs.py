@@ -1,4 +1,4 @@
-"""A schedule on its board: the runs that a replay is made of, and what they come to."""
+"""The runs of a replay: unscheduled step, debug build, schedule watched, schedule timed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from solver.problem.schedule import Schedule
 
 _SCHEDULED, _UNSCHEDULED, _GUARDED = range(3)
-"""Numbers of the plans in the program on a board."""
+"""Numbers of the plans in the board's program."""
 
 _GUARDED_STEPS = 2
 _GENERATED_BATCHES = 8
@@ -32,7 +32,14 @@ _GENERATED_BATCHES = 8
 
 @dataclass(frozen=True)
 class Subject:
-    """What is run: a schedule of ``graph``, which was made from ``step``."""
+    """Schedule to run, with its board, training step and graph.
+
+    Attributes:
+        description: the board.
+        step: the training step.
+        graph: ``step`` with the costs that the schedule was solved for.
+        schedule: a schedule of ``graph``.
+    """
 
     description: DeviceDescription
     step: TrainingStep
@@ -41,18 +48,24 @@ class Subject:
 
     @property
     def kernels_sha256(self) -> str | None:
-        """Of the profile; None where costs are published figures, which are of no kernels."""
+        """Hash of the profiled kernels; None where costs are published figures."""
         return None if self.graph.origin is None else self.graph.origin.kernels_sha256
 
     @property
     def matmul(self) -> str | None:
-        """What computed the profile's matrix products; None where costs are published figures."""
+        """How the profiled kernels computed matrix products; None for published figures."""
         return None if self.graph.origin is None else self.graph.origin.matmul
 
 
 @dataclass(frozen=True)
 class Training:
-    """So many steps on ``batches``, from the values that follow from ``seed``."""
+    """Training to run: ``steps`` steps on ``batches``, which repeat.
+
+    Attributes:
+        batches: the samples, in batches of the training step's size.
+        steps: number of steps.
+        seed: seed of the initial values.
+    """
 
     batches: Batches
     steps: int
@@ -60,8 +73,17 @@ class Training:
 
 
 def training_on(step: TrainingStep, samples: Path | None, steps: int, seed: int) -> Training:
-    """Training on the samples of a file (``.npz``), or on generated ones. Raises
-    :class:`~devices.errors.InputError` for a file that is not of this network."""
+    """Training on a file's samples, or on generated ones.
+
+    Args:
+        step: the training step.
+        samples: an ``.npz`` file; None for generated samples.
+        steps: number of steps.
+        seed: seed of the initial values and of generated samples.
+
+    Raises:
+        InputError: the file does not fit the network.
+    """
     from networks.data import generated_batches, load_batches
 
     batches = (
@@ -74,8 +96,16 @@ def training_on(step: TrainingStep, samples: Path | None, steps: int, seed: int)
 
 @dataclass(frozen=True)
 class Replayed:
-    """``timed`` are steps that nobody watched, ``watched`` the same ones with checksums and spans,
-    ``unscheduled`` those with nothing scheduled on the same board, where they fit."""
+    """Records of a replay's runs.
+
+    Attributes:
+        plan: the schedule's execution plan.
+        measured: the steps that count, for the report.
+        timed: the scheduled steps, not watched.
+        watched: the same steps, watched: with checksums and spans.
+        unscheduled: the unscheduled steps on the same board; None where they do not fit.
+        checks: comparisons of the watched steps' values with reference steps.
+    """
 
     plan: ExecutionPlan
     measured: MeasuredReplay
@@ -86,14 +116,18 @@ class Replayed:
 
 
 def training_step_of(graph: CostedGraph) -> TrainingStep:
-    """Raises :class:`InputError` for a graph that does not say what it is of."""
+    """Build the training step that a graph was made from.
+
+    Raises:
+        InputError: the graph has no origin.
+    """
     from networks.models import build_model
 
     origin = graph.origin
     if origin is None:
         raise InputError(
-            f"{graph.name}: its graph does not say which network and profile it is made from, so"
-            " that nobody knows what its operations compute",
+            f"{graph.name}: the graph does not say which network and profile it is made from, so"
+            " that its operations cannot be built",
             remedy="solve with --profile and --model",
         )
     return build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
@@ -105,14 +139,28 @@ def replay_schedule(
     expected_step_s: float,
     progress: Callable[[str], None],
 ) -> Replayed:
-    """Run it: the unscheduled step for reference, the debug build, the schedule watched, and the
-    schedule by itself, each from the same values on.
+    """Run a schedule on its board.
 
-    Where the unscheduled step does not fit into a microcontroller, this computer stands in for it:
-    it runs that step and the board's own plan, with the board's arithmetic.
+    The runs are: the unscheduled step for reference, the debug build, the schedule watched, and the
+    schedule timed, each from the same initial values. A microcontroller's reference is computed
+    on this computer, which runs the unscheduled step and the board's own plan with the board's
+    arithmetic.
 
-    Raises what :func:`~replay.running.opening.open_replay` and
-    :meth:`~replay.running.session.ReplaySession.run` raise.
+    Args:
+        subject: the schedule and its board.
+        training: the samples, the number of steps and the seed.
+        expected_step_s: predicted time of one step, for time limits.
+        progress: called with one line for each phase.
+
+    Returns:
+        The records of all runs.
+
+    Raises:
+        RequestRefused: the board's kernels are not the profiled ones, or the plan pages and the
+            board has no storage for it.
+        ReplayFailed: a step failed on the board.
+        MeasurementInvalid: no step was undisturbed, or watched and timed steps differ in values.
+        JoulewrightError: opening the board or the meter failed.
     """
     from replay.running.opening import open_replay
 
@@ -151,14 +199,14 @@ def replay_schedule(
 
 
 def _require_same_values(timed: ReplayRecord, watched: ReplayRecord) -> None:
-    """Raises :class:`~devices.errors.MeasurementInvalid` where looking on makes a difference."""
+    """Raise :class:`~devices.errors.MeasurementInvalid` if timed and watched values differ."""
     from devices.errors import MeasurementInvalid
 
     for name, values in timed.values.items():
         if values.tobytes() != watched.values[name].tobytes():
             raise MeasurementInvalid(
-                f"{timed.plan.name}: {name} came out otherwise in the same steps when nobody"
-                " watched: the board computes or stores unreliably, or this is a defect"
+                f"{timed.plan.name}: {name} differs between watched and unwatched runs of the same"
+                " steps: the board computes or stores unreliably, or this is a defect"
             )
 
 
@@ -169,14 +217,22 @@ def _check(against: Reference, watched: ReplayRecord, reference: ReplayRecord) -
 
 
 def planned_workspace(step: TrainingStep, graph: CostedGraph) -> dict[OpSpec, int]:
-    """What kernels need for themselves as the graph has it, where no board is asked."""
+    """Workspace of each operation in bytes, as the graph states it, without asking a board.
+
+    Args:
+        step: the training step.
+        graph: a graph of ``step``.
+    """
     planned = {op.name: op.workspace_bytes for op in graph.ops}
     return {op.spec: planned.get(op.name, 0) for op in step.ops}
 
 
 def planned_execution(subject: Subject) -> ExecutionPlan:
-    """The plan of the schedule, lowered without asking the board. Raises what
-    :func:`~replay.lowering.lowering.lower` raises."""
+    """Lower a schedule without asking its board.
+
+    Raises:
+        LoweringError: the schedule is invalid, has no addresses, or cannot be run on a board.
+    """
     from replay.lowering.lowering import lower
 
     workspace_bytes = planned_workspace(subject.step, subject.graph)
@@ -184,7 +240,7 @@ def planned_execution(subject: Subject) -> ExecutionPlan:
 
 
 def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) -> int:
-    """What ``plan`` writes to the board's storage, the copies that keep it safe included."""
+    """Bytes that a step of ``plan`` writes to storage, including the copies made after the step."""
     from profiler.building.store_layout import store_layout
 
     if not plan.pages or description.storage is None:
@@ -200,8 +256,10 @@ class _Runs:
     progress: Callable[[str], None]
 
     def plans(self, workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
-        """A microcontroller's flash holds the schedule alone: with nothing scheduled the step would
-        not fit into its RAM."""
+        """Plans for the board; for a microcontroller only the scheduled one.
+
+        Its RAM has no room for the unscheduled step.
+        """
         from replay.lowering.lowering import lower, unscheduled
 
         s = self.subject

@@ -1,8 +1,8 @@
-/* Times the same matrix products in-tree and by a BLAS, in turns, in one program.
+/* Times the same matrix products in-tree and with a BLAS, alternating, in one program.
  *
- * matmul.c and matmul_cblas.c are compiled with other names for it (profiler/building/blas.py). It
- * prints a line a round: the processor's nanoseconds for all products, in-tree and by the BLAS.
- * Waiting for the processor does not count, so that other programs disturb little.
+ * profiler/building/blas.py compiles matmul.c and matmul_cblas.c with the names used here. Each
+ * round prints a line with the processor time of all products in nanoseconds, in-tree and with the
+ * BLAS. Processor time excludes waiting, so that other programs disturb little.
  */
 #define _POSIX_C_SOURCE 199309L
 #include <inttypes.h>
@@ -27,7 +27,7 @@ typedef struct {
     int transposed_a, transposed_b;
 } product;
 
-/* As small networks have them, and of about the same work, so that none outweighs the others. */
+/* Products of small networks, of similar work, so that no product dominates the sum. */
 static const product products[] = {
     {16, 1024, 144, 0, 0}, /* convolution 3×3, 16 channels: forward */
     {144, 1024, 16, 1, 0}, /* its input gradient */
@@ -53,7 +53,7 @@ static uint64_t read_ns(clockid_t clock) {
 static float *allocate(jw_index floats) {
     float *values = malloc((size_t)floats * sizeof(float));
     if (!values) {
-        fprintf(stderr, "%zu bytes of memory are missing\n", (size_t)floats * sizeof(float));
+        fprintf(stderr, "cannot allocate %zu bytes of memory\n", (size_t)floats * sizeof(float));
         exit(1);
     }
     for (jw_index i = 0; i < floats; i++) {
@@ -80,11 +80,11 @@ int main(void) {
     float *c = allocate(most_c), *workspace = allocate(most_workspace);
 
     uint64_t begun_ns = 0;
-    for (int round = -1; round < MOST_ROUNDS; round++) { /* -1: warms up */
+    for (int round = -1; round < MOST_ROUNDS; round++) { /* round -1 warms up */
         uint64_t spent_ns[2] = {0, 0};
         for (int i = 0; i < 2 * COUNT; i++) {
             const product *p = &products[i / 2];
-            const int which = (round + i / 2 + i) & 1; /* first and second by turns */
+            const int which = (round + i / 2 + i) & 1; /* which is first alternates */
             const jw_matrix left = operand(a, p->rows, p->depth, p->transposed_a);
             const jw_matrix right = operand(b, p->depth, p->columns, p->transposed_b);
             multiply *run = which ? jw_matmul_cblas : jw_matmul_in_tree;

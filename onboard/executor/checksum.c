@@ -10,7 +10,7 @@ void jw_checksum_begin(jw_checksum *sum) {
     sum->count = 0;
 }
 
-/* GCC makes one vector of the four lanes, which SSE2 takes five times as long to multiply. */
+/* GCC would make one vector of the four lanes, which SSE2 takes five times as long to multiply. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define LANES_APART __attribute__((optimize("no-tree-slp-vectorize")))
 #else

@@ -7,7 +7,7 @@
 #define UNTOUCHED 0xa5c3965au
 #define CANARY 0xdeadcafeu
 #define NOT_A_NUMBER 0x7fc0badfu
-#define SEED_STRIDE 0x9e3779b9u /* odd: no two steps have the same seed; far from small numbers */
+#define SEED_STRIDE 0x9e3779b9u /* odd, so that no two steps have the same seed, and large */
 
 /* --- memory ------------------------------------------------------------------------------- */
 
@@ -39,11 +39,11 @@ uint32_t jw_touched_bytes(const jw_executor *executor) {
 
 static const char *check_surroundings(const jw_executor *e) {
     if (!holds(e->arena - e->room_before, e->room_before, CANARY)) {
-        return "something was written in front of the arena";
+        return "bytes before the arena were overwritten";
     }
     return holds(e->arena + e->plan->arena_bytes, e->room_behind, CANARY)
                ? NULL
-               : "something was written behind the arena";
+               : "bytes after the arena were overwritten";
 }
 
 /* --- transfers ---------------------------------------------------------------------------- */
@@ -75,7 +75,7 @@ const char *jw_executor_transfer(const jw_executor *e, const jw_action *transfer
     return error;
 }
 
-/* Until no more than `left` transfers are under way. */
+/* Wait until at most `left` transfers are under way. */
 static const char *wait_for(jw_executor *e, uint16_t left) {
     const char *error = NULL;
     if (e->submitted - e->over > left) {
@@ -106,7 +106,7 @@ static const char *block_until_left(jw_executor *e, const void *of) {
     return wait_for(e, *(const uint16_t *)of);
 }
 
-/* The processor's share of it is running time anyway. */
+/* Wait, and add the waiting time to blocked_ns, except for processor time used meanwhile. */
 static const char *block(jw_executor *e, blocking *wait, const void *of) {
     if (!e->clock_ns || !e->running_ns) {
         return wait(e, of);
@@ -139,7 +139,7 @@ static const char *transfer(jw_executor *e, const jw_action *action) {
 
 /* --- actions ------------------------------------------------------------------------------ */
 
-/* A mask is another one in every step, and the same one wherever it is made in a step. */
+/* Set scalars with the seed of this step: masks differ between steps, but not within a step. */
 static void move_seed_on(float *scalars, const jw_compute *op, uint32_t steps) {
     uint32_t seed;
     memcpy(scalars, op->scalars, op->seeded * sizeof *scalars);
@@ -191,7 +191,7 @@ static const char *act(jw_executor *e, const jw_action *action) {
     case JW_DO_CHECK:
         if (!holds(memory, action->bytes, CANARY)) {
             e->failed = action;
-            return "a canary was overwritten by the operation in front of it";
+            return "a canary was overwritten by the operation before it";
         }
         break;
     case JW_DO_POISON:
@@ -205,7 +205,7 @@ static bool is_transfer(const jw_action *action) {
     return action->verb == JW_DO_PAGE_OUT || action->verb == JW_DO_PAGE_IN;
 }
 
-/* A transfer notes its span itself. */
+/* Run an action and note its span; transfers note theirs themselves. */
 static const char *act_watched(jw_executor *e, const jw_action *action) {
     const uint64_t start_ns = now(e);
     const char *error = act(e, action);
@@ -215,7 +215,7 @@ static const char *act_watched(jw_executor *e, const jw_action *action) {
     return error;
 }
 
-/* Behind it no transfer is under way. */
+/* Run the actions [first, end), and wait until all transfers are over. */
 static const char *run(jw_executor *e, uint16_t first, uint16_t end) {
     const char *error = NULL;
     for (uint16_t i = first; i < end && !error; i++) {
@@ -237,7 +237,7 @@ static const char *run(jw_executor *e, uint16_t first, uint16_t end) {
 
 const char *jw_executor_begin(jw_executor *e) {
     if (e->plan->slot_count && !e->store) {
-        return "the plan pages, and there is no storage to page to";
+        return "the plan pages, but there is no storage to page to";
     }
     fill(e->arena, e->plan->arena_bytes, UNTOUCHED);
     fill(e->arena - e->room_before, e->room_before, CANARY);
@@ -254,7 +254,7 @@ const char *jw_executor_step(jw_executor *e, bool watched) {
     e->begin_ns = watched ? now(e) : 0;
     if (e->store) {
         if (e->plan->kept_count && !e->store->complete) {
-            return "the step begins with what was kept, and nothing was yet";
+            return "the step needs values of an earlier step, but none is complete";
         }
         jw_store_begin_step(e->store);
     }

@@ -1,4 +1,4 @@
-/* Runs the steps of an execution plan in an arena. No allocation, no input or output of its own. */
+/* Runs the steps of an execution plan in an arena; allocates nothing, does no input or output. */
 #ifndef JW_EXECUTOR_H
 #define JW_EXECUTOR_H
 
@@ -7,54 +7,58 @@
 #include "execution_plan.h"
 #include "store.h"
 
-/* Carries transfers out beside the computing, one after the other. */
+/* Carries out asynchronous transfers in the background, one after the other. */
 typedef struct jw_channel jw_channel;
 struct jw_channel {
+    /* Append `transfer` to the queue. */
     void (*submit)(jw_channel *channel, const jw_action *transfer);
-    /* Until no more than `left` of those submitted are under way. NULL, or the sentence of the
-     * first that went wrong, which is `failed`; what was submitted behind it is then left undone,
-     * and nothing is under way any more. */
+    /* Wait until at most `left` of the submitted transfers are unfinished. Returns NULL, or the
+     * error of the first transfer that failed, stored in `failed`. After a failure, the transfers
+     * submitted after it are discarded, and none is unfinished. */
     const char *(*wait)(jw_channel *channel, uint16_t left, const jw_action **failed);
 };
 
 typedef struct {
-    /* To be set before jw_executor_begin. */
+    /* Set by the caller before jw_executor_begin. */
     const jw_plan *plan;
     unsigned char *arena;              /* plan->arena_bytes, aligned to 64 bytes */
-    uint32_t room_before, room_behind; /* beside the arena, for canaries; multiples of four */
+    uint32_t room_before, room_behind; /* bytes on both sides of the arena, for canaries; multiples
+                                          of four */
     jw_store *store;                   /* open; NULL where the plan has no slots */
-    jw_channel *channel;               /* NULL: transfers are done at once */
-    uint64_t (*clock_ns)(void);        /* NULL: no spans, and no blocked_ns */
-    uint64_t (*running_ns)(void);      /* for which this thread had a processor */
-    uint32_t steps;                    /* begun so far: every step moves the seeds on */
+    jw_channel *channel;               /* NULL: every transfer is synchronous */
+    uint64_t (*clock_ns)(void);        /* NULL: no spans and no blocked_ns */
+    uint64_t (*running_ns)(void);      /* processor time of this thread; NULL: no blocked_ns */
+    uint32_t steps;                    /* steps begun so far, from which seeds follow */
 
-    /* To be read behind a step. */
-    uint64_t blocked_ns;     /* waited for transfers without a processor, `afterwards` left out */
-    const jw_action *failed; /* the action that went wrong, if it was one's fault */
+    /* Results of a step. */
+    uint64_t blocked_ns;     /* time spent waiting for transfers without using a processor; without
+                                jw_executor_afterwards */
+    const jw_action *failed; /* the action that failed; NULL if no single action did */
 
-    /* The executor's own. */
+    /* Private. */
     uint64_t begin_ns;
     bool watched;
     uint16_t submitted, over; /* transfers of this step */
 } jw_executor;
 
-/* Fills the arena with a pattern that jw_touched_bytes looks for, and what is beside it with the
- * canary. NULL, or why the plan cannot be run so. */
+/* Fill the arena with the pattern that jw_touched_bytes looks for, and the room on both sides with
+ * canaries. Returns NULL, or why the plan cannot be run. */
 const char *jw_executor_begin(jw_executor *executor);
 
-/* One step, inputs being in their places. With `watched`, spans and checksums are kept. NULL, or
- * why it ended in the middle: what the last complete step has left in the store is then intact,
- * what is in RAM is not. A canary that is damaged was so by the operation in front of the action
- * `failed`, which looked. */
+/* Run one step; the inputs must be at their addresses. With `watched`, spans and checksums are
+ * kept in plan->memory. Returns NULL, or why the step failed. After a failure, the values of the
+ * last complete step in the store are intact, but those in RAM are not. A damaged canary was
+ * overwritten by the operation before the action `failed`, which checked it. */
 const char *jw_executor_step(jw_executor *executor, bool watched);
 
-/* What belongs behind every step, outside of its time; the step is complete only then. */
+/* Run the actions after a step, which are not part of its time; they complete the step. Returns
+ * NULL, or why they failed. */
 const char *jw_executor_afterwards(jw_executor *executor);
 
-/* The arena's high-water mark: how far from its begin it was ever written. */
+/* High-water mark: bytes from the start of the arena up to the last one that was written. */
 uint32_t jw_touched_bytes(const jw_executor *executor);
 
-/* One transfer: what a channel calls, in any thread. */
+/* Carry out one transfer; called by channels, from any thread. Returns NULL, or why it failed. */
 const char *jw_executor_transfer(const jw_executor *executor, const jw_action *transfer);
 
 #endif

@@ -1,4 +1,4 @@
-/* Storage: a stretch of a medium that may be overwritten. */
+/* Storage: a range of a medium that may be overwritten. */
 #ifndef JW_MEDIUM_H
 #define JW_MEDIUM_H
 
@@ -7,25 +7,25 @@
 
 typedef enum {
     JW_READ,
-    JW_WRITE, /* to where it is on the medium; over erased flash where it must be erased */
+    JW_WRITE, /* synchronous; flash must have been erased */
     JW_ERASE,
-    JW_WRITE_BUFFERED, /* through a page cache, then synced */
+    JW_WRITE_BUFFERED, /* through the page cache, then synced */
     JW_METHOD_COUNT
 } jw_method;
 
-/* Offsets count from the stretch's begin; they and sizes are multiples of page_bytes, for erase of
- * erase_block_bytes. */
+/* Offsets count from the start of the range. Offsets and sizes are multiples of page_bytes; those
+ * of erase are multiples of erase_block_bytes. */
 typedef struct jw_medium jw_medium;
 struct jw_medium {
-    /* NULL if it went well, or the sentence that says why not. A method that the medium does not
-     * have is NULL. */
+    /* Each returns NULL, or a sentence that says why it failed. The pointer itself is NULL if the
+     * medium does not have the method. */
     const char *(*transfer[JW_METHOD_COUNT])(jw_medium *medium, uint64_t offset, void *memory,
                                              size_t bytes);
     uint32_t page_bytes;
-    uint32_t erase_block_bytes; /* 0: nothing is erased */
-    uint64_t scratch_bytes;
-    uint64_t next;   /* where flash was last written, so that wear is even */
-    uint32_t random; /* state for places to read from */
+    uint32_t erase_block_bytes; /* 0: needs no erasing */
+    uint64_t scratch_bytes;     /* size of the range */
+    uint64_t next;              /* offset at which flash is written next, so that wear is even */
+    uint32_t random;            /* state of the random offsets to read from */
 };
 
 #endif

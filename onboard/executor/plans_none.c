@@ -1,4 +1,4 @@
-/* A program that measures, and replays nothing. */
+/* Table of plans for programs that only profile: it is empty. */
 #include "execution_plan.h"
 
 const jw_plan *const jw_plans[] = {NULL};

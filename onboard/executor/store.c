@@ -12,7 +12,7 @@ static uint32_t part_before(const jw_store *store, uint32_t part) {
     return (part ? part : store->part_count) - 1;
 }
 
-static uint32_t part_behind(const jw_store *store, uint32_t part) {
+static uint32_t part_after(const jw_store *store, uint32_t part) {
     return part + 1 < store->part_count ? part + 1 : 0;
 }
 
@@ -77,15 +77,15 @@ void jw_store_begin_step(jw_store *store) {
     store->erased = 0;
 }
 
-/* Behind the newest step of all runs, so that wear goes on where it was. Each record that cannot be
- * read now may be of one more run. */
+/* Begin a run in the part after the newest step of all runs, so that wear stays even. Each
+ * unreadable record may be of one more run, which the new run's number takes into account. */
 static const char *begin_run(jw_store *store) {
     jw_newest_record newest = {.part = store->part_count - 1};
     const char *error = store->plan->kept_count ? jw_store_find_newest(store, &newest) : NULL;
     store->begun = !error;
     store->complete = false;
     store->run = (newest.record.valid ? newest.record.run + 1 : 0) + newest.unreadable;
-    store->part = part_behind(store, newest.part);
+    store->part = part_after(store, newest.part);
     jw_store_begin_step(store);
     return error;
 }
@@ -114,12 +114,12 @@ const char *jw_store_complete(jw_store *store) {
     store->step = store->complete ? store->step + 1 : 0;
     error = plan->kept_count ? jw_store_write_record(store) : NULL;
     if (error) {
-        store->complete = false; /* jw_store_recover finds the one before */
+        store->complete = false; /* jw_store_recover finds the step before */
         return error;
     }
     store->begun = false;
     store->complete = true;
-    store->part = part_behind(store, store->part);
+    store->part = part_after(store, store->part);
     jw_store_begin_step(store);
     return NULL;
 }
@@ -140,7 +140,7 @@ const char *jw_store_recover(jw_store *store) {
     store->complete = true;
     store->run = newest.record.run;
     store->step = newest.record.step;
-    store->part = part_behind(store, newest.part);
+    store->part = part_after(store, newest.part);
     jw_store_begin_step(store);
     return NULL;
 }
@@ -151,7 +151,7 @@ static void add_word(jw_checksum *sum, uint32_t word) {
     jw_checksum_add(sum, &word, sizeof word);
 }
 
-/* Of everything that says what a step leaves where, and how it comes to it; not of the kernels. */
+/* Checksum of what defines a step's values and their places: the plan, without the kernels. */
 static uint32_t identity(const jw_plan *plan) {
     jw_checksum sum;
     jw_checksum_begin(&sum);
@@ -200,7 +200,7 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
         jw_message_number(&message, medium->scratch_bytes);
         jw_message_text(&message, " bytes for steps that write ");
         jw_message_number(&message, plan->step_bytes);
-        jw_message_text(&message, plan->kept_count ? " each; two have to fit" : "");
+        jw_message_text(&message, plan->kept_count ? " each; two must fit" : "");
         return store->sentence;
     }
     store->identity = identity(plan);

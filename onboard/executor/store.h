@@ -1,15 +1,15 @@
-/* Where steps page to: a medium's stretch, cut into parts of plan->step_bytes.
+/* The store to which steps page: a range of a medium, divided into parts of plan->step_bytes.
  *
  *     part │ slot 0 │ slot 1 │ ... │ record │
  *
- * Every step writes the part behind that of the step before it, from one end of the stretch to the
- * other and again, also over several runs: wear is even. A step becomes complete by its record,
- * which is written last; until then the one before it is, with all that it has left. Flash is
- * erased block by block as the writing reaches it.
+ * Every step writes the part after that of the step before it, and the first part after the last,
+ * also over several runs, so that wear is even. A step becomes complete by its record, which is
+ * written last. Until then the step before it is the last complete one, with all values that it
+ * kept. Flash is erased block by block just before it is written.
  *
- * The record: magic, identity of the plan, run, step, a checksum for everything kept, and the
- * checksum of all this; 32-bit words. Runs are counted, so that what an earlier one has left is
- * never taken for newer.
+ * The record consists of 32-bit words: magic, identity of the plan, run, step, a checksum for each
+ * kept tensor, and the checksum of all these. Runs are numbered, so that steps of an earlier run
+ * are never taken for newer ones.
  */
 #ifndef JW_STORE_H
 #define JW_STORE_H
@@ -20,45 +20,49 @@
 #include "medium.h"
 
 typedef struct {
-    /* Whole pages, records among them, since jw_store_open. */
+    /* Since jw_store_open; whole pages, including records. */
     uint64_t bytes_in, bytes_out, erased_blocks;
     const jw_plan *plan;
     jw_medium *medium;
     uint32_t identity;
     uint32_t part_count;
-    bool begun;         /* a run: step 0 may be written */
-    bool complete;      /* step `step` is */
-    uint32_t run, step; /* of the last complete step */
-    uint32_t part;      /* that is written next; the last complete step's is the one before it */
-    uint32_t erased;    /* so many bytes from that part's begin on */
+    bool begun;         /* a run has begun: step 0 may be written */
+    bool complete;      /* step `step` is complete */
+    uint32_t run, step; /* numbers of the last complete step */
+    uint32_t part;      /* the part to write next; that of the last complete step is before it */
+    uint32_t erased;    /* bytes erased so far, from the start of that part */
     char sentence[192];
 } jw_store;
 
-/* All below: NULL, or the sentence that says why not, which is there until the next call. `memory`
- * is aligned to four bytes; `readable` bytes may be read there, at least those of the slot. */
+/* All functions below that return a string return NULL, or a sentence that says why they failed,
+ * which is valid until the next call. `memory` is aligned to four bytes; `readable` is the number
+ * of bytes that may be read there, at least those of the slot. */
 
-/* No step is complete yet. Refuses a stretch that is too small or laid out otherwise than the plan.
- * The plan's `page` and checksums are the store's from now on. */
+/* Open a store in which no step is complete. Fails if the medium's range is too small, or its page
+ * or erase block does not divide the plan's. From then on the store uses the plan's `page` and
+ * checksums. */
 const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *medium);
 
-/* An initial value, each once; the first one begins a run. */
+/* Write the initial value of a kept tensor, each once; the first one begins a run. */
 const char *jw_store_keep(jw_store *store, uint16_t kept, void *memory, size_t readable);
 
-/* What was written since the last complete step is the next complete one: step 0 of a run. */
+/* Complete the step whose slots were written since the last complete one. The initial values are
+ * step 0 of a run. */
 const char *jw_store_complete(jw_store *store);
 
-/* Looks for the last complete step of this plan; store->step is its number. */
+/* Find the last complete step of this plan; store->step is its number. */
 const char *jw_store_recover(jw_store *store);
 
-/* Something kept, as the last complete step has left it. */
+/* Read the value of a kept tensor from the last complete step. */
 const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory);
 
-/* Nothing of the step is written so far, whatever became of an earlier try. */
+/* Begin to write a step; slots that a failed step has written are discarded. */
 void jw_store_begin_step(jw_store *store);
 
+/* Write a slot of the current step. */
 const char *jw_store_page_out(jw_store *store, uint16_t slot, void *memory, size_t readable);
 
-/* `last_step`: as the last complete step has left it, else as this one has. */
+/* Read a slot: with `last_step` that of the last complete step, else that of the current step. */
 const char *jw_store_page_in(jw_store *store, uint16_t slot, bool last_step, void *memory);
 
 #endif

@@ -55,8 +55,8 @@ const char *jw_store_erase_up_to(jw_store *store, uint32_t end) {
     return error;
 }
 
-/* Where what lies behind may be read too, it goes along to the end of the last page: one transfer
- * is faster than two, and nobody reads it. */
+/* If the bytes after the tensor are readable, they are written too, up to the end of the last page:
+ * one transfer is faster than two, and they are never read back. */
 const char *jw_store_write_pages(jw_store *store, uint32_t offset, void *memory, uint32_t bytes,
                                  size_t readable) {
     jw_medium *medium = store->medium;

@@ -8,7 +8,7 @@
 enum { RECORD_MAGIC, RECORD_IDENTITY, RECORD_RUN, RECORD_STEP, RECORD_HEAD };
 
 static uint32_t record_words(const jw_plan *plan) {
-    return JW_STEP_RECORD_BYTES(plan->kept_count) / 4 - 1; /* all but its own checksum */
+    return JW_STEP_RECORD_BYTES(plan->kept_count) / 4 - 1; /* without its own checksum */
 }
 
 static uint32_t record_word(const jw_store *store, uint32_t index) {
@@ -99,7 +99,7 @@ static bool is_newer(const jw_record_found *a, const jw_record_found *b) {
     return !b->valid || a->run > b->run || (a->run == b->run && a->step > b->step);
 }
 
-/* A part whose record cannot be read holds none: only where no part's can, that is told. */
+/* An unreadable record counts as invalid; it is an error only if all are unreadable. */
 const char *jw_store_find_newest(jw_store *store, jw_newest_record *newest) {
     const char *error = NULL;
     *newest = (jw_newest_record){.part = store->part_count - 1};

@@ -1,4 +1,4 @@
-/* The records that make steps complete. */
+/* Reads and writes the records that make steps complete. */
 #ifndef JW_STORE_RECORD_H
 #define JW_STORE_RECORD_H
 
@@ -9,21 +9,21 @@ typedef struct {
     uint32_t run, step;
 } jw_record_found;
 
-/* All below: NULL, or the store's sentence.
- *
- * Page by page, of what `store` says to be complete, to the part that is written. */
+/* All functions below return NULL, or the store's error message. */
+
+/* Write the record of store->step to the part being written, page by page. */
 const char *jw_store_write_record(jw_store *store);
 
-/* With `take`, the checksums of what is kept go to the plan's memory. */
+/* Read the record of `part`; with `take`, copy its checksums of kept tensors to plan->memory. */
 const char *jw_store_read_record(jw_store *store, uint32_t part, bool take, jw_record_found *found);
 
 typedef struct {
     jw_record_found record;
-    uint32_t part;       /* the last one where no record is valid */
-    uint32_t unreadable; /* records, which may be readable again later */
+    uint32_t part;       /* the last part if no record is valid */
+    uint32_t unreadable; /* number of unreadable records, which may become readable later */
 } jw_newest_record;
 
-/* Of all parts. */
+/* Find the newest valid record of all parts. Fails only if no record can be read. */
 const char *jw_store_find_newest(jw_store *store, jw_newest_record *newest);
 
 #endif

@@ -1,4 +1,4 @@
-/* For chips whose file leaves these out. */
+/* Defaults of the functions that a chip's file may leave out. */
 #include "board.h"
 #include "systick.h"
 

@@ -8,11 +8,11 @@
 
 #define NS_PER_S 1000000000u
 
-/* A tick is numerator / denominator nanoseconds, without a rest: the clock does not drift. */
+/* A tick is exactly numerator / denominator nanoseconds, so that the clock does not drift. */
 static uint32_t numerator, denominator;
 
-/* Divisions take hundreds of instructions on an M0, and most clocks need none: the denominator is a
- * power of two, and the product has room for years. */
+/* Divisions take hundreds of instructions on an M0. Most clocks need none: their denominator is a
+ * power of two, and the product does not overflow for years. */
 static bool is_simple;
 static uint32_t shift;
 
@@ -45,7 +45,7 @@ uint64_t jw_clock_ns(void) {
     return whole * numerator + rest * numerator / denominator;
 }
 
-/* Nothing pre-empts the program but its own interrupts. */
+/* Only its own interrupts pre-empt the program. */
 uint64_t jw_running_ns(void) {
     return jw_clock_ns();
 }
@@ -58,7 +58,7 @@ long jw_temperature_mc(void) {
     return board_temperature_mc();
 }
 
-/* The first tick at which the clock has come so far. */
+/* Sleep until the first tick at which the clock is not before clock_ns. */
 void jw_sleep_until(uint64_t clock_ns) {
     const uint64_t whole = clock_ns / numerator, rest = clock_ns - whole * numerator;
     board_counter_sleep(whole * denominator + (rest * denominator + numerator - 1) / numerator);

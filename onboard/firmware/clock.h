@@ -1,4 +1,4 @@
-/* The clock behind platform.h, from the board's counter. */
+/* Implements the clock of platform.h with the board's counter. */
 #ifndef JW_CLOCK_H
 #define JW_CLOCK_H
 
@@ -6,7 +6,7 @@
 
 void jw_clock_init(void);
 
-/* Whether the board's counter was seen to move. Without, nothing can be measured. */
+/* Whether the board's counter was seen to move; otherwise nothing can be measured. */
 bool jw_clock_moves(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* The Cortex-M core: what every one of them has, M0 included. */
+/* Registers and instructions of all Cortex-M cores, including M0. */
 #ifndef JW_CPU_H
 #define JW_CPU_H
 
@@ -17,7 +17,7 @@
 #define SCB_CFSR REG32(0xE000ED28) /* not on M0 and M0+, where it reads as zero */
 #define SCB_CPACR REG32(0xE000ED88)
 
-/* Masks interrupts, and returns what cpu_restore puts back. */
+/* Mask interrupts; returns the state for cpu_restore. */
 static inline uint32_t cpu_mask(void) {
     uint32_t primask;
     __asm volatile("mrs %0, primask\n\tcpsid i" : "=r"(primask) : : "memory");
@@ -28,8 +28,8 @@ static inline void cpu_restore(uint32_t primask) {
     __asm volatile("msr primask, %0\n\tisb" : : "r"(primask) : "memory");
 }
 
-/* Until an interrupt is pending, also one that is masked: to be called masked, after looking
- * whether there is something to wait for. */
+/* Sleep until an interrupt is pending, also a masked one. Call it with interrupts masked, after
+ * checking that there is a reason to wait. */
 static inline void cpu_sleep(void) {
     __asm volatile("dsb\n\twfi" : : : "memory");
 }

@@ -1,4 +1,4 @@
-/* What the board says about itself when a session begins. */
+/* Writes the board's description, sent when a session begins. */
 #ifndef JW_HELLO_H
 #define JW_HELLO_H
 

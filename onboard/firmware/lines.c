@@ -12,7 +12,7 @@
 #include "start.h"
 #include "storage.h"
 
-_Static_assert(JW_TEXT_BYTES >= JW_RECORD_BYTES, "a record is said in one answer");
+_Static_assert(JW_TEXT_BYTES >= JW_RECORD_BYTES, "a record must fit into one answer");
 
 static jw_runner runner;
 static jw_replay replay;
@@ -36,7 +36,7 @@ unsigned char *jw_lines_memory(size_t *bytes) {
     return runner.memory.base;
 }
 
-/* --- lines of firmware's own ------------------------------------------------------------------ */
+/* --- lines of the firmware -------------------------------------------------------------------- */
 
 static bool refused(const char *error) {
     if (error) {
@@ -45,7 +45,7 @@ static bool refused(const char *error) {
     return error != NULL;
 }
 
-/* And with it the replay that pages to it. */
+/* Forget the medium, and the replay that pages to it. */
 static void forget_medium(void) {
     runner.medium = NULL;
     replay.medium = NULL;
@@ -127,7 +127,7 @@ static bool run_foreign(jw_message *answer) {
     if (strcmp(word, "health") == 0) {
         return run_health(answer);
     }
-    jw_text_fail(&text, word, "is no line that is known");
+    jw_text_fail(&text, word, "is not a known line");
     return false;
 }
 
@@ -138,7 +138,7 @@ static bool measures(void) {
 static bool run(jw_message *answer) {
     jw_record record;
     if (measures() && !jw_clock_moves()) {
-        return !refused("no counter of this board moves: it cannot measure time");
+        return !refused("the board's counter does not move: it cannot measure time");
     }
     jw_line_result result = jw_runner_line(&runner, word, &text, &record);
     if (result == JW_LINE_FOREIGN) {
@@ -166,7 +166,7 @@ bool jw_line_run(jw_message *answer) {
     const bool done = run(answer);
     if (jw_stack_unused() == 0) {
         jw_message_begin(answer, answer->text, answer->capacity);
-        jw_message_text(answer, "the stack has run over: raise firmware.stack_bytes");
+        jw_message_text(answer, "the stack has overflowed: increase firmware.stack_bytes");
         return false;
     }
     if (!done) {

@@ -1,4 +1,4 @@
-/* The lines of a plan, those that replay, and firmware's own: scratch, storage, kernel, health. */
+/* Carries out lines: those of runner.h and replay.h, and scratch, storage, kernel, health. */
 #ifndef JW_LINES_H
 #define JW_LINES_H
 
@@ -7,17 +7,17 @@
 
 #include "message.h"
 
-/* All of the arena, no medium, no step begun. */
+/* Reset: the arena is all memory, without a medium and without a step. */
 void jw_lines_begin(void);
 
-/* The memory that WRITE and READ reach. */
+/* The memory that WRITE and READ access. */
 unsigned char *jw_lines_memory(size_t *bytes);
 
-/* Takes the line up, which jw_line_run executes then. True if it measures: nothing may be sent or
- * heard until it is done. */
+/* Parse the first word of a line, which jw_line_run then carries out. True if the line measures:
+ * nothing may be sent or received until it is done. */
 bool jw_line_begin(char *line);
 
-/* What it has to say is written. False: why it was refused. */
+/* Carry out the line and write its answer. False if it was refused; the answer then says why. */
 bool jw_line_run(jw_message *answer);
 
 #endif

@@ -10,18 +10,18 @@
 #define MOST_BYTES (HEADER_BYTES + JW_FRAME_BYTES + CRC_BYTES)
 #define COBS_BLOCK 254
 
-/* As many frames as may be under way, each with its COBS codes and zeros. */
+/* Room for JW_WINDOW frames, each with its COBS codes and zeros. */
 #define RING_BYTES (JW_WINDOW * (MOST_BYTES + MOST_BYTES / COBS_BLOCK + 3) + 1)
 
-/* Volatile as its ends are: a byte is read before its place is given back. */
+/* Volatile like its ends, so that a byte is read before its place is freed. */
 static volatile uint8_t ring[RING_BYTES];
-static volatile uint32_t ring_head; /* where the interrupt writes */
-static volatile uint32_t ring_tail; /* where the program reads */
+static volatile uint32_t ring_head; /* the interrupt writes here */
+static volatile uint32_t ring_tail; /* the program reads here */
 
 static uint8_t decoded[MOST_BYTES];
 
-/* Of COBS: blocks of a code, which is one more than the bytes that follow it; after a block that is
- * not full there was a zero. */
+/* State of the COBS decoder. A block is a code and the bytes after it, of which there are one less
+ * than the code; a block that is not full stands for its bytes and a zero. */
 static struct {
     size_t count;
     uint8_t code, left;
@@ -40,7 +40,7 @@ static uint32_t after(uint32_t place) {
     return place + 1 < RING_BYTES ? place + 1 : 0;
 }
 
-/* What does not fit is lost, and the frame's CRC shows it. */
+/* Bytes that do not fit are lost, which the frame's CRC reveals. */
 void jw_uart_interrupt(void) {
     uint8_t byte;
     while (board_uart_receive(&byte)) {
@@ -65,7 +65,7 @@ static uint8_t next_byte(void) {
     return byte;
 }
 
-static uint32_t crc_with(uint32_t crc, uint8_t byte) { /* four bits a step */
+static uint32_t crc_with(uint32_t crc, uint8_t byte) { /* four bits at a time */
     static const uint32_t table[16] = {
         0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4,
         0x4db26158, 0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c,
@@ -115,7 +115,7 @@ static bool is_whole(void) {
         decoder.count - HEADER_BYTES - CRC_BYTES != read16(decoded + 7)) {
         return false;
     }
-    /* Over a frame and its own CRC, the sum is this, whatever the frame. */
+    /* The CRC over any frame with its own CRC is this constant. */
     uint32_t crc = 0xFFFFFFFF;
     for (size_t i = 0; i < decoder.count; i++) {
         crc = crc_with(crc, decoded[i]);

@@ -1,4 +1,4 @@
-/* Frames over the UART, as docs/serial-protocol.md has them. */
+/* Frames over the UART, defined in docs/serial-protocol.md. */
 #ifndef JW_LINK_H
 #define JW_LINK_H
 
@@ -10,22 +10,23 @@
 typedef struct {
     uint8_t kind;
     uint16_t session, sequence, most, length;
-    const uint8_t *payload; /* until the next frame is received */
+    const uint8_t *payload; /* valid until the next frame is received */
 } jw_frame;
 
+/* Set up the UART. */
 void jw_link_init(void);
 
-/* Waits, asleep, for the next frame that came over whole. */
+/* Sleep until the next valid frame is received. */
 void jw_link_receive(jw_frame *frame);
 
-/* `most` is 0. The payload comes in two parts. */
+/* Send a frame; its payload is in two parts, and its `most` is 0. */
 void jw_link_send(const jw_frame *header, const void *first, size_t first_bytes, const void *second,
                   size_t second_bytes);
 
-/* Waits until everything sent has left, and hears nothing from then on. */
+/* Wait until all bytes have been sent, then stop receiving. */
 void jw_link_silence(void);
 
-/* Hears again; what came meanwhile is lost. */
+/* Receive again; bytes that arrived meanwhile are lost. */
 void jw_link_listen(void);
 
 #endif

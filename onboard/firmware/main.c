@@ -1,5 +1,5 @@
-/* Joulewright's harness on a Cortex-M: it waits for what this project's other half says over the
- * UART, measures, and answers. */
+/* Joulewright's harness on a Cortex-M: receives requests of the profiler over the UART, measures,
+ * and answers. */
 #include "board.h"
 #include "clock.h"
 #include "link.h"

@@ -1,4 +1,4 @@
-/* `key=value` and, in front of all but the first, a separator. */
+/* Append `key=value` to a message, after a separator unless the message is empty. */
 #ifndef JW_PAIRS_H
 #define JW_PAIRS_H
 

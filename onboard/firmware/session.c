@@ -12,24 +12,24 @@
 enum { HELLO = 0x01, LINE, WRITE, READ, REST, RESTART };
 enum { OK = 0x81, STARTED, DONE, REFUSED, EXPECTED, STRANGER };
 
-/* An answer lies where it was made until the next request, so that it can be sent again. */
+/* An answer. Its data stay valid until the next request, so that it can be sent again. */
 typedef struct {
     uint8_t kind;
-    uint16_t whole;   /* bytes of the whole answer, as it is told */
-    const void *data; /* from the place that was asked for */
+    uint16_t whole;   /* bytes of the whole answer, sent with it */
+    const void *data; /* from the requested offset on */
     size_t bytes;
 } answer;
 
-static uint16_t session; /* 0: none since the start */
+static uint16_t session; /* 0: no session since the start */
 static uint16_t expected;
-static uint8_t last_kind; /* of request */
+static uint8_t last_kind; /* kind of the last request */
 static answer last;
 
 static char line[JW_LINE_BYTES + 1];
 static size_t line_length;
 static bool line_too_long;
 
-static char said[JW_TEXT_BYTES]; /* by the last LINE or HELLO */
+static char answer_text[JW_TEXT_BYTES]; /* of the last LINE or HELLO */
 static jw_message message;
 
 /* --- answers ---------------------------------------------------------------------------------- */
@@ -75,13 +75,13 @@ static answer say_hello(void) {
     jw_lines_begin();
     line_length = 0;
     line_too_long = false;
-    jw_message_begin(&message, said, sizeof said);
+    jw_message_begin(&message, answer_text, sizeof answer_text);
     jw_hello(&message);
-    return of_text(OK, said);
+    return of_text(OK, answer_text);
 }
 
 static answer run_line(const jw_frame *request) {
-    jw_message_begin(&message, said, sizeof said);
+    jw_message_begin(&message, answer_text, sizeof answer_text);
     line[line_length] = '\0';
     line_length = 0;
     const bool measures = jw_line_begin(line);
@@ -93,7 +93,7 @@ static answer run_line(const jw_frame *request) {
     if (measures) {
         jw_link_listen();
     }
-    return of_text(!done ? REFUSED : measures ? DONE : OK, said);
+    return of_text(!done ? REFUSED : measures ? DONE : OK, answer_text);
 }
 
 static answer take_line(const jw_frame *request) {
@@ -101,18 +101,18 @@ static answer take_line(const jw_frame *request) {
     const size_t bytes = request->length ? request->length - 1u : 0;
     line_too_long = line_too_long || bytes > JW_LINE_BYTES - line_length;
     if (line_too_long) {
-        line_too_long = !is_last; /* what follows of it is refused as well */
+        line_too_long = !is_last; /* the rest of the line is refused too */
         line_length = 0;
-        jw_message_begin(&message, said, sizeof said);
+        jw_message_begin(&message, answer_text, sizeof answer_text);
         jw_message_text(&message, "the line is longer than line_bytes");
-        return of_text(REFUSED, said);
+        return of_text(REFUSED, answer_text);
     }
     memcpy(line + line_length, request->payload + 1, bytes);
     line_length += bytes;
     return is_last ? run_line(request) : nothing;
 }
 
-/* The piece of the arena from the offset that begins the payload. NULL if there is none. */
+/* Address of `bytes` bytes at the offset that begins the payload; NULL if outside the arena. */
 static unsigned char *piece(const jw_frame *request, size_t bytes) {
     size_t size;
     unsigned char *memory = jw_lines_memory(&size);
@@ -120,7 +120,7 @@ static unsigned char *piece(const jw_frame *request, size_t bytes) {
     return offset <= size && bytes <= size - offset ? memory + offset : NULL;
 }
 
-static const char outside[] = "this is outside the arena";
+static const char outside[] = "these bytes are outside the arena";
 static const char malformed[] = "the request is shorter than its kind needs";
 
 static answer write_memory(const jw_frame *request) {
@@ -149,8 +149,8 @@ static answer read_rest(const jw_frame *request) {
     if (request->length < 2) {
         return of_text(REFUSED, malformed);
     }
-    const size_t length = strlen(said), offset = read16(request->payload);
-    return offset <= length ? (answer){OK, (uint16_t)length, said + offset, length - offset}
+    const size_t length = strlen(answer_text), offset = read16(request->payload);
+    return offset <= length ? (answer){OK, (uint16_t)length, answer_text + offset, length - offset}
                             : of_text(REFUSED, "the answer is not that long");
 }
 
@@ -198,7 +198,7 @@ static void handle(const jw_frame *request) {
     }
 }
 
-/* Whoever waits for a window to end learns at once that there will be no end. */
+/* Announce a restart, so that a host which waits for the end of a window stops waiting. */
 static void say_started_anew(void) {
     const jw_frame nobody = {.session = 0};
     send_bare(&nobody, STRANGER);

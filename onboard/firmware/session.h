@@ -1,4 +1,4 @@
-/* Requests and answers: nothing is done twice, and everything is answered again when asked. */
+/* Serves requests: a repeated request is not carried out again, but its answer is sent again. */
 #ifndef JW_SESSION_H
 #define JW_SESSION_H
 

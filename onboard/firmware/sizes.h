@@ -1,8 +1,8 @@
-/* How much the serial link takes of the RAM (JW_RAM_BYTES, from the board's description). */
+/* Sizes of the serial link's buffers, by the board's RAM (JW_RAM_BYTES, from its description). */
 #ifndef JW_SIZES_H
 #define JW_SIZES_H
 
-#define JW_WINDOW 4 /* requests under way at once */
+#define JW_WINDOW 4 /* most requests under way at once */
 
 #if JW_RAM_BYTES <= 32768
 #define JW_FRAME_BYTES 128
@@ -15,7 +15,7 @@
 #define JW_LINE_BYTES 2048
 #endif
 
-/* Of an answer in words: hello is the longest. */
+/* Buffer for a text answer; that of hello is the longest. */
 #define JW_TEXT_BYTES 1024
 
 #endif

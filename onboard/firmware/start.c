@@ -15,7 +15,7 @@ int main(void);
 
 jw_fault jw_last_fault;
 
-/* Survives a restart. */
+/* Not initialised at reset, so that it survives a restart. */
 static struct {
     uint32_t magic;
     jw_fault fault;
@@ -39,7 +39,7 @@ uint32_t jw_stack_unused(void) {
     return (uint32_t)((word - jw_stack_begin) * (int)sizeof *word);
 }
 
-/* Without calls into code that may use the floating-point unit before it is on. */
+/* Calls no code that may use the floating-point unit before it is enabled. */
 _Noreturn void jw_reset(void) {
 #ifdef __ARM_FP
     SCB_CPACR |= 0xFu << 20;
@@ -59,11 +59,11 @@ _Noreturn void jw_reset(void) {
 
 /* --- faults ----------------------------------------------------------------------------------- */
 
-/* `frame` is what the core has pushed: r0 to r3, r12, lr, pc, psr. */
+/* `frame` has the registers that the core pushed: r0 to r3, r12, lr, pc, psr. */
 __attribute__((used)) _Noreturn void jw_record_fault(const uint32_t *frame) {
     uint32_t vector;
     __asm volatile("mrs %0, ipsr" : "=r"(vector));
-    /* A stack pointer that has left the RAM would fault again, and lock the core up. */
+    /* Reading through a stack pointer outside the RAM would fault again and lock up the core. */
     const bool readable = frame >= jw_data_begin && frame + 8 <= jw_stack_end;
     fault_record.fault = (jw_fault){
         .vector = vector,
@@ -75,7 +75,7 @@ __attribute__((used)) _Noreturn void jw_record_fault(const uint32_t *frame) {
     cpu_restart();
 }
 
-/* Recording takes the stack from its end again: its pointer may be what was wrong. */
+/* Records a fault with a fresh stack, since the stack pointer may have caused the fault. */
 __attribute__((naked)) static void fault(void) {
     __asm volatile("mrs r0, msp\n\t"
                    "ldr r1, =jw_stack_end\n\t"
@@ -95,9 +95,9 @@ typedef union {
 __attribute__((section(".vectors"), used)) static const vector core_vectors[16] = {
     {.stack = jw_stack_end},
     {.handler = jw_reset},
-    {.handler = fault}, /* NMI: nothing raises it on purpose */
+    {.handler = fault}, /* NMI: not used */
     {.handler = fault}, /* hard fault */
-    {.handler = fault}, /* memory management, bus and usage faults, where they are enabled */
+    {.handler = fault}, /* memory management, bus and usage faults, if enabled */
     {.handler = fault},
     {.handler = fault},
     {.handler = fault},

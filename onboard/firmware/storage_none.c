@@ -1,4 +1,4 @@
-/* In place of a driver where the description has no storage. */
+/* Storage driver for descriptions without storage: every call fails. */
 #include "storage.h"
 
 const char jw_storage_driver[] = "none";

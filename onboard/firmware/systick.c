@@ -1,11 +1,11 @@
-/* SysTick counts down from RELOAD to 0 and begins again. A period, as it is counted here, begins
- * with the step from 1 to 0, when the interrupt becomes pending; the reload follows one tick later.
+/* SysTick counts down from RELOAD to 0 and begins again. Here a period begins with the step from 1
+ * to 0, when the interrupt becomes pending; the reload follows one tick later.
  *
  *     value     1    0   n-1  n-2  ...  1    0
  *     elapsed  n-1   0    1    2   ... n-1   0
  *
- * A new RELOAD counts from the next period on, so that periods may differ and nothing is lost: this
- * is how sleep ends at an exact tick.
+ * A new RELOAD takes effect with the next period. Periods may therefore differ without losing
+ * ticks, which lets sleep end at an exact tick.
  */
 #include "systick.h"
 
@@ -19,12 +19,12 @@
 #define ENABLE_WITH_INTERRUPT_FROM_CORE_CLOCK 7u
 
 #define LONGEST (1u << 24)
-#define SHORTEST 4096u /* periods for sleep; emulators cannot do much shorter ones */
-#define MARGIN 256u    /* ticks before a period's end in which RELOAD is left alone */
+#define SHORTEST 4096u /* shortest period for sleep; emulators cannot do much shorter ones */
+#define MARGIN 256u    /* ticks before a period's end in which RELOAD is not changed */
 
 static uint64_t begun;     /* ticks before the running period */
 static uint32_t period;    /* its length */
-static uint32_t following; /* the length of those after it */
+static uint32_t following; /* the length of later periods */
 static uint32_t usual;
 static bool moves;
 
@@ -35,7 +35,7 @@ void systick_init(uint32_t hz) {
     RELOAD = usual - 1;
     VALUE = 0;
     CONTROL = ENABLE_WITH_INTERRUPT_FROM_CORE_CLOCK;
-    /* A tick is enough on a chip; an emulator on a busy computer may take some milliseconds. */
+    /* A chip needs one tick; an emulator on a busy computer may need some milliseconds. */
     for (uint32_t tries = 0; tries < 5000000 && !moves; tries++) {
         moves = VALUE != 0;
     }
@@ -46,8 +46,8 @@ void systick_interrupt(void) {
     period = following;
 }
 
-/* At 0 the interrupt is pending already, but emulators let it be seen a little earlier than that:
- * the tick is waited for. */
+/* Ticks until the end of the period. At 0 the interrupt is already pending, but emulators show 0
+ * slightly earlier: wait for the next tick. */
 static uint32_t remaining(void) {
     uint32_t value;
     do {
@@ -72,7 +72,7 @@ uint64_t systick_counter(void) {
     return before + (length - left);
 }
 
-/* To be called masked. */
+/* Set the length of later periods; call it with interrupts masked. */
 static void set_following(uint32_t length) {
     if (length != following && remaining() > MARGIN && !(SCB_ICSR & SCB_ICSR_SYSTICK_PENDING)) {
         RELOAD = length - 1;
@@ -80,7 +80,7 @@ static void set_following(uint32_t length) {
     }
 }
 
-/* A period that brings `distance` to its end, or leaves as much of it as another period needs. */
+/* Length of a period that ends after `distance`, or leaves enough of it for another period. */
 static uint32_t period_towards(uint64_t distance) {
     if (distance < SHORTEST) {
         return usual;

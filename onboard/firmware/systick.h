@@ -1,18 +1,21 @@
-/* The counter of boards that have nothing better: SysTick, which runs at the processor's clock.
- * Not for chips where it stops while the core sleeps (nRF52), nor by itself where the core stands
- * still for longer than a period, a hundredth of a second (STM32F4, while flash is erased). */
+/* The default counter: SysTick, which runs at the processor's clock. It is not suitable for chips
+ * where it stops while the core sleeps (nRF52), nor alone where the core stops for longer than a
+ * period of 10 ms (STM32F4, while flash is erased). */
 #ifndef JW_SYSTICK_H
 #define JW_SYSTICK_H
 
 #include <stdint.h>
 
-/* At `hz` of the processor. */
+/* Start the counter; `hz` is the processor's frequency. */
 void systick_init(uint32_t hz);
 
+/* Ticks so far. */
 uint64_t systick_counter(void);
 
+/* Sleep until the counter reaches this value. */
 void systick_sleep(uint64_t until);
 
+/* Interrupt handler. */
 void systick_interrupt(void);
 
 #endif

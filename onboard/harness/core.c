@@ -20,7 +20,7 @@ void *jw_arena_take(jw_arena *arena, size_t bytes) {
     return taken;
 }
 
-/* NULL also if the product is more than a size can hold. */
+/* Take count * element_bytes bytes; NULL if they do not fit, also if the product overflows. */
 static void *take_table(jw_arena *arena, size_t count, size_t element_bytes) {
     const bool fits = element_bytes == 0 || count <= arena->size / element_bytes;
     return fits ? jw_arena_take(arena, count * element_bytes) : NULL;
@@ -86,7 +86,7 @@ uint32_t jw_greatest_common_divisor(uint32_t a, uint32_t b) {
     return a;
 }
 
-/* The golden section of `copies`, moved to the next number that visits all of them. */
+/* The golden section of `copies`, or the next number after it that is coprime to `copies`. */
 static uint32_t stride_through(uint32_t copies) {
     uint32_t stride = (uint32_t)((uint64_t)copies * 618 / 1000);
     stride = stride ? stride : 1;
@@ -212,13 +212,13 @@ const char *jw_step_add(jw_step *step, const jw_step_call *source) {
     memcpy(scalars, source->scalars, kernel->scalar_count * sizeof *scalars);
     for (size_t i = 0; i < source->read_count; i++) {
         if (source->reads[i] >= step->buffer_count) {
-            return "a call reads a buffer that is not there";
+            return "a call reads a buffer that does not exist";
         }
         reads[i] = step->buffers[source->reads[i]];
     }
     for (size_t i = 0; i < source->write_count; i++) {
         if (source->writes[i] >= step->buffer_count) {
-            return "a call writes a buffer that is not there";
+            return "a call writes a buffer that does not exist";
         }
         writes[i] = step->buffers[source->writes[i]];
     }
@@ -278,9 +278,9 @@ static uint64_t length_ns(const jw_window *window) {
     return window->end_ns - window->start_ns;
 }
 
-/* A count for a window of min_ns and a tenth, judged by a window that was shorter: at least twice
- * as many, at most a hundred times, and not beyond max_ns. Never less than `count`. Lengths are
- * running time: pre-emption must not pass for work. */
+/* Executions for a window of 1.1 * min_ns, extrapolated from a shorter window of `count`
+ * executions: at least 2 and at most 100 times `count`, and limited by max_ns, but never less than
+ * `count`. Lengths are running time, without pre-emption. */
 static uint64_t grown(uint64_t count, uint64_t running_ns, const jw_limits *limits) {
     const double execution_ns = (double)(running_ns ? running_ns : 1) / (double)count;
     double next = 1.1 * (double)limits->min_ns / execution_ns + 1;
@@ -291,8 +291,8 @@ static uint64_t grown(uint64_t count, uint64_t running_ns, const jw_limits *limi
     return next > (double)count ? (uint64_t)next : count;
 }
 
-/* Doubles at least, from a single execution, until a quarter of a window is reached; the rest is
- * extrapolated. */
+/* Find the executions of a window: starting with one, at least double them until a window reaches a
+ * quarter of min_ns, then extrapolate. */
 static uint64_t calibrate(jw_execute *execute, void *context, const jw_limits *limits) {
     uint64_t count = 1;
     for (;;) {
@@ -334,7 +334,7 @@ static bool less_disturbed(const jw_window *a, const jw_window *b) {
 jw_window jw_measure(jw_execute *execute, void *context, const jw_limits *limits, uint32_t tries) {
     uint64_t count = limits->first;
     if (count) {
-        execute(context, 1); /* what a calibration does besides: code and operands are touched */
+        execute(context, 1); /* warm up code and operands, as a calibration would */
     } else {
         count = calibrate(execute, context, limits);
     }

@@ -3,7 +3,7 @@
  *     fill operands │ calibrate │ frequency │ start │ execution × count │ end │ frequency
  *                                            └─────── the window ──────┘
  *
- * C99, no allocation, no input or output: the same source measures on Linux and in firmware.
+ * C99, no allocation, no input or output: the same source runs on Linux and in firmware.
  */
 #ifndef JW_CORE_H
 #define JW_CORE_H
@@ -24,19 +24,19 @@ typedef struct {
     size_t used;
 } jw_arena;
 
-/* The next bytes of the arena, aligned to JW_ALIGNMENT; NULL if they do not fit. */
+/* Take the next bytes of the arena, aligned to JW_ALIGNMENT; NULL if they do not fit. */
 void *jw_arena_take(jw_arena *arena, size_t bytes);
 
 typedef enum { JW_FILL_ZERO, JW_FILL_SIGNED, JW_FILL_POSITIVE, JW_FILL_INDEX } jw_fill_kind;
 
 typedef struct {
     jw_fill_kind kind;
-    float amplitude;      /* signed: values in [-amplitude, amplitude] */
-    uint32_t index_bound; /* index: int32 values below it */
+    float amplitude;      /* JW_FILL_SIGNED: values in [-amplitude, amplitude] */
+    uint32_t index_bound; /* JW_FILL_INDEX: int32 values in [0, index_bound) */
 } jw_fill;
 
-/* Deterministic pseudo-random values; the same seed gives the same bytes. `bytes` is a multiple
- * of 4. Positive values lie in [0.5, 1.5). */
+/* Fill memory with pseudo-random values; the same seed gives the same bytes. `bytes` is a multiple
+ * of 4. JW_FILL_POSITIVE gives values in [0.5, 1.5). */
 void jw_fill_memory(void *memory, size_t bytes, const jw_fill *fill, uint32_t seed);
 
 /* --- arithmetic --------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ uint32_t jw_greatest_common_divisor(uint32_t a, uint32_t b);
 typedef struct {
     size_t bytes;
     jw_fill fill;
-    int in_place; /* of a written operand: the read one whose bytes it takes over, or -1 */
+    int in_place; /* of a written operand: index of the read operand that it overwrites, or -1 */
 } jw_operand;
 
 typedef struct {
@@ -59,13 +59,13 @@ typedef struct {
     jw_operand writes[JW_MAX_OPERANDS];
     uint8_t read_count;
     uint8_t write_count;
-    uint32_t copies; /* of all operands; executions go through them in turn (1: cache-warm) */
+    uint32_t copies; /* copies of all operands, used in turn by executions (1: warm caches) */
 } jw_op;
 
 /* An operation laid out in an arena, ready to be executed. */
 typedef struct {
     const jw_op *op;
-    unsigned char *operands; /* of the first copy */
+    unsigned char *operands; /* the first copy */
     size_t copy_bytes;
     size_t read_offset[JW_MAX_OPERANDS];
     size_t write_offset[JW_MAX_OPERANDS];
@@ -73,22 +73,22 @@ typedef struct {
     void *writes[JW_MAX_OPERANDS];
     jw_call call;
     uint32_t copy;
-    uint32_t stride; /* coprime to copies: a prefetcher cannot guess the next copy */
+    uint32_t stride; /* from copy to copy; coprime to copies; prefetchers cannot predict it */
 } jw_op_run;
 
-/* Bytes that one copy of the operands takes up. */
+/* Bytes of one copy of the operands. */
 size_t jw_op_copy_bytes(const jw_op *op);
 
-/* Empties the arena, lays out and fills. NULL, or the sentence that says why not. */
+/* Empty the arena, place the operands in it, and fill them. Returns NULL, or why it failed. */
 const char *jw_op_prepare(jw_op_run *run, const jw_op *op, jw_arena *arena);
 
-/* Context: jw_op_run. */
+/* Execute an operation `count` times; `context` is a jw_op_run. */
 void jw_op_execute(void *context, uint64_t count);
 
 /* --- a training step ---------------------------------------------------------------------- */
 
-/* Every buffer exists once and there is one workspace, as when the step is executed. The tables
- * live in the arena, in front of what they describe. */
+/* A training step as a list of calls. Every buffer exists once, and all calls share one workspace,
+ * as in a real step. The tables are in the arena, before the buffers. */
 typedef struct {
     jw_arena *arena;
     uint32_t buffer_capacity, buffer_count;
@@ -100,7 +100,11 @@ typedef struct {
     size_t workspace_bytes;
 } jw_step;
 
+/* Begin a step with so many buffers and calls. This and the functions below that return a string
+ * return NULL, or why they failed. */
 const char *jw_step_begin(jw_step *step, jw_arena *arena, uint32_t buffers, uint32_t calls);
+
+/* Add a buffer and fill it. */
 const char *jw_step_buffer(jw_step *step, size_t bytes, const jw_fill *fill);
 
 typedef struct {
@@ -113,25 +117,27 @@ typedef struct {
     uint8_t write_count;
 } jw_step_call;
 
+/* Add a call. */
 const char *jw_step_add(jw_step *step, const jw_step_call *call);
 
-/* True when all buffers and calls that were announced are there. */
+/* True when all announced buffers and calls have been added. */
 bool jw_step_complete(const jw_step *step);
 
-/* Takes the workspace. */
+/* Take the workspace, after the last call. */
 const char *jw_step_end(jw_step *step);
 
-/* Context: jw_step; each execution is a whole step. */
+/* Execute a whole step `count` times; `context` is a jw_step. */
 void jw_step_execute(void *context, uint64_t count);
 
 /* --- windows ------------------------------------------------------------------------------ */
 
+/* Executes something `count` times. */
 typedef void jw_execute(void *context, uint64_t count);
 
 typedef struct {
-    uint64_t first;  /* executions to begin with, from an earlier block; 0: calibrate */
-    uint64_t min_ns; /* a window is at least so long, in running time */
-    uint64_t max_ns; /* and not longer, unless a single execution is */
+    uint64_t first;  /* executions in the first window, from an earlier block; 0: calibrate */
+    uint64_t min_ns; /* least length of a window, in running time */
+    uint64_t max_ns; /* greatest length, unless a single execution is longer */
 } jw_limits;
 
 typedef struct {
@@ -142,11 +148,12 @@ typedef struct {
     uint32_t tries;
 } jw_window;
 
-/* A window in which the frequency moved, or in which the thread was pre-empted for more than these
- * shares of it, is repeated up to `tries` times in all; the least disturbed one is returned. */
+/* Tolerated change of the frequency, and tolerated share of pre-emption, in a window. */
 #define JW_FREQUENCY_TOLERANCE_PERCENT 2
 #define JW_PREEMPTION_TOLERANCE_PERCENT 2
 
+/* Measure a window. A disturbed window, beyond a tolerance, is measured again, up to `tries` times
+ * in all; the least disturbed window is returned. */
 jw_window jw_measure(jw_execute *execute, void *context, const jw_limits *limits, uint32_t tries);
 
 #endif

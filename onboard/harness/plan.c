@@ -33,12 +33,12 @@ static void read_attributes(jw_text *text, const jw_kernel *kernel, int32_t *att
     uint8_t count = 0;
     for (char *item; kernel && (item = jw_text_item(&list, ',')); count++) {
         if (count == JW_MAX_ATTRIBUTES || !jw_parse_int32(item, &attributes[count])) {
-            jw_text_fail(text, "attributes", "is no list of 32-bit numbers");
+            jw_text_fail(text, "attributes", "is not a list of 32-bit numbers");
             return;
         }
     }
     if (kernel && count != kernel->attribute_count) {
-        jw_text_fail(text, "attributes", "are not as many as the kernel takes");
+        jw_text_fail(text, "attributes", "differ in number from the kernel's");
     }
 }
 
@@ -47,12 +47,12 @@ static void read_scalars(jw_text *text, const jw_kernel *kernel, float *scalars)
     uint8_t count = 0;
     for (char *item; kernel && (item = jw_text_item(&list, ',')); count++) {
         if (count == JW_MAX_SCALARS || !jw_parse_float_bits(item, &scalars[count])) {
-            jw_text_fail(text, "scalars", "is no list of eight hexadecimal digits each");
+            jw_text_fail(text, "scalars", "is not a list of numbers of eight hexadecimal digits");
             return;
         }
     }
     if (kernel && count != kernel->scalar_count) {
-        jw_text_fail(text, "scalars", "are not as many as the kernel takes");
+        jw_text_fail(text, "scalars", "differ in number from the kernel's");
     }
 }
 
@@ -75,15 +75,15 @@ static void parse_fill(jw_text *text, const char *key, char *value, jw_fill *fil
         valid = name && strcmp(name, "zero") == 0 && !*value;
     }
     if (!valid) {
-        jw_text_fail(text, key, "has no fill that is known");
+        jw_text_fail(text, key, "has an unknown fill");
     }
 }
 
-/* Whole elements, and never so much that sums of sizes could overflow. */
+/* Size in bytes: whole elements, and so limited that sums of sizes cannot overflow. */
 static size_t parse_bytes(jw_text *text, const char *key, const char *digits) {
     uint64_t bytes = 0;
     if (!digits || !jw_parse_number(digits, SIZE_MAX / 64, &bytes) || !bytes || bytes % 4) {
-        jw_text_fail(text, key, "has no size that is a positive multiple of 4 bytes");
+        jw_text_fail(text, key, "has a size that is not a positive multiple of 4 bytes");
         return 0;
     }
     return (size_t)bytes;
@@ -120,7 +120,7 @@ static uint8_t written_operands(jw_text *text, jw_operand *operands, const jw_op
             operands[count].bytes = op->reads[shared].bytes;
             operands[count].in_place = (int)shared;
         } else {
-            jw_text_fail(text, "writes", "goes over an operand that is not read");
+            jw_text_fail(text, "writes", "overwrites an operand that is not read");
         }
     }
     return count;
@@ -132,7 +132,7 @@ static uint8_t read_indices(jw_text *text, const char *key, uint32_t *indices) {
     for (char *item; (item = jw_text_item(&list, ',')); count++) {
         uint64_t index;
         if (count == JW_MAX_OPERANDS || !jw_parse_number(item, MOST_COUNT, &index)) {
-            jw_text_fail(text, key, "is no list of buffers");
+            jw_text_fail(text, key, "is not a list of buffers");
             return 0;
         }
         indices[count] = (uint32_t)index;

@@ -5,7 +5,7 @@
 #include "platform.h"
 
 #define MOST_ROOM 4096u
-#define LEAST_ANSWER 192u /* of the lines that have no list */
+#define LEAST_ANSWER 192u /* answers without a list */
 
 /* --- lines that prepare ------------------------------------------------------------------- */
 
@@ -34,7 +34,7 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
         return refused(text, "", "only little-endian boards replay");
     }
     if (index >= jw_plan_count) {
-        return refused(text, "plan", "is none of this program");
+        return refused(text, "plan", "is not a plan of this program");
     }
     const jw_plan *plan = jw_plans[index];
     const jw_arena *arena = &runner->arena;
@@ -45,7 +45,7 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
     memset(executor, 0, sizeof *executor);
     if (plan->slot_count) {
         const char *error = replay->medium ? jw_store_open(&replay->store, plan, replay->medium)
-                                           : "the plan pages, and there is no storage to page to";
+                                           : "the plan pages, but there is no storage to page to";
         if (error) {
             return refused(text, "", error);
         }
@@ -67,7 +67,7 @@ unsigned char *jw_replay_place(const jw_replay *replay, jw_text *text, size_t by
                                uint64_t address) {
     const jw_plan *plan = replay->executor.plan;
     if (bytes > plan->arena_bytes || address > plan->arena_bytes - bytes || address % 4) {
-        jw_text_fail(text, "address", "is no place of the arena for so many bytes");
+        jw_text_fail(text, "address", "is not in the arena for that many bytes");
     }
     return jw_text_end(text) ? replay->executor.arena + address : NULL;
 }
@@ -78,7 +78,7 @@ static unsigned char *read_kept(const jw_replay *replay, jw_text *text, uint16_t
     *kept = (uint16_t)jw_text_number(text, "kept", 0, UINT16_MAX);
     const uint64_t address = jw_text_number(text, "address", 0, UINT32_MAX);
     if (!text->error && (*kept >= plan->kept_count || !replay->executor.store)) {
-        jw_text_fail(text, "kept", "is nothing that this plan keeps in storage");
+        jw_text_fail(text, "kept", "is not a tensor that this plan keeps in storage");
     }
     return jw_replay_place(replay, text, text->error ? 0 : plan->kept[*kept].bytes, address);
 }
@@ -104,7 +104,7 @@ static jw_line_result commit(jw_replay *replay, jw_text *text) {
         return JW_LINE_REFUSED;
     }
     if (!replay->executor.store || !replay->store.begun) {
-        return refused(text, "", "a commit belongs behind a `keep`");
+        return refused(text, "", "a commit needs a `keep` before it");
     }
     return done(text, jw_store_complete(&replay->store));
 }
@@ -208,7 +208,7 @@ static jw_line_result say_list(const jw_replay *replay, jw_text *text, const cha
                                jw_message *answer) {
     const uint32_t first = (uint32_t)jw_text_number(text, "first", 0, UINT16_MAX);
     if (!text->error && first >= count) {
-        jw_text_fail(text, "first", "is beyond the last one");
+        jw_text_fail(text, "first", "is past the last one");
     }
     if (!jw_text_end(text)) {
         return JW_LINE_REFUSED;
@@ -255,7 +255,7 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
     }
     const jw_plan *plan = replay->executor.plan;
     if (!plan) {
-        return refused(text, "", "a `replay` line comes first");
+        return refused(text, "", "a `replay` line must come before this line");
     }
     if (strcmp(word, "keep") == 0) {
         return keep(replay, text);

@@ -1,33 +1,32 @@
-/* The lines of a plan that run schedules, on any platform:
+/* Carries out the lines of a harness plan that run schedules, on any platform:
  *
- *   replay plan=0                  takes the arena (of the line `arena`) for a plan of this
- *                                  program, and the scratch, if it pages; forgets every step so far
- *   keep kept=3 address=0          what the arena holds there is the initial value of something
- *                                  that is kept in storage
- *   commit                         behind the last `keep`: step number 0 is complete
- *   train id=5 watched=1           one step, recorded as a window; inputs are in their places
- *   probes first=0                 checksums of the last watched step, from this one on, as many as
- *                                  go into an answer: `probes first=0 values=0badf00d,...`
- *   spans first=0                  the same of when actions began and how long they took, in
- *                                  seconds, bits of float32:
- *                                  `spans first=0 values=3f800000:3a83126f,...`
+ *   replay plan=0                  begin a plan of this program in the arena (of the line `arena`),
+ *                                  and in the scratch, if it pages
+ *   keep kept=3 address=0          write the initial value at this address of the arena to the
+ *                                  storage, as the value of a kept tensor
+ *   commit                         after the last `keep`: complete step number 0
+ *   train id=5 watched=1           run one step, recorded as a window; its inputs are in the arena
+ *   probes first=0                 checksums of the last watched step, from this index on, as many
+ *                                  as fit into an answer: `probes first=0 values=0badf00d,...`
+ *   spans first=0                  the same for starts and durations of actions in seconds, as bits
+ *                                  of float32: `spans first=0 values=3f800000:3a83126f,...`
  *   counters                       `counters steps=1 bytes_in=0 bytes_out=0 erased_blocks=0
- *                                  touched_bytes=4096`, of storage whole pages, since `replay`
- *   recover                        looks in the scratch for the last complete step:
+ *                                  touched_bytes=4096`, since `replay`; storage in whole pages
+ *   recover                        find the last complete step in the scratch:
  *                                  `recovered step=12`
- *   fetch kept=3 address=0         from there to the arena
+ *   fetch kept=3 address=0         read a kept tensor from that step to the arena
  *
- * A step that goes wrong is refused with `action 12: ` and a sentence, or with a sentence alone
- * where no single action is to blame. What the last complete step has left in storage is then
- * intact; what is in RAM is not.
+ * A step that fails is refused with `action 12: ` and a sentence, or with a sentence alone where no
+ * single action failed. The values of the last complete step in storage are then intact; those in
+ * RAM are not.
  *
- * Of a transport are the lines that bring bytes: on Linux the program carries them out itself, with
- * files; firmware is given them by WRITE and READ (docs/serial-protocol.md).
+ * Two lines transfer bytes and depend on the transport. On Linux the program carries them out with
+ * files; firmware receives WRITE and READ requests instead (docs/serial-protocol.md).
  *
- *   load address=0 bytes=1024 at=4096      from the data that came with the plan, to the arena
- *   dump address=0 bytes=1024              from the arena, behind what was dumped before
+ *   load address=0 bytes=1024 at=4096      from the plan's data to the arena
+ *   dump address=0 bytes=1024              from the arena, appended to earlier dumps
  *
- * Numbers in these bytes are those of a little-endian machine; others refuse to replay.
+ * Numbers in these bytes are little-endian; big-endian machines refuse to replay.
  */
 #ifndef JW_REPLAY_H
 #define JW_REPLAY_H
@@ -38,26 +37,26 @@
 
 typedef struct {
     jw_medium *medium; /* the platform's scratch; NULL: none */
-    uint32_t room;     /* in front of the runner's memory, and behind it, for canaries */
+    uint32_t room;     /* bytes on both sides of the runner's memory, for canaries */
 
     jw_executor executor; /* its plan is NULL before `replay` */
     jw_store store;
-    uint32_t steps;
-    char blamed[24];
+    uint32_t steps;  /* completed since `replay` */
+    char blamed[24]; /* `action 12:`, for errors */
 } jw_replay;
 
-/* Whether jw_replay_line would measure: the platform falls silent first. */
+/* Whether jw_replay_line would measure. The platform stops communicating before that. */
 bool jw_replay_measures(const char *word);
 
-/* What the line has to say goes to `answer`, which is empty. */
+/* Carry out the line that begins with `word`; the answer is written to `answer`, which is empty. */
 jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const char *word,
                               jw_text *text, jw_record *record, jw_message *answer);
 
-/* An answer of so many bytes holds all probes and all spans of the plan. */
+/* Size of an answer with all probes, or with all spans, of the plan. */
 size_t jw_replay_answer_bytes(const jw_plan *plan);
 
-/* Where in the arena a line brings bytes to, or takes them from; nothing else may be left on the
- * line. NULL leaves text->error. */
+/* Address of the bytes in the arena that a line refers to; nothing may be left on the line. NULL
+ * with text->error set if they are outside the arena. */
 unsigned char *jw_replay_place(const jw_replay *replay, jw_text *text, size_t bytes,
                                uint64_t address);
 

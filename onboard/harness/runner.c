@@ -8,7 +8,7 @@
 
 #define MOST_NS UINT64_C(3600000000000)
 
-/* --- what windows need -------------------------------------------------------------------- */
+/* --- settings ----------------------------------------------------------------------------- */
 
 static jw_line_result refused(jw_text *text, const char *key, const char *error) {
     jw_text_fail(text, key, error);
@@ -21,7 +21,7 @@ static jw_line_result take_arena(jw_runner *runner, jw_text *text) {
         return JW_LINE_REFUSED;
     }
     if (bytes > runner->memory.size) {
-        return refused(text, "bytes", "is more than this board has for an arena");
+        return refused(text, "bytes", "is more than the memory that this board has for an arena");
     }
     runner->arena = (jw_arena){runner->memory.base, (size_t)bytes, 0};
     return JW_LINE_READ;
@@ -76,7 +76,7 @@ static jw_line_result add_buffer(jw_runner *runner, jw_text *text) {
     return error ? refused(text, "", error) : JW_LINE_READ;
 }
 
-/* Behind the last call the step runs. */
+/* Add a call; the last call runs the step. */
 static jw_line_result add_call(jw_runner *runner, jw_text *text, jw_record *record) {
     jw_step_call call;
     if (!jw_plan_call(text, &call)) {
@@ -118,13 +118,13 @@ static jw_line_result run_idle(jw_text *text, jw_record *record) {
     return JW_LINE_RECORDED;
 }
 
-/* Every stretch ends at its own instant, so that lateness does not add up. */
+/* Every bit ends at a fixed time after the start, so that delays do not add up. */
 static jw_line_result run_marker(jw_text *text, jw_record *record) {
     record->id = (uint32_t)jw_text_number(text, "id", 0, UINT32_MAX);
     const uint64_t bit_ns = jw_text_number(text, "bit_ns", 1, MOST_NS);
     const char *bits = jw_text_value(text, "bits");
     if (!*bits || bits[strspn(bits, "01")]) {
-        jw_text_fail(text, "bits", "is no row of 0 and 1");
+        jw_text_fail(text, "bits", "is not a sequence of 0 and 1");
     }
     if (!jw_text_end(text)) {
         return JW_LINE_REFUSED;
@@ -150,7 +150,7 @@ static jw_line_result run_transfer(jw_runner *runner, jw_text *text, jw_record *
     record->id = (uint32_t)jw_text_number(text, "id", 0, UINT32_MAX);
     const jw_method method = jw_method_named(jw_text_value(text, "method"));
     if (method == JW_METHOD_COUNT) {
-        jw_text_fail(text, "method", "is none that is known");
+        jw_text_fail(text, "method", "is not a known method");
     }
     const size_t bytes = (size_t)jw_text_number(text, "bytes", 1, SIZE_MAX / 64);
     const uint64_t most = jw_text_number(text, "most", 1, UINT32_MAX);
@@ -160,7 +160,7 @@ static jw_line_result run_transfer(jw_runner *runner, jw_text *text, jw_record *
         return JW_LINE_REFUSED;
     }
     if (!runner->medium) {
-        return refused(text, "", "a transfer needs a `scratch` line in front of it");
+        return refused(text, "", "a transfer needs a `scratch` line before it");
     }
     void *memory = NULL;
     if (method != JW_ERASE) {
@@ -231,7 +231,7 @@ jw_line_result jw_runner_line(jw_runner *runner, const char *word, jw_text *text
 
 /* --- records ------------------------------------------------------------------------------ */
 
-/* Firmware has no printf, and newlib's small one no 64-bit numbers. */
+/* Without printf, which firmware does not have; newlib's small one has no 64-bit numbers. */
 static char *write_pair(char *at, const char *key, uint64_t value) {
     char digits[20];
     size_t count = 0;

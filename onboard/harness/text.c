@@ -60,7 +60,7 @@ uint64_t jw_text_number(jw_text *text, const char *key, uint64_t least, uint64_t
         return 0;
     }
     if (!jw_parse_number(value, most, &number) || number < least) {
-        jw_text_fail(text, key, "is no whole number in the range that is allowed");
+        jw_text_fail(text, key, "is not a whole number in the allowed range");
         return 0;
     }
     return number;
@@ -68,7 +68,7 @@ uint64_t jw_text_number(jw_text *text, const char *key, uint64_t least, uint64_t
 
 bool jw_text_end(jw_text *text) {
     if (!text->error && *text->rest) {
-        jw_text_fail(text, text->rest, "is more than belongs on the line");
+        jw_text_fail(text, text->rest, "is not expected on the line");
     }
     return !text->error;
 }

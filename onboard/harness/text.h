@@ -1,7 +1,7 @@
-/* Bounded reading of one line of `word key=value key=value ...`, in place, keys in a fixed order.
+/* Parses a line `word key=value key=value ...` in place; keys have a fixed order.
  *
- * The first thing that is wrong is remembered and everything after it reads as zero, so a caller
- * checks once, at the end.
+ * The first error is kept, and all later values read as zero, so that callers check once, at the
+ * end.
  */
 #ifndef JW_TEXT_H
 #define JW_TEXT_H
@@ -11,35 +11,38 @@
 
 typedef struct {
     char *rest;
-    const char *key;   /* that was asked for when `error` was found */
-    const char *error; /* NULL while all is well */
+    const char *key;   /* the key at which `error` was found */
+    const char *error; /* NULL without an error */
 } jw_text;
 
+/* Note an error at a key, unless there was one before. */
 void jw_text_fail(jw_text *text, const char *key, const char *error);
 
-/* The first word of the line; what follows is read by the calls below. */
+/* Begin a line and return its first word; the calls below read the rest. */
 const char *jw_text_begin(jw_text *text, char *line);
 
-/* The value of the next token, which must have this key. "" after an error. */
+/* Value of the next token, which must have this key; "" after an error. */
 char *jw_text_value(jw_text *text, const char *key);
+
+/* The same as a whole number from `least` to `most`; 0 after an error. */
 uint64_t jw_text_number(jw_text *text, const char *key, uint64_t least, uint64_t most);
 
-/* The value reaches to the end of the line and may contain spaces. */
+/* Value of the last token, which extends to the end of the line and may contain spaces. */
 char *jw_text_remainder(jw_text *text, const char *key);
 
-/* Nothing may be left on the line. True if all was well. */
+/* Check that nothing is left on the line; true if there was no error. */
 bool jw_text_end(jw_text *text);
 
-/* Cuts the next item off a list with this separator; NULL at its end. */
+/* Remove and return the first item of a list; NULL at its end. */
 char *jw_text_item(char **list, char separator);
 
-/* Decimal digits alone. */
+/* Parse decimal digits, without a sign. */
 bool jw_parse_number(const char *digits, uint64_t most, uint64_t *value);
 
-/* An optional minus sign and decimal digits. */
+/* Parse decimal digits after an optional minus sign. */
 bool jw_parse_int32(const char *digits, int32_t *value);
 
-/* Eight hexadecimal digits: the bits of a float. */
+/* Parse eight hexadecimal digits, the bits of a float. */
 bool jw_parse_float_bits(const char *digits, float *value);
 
 #endif

@@ -13,14 +13,15 @@ jw_method jw_method_named(const char *name) {
     return (jw_method)method;
 }
 
-/* What a transfer begins at multiples of. */
+/* Alignment of the offsets of transfers. */
 static uint64_t slot_bytes(const jw_medium *medium, jw_method method, uint64_t bytes) {
     const uint64_t erase = medium->erase_block_bytes;
     return method == JW_READ || !erase ? bytes : (bytes + erase - 1) / erase * erase;
 }
 
-/* Reads go to random places, which no cache foresees. Flash is written from one end to the other,
- * so that wear is even; elsewhere the medium sees to that itself, and places are random too. */
+/* Offset of the next transfer. Reads go to random offsets, which caches cannot predict. Flash that
+ * needs erasing is written from one end to the other, so that wear is even. Other media level wear
+ * themselves and are written at random offsets. */
 static uint64_t next_offset(jw_medium *medium, jw_method method, uint64_t bytes) {
     const uint64_t slot = slot_bytes(medium, method, bytes);
     const uint64_t slots = medium->scratch_bytes / slot;
@@ -42,10 +43,10 @@ static const char *refusal(const jw_medium *medium, jw_method method, uint64_t b
         return "the medium has no such method";
     }
     if (!bytes || bytes % unit) {
-        return "a transfer is not of whole pages, or of whole erase blocks";
+        return "the size of a transfer is not a multiple of the page or erase block";
     }
     if (slot_bytes(medium, method, bytes) > medium->scratch_bytes) {
-        return "a transfer is larger than what may be overwritten";
+        return "a transfer is larger than the range that may be overwritten";
     }
     return NULL;
 }
@@ -59,8 +60,8 @@ const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory,
     }
     *window = (jw_window){.tries = 1};
     window->frequency_before_khz = jw_frequency_khz();
-    /* Clock and meter would see erasing between writes: all that the window may write is erased in
-     * front of it, in one stretch, and then written from its begin. */
+    /* Erasing between writes would count in time and energy: the whole range that the window may
+     * write is erased before the window and then written from its start. */
     const bool erases = method == JW_WRITE && medium->erase_block_bytes;
     uint64_t stretch = bytes;
     if (erases) {
@@ -88,7 +89,7 @@ const char *jw_medium_measure(jw_medium *medium, jw_method method, void *memory,
     }
     jw_sync_line(false);
     window->frequency_after_khz = jw_frequency_khz();
-    window->running_ns = window->end_ns - window->start_ns; /* waiting for the medium is the work */
+    window->running_ns = window->end_ns - window->start_ns; /* waiting for the medium counts */
     if (tail_ns && !error) {
         jw_sleep_until(window->end_ns + tail_ns);
     }

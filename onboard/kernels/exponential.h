@@ -1,12 +1,12 @@
-/* exp, tanh, sigmoid and the normal distribution as straight-line code that compilers vectorise:
- * no calls, no branches. The polynomials are minimax fits in the relative error. */
+/* exp, tanh, sigmoid and the normal distribution, without calls and branches, so that compilers
+ * vectorise them. The polynomials are minimax fits in the relative error. */
 #ifndef JW_EXPONENTIAL_H
 #define JW_EXPONENTIAL_H
 
 #include "internal.h"
 
-/* Within 2 ulp; 0 below -86.6 (where the result would leave the normal numbers), infinity above
- * 88.72. exp(x) = 2^n exp(r) with |r| <= ln(2)/2. */
+/* exp(x) within 2 ulp; 0 below -86.6 (where the result would be subnormal), infinity above 88.72.
+ * exp(x) = 2^n exp(r) with |r| <= ln(2)/2. */
 static inline float jw_exp(float x) {
     const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
     const float shifted = JW_FMA(x, 1.44269504f, shifter);
@@ -30,7 +30,7 @@ static inline float jw_sigmoid(float x) {
     return 1.0f / (1.0f + jw_exp(-x));
 }
 
-/* Within 4 ulp. */
+/* tanh(x) within 4 ulp. */
 static inline float jw_tanh(float x) {
     const float size = fabsf(x);
     const float square = x * x;
@@ -45,9 +45,9 @@ static inline float jw_tanh(float x) {
     return size < 0.625f ? small : signed_large;
 }
 
-/* The standard normal distribution: its density and, from erfc(z) = exp(-z²) t p(t) with
- * t = 1 / (1 + 0.3 z), its cumulative function, which keeps its relative accuracy in the left
- * tail. */
+/* Density and cumulative function of the standard normal distribution. The cumulative function
+ * follows from erfc(z) = exp(-z²) t p(t) with t = 1 / (1 + 0.3 z), and keeps its relative accuracy
+ * in the left tail. */
 typedef struct {
     float density, cumulative;
 } jw_normal;

@@ -1,4 +1,4 @@
-/* What the kernels share: matrix product, windows, deterministic reductions. */
+/* Shared by the kernels: matrix product, windows, deterministic sums. */
 #ifndef JW_INTERNAL_H
 #define JW_INTERNAL_H
 
@@ -7,21 +7,21 @@
 #include <math.h>
 #include <string.h>
 
-/* Signed, so that window arithmetic may go below zero; as wide as a pointer. */
+/* Index into a buffer; signed, since window arithmetic has negative intermediate results. */
 typedef ptrdiff_t jw_index;
 
-/* One rounding where the machine has the instruction, chosen here and not by -ffp-contract, so that
- * vector bodies and scalar remainders of a loop round alike. */
-#if defined(FP_FAST_FMAF) || defined(__FP_FAST_FMAF) /* not every math.h passes on the latter */
+/* a * b + c with one rounding where the machine has the instruction. Chosen here and not by
+ * -ffp-contract, so that vector bodies and scalar remainders of a loop round alike. */
+#if defined(FP_FAST_FMAF) || defined(__FP_FAST_FMAF) /* some math.h lack the former */
 #define JW_FMA(a, b, c) fmaf((a), (b), (c))
 #else
 #define JW_FMA(a, b, c) ((a) * (b) + (c))
 #endif
 
-/* Before a loop in which a written element depends on no element read in another iteration: true of
- * buffers that are apart and of those that are one, which is what in-place calls pass. */
+/* Precedes a loop in which no written element depends on an element read in another iteration. That
+ * holds if the buffers do not overlap, and if they are the same, as in calls in place. */
 #if defined(__clang__)
-#pragma clang diagnostic ignored "-Wpass-failed" /* a machine without vectors is no mistake */
+#pragma clang diagnostic ignored "-Wpass-failed" /* the machine may have no vectors */
 #define JW_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #elif defined(__GNUC__)
 #define JW_INDEPENDENT _Pragma("GCC ivdep")
@@ -29,7 +29,7 @@ typedef ptrdiff_t jw_index;
 #define JW_INDEPENDENT
 #endif
 
-/* Small memories get small tiles. */
+/* 1: small tiles, for machines with small memories. */
 #ifndef JW_SMALL_MEMORY
 #if defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M'
 #define JW_SMALL_MEMORY 1
@@ -62,14 +62,14 @@ static inline jw_index jw_ceil_div(jw_index a, jw_index b) {
     return (a + b - 1) / b;
 }
 
-/* Workspaces are cut into parts of whole 64-byte lines. Counted in floats. */
+/* Floats rounded up to whole 64-byte cache lines, for the parts of a workspace. */
 static inline jw_index jw_padded(jw_index floats) {
     return jw_ceil_div(floats, 16) * 16;
 }
 
-/* --- matrix product: the one pluggable point (matmul.c or matmul_cblas.c) --------------------- */
+/* --- matrix product: in matmul.c or matmul_cblas.c -------------------------------------------- */
 
-/* A row-major matrix, or the transpose of one. */
+/* A row-major matrix or its transpose. */
 typedef struct {
     const float *data;
     jw_index leading; /* floats from one stored row to the next */
@@ -86,18 +86,19 @@ static inline jw_matrix jw_transposed(const float *data, jw_index leading) {
     return matrix;
 }
 
-/* c[rows, columns] = alpha * a[rows, depth] * b[depth, columns] + beta * c, c apart from a and b.
- * With beta == 0, c is not read. */
+/* c[rows, columns] = alpha * a[rows, depth] * b[depth, columns] + beta * c. c must not overlap a or
+ * b. With beta == 0, c is not read. c_leading: floats from one row of c to the next. */
 void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_matrix a,
                jw_matrix b, float beta, float *c, jw_index c_leading, float *workspace);
 
-/* Floats of workspace that jw_matmul uses; grows with either argument. */
+/* Floats of workspace that jw_matmul needs; does not decrease with either argument. */
 jw_index jw_matmul_workspace(jw_index columns, jw_index depth);
 
 /* --- windows along one axis: convolution and pooling ------------------------------------------ */
 
+/* Sizes along one axis, in elements; `pad` is the padding before the first element. */
 typedef struct {
-    jw_index in, out, kernel, stride, pad; /* pad: before the first element */
+    jw_index in, out, kernel, stride, pad;
 } jw_axis;
 
 static inline jw_axis jw_axis_of(jw_index in, jw_index kernel, jw_index stride, jw_index pad_before,
@@ -107,12 +108,12 @@ static inline jw_axis jw_axis_of(jw_index in, jw_index kernel, jw_index stride, 
     return axis;
 }
 
-/* Where tap `tap` of the window at output position `position` reads; may be outside [0, in). */
+/* Input index that tap `tap` reads at output position `position`; may be outside [0, in). */
 static inline jw_index jw_source(const jw_axis *axis, jw_index position, jw_index tap) {
     return position * axis->stride + tap - axis->pad;
 }
 
-/* The output positions whose tap `tap` reads inside the input are [jw_first, jw_last). */
+/* Tap `tap` reads inside the input at the output positions [jw_first, jw_last). */
 static inline jw_index jw_first(const jw_axis *axis, jw_index tap) {
     const jw_index before = axis->pad - tap;
     return before <= 0 ? 0 : jw_min(jw_ceil_div(before, axis->stride), axis->out);
@@ -127,9 +128,9 @@ static inline jw_index jw_last(const jw_axis *axis, jw_index tap) {
 
 /* --- sums ------------------------------------------------------------------------------------- */
 
-/* A sum is kept in JW_LANES partial sums, element i going to lane i mod JW_LANES: a compiler can
- * vectorise that without changing the order of additions, which is therefore the same on every call
- * and for every address. */
+/* Number of partial sums of a sum; element i is added to lane i mod JW_LANES. A compiler can
+ * vectorise this without changing the order of additions, which is therefore the same on every call
+ * and at every address. */
 #define JW_LANES 32
 
 static inline void jw_clear_lanes(float lanes[JW_LANES]) {
@@ -138,7 +139,7 @@ static inline void jw_clear_lanes(float lanes[JW_LANES]) {
     }
 }
 
-/* The sum of all lanes, which it overwrites. */
+/* Sum of all lanes, which are overwritten. */
 static inline float jw_fold_lanes(float lanes[JW_LANES]) {
     for (int width = JW_LANES / 2; width > 0; width /= 2) {
         for (int l = 0; l < width; l++) {
@@ -148,7 +149,7 @@ static inline float jw_fold_lanes(float lanes[JW_LANES]) {
     return lanes[0];
 }
 
-/* Adds a * b, expressions in the index i, for i in [0, count) to `lanes`. */
+/* Add a * b, expressions in the index i, to `lanes` for i in [0, count). */
 #define JW_ADD_PRODUCTS(lanes, count, a, b)                                                        \
     do {                                                                                           \
         float jw_lanes[JW_LANES];                                                                  \
@@ -175,7 +176,7 @@ static inline float jw_sum(const float *x, jw_index count) {
     return jw_fold_lanes(lanes);
 }
 
-/* The largest of x; a NaN counts only in the first place. */
+/* Largest element of x; NaNs are ignored, except in the first element. */
 static inline float jw_maximum(const float *x, jw_index count) {
     float lanes[JW_LANES];
     jw_index base = 0;

@@ -1,67 +1,150 @@
-/* What registry.c takes from the other files: one entry point a kind, and workspace queries. */
+/* Entry points of all kinds, and workspace queries, for registry.c.
+ *
+ * A comment names the operands of a kind with their shapes, `reads -> writes`, and its scalars.
+ * Names in brackets are attributes of the kind. All elements are float32, except indices and
+ * labels, which are int32. Images are NCHW and matrices row-major. A workspace query returns
+ * bytes. */
 #ifndef JW_KERNELS_H
 #define JW_KERNELS_H
 
 #include "internal.h"
 
+/* left, right [elements] -> sum [elements] */
 void jw_add_forward(const jw_call *call);
-void jw_attention_context_forward(const jw_call *call);
-void jw_attention_context_value_gradient(const jw_call *call);
-void jw_attention_context_weights_gradient(const jw_call *call);
-void jw_attention_scores_forward(const jw_call *call);
-void jw_attention_scores_key_gradient(const jw_call *call);
-void jw_attention_scores_query_gradient(const jw_call *call);
-void jw_average_pool2d_forward(const jw_call *call);
-void jw_average_pool2d_input_gradient(const jw_call *call);
-void jw_batch_norm_forward(const jw_call *call);
-void jw_batch_norm_input_gradient(const jw_call *call);
-void jw_batch_norm_parameter_gradient(const jw_call *call);
-void jw_batch_norm_statistics_update(const jw_call *call);
-void jw_concat_forward(const jw_call *call);
-void jw_concat_input_gradient(const jw_call *call);
-void jw_conv2d_forward(const jw_call *call);
-void jw_conv2d_input_gradient(const jw_call *call);
-void jw_conv2d_parameter_gradient(const jw_call *call);
-void jw_dropout(const jw_call *call);
-void jw_embedding_forward(const jw_call *call);
-void jw_embedding_parameter_gradient(const jw_call *call);
-void jw_flatten(const jw_call *call);
-void jw_gelu_forward(const jw_call *call);
-void jw_gelu_input_gradient(const jw_call *call);
-void jw_global_average_pool_forward(const jw_call *call);
-void jw_global_average_pool_input_gradient(const jw_call *call);
 void jw_gradient_accumulate(const jw_call *call);
-void jw_layer_norm_forward(const jw_call *call);
-void jw_layer_norm_input_gradient(const jw_call *call);
-void jw_layer_norm_parameter_gradient(const jw_call *call);
-void jw_linear_forward(const jw_call *call);
-void jw_linear_input_gradient(const jw_call *call);
-void jw_linear_parameter_gradient(const jw_call *call);
-void jw_max_pool2d_forward(const jw_call *call);
-void jw_max_pool2d_input_gradient(const jw_call *call);
-void jw_mean_squared_error_forward(const jw_call *call);
-void jw_mean_squared_error_input_gradient(const jw_call *call);
-void jw_relu_forward(const jw_call *call);
-void jw_relu_input_gradient(const jw_call *call);
-void jw_sgd_update(const jw_call *call);
-void jw_sgd_momentum_update(const jw_call *call);
-void jw_sigmoid_forward(const jw_call *call);
-void jw_sigmoid_input_gradient(const jw_call *call);
-void jw_softmax_forward(const jw_call *call);
-void jw_softmax_input_gradient(const jw_call *call);
-void jw_softmax_cross_entropy_forward(const jw_call *call);
-void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
-void jw_tanh_forward(const jw_call *call);
-void jw_tanh_input_gradient(const jw_call *call);
 
+/* row = [batch, sequence, heads * head_features], square = [batch, heads, sequence, sequence] */
+
+/* weights: square, value: row -> context: row */
+void jw_attention_context_forward(const jw_call *call);
+/* weights: square, context_gradient: row -> value_gradient: row */
+void jw_attention_context_value_gradient(const jw_call *call);
+/* context_gradient: row, value: row -> weights_gradient: square */
+void jw_attention_context_weights_gradient(const jw_call *call);
+/* query: row, key: row -> scores: square */
+void jw_attention_scores_forward(const jw_call *call);
+/* scores_gradient: square, query: row -> key_gradient: row */
+void jw_attention_scores_key_gradient(const jw_call *call);
+/* scores_gradient: square, key: row -> query_gradient: row */
+void jw_attention_scores_query_gradient(const jw_call *call);
+/* Workspace of the kinds that write a row, and of those that write a square. */
 size_t jw_attention_to_rows_workspace(const int32_t *attributes);
 size_t jw_attention_to_square_workspace(const int32_t *attributes);
+
+/* Pooling: image = [batch, channels, in_height, in_width], and pooled = the same with the output
+ * height and width, (in + pads - kernel) / stride + 1 rounded down. */
+
+/* input: image -> output: pooled */
+void jw_average_pool2d_forward(const jw_call *call);
+void jw_max_pool2d_forward(const jw_call *call);
+/* output_gradient: pooled -> input_gradient: image */
+void jw_average_pool2d_input_gradient(const jw_call *call);
+/* input: image, output_gradient: pooled -> input_gradient: image */
+void jw_max_pool2d_input_gradient(const jw_call *call);
+size_t jw_max_pool2d_input_gradient_workspace(const int32_t *attributes);
+/* input [batch, channels, plane] -> output [batch, channels] */
+void jw_global_average_pool_forward(const jw_call *call);
+/* output_gradient [batch, channels] -> input_gradient [batch, channels, plane] */
+void jw_global_average_pool_input_gradient(const jw_call *call);
+
+/* Batch norm: data = [batch, channels, plane]; all other operands are [channels]. */
+
+/* input: data, scale, shift -> output: data, mean, variance; scalar epsilon */
+void jw_batch_norm_forward(const jw_call *call);
+/* input: data, output_gradient: data, scale, mean, variance, scale_gradient, shift_gradient
+ * -> input_gradient: data; scalar epsilon */
+void jw_batch_norm_input_gradient(const jw_call *call);
+/* input: data, output_gradient: data, mean, variance -> scale_gradient, shift_gradient; scalar
+ * epsilon */
+void jw_batch_norm_parameter_gradient(const jw_call *call);
+/* mean, variance, running_mean, running_variance -> next_running_mean, next_running_variance;
+ * scalar momentum */
+void jw_batch_norm_statistics_update(const jw_call *call);
+
+/* left [outer, left_inner], right [outer, right_inner]
+ * -> output [outer, left_inner + right_inner] */
+void jw_concat_forward(const jw_call *call);
+/* The reverse, of gradients. */
+void jw_concat_input_gradient(const jw_call *call);
+
+/* Convolution: image = [batch, in_channels, in_height, in_width], result = [batch, out_channels,
+ * output height, output width], weight [out_channels, in_channels / groups, kernel_height,
+ * kernel_width], bias [out_channels] if the attribute `bias` is 1. */
+
+/* input: image, weight, bias -> output: result */
+void jw_conv2d_forward(const jw_call *call);
+/* output_gradient: result, weight -> input_gradient: image */
+void jw_conv2d_input_gradient(const jw_call *call);
+/* input: image, output_gradient: result -> weight_gradient, bias_gradient */
+void jw_conv2d_parameter_gradient(const jw_call *call);
 size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
+
+/* input [elements] -> output [elements], or the same for gradients; scalars: probability, seed */
+void jw_dropout(const jw_call *call);
+
+/* indices [rows], table [vocabulary, features] -> output [rows, features] */
+void jw_embedding_forward(const jw_call *call);
+/* indices [rows], output_gradient [rows, features] -> table_gradient [vocabulary, features] */
+void jw_embedding_parameter_gradient(const jw_call *call);
+
+/* input [elements] -> output [elements], or the same for gradients */
+void jw_flatten(const jw_call *call);
+
+/* Layer norm: data = [rows, features]; scale, shift and their gradients are [features], mean and
+ * variance [rows]; scalar epsilon. */
+
+/* input: data, scale, shift -> output: data, mean, variance */
+void jw_layer_norm_forward(const jw_call *call);
+/* input: data, output_gradient: data, scale, mean, variance -> input_gradient: data */
+void jw_layer_norm_input_gradient(const jw_call *call);
+/* input: data, output_gradient: data, mean, variance -> scale_gradient, shift_gradient */
+void jw_layer_norm_parameter_gradient(const jw_call *call);
+
+/* Linear: weight [out_features, in_features], bias [out_features] if the attribute `bias` is 1. */
+
+/* input [rows, in_features], weight, bias -> output [rows, out_features] */
+void jw_linear_forward(const jw_call *call);
+/* output_gradient [rows, out_features], weight -> input_gradient [rows, in_features] */
+void jw_linear_input_gradient(const jw_call *call);
+/* input [rows, in_features], output_gradient [rows, out_features] -> weight_gradient,
+ * bias_gradient */
+void jw_linear_parameter_gradient(const jw_call *call);
 size_t jw_linear_forward_workspace(const int32_t *attributes);
 size_t jw_linear_input_gradient_workspace(const int32_t *attributes);
 size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
-size_t jw_max_pool2d_input_gradient_workspace(const int32_t *attributes);
+
+/* prediction, target [elements] -> loss [1] */
+void jw_mean_squared_error_forward(const jw_call *call);
+/* prediction, target [elements] -> prediction_gradient [elements] */
+void jw_mean_squared_error_input_gradient(const jw_call *call);
+
+/* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */
+void jw_sgd_update(const jw_call *call);
+/* parameter, gradient, velocity [elements] -> next_parameter, next_velocity [elements]; scalars:
+ * learning_rate, momentum */
+void jw_sgd_momentum_update(const jw_call *call);
+
+/* Activations: input [elements] -> output [elements] */
+void jw_gelu_forward(const jw_call *call);
+void jw_relu_forward(const jw_call *call);
+void jw_sigmoid_forward(const jw_call *call);
+void jw_tanh_forward(const jw_call *call);
+/* input, output_gradient [elements] -> input_gradient [elements] */
+void jw_gelu_input_gradient(const jw_call *call);
+/* output, output_gradient [elements] -> input_gradient [elements] */
+void jw_relu_input_gradient(const jw_call *call);
+void jw_sigmoid_input_gradient(const jw_call *call);
+void jw_tanh_input_gradient(const jw_call *call);
+
+/* input [rows, columns] -> output [rows, columns] */
+void jw_softmax_forward(const jw_call *call);
+/* output, output_gradient [rows, columns] -> input_gradient [rows, columns] */
+void jw_softmax_input_gradient(const jw_call *call);
+/* logits [rows, classes], labels [rows] -> loss [1] */
+void jw_softmax_cross_entropy_forward(const jw_call *call);
+/* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes] */
+void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
 
 #endif

@@ -1,16 +1,16 @@
-/* The natural logarithm from additions, multiplications and one division, so that a loss has the
- * same bits wherever products and sums are fused alike (JW_FMA); no C library's logf promises
- * that. */
+/* The natural logarithm, from additions, multiplications and one division. A loss therefore has the
+ * same bits on all machines that fuse products and sums alike (JW_FMA), which no C library's logf
+ * guarantees. */
 #ifndef JW_LOGARITHM_H
 #define JW_LOGARITHM_H
 
 #include "internal.h"
 
-/* Within 1 ulp, of normal numbers above 0; infinity and NaN stay what they are.
+/* The natural logarithm of a positive normal number, within 1 ulp; infinity and NaN are returned.
  *
  * x = 2^e (1 + f) with 1 + f from sqrt(1/2) to sqrt(2), and log(1 + f) = 2 atanh(s) with
- * s = f / (2 + f). Since 2s = f - s f, that is f - s (f - r), in which only a small term is rounded
- * before it is added to f; r = 2 atanh(s)/s - 2, a minimax fit in s². */
+ * s = f / (2 + f). Since 2s = f - s f, this equals f - s (f - r), in which only a small term is
+ * rounded before it is added to f; r = 2 atanh(s)/s - 2 is a minimax fit in s². */
 static inline float jw_log(float x) {
     const uint32_t root_half = 0x3f3504f3u, one = 0x3f800000u;
     const uint32_t bits = jw_bits_of_float(x) + (one - root_half);

@@ -1,15 +1,15 @@
-/* Matrix product in plain C: b is packed into panels that a register tile walks through; a is read
- * where it lies. */
+/* Matrix product in C. b is packed into panels, through which a register tile moves; a is read in
+ * place. */
 #include "internal.h"
 
 #ifndef JW_CBLAS
 
 const char *const jw_matmul_name = "in-tree";
 
-/* The register tile: TILE_ROWS * TILE_COLUMNS sums, as many as leave room in the vector registers
- * for a row of the panel. GCC keeps the sums in registers if a row has more than 16 columns (it
- * unrolls shorter loops too early to vectorise them). Where memory is small the tile is, and with
- * it the workspace, whoever compiles this: a computer can then stand in for a microcontroller. */
+/* The register tile: TILE_ROWS * TILE_COLUMNS sums. They and one row of the panel fit into the
+ * vector registers. GCC keeps the sums in registers if a row has more than 16 columns (it unrolls
+ * shorter loops too early to vectorise them). With JW_SMALL_MEMORY, tile and workspace are small on
+ * every machine, so that a computer can compute the same bits as a microcontroller. */
 #if JW_SMALL_MEMORY
 #define TILE_ROWS 4
 #define TILE_COLUMNS 4
@@ -30,7 +30,7 @@ const char *const jw_matmul_name = "in-tree";
 #define TILE_COLUMNS 4
 #endif
 
-/* The packed block of b. */
+/* Size of the packed block of b, in rows and in panels. */
 #if JW_SMALL_MEMORY
 #define BLOCK_DEPTH 64
 #define BLOCK_PANELS 4
@@ -133,7 +133,7 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
             }
             for (jw_index i = 0; i < rows; i += TILE_ROWS) {
                 const float *row[TILE_ROWS];
-                for (jw_index r = 0; r < TILE_ROWS; r++) { /* beyond the last row: any valid row */
+                for (jw_index r = 0; r < TILE_ROWS; r++) { /* past the last row: repeat it */
                     row[r] = a.data + jw_min(i + r, rows - 1) * row_step + first * depth_step;
                 }
                 for (jw_index j = 0; j < block_columns; j += TILE_COLUMNS) {

@@ -1,5 +1,5 @@
-/* Matrix product by a BLAS: -DJW_CBLAS, and -DJW_CBLAS_SGEMM=name where cblas_sgemm has another
- * name, as in wheels that rename their symbols. No header is needed. */
+/* Matrix product with a BLAS, selected by -DJW_CBLAS. -DJW_CBLAS_SGEMM=name sets another name of
+ * cblas_sgemm, as in Python wheels that rename their symbols. No BLAS header is needed. */
 #include "internal.h"
 
 #ifdef JW_CBLAS

@@ -1,4 +1,4 @@
-/* The table of all kinds. */
+/* Table of all kinds; profiler and export also read it as text. */
 #include "kernels.h"
 
 /* kind, attributes, scalars, run, workspace */

@@ -1,14 +1,14 @@
-/* Trains on a computer, to show how the executor is used.
+/* Example that trains on a computer and shows how to use the executor.
  *
- *     ./train [STEPS [TRAINING [STORAGE]]]        10, training.bin, storage.bin
+ *     ./train [STEPS [TRAINING [STORAGE]]]        defaults: 10, training.bin, storage.bin
  *
- * A plan that pages goes on where the last run has ended, if its storage is still there; delete it
- * to begin anew. Every step is watched, so that checksums show whether another machine computes the
- * same bits. Firmware has no reason to watch.
+ * A plan that pages continues after the last step of the previous run, if its storage still exists;
+ * delete the file to start again. Every step is watched, so that checksums show whether another
+ * machine computes the same bits. Firmware need not watch.
  *
- * training.bin, 32-bit words as a little-endian machine has them: "JWT1", plan_fingerprint, the
- * number of batches; then what a step leaves to the next one, as it is in the beginning, in the
- * order of jw_plan.kept; then the batches, each with its inputs in the order of plan_inputs.
+ * training.bin consists of little-endian 32-bit words: "JWT1", plan_fingerprint, the number of
+ * batches; the initial values of kept tensors, in the order of jw_plan.kept; the batches, each with
+ * its inputs in the order of plan_inputs.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -26,7 +26,7 @@
 #include "storage_file.h"
 
 #define DATA_MAGIC 0x3154574au
-#define STORED_STEPS 8 /* two would do */
+#define STORED_STEPS 8 /* at least two */
 
 static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
 
@@ -36,7 +36,7 @@ static uint64_t clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* Ends the program if there is a reason to. */
+/* End the program with a message, unless `why` is NULL. */
 static void require(const char *what, const char *why) {
     if (why) {
         fprintf(stderr, "%s: %s\n", what, why);
@@ -49,7 +49,7 @@ static void require(const char *what, const char *why) {
 typedef struct {
     FILE *file;
     const char *path;
-    long batches, batch_bytes; /* where they begin */
+    long batches, batch_bytes; /* offset of the batches, size of each */
     uint32_t batch_count;
 } training_data;
 
@@ -58,7 +58,7 @@ typedef struct {
 static void load(const training_data *data, long at, void *memory, size_t bytes) {
     const bool is_read =
         fseek(data->file, at, SEEK_SET) == 0 && fread(memory, 1, bytes, data->file) == bytes;
-    require(data->path, is_read ? NULL : "is cut off");
+    require(data->path, is_read ? NULL : "ends too early");
 }
 
 static training_data open_training(const char *path, const jw_plan *plan) {
@@ -67,7 +67,7 @@ static training_data open_training(const char *path, const jw_plan *plan) {
     uint32_t header[HEADER_WORDS];
     load(&data, 0, header, sizeof header);
     const bool is_ours = header[0] == DATA_MAGIC && header[1] == plan_fingerprint && header[2] > 0;
-    require(path, is_ours ? NULL : "holds nothing for this plan");
+    require(path, is_ours ? NULL : "is not for this plan");
     data.batch_count = header[2];
     data.batches = sizeof header;
     for (uint16_t i = 0; i < plan->kept_count; i++) {
@@ -87,16 +87,16 @@ static void load_batch(const training_data *data, uint32_t step) {
     }
 }
 
-/* --- the begin ---------------------------------------------------------------------------- */
+/* --- initial values ----------------------------------------------------------------------- */
 
 static void load_kept(const training_data *data, const jw_executor *executor, bool in_storage) {
     const jw_plan *plan = executor->plan;
     long at = HEADER_WORDS * sizeof(uint32_t);
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         const jw_kept *kept = &plan->kept[i];
-        const bool is_at_home_there = kept->address == JW_NOWHERE;
-        if (is_at_home_there == in_storage) {
-            const uint32_t address = is_at_home_there ? 0 : kept->address;
+        const bool has_home_in_storage = kept->address == JW_NOWHERE;
+        if (has_home_in_storage == in_storage) {
+            const uint32_t address = has_home_in_storage ? 0 : kept->address;
             load(data, at, arena + address, kept->bytes);
             if (kept->slot != JW_NOWHERE) {
                 require(plan_kept_names[i], jw_store_keep(executor->store, i, arena + address,
@@ -107,7 +107,7 @@ static void load_kept(const training_data *data, const jw_executor *executor, bo
     }
 }
 
-/* What lives in storage comes first: it goes there by way of the arena's begin. */
+/* Load tensors with their home in storage first: they pass through the start of the arena. */
 static void begin_anew(const training_data *data, const jw_executor *executor) {
     load_kept(data, executor, true);
     load_kept(data, executor, false);
@@ -116,7 +116,7 @@ static void begin_anew(const training_data *data, const jw_executor *executor) {
     }
 }
 
-/* With what the last complete step has left, if there is one. */
+/* Load the values of the last complete step in storage; false if there is none. */
 static bool resume(const jw_executor *executor) {
     const jw_plan *plan = executor->plan;
     if (!executor->store || jw_store_recover(executor->store)) {
@@ -185,7 +185,7 @@ int main(int argc, char **argv) {
     uint32_t number = 0;
     if (resume(&executor)) {
         number = executor.steps = store.step;
-        fprintf(stderr, "%s: goes on behind step %" PRIu32 "\n", storage_path, number);
+        fprintf(stderr, "%s: continues after step %" PRIu32 "\n", storage_path, number);
     } else {
         begin_anew(&data, &executor);
     }
@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
     if (steps) {
         const double seconds = 1e-9 * (double)(clock_ns() - begin_ns);
         print_checksums(plan);
-        fprintf(stderr, "%.6g s a step, reading its batch included\n", seconds / steps);
+        fprintf(stderr, "%.6g s a step, including reading its batch\n", seconds / steps);
     }
     if (plan->slot_count) {
         storage_file_close(&storage);

@@ -1,5 +1,5 @@
 #define _POSIX_C_SOURCE 200809L
-#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#define _FILE_OFFSET_BITS 64 /* files over 2 GiB on 32-bit systems */
 
 #include "storage_file.h"
 
@@ -15,7 +15,7 @@ static const char *read_pages(jw_medium *medium, uint64_t offset, void *memory, 
     if (length < 0) {
         return strerror(errno);
     }
-    return (size_t)length == bytes ? NULL : "the file ends there";
+    return (size_t)length == bytes ? NULL : "the file ends before these bytes";
 }
 
 static const char *write_pages(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {

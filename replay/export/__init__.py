@@ -1,1 +1,1 @@
-"""A schedule as a C project of its own."""
+"""Export a schedule as a C project."""

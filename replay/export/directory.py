@@ -1,4 +1,4 @@
-"""The directory of an exported project. Somebody works in it: nothing of theirs is overwritten."""
+"""Directory of an exported project; files changed by the user are never overwritten."""
 
 from __future__ import annotations
 
@@ -19,18 +19,25 @@ _MANIFEST = "export.json"
 
 
 class Manifest(StrictModel):
-    """``export/1``: SHA-256 of each file of an export, by its path in the directory."""
+    """SHA-256 of each file of an export, by its path in the directory (``export/1``)."""
 
     schema_: Annotated[Literal["export/1"], Field(alias="schema")] = "export/1"
     files: Mapping[str, str]
 
 
 def write_project(files: Mapping[str, bytes], directory: Path) -> None:
-    """Leave ``files`` in ``directory``, which is new, empty, or an earlier export of which no file
-    has been changed since; what others have put beside them stays. A new directory is there as a
-    whole or not at all.
+    """Write an exported project.
 
-    Raises :class:`InputError`, and :class:`OSError` where files cannot be written.
+    Files of the user's own in the directory stay. A new directory is written as a whole or not at
+    all.
+
+    Args:
+        files: contents by path in the project.
+        directory: new, empty, or an earlier export whose files are unchanged.
+
+    Raises:
+        InputError: the directory has other contents, or a file of the export was changed.
+        OSError: files cannot be written.
     """
     hashes = {path: _hash(content) for path, content in files.items()}
     document = {"schema": "export/1", "files": hashes}
@@ -63,7 +70,7 @@ def _write_anew(files: Mapping[str, bytes], directory: Path) -> None:
 def _earlier_export(directory: Path) -> Mapping[str, str]:
     if not directory.is_dir() or not (directory / _MANIFEST).is_file():
         raise InputError(
-            f"{directory}: is there, and no earlier export",
+            f"{directory}: exists and is not an earlier export",
             remedy="name another directory with --out",
         )
     return read_json(directory / _MANIFEST, Manifest).files
@@ -72,17 +79,19 @@ def _earlier_export(directory: Path) -> Mapping[str, str]:
 def _require_unchanged(
     directory: Path, earlier: Mapping[str, str], planned: Mapping[str, str]
 ) -> None:
-    """A file may also be as it is about to be written: an export that was cut off is done again."""
+    """Raise :class:`InputError` for changed files, except those of an interrupted export."""
     for path in sorted({*earlier, *planned}):
         if not (directory / path).exists():
             continue
         found = _hash((directory / path).read_bytes())
         if found not in (earlier.get(path), planned.get(path)):
-            since = (
-                "has changed since it was exported" if path in earlier else "is not of an export"
+            reason = (
+                "has changed since it was exported"
+                if path in earlier
+                else "exists and is not from an export"
             )
             raise InputError(
-                f"{directory / path}: {since}",
+                f"{directory / path}: {reason}",
                 remedy="move it away, or name another directory with --out",
             )
 

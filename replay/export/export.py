@@ -1,5 +1,4 @@
-"""An execution plan as a C project of its own: the sources of kernels and executor, the plan, and
-an example that trains."""
+"""Export an execution plan as a C project: kernels, executor, plan, and a training example."""
 
 from __future__ import annotations
 
@@ -41,9 +40,14 @@ _VERBATIM = ("main.c", "plan_values.h", "storage_file.c", "storage_file.h")
 
 @dataclass(frozen=True)
 class Compilation:
-    """``flags`` of the example, beside those that every kernel is compiled with; ``source`` is a
-    sentence on where they come from. ``board`` is the compiler and the flags of objects for a board
-    on which the example itself cannot run. ``blas``: matrix products are OpenBLAS's."""
+    """Compilation of the project.
+
+    Attributes:
+        flags: flags of the example, besides those that every kernel is compiled with.
+        source: a sentence on the origin of the flags.
+        board: compiler and flags of objects for a board that cannot run the example itself.
+        blas: compute matrix products with OpenBLAS.
+    """
 
     flags: tuple[str, ...]
     source: str
@@ -53,9 +57,14 @@ class Compilation:
 
 @dataclass(frozen=True)
 class Provenance:
-    """``schedule`` is the name of its file, ``network`` what is trained; ``costs`` are sentences on
-    the figures that the schedule was found with: where they come from, what they predict, and their
-    energy source."""
+    """Origin of the project, for its README.
+
+    Attributes:
+        schedule: name of the schedule's file.
+        network: the network and its optimizer.
+        costs: sentences on the costs that the schedule was solved with: their origin, what they
+            predict, and their energy source.
+    """
 
     schedule: str
     network: str
@@ -64,7 +73,7 @@ class Provenance:
 
 @dataclass(frozen=True)
 class Project:
-    """``files`` by their path in the project."""
+    """An exported project: its files by path, storage layout and memory footprint."""
 
     files: Mapping[str, bytes]
     layout: StoreLayout
@@ -79,9 +88,19 @@ def c_project(
     compilation: Compilation,
     provenance: Provenance,
 ) -> Project:
-    """``storage`` is where the plan pages to, ``workspace_bytes`` what it was lowered with. The
-    same arguments always give the same files. Raises
-    :class:`~devices.errors.RequestRefused` for a plan that is too large for the table."""
+    """Make the files of a project. Equal arguments always give equal files.
+
+    Args:
+        plan: the plan.
+        storage: the storage that the plan pages to.
+        workspace_bytes: workspace by operation, with which the plan was lowered.
+        training: initial values and batches of the example.
+        compilation: compiler flags.
+        provenance: origin of the schedule.
+
+    Raises:
+        RequestRefused: the plan is too large for the executor's table.
+    """
     kernels = read_sources(KERNELS)
     executor = {name: text for name, text in read_sources(EXECUTOR).items() if name != NO_PLANS}
     layout = store_layout(plan, storage)
@@ -108,7 +127,7 @@ def c_project(
 
 
 class _Template(string.Template):
-    """Makefiles have their own use for the dollar."""
+    """Template with ``%%`` as its delimiter, since makefiles use the dollar sign."""
 
     delimiter = "%%"
 
@@ -122,7 +141,7 @@ def _makefile(compilation: Compilation) -> str:
     if compilation.blas:
         blas = (
             "\n# Matrix products are OpenBLAS's, as in the build that was profiled: Debian's\n"
-            "# libopenblas-dev. To be without it, profile with matmul: in-tree, and solve again.\n"
+            "# libopenblas-dev. To avoid it, profile with matmul: in-tree, and solve again.\n"
             "# Run with OPENBLAS_NUM_THREADS=1: the plan is for one thread.\n"
             "CBLAS_SGEMM = cblas_sgemm\n"
             "BLAS = -DJW_CBLAS -DJW_CBLAS_SGEMM=$(CBLAS_SGEMM)\n"
@@ -177,10 +196,10 @@ _RECIPE = """\
 static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
 jw_executor executor = {.plan = jw_plans[0], .arena = arena};
 const char *error = jw_executor_begin(&executor);
-/* initial values to arena + JW_RAM_..., then for every step: inputs to arena + JW_INPUT_..., */
+/* Copy initial values to arena + JW_RAM_...; for every step, inputs to arena + JW_INPUT_... */
 error = jw_executor_step(&executor, false);
 if (!error) error = jw_executor_afterwards(&executor);
-/* the loss is at arena + JW_LOSS */"""
+/* The loss is at arena + JW_LOSS. */"""
 
 _PAGING_RECIPE = """\
 static unsigned char arena[JW_ARENA_BYTES] __attribute__((aligned(64)));
@@ -188,11 +207,11 @@ static jw_store store;
 const char *error = jw_store_open(&store, jw_plans[0], &your_medium);
 jw_executor executor = {.plan = jw_plans[0], .arena = arena, .store = &store};
 error = jw_executor_begin(&executor);
-/* each initial value to arena + JW_RAM_..., and jw_store_keep(&store, JW_KEPT_..., ...); then */
+/* Copy initial values to arena + JW_RAM_..., call jw_store_keep(&store, JW_KEPT_..., ...). */
 error = jw_store_complete(&store); /* or jw_store_recover and jw_store_fetch: see main.c */
-/* for every step: inputs to arena + JW_INPUT_..., */
+/* For every step, copy the inputs to arena + JW_INPUT_... */
 if (!(error = jw_executor_step(&executor, false))) error = jw_executor_afterwards(&executor);
-/* the loss is at arena + JW_LOSS; an error leaves what the last complete step has stored */"""
+/* The loss is at arena + JW_LOSS. After an error, the last complete step is still stored. */"""
 
 
 def _filled(template: str, **values: str) -> str:

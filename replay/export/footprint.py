@@ -1,5 +1,7 @@
-"""What an execution plan takes of a microcontroller besides its arena: the tables of
-:mod:`profiler.building.plan_source` in flash, and the RAM that they name."""
+"""Flash and RAM that an execution plan needs on a microcontroller besides its arena.
+
+Flash holds the tables of :mod:`profiler.building.plan_source`, which point to the RAM.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +12,19 @@ from devices.plan import ExecutionPlan
 from profiler.building.plan_source import scalar_bits
 from profiler.building.store_layout import StoreLayout
 
-# sizeof the structs of executor/execution_plan.h where pointers have 32 bits; tests hold them
-# against what a compiler makes of a plan.
+# Sizes of the structs of executor/execution_plan.h with 32-bit pointers; tests compare them with
+# a compiler's output.
 _ACTION, _COMPUTE, _SLOT, _KEPT, _PLAN, _PLAN_MEMORY = 20, 24, 8, 12, 56, 20
 _WORD = _POINTER = 4
 _SPAN = 8
 
 EXECUTOR_BYTES = 512
-"""Of RAM, at most: a ``jw_executor`` and a ``jw_store``."""
+"""Upper bound of the RAM of a ``jw_executor`` and a ``jw_store``."""
 
 
 @dataclass(frozen=True)
 class PlanFootprint:
-    """``watched_bytes`` of ``ram_bytes`` are written only in steps that are watched."""
+    """Memory of a plan; ``watched_bytes`` of ``ram_bytes`` are written only in watched steps."""
 
     flash_bytes: int
     ram_bytes: int
@@ -30,6 +32,7 @@ class PlanFootprint:
 
 
 def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
+    """Compute the flash and RAM of a plan's tables, without the arena."""
     actions = len(plan.actions) + len(plan.afterwards)
     operands = sum(len(op.reads) + len(op.writes) for op in plan.computes)
     tables = (
@@ -48,7 +51,7 @@ def plan_footprint(plan: ExecutionPlan, layout: StoreLayout) -> PlanFootprint:
 
 
 def _constant_words(plan: ExecutionPlan) -> Iterator[int]:
-    """Lengths of the lists of attributes and of scalars, of which equal ones are there once."""
+    """Lengths of the lists of attributes and of scalars; equal lists are stored once."""
     for spec in dict.fromkeys(op.spec for op in plan.computes):
         yield len(spec.values)
     scalars = {

@@ -1,4 +1,4 @@
-"""A schedule as a C project: what :func:`~replay.export.export.c_project` takes, gathered."""
+"""Export a schedule: gather the arguments of :func:`~replay.export.export.c_project`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PAGE_BYTES = 512  # the block of an SD card, where no board says otherwise
 
 @dataclass(frozen=True)
 class ScheduleProject:
-    """``plan`` is the schedule, lowered. ``blas``: matrix products are OpenBLAS's."""
+    """A schedule's project and plan; ``blas`` is whether OpenBLAS computes matrix products."""
 
     project: Project
     plan: ExecutionPlan
@@ -44,12 +44,20 @@ def schedule_project(
     description: DeviceDescription | None,
     seed: int,
 ) -> ScheduleProject:
-    """``name`` is that of the schedule's file. ``profile`` is the one that the graph comes from,
-    None where it is not on this computer; ``description`` is the board that the project is for,
-    None for any.
+    """Make the C project of a schedule.
 
-    Raises :class:`~devices.errors.InputError` for a graph without origin, kernels other than those
-    that were profiled, and a board without the storage that the schedule needs.
+    Args:
+        graph: the schedule's graph.
+        schedule: the schedule.
+        name: name of the schedule's file.
+        profile: the graph's profile; None where this computer does not have it.
+        description: the board that the project is for; None for any board.
+        seed: seed of initial values and samples.
+
+    Raises:
+        InputError: the graph has no origin, the kernels differ from the profiled ones, or the board
+            lacks the storage that the schedule needs.
+        LoweringError: the schedule cannot be run on a board.
     """
     step = training_step_of(graph)
     assert graph.origin is not None
@@ -75,8 +83,8 @@ def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> 
         return
     if sources_hash(read_sources(KERNELS), profile.build.flags) != origin.kernels_sha256:
         raise InputError(
-            "the costs of the schedule were measured with other kernels, or other compiler flags,"
-            " than there are now",
+            "the costs of the schedule were measured with other kernels or other compiler flags"
+            " than this project would have",
             remedy=f"measure {origin.profile} again and solve again",
         )
 
@@ -86,19 +94,19 @@ def _require_no_workspace(graph: CostedGraph, plan: ExecutionPlan) -> None:
     needing = [op.op for op in plan.computes if op.spec.kind in queries]
     if needing:
         raise InputError(
-            f"{graph.name}: its costs are published figures, which do not say how much workspace"
-            f" kernels need, and {needing[0]} needs some",
+            f"{graph.name}: its costs are published figures, which do not state the workspace of"
+            f" kernels, but {needing[0]} needs workspace",
             remedy="solve with a measured profile",
         )
 
 
 def _storage(plan: ExecutionPlan, description: DeviceDescription | None) -> Storage | None:
-    """The board's, or one that asks little."""
+    """The board's storage; without a board, a file with pages of an SD card's block size."""
     if description is None:
         return Storage(medium="disk", path=".", page_bytes=_PAGE_BYTES)
     if plan.pages and description.storage is None:
         raise InputError(
-            f"{description.name}: has no storage, and the schedule pages",
+            f"{description.name}: the board has no storage, but the schedule pages",
             remedy="solve with --no-paging, or describe the board's storage",
         )
     return description.storage
@@ -119,13 +127,13 @@ def _compilation(
         flags = description.toolchain.flags
         return Compilation(
             host_twin(description).toolchain.flags,
-            f"The example is compiled to compute the bits that {description.name} does.",
+            f"The example is compiled to compute the same bits as {description.name}.",
             (description.toolchain.compiler, flags),
         )
     if profile is None or profile.build is None:
         known = ("-O2",) if description is None else description.toolchain.flags
         return Compilation(
-            known, "With which flags the kernels were profiled is not known.", None, blas
+            known, "The flags with which the kernels were profiled are unknown.", None, blas
         )
     flags = tuple(_board_flags(profile.build.flags))
     cross = re.match(r"\S+-g?cc\b", profile.build.compiler)
@@ -133,7 +141,7 @@ def _compilation(
         return Compilation(
             ("-O2",),
             f"The kernels were profiled on {origin.profile}, where the example may compute other"
-            " bits; export with --device for one that computes the same.",
+            " bits; export with --device for an example that computes the same bits.",
             (cross[0], flags),
             blas,
         )
@@ -147,7 +155,7 @@ def _compilation(
 
 
 def _board_flags(flags: tuple[str, ...]) -> Iterator[str]:
-    """Without those that every build has, and those that say which BLAS."""
+    """The flags without those of every build and those that select a BLAS."""
     return (
         flag for flag in flags if flag not in KERNEL_FLAGS and not flag.startswith("-DJW_CBLAS")
     )
@@ -156,7 +164,7 @@ def _board_flags(flags: tuple[str, ...]) -> Iterator[str]:
 def _provenance(
     origin: Origin, energy_source: str | None, schedule: Schedule, name: str, title: str
 ) -> Provenance:
-    source = energy_source or "of a source that is not stated"
+    source = energy_source or "not stated"
     kernels = f" with kernels {origin.kernels_sha256[:12]}" if origin.kernels_sha256 else ""
     assert schedule.energy_j is not None
     assert schedule.time_s is not None
@@ -164,10 +172,10 @@ def _provenance(
         schedule=name,
         network=f"{title}, trained with {origin.optimizer}",
         costs=(
-            f"The schedule was found by the costs of the profile `{origin.profile}`{kernels}: what"
-            " each operation and each transfer takes of time and energy."
-            f" By them a step takes {si(schedule.time_s, 's')} and {si(schedule.energy_j, 'J')}"
-            f" (energy_source: {source}); on another board it takes something else, and another"
-            " schedule may be the best."
+            f"The schedule was solved with the costs of the profile `{origin.profile}`{kernels}:"
+            " the time and energy of each operation and each transfer."
+            f" With them a step takes {si(schedule.time_s, 's')} and {si(schedule.energy_j, 'J')}"
+            f" (energy_source: {source}); on another board its costs differ, and another schedule"
+            " may be better."
         ),
     )

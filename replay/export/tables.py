@@ -1,5 +1,4 @@
-"""The files of an exported project that are made for its plan: names and addresses as C, and the
-data that its example trains on."""
+"""Generated files of an exported project: names and addresses as C, and the training data."""
 
 from __future__ import annotations
 
@@ -26,21 +25,27 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class TrainingData:
-    """``initial``: of parameters, optimizer state and running statistics, by name. ``batches``:
-    each with a value for every other input of a step; at least one."""
+    """Data of the training example.
+
+    Attributes:
+        initial: initial values of parameters, optimizer state and running statistics, by name.
+        batches: at least one; each has a value for every other input of a step.
+    """
 
     initial: Mapping[str, Array]
     batches: Sequence[Mapping[str, Array]]
 
 
 def fingerprint(plan_source: str) -> int:
-    """By which a project's parts know each other: CRC-32 of its ``plan.c``."""
+    """CRC-32 of a project's ``plan.c``, which ties its files together."""
     return zlib.crc32(plan_source.encode())
 
 
 def training_file(plan: ExecutionPlan, training: TrainingData, plan_fingerprint: int) -> bytes:
-    """``training.bin``, whose format ``project/main.c`` describes. Raises :class:`ValueError` if a
-    value has not the size that the plan has for it."""
+    """Contents of ``training.bin``, whose format ``project/main.c`` describes.
+
+    Raises :class:`ValueError` if the size of a value is not that in the plan.
+    """
     header = _MAGIC + struct.pack("<II", plan_fingerprint, len(training.batches))
     kept = (_words(training.initial[each.tensor], each.bytes) for each in plan.kept)
     inputs = (
@@ -54,7 +59,7 @@ def training_file(plan: ExecutionPlan, training: TrainingData, plan_fingerprint:
 def _words(value: Array, size_bytes: int) -> bytes:
     content = np.ascontiguousarray(value, value.dtype.newbyteorder("<")).tobytes()
     if len(content) != size_bytes:
-        raise ValueError(f"a value of {len(content)} bytes is to fill {size_bytes}")
+        raise ValueError(f"a value has {len(content)} bytes, the plan has {size_bytes} for it")
     return content
 
 
@@ -62,20 +67,20 @@ def _words(value: Array, size_bytes: int) -> bytes:
 
 
 def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: TrainingData) -> str:
-    """Everything that a firmware brings or fetches, as constants."""
+    """Contents of ``plan_addresses.h``: what a firmware writes or reads, as constants."""
     names = _Names()
     lines = [
         _WRITTEN,
         "#ifndef PLAN_ADDRESSES_H",
         "#define PLAN_ADDRESSES_H",
         "",
-        "/* Of RAM, aligned to 64 bytes. Addresses count from its begin. */",
+        "/* Size of the arena in RAM, aligned to 64 bytes. Addresses count from its start. */",
         f"#define JW_ARENA_BYTES {plan.arena_bytes}u",
         "",
-        "/* Of storage, at least: the last complete step, and the one that is being written. */",
+        "/* Least size of the storage: it holds the last complete step and the next one. */",
         f"#define JW_STORAGE_BYTES {layout.least_scratch_bytes}u",
         "",
-        "/* To be brought in front of every step. */",
+        "/* Inputs, to be written before every step. */",
     ]
     for name, block in plan.inputs.items():
         constant = names.of("INPUT", name)
@@ -85,7 +90,7 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
             f"#define {constant} {block.address}u",
             f"#define {constant}_BYTES {block.bytes}u",
         ]
-    lines += ["", "/* float32, there when a step is over, until the next one begins. */"]
+    lines += ["", "/* Losses, float32, valid after a step until the next one begins. */"]
     lines += [
         f"#define {names.of('LOSS')} {probe.block.address}u"
         for probe in plan.probes
@@ -93,8 +98,8 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
     ]
     lines += [
         "",
-        "/* What a step leaves to the next one: its number in jw_plan.kept, for jw_store_keep and",
-        " * jw_store_fetch; where it is in RAM between steps, unless it lives in storage. */",
+        "/* Tensors kept from step to step: the number in jw_plan.kept, for jw_store_keep and",
+        " * jw_store_fetch, and the address in RAM between steps, unless its home is storage. */",
     ]
     for number, kept in enumerate(plan.kept):
         lines.append(c_comment(f"{kept.tensor}: {_described(training.initial[kept.tensor])}"))
@@ -105,7 +110,7 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
 
 
 class _Names:
-    """Constants of C, of which no two are the same."""
+    """Makes names of C constants, each different from all before."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
@@ -129,8 +134,10 @@ def _described(value: Array | None) -> str:
 
 
 def workspace_queries(registry: str) -> dict[str, str]:
-    """The C functions that say how much workspace a kind needs, from the text of
-    ``kernels/registry.c``; absent for kinds that never need any."""
+    """C functions that return the workspace of a kind, from the text of ``kernels/registry.c``.
+
+    Kinds that never need workspace are absent.
+    """
     row = r'\{"([\w.]+)",\s*\d+,\s*\d+,\s*\w+,\s*(\w+)\}'
     return {kind: query for kind, query in re.findall(row, registry) if query != "NULL"}
 
@@ -141,8 +148,14 @@ def values_source(
     queries: Mapping[str, str],
     plan_fingerprint: int,
 ) -> str:
-    """What ``project/plan_values.h`` declares. ``workspace_bytes`` is what the plan was made
-    with."""
+    """Contents of ``plan_values.c``, which defines what ``project/plan_values.h`` declares.
+
+    Args:
+        plan: the plan.
+        workspace_bytes: workspace by operation, with which the plan was lowered.
+        queries: the functions of :func:`workspace_queries`.
+        plan_fingerprint: the :func:`fingerprint` of ``plan.c``.
+    """
     inputs = [
         f"{{{c_string(name)}, {block.address}, {block.bytes}}}"
         for name, block in plan.inputs.items()
@@ -169,10 +182,10 @@ def values_source(
         "typedef struct {",
         "    const char *name;",
         "    size_t (*needed)(const int32_t *attributes);",
-        "    uint32_t compute, bytes; /* of jw_plan.computes; that the plan has for it */",
+        "    uint32_t compute, bytes; /* index in jw_plan.computes; workspace in the plan */",
         "} workspace;",
         "",
-        *_table("static const workspace workspaces", _rooms(plan, workspace_bytes, queries),
+        *_table("static const workspace workspaces", _workspaces(plan, workspace_bytes, queries),
                 "{NULL, NULL, 0, 0}"),
         "const char *plan_lacks_workspace(void) {",
         "    const jw_compute *computes = jw_plans[0]->computes;",
@@ -187,10 +200,10 @@ def values_source(
     return "\n".join(lines)
 
 
-def _rooms(
+def _workspaces(
     plan: ExecutionPlan, workspace_bytes: Mapping[OpSpec, int], queries: Mapping[str, str]
 ) -> Iterator[str]:
-    """Each distinct operation once."""
+    """Rows of the table of workspaces, one for each distinct operation that may need some."""
     seen: set[OpSpec] = set()
     for number, op in enumerate(plan.computes):
         query = queries.get(op.spec.kind)

@@ -1,1 +1,1 @@
-"""A verified schedule becomes an execution plan."""
+"""Lower verified schedules to execution plans."""

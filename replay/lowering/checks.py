@@ -1,4 +1,4 @@
-"""Whether a schedule can be run as it is: what a board needs to know that a schedule may lack."""
+"""Checks that a board can run a schedule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from solver.referee.referee import RefereeError, verify
 
 
 class LoweringError(InputError):
-    """A schedule that cannot be run; the message is one sentence that says why."""
+    """Error for a schedule that cannot be run; its message is one sentence with the reason."""
 
 
 def require_runnable(
@@ -26,7 +26,7 @@ def require_runnable(
     schedule: Schedule,
     workspace_bytes: Mapping[OpSpec, int],
 ) -> None:
-    """Raises :class:`LoweringError`. Both referees are asked here: what they reject is not run."""
+    """Raise :class:`LoweringError` for a schedule that a board cannot run or a referee rejects."""
     problems = chain(
         _mismatches(step, graph, schedule),
         _unsupported(step),
@@ -47,7 +47,7 @@ def require_runnable(
     for what, address in _addresses(schedule):
         if address % ELEMENT_BYTES:
             raise LoweringError(
-                f"{what} is at address {address}, which is no multiple of {ELEMENT_BYTES};"
+                f"{what} is at address {address}, which is not a multiple of {ELEMENT_BYTES};"
                 " kernels need their operands aligned"
             )
 
@@ -81,20 +81,20 @@ def _unsupported(step: TrainingStep) -> Iterator[str]:
     for tensor in step.tensors:
         if tensor.stretches > 1:
             yield (
-                f"{step.title}: of {tensor.name} a step brings only the rows that its batch"
-                " touches, which a board cannot run yet; keep parameters in RAM"
+                f"{step.title}: a step pages in only the rows of {tensor.name} that its batch"
+                " reads, which a board cannot run yet; keep parameters in RAM"
             )
     for tensor in input_tensors(step):
         if tensor.home == "storage":
             yield (
-                f"{step.title}: {tensor.name} is at home in storage and no operation updates it,"
+                f"{step.title}: {tensor.name} has its home in storage and is never updated,"
                 " which a board cannot run yet; keep parameters in RAM"
             )
     for value in kept_values(step):
         if value.home != step.tensor[value.result].persist:
             yield (
-                f"{step.title}: {value.tensor} is at home in {value.home}, but its update"
-                f" {value.result} does not persist there, so that no step can follow another"
+                f"{step.title}: {value.tensor} has its home in {value.home}, but its update"
+                f" {value.result} does not persist there, so that the next step cannot read it"
             )
 
 
@@ -103,8 +103,8 @@ def _missing_addresses(schedule: Schedule) -> Iterator[str]:
         yield f"the schedule of {schedule.graph} has no actions: it is {schedule.status}"
     elif schedule.budget.covers != "all":
         yield (
-            f"the budget of the schedule covers {schedule.budget.covers} alone, so that the rest"
-            " has no addresses; solve with --budget-covers all"
+            f"the budget of the schedule covers only {schedule.budget.covers}, so that other"
+            " tensors have no addresses; solve with --budget-covers all"
         )
     elif schedule.resident_address is None or schedule.arena_bytes is None:
         yield "the schedule has no addresses; solve without --no-addresses"

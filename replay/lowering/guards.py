@@ -1,8 +1,8 @@
-"""The debug build of a plan: bytes that nobody owns behind everything in RAM.
+"""The debug build of a plan: guards after every tensor and workspace in RAM.
 
-Every address is doubled, so that what has ``bytes`` at ``address`` gets twice as many at twice the
-address: what did not overlap does not overlap then. The second half of each such place holds a
-canary while the first is in use, and both become NaNs when it is freed.
+Every address and every size is doubled, so that blocks which did not overlap still do not overlap.
+The first half of each place holds the tensor. The second half, the guard, holds a canary while the
+first is in use. Both halves are filled with NaNs when the tensor is freed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from replay.lowering.walk import Freed, Walk
 
 
 def guarded(plan: ExecutionPlan, walk: Walk) -> ExecutionPlan:
-    """``plan`` as ``walk`` has come to it, with guards."""
+    """The debug build of ``plan``, which was lowered by ``walk``."""
     guards = _Guards(plan, walk)
     actions = list(guards.begin())
     done = 0
@@ -60,7 +60,7 @@ def guarded(plan: ExecutionPlan, walk: Walk) -> ExecutionPlan:
 
 
 class _Guards:
-    """``_owner`` is the tensor at an address of the plan without guards."""
+    """Makes the actions of a debug build; ``_owner`` has tensors by address in the plain plan."""
 
     def __init__(self, plan: ExecutionPlan, walk: Walk) -> None:
         self._written = {op.name: op.writes for op in walk.step.ops}
@@ -116,10 +116,10 @@ class _Guards:
             yield self._action(Poison(_whole(op.workspace)))
 
     def _guard(self, block: ArenaRange) -> Action:
-        return self._action(Guard(_behind(block)))
+        return self._action(Guard(_guard_of(block)))
 
     def _check(self, tensor: str, block: ArenaRange) -> Action:
-        return self._action(Check(tensor, _behind(block)))
+        return self._action(Check(tensor, _guard_of(block)))
 
     def _action(self, operation: Operation) -> Action:
         return Action(operation, self._waits_for)
@@ -129,7 +129,7 @@ def _doubled(block: ArenaRange) -> ArenaRange:
     return ArenaRange(2 * block.address, block.bytes)
 
 
-def _behind(block: ArenaRange) -> ArenaRange:
+def _guard_of(block: ArenaRange) -> ArenaRange:
     return ArenaRange(2 * block.address + block.bytes, block.bytes)
 
 

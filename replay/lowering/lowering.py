@@ -1,4 +1,4 @@
-"""From training steps and their schedules to what a board executes."""
+"""Lower a schedule, or an unscheduled training step, to an execution plan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from solver.problem.schedule import Schedule
 __all__ = ["ALIGNMENT_BYTES", "LoweringError", "lower", "unscheduled"]
 
 ALIGNMENT_BYTES = 64
-"""Of every block in an unscheduled plan: a cache line."""
+"""Alignment of every block in an unscheduled plan: a cache line."""
 
 
 def lower(
@@ -29,14 +29,22 @@ def lower(
     *,
     guarded: bool = False,
 ) -> ExecutionPlan:
-    """``schedule`` as a board executes it, in an arena of ``schedule.arena_bytes``.
+    """Lower a schedule to the plan that a board executes.
 
-    ``graph`` is ``step`` with the costs that the schedule was found for, ``workspace_bytes`` what
-    the board's kernels say that they need. ``guarded`` is the debug build: twice the arena, with a
-    canary behind everything that is in RAM, and NaNs in what was freed.
+    Args:
+        step: the training step.
+        graph: ``step`` with the costs that the schedule was solved for.
+        schedule: a schedule of ``graph``, with addresses.
+        workspace_bytes: workspace that the board's kernels need, by operation.
+        guarded: make the debug build: twice the arena, with a canary after every tensor and
+            workspace in RAM, and NaNs in freed bytes.
 
-    Raises :class:`LoweringError` for a schedule that the referees reject, that has no addresses, or
-    that a board cannot run.
+    Returns:
+        The plan, with an arena of ``schedule.arena_bytes`` (twice that if guarded).
+
+    Raises:
+        LoweringError: a referee rejects the schedule, it has no addresses, or a board cannot run
+            it.
     """
     require_runnable(step, graph, schedule, workspace_bytes)
     assert schedule.resident_address is not None
@@ -65,11 +73,15 @@ def lower(
 def unscheduled(
     step: TrainingStep, workspace_bytes: Mapping[OpSpec, int] | None = None
 ) -> ExecutionPlan:
-    """``step`` with nothing scheduled: every tensor stays where it is made, except that operations
-    in place share bytes. It is what a scheduled step must equal bit for bit.
+    """Plan of a step with nothing scheduled; a scheduled step must give the same bits.
 
-    ``workspace_bytes`` are the kernels' own figures; without them the plan leaves workspace to
-    whoever executes it.
+    Every tensor has an address of its own during the whole step, except that operations in place
+    share bytes.
+
+    Args:
+        step: the training step.
+        workspace_bytes: workspace that the kernels need, by operation. Without it the plan has no
+            workspace, and its executor must provide it.
     """
     address: dict[str, int] = {}
     end = 0

@@ -1,4 +1,4 @@
-"""The end of a step: what is kept goes back to where the next step expects it."""
+"""Moves at the end of a step: kept tensors go to the addresses where the next step reads them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from devices.operation import ELEMENT_BYTES
 from devices.plan import ArenaRange, Move
 from replay.lowering.checks import LoweringError
 
-# What a plan may have of them, lest its table outgrow the tensors.
+# Limit of moves in a plan, so that its table does not outgrow the tensors.
 _MOST_MOVES = 1 << 14
 
 
 @dataclass(frozen=True)
 class Mover:
-    """A tensor in RAM, and the address at which it has to be; None where any will do that is not
-    somebody else's."""
+    """A tensor in RAM and the address to which it must move; None if any free address will do."""
 
     tensor: str
     block: ArenaRange
@@ -29,8 +28,10 @@ class Mover:
 
 
 def settled(movers: Sequence[Mover], arena_bytes: int) -> tuple[Mover, ...]:
-    """With a target for each: its own address, unless somebody else has to go there. Raises
-    :class:`LoweringError` where the arena has no room for all."""
+    """The movers with a target for each; without one, a mover stays, unless its bytes are needed.
+
+    Raises :class:`LoweringError` where the arena has no room for all.
+    """
     taken = [mover.destination for mover in movers if mover.target is not None]
     found = []
     for mover in movers:
@@ -48,11 +49,11 @@ def settled(movers: Sequence[Mover], arena_bytes: int) -> tuple[Mover, ...]:
 
 
 def ordered_moves(movers: Sequence[Mover], arena_bytes: int) -> tuple[Move, ...]:
-    """Moves of settled tensors in an order in which nothing is overwritten that has not moved yet.
+    """Moves of settled tensors, in an order that overwrites no tensor before it has moved.
 
-    Where each waits for another, one of them goes aside for a while, to bytes that nobody has to go
-    to. Where these are too few, all go piece by piece. Raises :class:`LoweringError` where that
-    takes too many moves.
+    Where tensors wait for each other in a cycle, one of them first moves to bytes that are no
+    tensor's target. Where no such gap is large enough, all move in pieces. Raises
+    :class:`LoweringError` where that takes too many moves.
     """
     moves = []
     destinations = [mover.destination for mover in movers]
@@ -85,7 +86,7 @@ def _blocked(mover: Mover, pending: Iterable[Mover]) -> bool:
 
 
 def _ways_out(pending: Sequence[Mover], free: Sequence[ArenaRange]) -> Iterator[tuple[Mover, int]]:
-    """Who is in another's way, the smallest first, and where it would be in nobody's."""
+    """Movers on another's target, smallest first, each with free addresses where it blocks none."""
     for mover in sorted(pending, key=lambda mover: mover.block.bytes):
         if any(_blocked(o, [mover]) for o in pending if o is not mover):
             room = (gap.address for gap in free if gap.bytes >= mover.block.bytes)
@@ -93,8 +94,11 @@ def _ways_out(pending: Sequence[Mover], free: Sequence[ArenaRange]) -> Iterator[
 
 
 def _piece_by_piece(pending: Sequence[Mover], aside: ArenaRange) -> Iterator[Move]:
-    """Of pieces that are cut so that each goes to where nothing is, or exactly to where another is:
-    rows of them, which move from the front, and rings, whose first one goes ``aside``."""
+    """Moves of pieces, cut so that each target is free or exactly the place of another piece.
+
+    Pieces then form rows, which move starting with the piece whose target is free, and rings, whose
+    first piece moves ``aside`` in parts as large as that gap.
+    """
     at = {piece.block.address: piece for piece in _pieces(pending, aside)}
     rings = []
     while at:
@@ -128,7 +132,7 @@ def _piece_by_piece(pending: Sequence[Mover], aside: ArenaRange) -> Iterator[Mov
 
 
 def _pieces(pending: Sequence[Mover], aside: ArenaRange) -> Iterator[Mover]:
-    """Cut wherever one of them begins or ends, where it is and where it goes."""
+    """The movers cut wherever a mover, or the target of one, begins or ends."""
     cuts: set[int] = set()
     found = [a for m in pending for b in (m.block, m.destination) for a in (b.address, b.end)]
     while found:
@@ -155,14 +159,14 @@ def _pieces(pending: Sequence[Mover], aside: ArenaRange) -> Iterator[Mover]:
 def _too_tight(pending: Sequence[Mover], aside: ArenaRange) -> LoweringError:
     names = ", ".join(mover.tensor for mover in pending)
     return LoweringError(
-        f"a step leaves {names} where the next one does not expect them, and {aside.bytes} free"
-        " bytes in a row are too few to exchange them",
+        f"a step ends with {names} at other addresses than the next step begins with, and the"
+        f" largest gap of {aside.bytes} free bytes is too small to exchange them",
         remedy="solve with a slightly larger budget",
     )
 
 
 def gaps(taken: Iterable[ArenaRange], arena_bytes: int) -> Iterator[ArenaRange]:
-    """What is left of the arena, in order."""
+    """Gaps of the arena between the ``taken`` ranges, in order of address."""
     address = 0
     for block in (*sorted(taken, key=lambda block: block.address), ArenaRange(arena_bytes, 0)):
         if block.address > address:

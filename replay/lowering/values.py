@@ -1,5 +1,4 @@
-"""What enters a training step, what outlives it, and what can be compared between two executions
-of it."""
+"""Values that enter a training step, outlive it, or can be compared between two executions."""
 
 from __future__ import annotations
 
@@ -13,8 +12,10 @@ from networks.training.step import StepOp, StepTensor, TrainingStep
 
 @dataclass(frozen=True)
 class KeptValue:
-    """A tensor that the operation ``updated_by`` changes in place: ``tensor`` is its name when the
-    step begins, ``result`` when it has ended."""
+    """A tensor that the operation ``updated_by`` changes in place.
+
+    ``tensor`` is its name when the step begins, ``result`` its name when the step has ended.
+    """
 
     tensor: str
     result: str
@@ -28,7 +29,7 @@ class KeptValue:
 
 
 def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:
-    """In the order of the step's tensors."""
+    """Values that a step updates in place, in the order of the step's tensors."""
     found: dict[str, KeptValue] = {}
     for op in step.ops:
         if not op.spec.signature.mutates:
@@ -48,7 +49,7 @@ def _observed(update: StepOp, tensor: StepTensor) -> Observed:
 
 
 def input_tensors(step: TrainingStep) -> Iterator[StepTensor]:
-    """What is there when the step begins and is not kept: it is brought anew for every step."""
+    """Tensors that a step reads but does not keep: they are loaded before every step."""
     kept = {value.tensor for value in kept_values(step)}
     return (tensor for tensor in step.tensors if tensor.home and tensor.name not in kept)
 
@@ -58,7 +59,7 @@ def losses(step: TrainingStep) -> Iterator[StepTensor]:
 
 
 def trained_parameter(update: StepOp) -> tuple[str, str] | None:
-    """The parameter that an operation trains, and the gradient that it does so with."""
+    """Names of the parameter that an operation trains, and of its gradient; None for other ops."""
     read = {
         operand.role: name for operand, name in zip(update.spec.reads, update.reads, strict=True)
     }

@@ -1,5 +1,4 @@
-"""A schedule action by action: where everything is, which transfers are under way, what becomes of
-each action on the board."""
+"""Walk through a schedule: addresses, transfers under way, and the plan's actions."""
 
 from __future__ import annotations
 
@@ -16,8 +15,10 @@ from solver.problem import schedule as scheduled
 
 @dataclass(frozen=True)
 class Freed:
-    """``block`` has no owner any more in front of the action with the index ``before``; once so
-    many transfers are over it may be written to."""
+    """A block that is freed before the plan's action with the index ``before``.
+
+    It may be overwritten once the first ``waits_for`` transfers are over.
+    """
 
     before: int
     tensor: str
@@ -26,13 +27,16 @@ class Freed:
 
 
 class Walk:
-    """Through a schedule that both referees have accepted; ``actions`` is what it has come to, and
-    ``freed`` when what lost its bytes. Behind them all transfers are over.
+    """Lowers the actions of a schedule that both referees have accepted.
 
-    An action waits until what it reads has come and what it overwrites in place has gone. What is
-    freed may be overwritten by anyone, so that everything behind a free waits for what the free
-    waits for. Every action repeats what those in front of it have waited for, which takes no time,
-    so that a probe that nobody watches can be left out.
+    ``actions`` are the plan's actions, ``freed`` the blocks that were freed and when. All transfers
+    are over when the last action has ended.
+
+    An action waits until the tensors that it reads are paged in, and those that it overwrites in
+    place are paged out. Freed bytes may be overwritten by any later action, so that all actions
+    after a free wait for the transfers that the free waits for. Every action states all transfers
+    that earlier actions have waited for. This takes no time, and allows the executor to skip the
+    probes of steps that are not watched.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Walk:
         self._slot: dict[str, int] = {}
         self._transfers = 0
         self._over = 0
-        # Of what is in RAM: the number of the transfer that brings it, or takes it away.
+        # By tensor: the number of the page-in or page-out that is under way.
         self._coming: dict[str, int] = {}
         self._going: dict[str, int] = {}
         self.slot_bytes: list[int] = []
@@ -79,7 +83,7 @@ class Walk:
         self._over = self._transfers
 
     def left(self) -> tuple[Mover, ...]:
-        """What the step leaves in RAM, and where it has to go for the next one to begin."""
+        """Tensors that the step leaves in RAM, with their addresses in the next step."""
         results = [
             Mover(value.result, self._block(value.result), self._begin[value.tensor])
             for value in self._kept
@@ -89,8 +93,10 @@ class Walk:
         return settled([*results, *found], self._arena_bytes)
 
     def ending(self, first: Iterable[Operation], at: Mapping[str, ArenaRange]) -> Iterator[Action]:
-        """The last actions: those that bring what is left in RAM ``at`` its place, then a look at
-        it."""
+        """The last actions: the ``first`` operations, then probes of losses and kept values.
+
+        ``at`` has the blocks of the tensors left in RAM, after the moves.
+        """
         operations = [*first]
         operations += [Probe(loss.name, "loss", at[loss.name]) for loss in losses(self.step)]
         operations += [
@@ -99,7 +105,7 @@ class Walk:
         return (Action(operation, self._over) for operation in operations)
 
     def kept(self) -> tuple[tuple[Kept, ...], tuple[Action, ...]]:
-        """What the step leaves to the next, and the copies to be made of it when it is over."""
+        """Values kept for the next step, and the page-outs of copies of them after the step."""
         kept, copies = [], []
         for value in self._kept:
             address = self._begin.get(value.tensor)
@@ -169,7 +175,7 @@ class Walk:
     def _transfer_begun(
         self, under_way: dict[str, int], action: scheduled.PageIn | scheduled.PageOut
     ) -> None:
-        """Behind a synchronous one, all before it are over as well."""
+        """Note a transfer; a synchronous one ends after all transfers before it."""
         self._transfers += 1
         if action.asynchronous:
             under_way[action.tensor] = self._transfers

@@ -1,1 +1,1 @@
-"""Expected and measured steps joined, and what explains a difference."""
+"""Compare measured steps with the prediction, and explain the difference."""

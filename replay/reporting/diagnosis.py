@@ -1,5 +1,7 @@
-"""Why a replayed step took longer or shorter than predicted: which measured figures are wrong, and
-what no figure accounts for."""
+"""Diagnose why a replayed step took longer or shorter than predicted.
+
+Names the costs that are wrong, and the time that no cost predicts.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from devices.profile import Interval
 from devices.replay import Comparison, Diagnosis, Responsible
 
 MOST_OF_IT = 0.8
-"""Parts are named until they explain this much of the difference."""
+"""Share of the difference that the named parts must explain."""
 
 _NAMED_LABELS = 3
 
@@ -20,9 +22,16 @@ Source: TypeAlias = Literal["operation", "storage", "rate", "other"]
 
 @dataclass(frozen=True)
 class Part:
-    """All of a step that shares one figure, or one reason: ``what`` is its key, ``name`` what a
-    reader calls it. ``source`` says where its prediction comes from: an operation's measured costs,
-    the storage's, a published rate, or nowhere."""
+    """Part of a step's time with one cost or one reason.
+
+    Attributes:
+        what: the cost key, or the activity.
+        name: the name in messages.
+        labels: the schedule's ops or tensors in it.
+        source: origin of the prediction: an operation's measured cost, the storage's, a published
+            rate, or none.
+        time_s: predicted and measured seconds.
+    """
 
     what: str
     name: str
@@ -32,10 +41,16 @@ class Part:
 
 
 def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
-    """``parts`` add up to the step. Those that are out by more than their own intervals allow,
-    furthest first, until what is left of the difference is small. Some may be out to the other
-    side: they hide a part of what the others did, and were they not corrected as well, the next
-    prediction would be further off."""
+    """Find the parts that explain the difference between a measured and a predicted step.
+
+    Parts whose intervals do not overlap are named, largest difference first, until the unexplained
+    rest is small. A named part may have the opposite sign: it hides a share of the other parts'
+    difference, and without its correction the next prediction would be further off.
+
+    Args:
+        step_s: predicted and measured seconds of the step.
+        parts: all parts of the step; their times add up to the step's.
+    """
     if not step_s.beyond:
         return Diagnosis(responsible=(), sentences=(_within(step_s),), refine=())
     total_s = step_s.excess
@@ -65,7 +80,7 @@ def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
         ),
         sentences=(
             _beyond(step_s),
-            *(_said(part, total_s) for part in found),
+            *(_sentence(part, total_s) for part in found),
             *_rest(found, left),
         ),
         refine=refine,
@@ -73,8 +88,13 @@ def diagnose(step_s: Comparison, parts: Sequence[Part]) -> Diagnosis:
 
 
 def remedy(diagnosis: Diagnosis, device: str, run: str) -> str | None:
-    """What to do so that the next prediction is better; None where nothing can be measured again.
-    ``run`` is the file or directory of the replay."""
+    """Advice for a better prediction; None where no operation is to be measured again.
+
+    Args:
+        diagnosis: the diagnosis of the replay.
+        device: the board's name.
+        run: file or directory of the replay.
+    """
     if not diagnosis.refine:
         return None
     count = len(diagnosis.refine)
@@ -87,8 +107,8 @@ def remedy(diagnosis: Diagnosis, device: str, run: str) -> str | None:
 
 def _within(step_s: Comparison) -> str:
     return (
-        f"the step took {_time(step_s.measured)}, predicted were {_time(step_s.predicted)}: the"
-        " intervals allow the difference"
+        f"the step took {_time(step_s.measured)}, predicted {_time(step_s.predicted)}: the"
+        " intervals overlap"
     )
 
 
@@ -96,19 +116,20 @@ def _beyond(step_s: Comparison) -> str:
     longer = "longer" if step_s.excess > 0 else "shorter"
     relative = "" if step_s.difference is None else f" ({100 * abs(step_s.difference):.3g} %)"
     return (
-        f"the step took {_time(step_s.measured)}, predicted were {_time(step_s.predicted)}:"
-        f" {_seconds(abs(step_s.excess))}{relative} {longer}, more than the intervals allow"
+        f"the step took {_seconds(abs(step_s.excess))}{relative} {longer} than predicted: measured"
+        f" {_time(step_s.measured)}, predicted {_time(step_s.predicted)}; the intervals do not"
+        " overlap"
     )
 
 
-def _said(part: Part, total_s: float) -> str:
+def _sentence(part: Part, total_s: float) -> str:
     excess_s = part.time_s.excess
     share = excess_s / total_s
-    of_it = f" ({100 * share:.3g} % of it)" if 0 < share <= 1 else ""
+    of_all = f" ({100 * share:.3g} % of the difference)" if 0 < share <= 1 else ""
     return (
         f"{_subject(part)}: {_time(part.time_s.measured)} instead of"
         f" {_time(part.time_s.predicted)}, {_seconds(abs(excess_s))}"
-        f" {'longer' if excess_s > 0 else 'shorter'}{of_it}"
+        f" {'longer' if excess_s > 0 else 'shorter'}{of_all}"
     )
 
 
@@ -123,15 +144,15 @@ def _subject(part: Part) -> str:
 def _rest(found: Sequence[Part], left: float) -> Iterator[str]:
     if not found:
         yield (
-            "no operation by itself is out by more than its interval allows: many small differences"
-            " of one sign; profile the board again, in the state in which the replay ran"
+            "every operation is within its interval: many small differences of one sign add up;"
+            " profile the board again, in the state in which the replay ran"
         )
     elif abs(left) > 1.0 - MOST_OF_IT:
-        yield "the rest is spread over parts that are each within their intervals"
+        yield "the rest of the difference is spread over parts that are within their intervals"
     if any(part.source == "storage" for part in found):
-        yield "transfers: profile the board's storage again"
+        yield "transfers differ: profile the board's storage again"
     if any(part.source == "rate" for part in found):
-        yield "published rates are no measurement of this board: profile it"
+        yield "published rates were not measured on this board: profile it"
 
 
 def _time(interval: Interval) -> str:

@@ -1,4 +1,4 @@
-"""A replay and what was expected of it, joined."""
+"""Report of a replay: measured steps compared with the expected one."""
 
 from __future__ import annotations
 
@@ -37,8 +37,14 @@ _SEED = 1
 
 @dataclass(frozen=True)
 class ReportHead:
-    """What was replayed, as the report's head says it: the device's name, the file of the schedule,
-    and the origin of its graph. ``storage`` is the device's."""
+    """Head of a report.
+
+    Attributes:
+        device: the device's name.
+        schedule: name of the schedule's file.
+        origin: origin of the schedule's graph.
+        storage: the device's storage.
+    """
 
     device: str
     schedule: str
@@ -54,16 +60,26 @@ def replay_report(
     values: Sequence[ValueCheck],
     steps_per_day: float,
 ) -> ReplayReport:
-    """``plan`` is the one that was run, lowered from the schedule that ``expected`` is of.
+    """Compare measured steps with the expected one.
 
-    Raises :class:`ValueError` for a plan of another schedule,
-    :class:`~devices.errors.MeasurementInvalid` if no step was watched."""
+    Args:
+        subject: what the head of the report states.
+        expected: the prediction for the schedule.
+        plan: the plan that was run, lowered from that schedule.
+        measured: the measured steps, some of them watched.
+        values: comparisons of checksums.
+        steps_per_day: for the wear of the storage.
+
+    Raises:
+        ValueError: the plan is of another schedule.
+        MeasurementInvalid: no step was watched.
+    """
     scheduled = ScheduledActions.of(plan, expected.actions)
     watched = [scheduled.watched(step) for step in measured.steps if step.spans]
     if not watched:
         raise MeasurementInvalid(
-            f"{subject.device}: the replay of {subject.schedule} has no step that was watched, so"
-            " that nothing can be said of single ops",
+            f"{subject.device}: the replay of {subject.schedule} has no watched step, so that the"
+            " times of single ops are unknown",
             remedy="run it again",
         )
     times_s, energies_j = _totals(measured.steps, watched)
@@ -108,14 +124,27 @@ def value_check(
     reference: ExecutionPlan,
     reference_steps: Sequence[MeasuredStep],
 ) -> ValueCheck:
-    """Checksums of watched steps against those of the reference's, step by step; those that only
-    one of the two watched are left out. Raises :class:`ValueError` if the two plans do not probe
-    the same values."""
+    """Compare the checksums of two runs, step by step.
+
+    Steps that were not watched in both runs are left out.
+
+    Args:
+        against: name of the reference.
+        plan: the plan that was run.
+        steps: its steps.
+        reference: the reference's plan.
+        reference_steps: the reference's steps.
+
+    Raises:
+        ValueError: the two plans do not probe the same values.
+    """
     names = [(probe.tensor, probe.what) for probe in plan.probes]
     places = {(probe.tensor, probe.what): i for i, probe in enumerate(reference.probes)}
     if set(names) != set(places):
         odd = sorted(set(names) ^ set(places))[0]
-        raise ValueError(f"{odd[1]} {odd[0]} is observed in one of {plan.name} and its reference")
+        raise ValueError(
+            f"{odd[1]} {odd[0]} is probed in only one of {plan.name} and its reference"
+        )
     pairs = [
         (number, ours.checksums, theirs.checksums)
         for number, (ours, theirs) in enumerate(zip(steps, reference_steps, strict=False))
@@ -138,8 +167,11 @@ def value_check(
 def _totals(
     steps: Sequence[MeasuredStep], watched: Sequence[WatchedStep]
 ) -> tuple[list[float], list[float]]:
-    """Seconds and joules of every step. Taking checksums is no part of training: those of watched
-    steps count only where there are no others, and without that share."""
+    """Seconds and joules of every step that counts.
+
+    Watched steps count only where all steps were watched, and without the share of time that
+    checksums took, since these are not part of training.
+    """
     plain = [step for step in steps if not step.spans]
     if plain:
         energies = [step.energy_j for step in plain if step.energy_j is not None]
@@ -159,7 +191,7 @@ def _median(values: Iterable[float]) -> Interval:
 def _actions(
     expected: Sequence[ExpectedAction], watched: Sequence[WatchedStep]
 ) -> tuple[ReplayedAction, ...]:
-    """The median step stands for all where one is drawn."""
+    """Actions of the schedule, with medians over the steps; starts are those of the median step."""
     shown = sorted(watched, key=lambda step: step.time_s)[(len(watched) - 1) // 2]
     step_s = _median(step.time_s - step.other_s["probe"] for step in watched).median
     found = []
@@ -210,12 +242,12 @@ def _other_times(
     )
 
 
-# --- what is responsible --------------------------------------------------------------------------
+# --- diagnosis -----------------------------------------------------------------------------------
 
 _OTHER_WORDS: Mapping[OtherActivity, str] = {
-    "move": "tensors moved in RAM, which no figure predicts",
+    "move": "moves of tensors in RAM, for which there is no prediction",
     "wait": "waiting for transfers that run beside ops",
-    "between": "time between actions, the executor's own",
+    "between": "time between actions, spent by the executor",
 }
 
 _TRANSFER_WORDS: Mapping[str, str] = {"page_out": "paging out", "page_in": "paging in"}
@@ -226,7 +258,7 @@ def _parts(
     watched: Sequence[WatchedStep],
     other: Sequence[OtherTime],
 ) -> list[Part]:
-    """By what actions share: one figure, whose error is that of all of them."""
+    """Parts of a step, by the cost that their actions share and whose error they share."""
     sharing: dict[str, list[ExpectedAction]] = {}
     for action in expected:
         if not action.asynchronous:
@@ -262,7 +294,7 @@ def _parts(
 
 
 def _added(intervals: Sequence[Interval]) -> Interval:
-    """Of errors that are one and the same: ends add up (GUM, 5.2.2)."""
+    """Sum of intervals with a common error: ends add up (GUM, JCGM 100:2008, 5.2.2)."""
     return Interval(
         median=math.fsum(interval.median for interval in intervals),
         low=math.fsum(interval.low for interval in intervals),
@@ -287,14 +319,14 @@ def _limits(
     energies_j: Sequence[float],
 ) -> Iterator[str]:
     if all(step.spans for step in measured.steps):
-        yield "every step was watched; the time of its checksums is left out of the step's"
+        yield "every step was watched; the time of checksums is left out of the step's time"
     else:
         seen_s = _median(step.time_s - step.other_s["probe"] for step in watched)
         if Comparison.of(time_s.measured, seen_s).beyond:
             yield (
-                f"the steps that were watched took {seen_s.median / time_s.measured.median:.2f}"
-                " times what those took that were not, whose time the step's is: times of single"
-                " actions are the former's"
+                f"watched steps took {seen_s.median / time_s.measured.median:.2f} times as long as"
+                " unwatched ones: times of single actions are those of watched steps, the step's"
+                " time is that of unwatched ones"
             )
     if not energies_j:
-        yield "no step has an energy: the board has no meter, or a step is too short for it"
+        yield "no step has an energy: the board has no meter, or a step is too short for its meter"

@@ -1,4 +1,4 @@
-"""Where the time of a watched step went: into actions of the schedule, or between them."""
+"""Split the time of a watched step into the schedule's actions and other activities."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from devices.replay import ExpectedAction, MeasuredStep, OtherActivity, Span
 
 @dataclass(frozen=True)
 class WatchedStep:
-    """``spans`` of the schedule's actions, by their index. ``other_s`` is time that belongs to
-    none, by what it is. Seconds."""
+    """Times of a watched step, in seconds.
+
+    ``spans`` are those of the schedule's actions, by their index; ``other_s`` is the time spent
+    outside of them, by activity.
+    """
 
     time_s: float
     spans: Mapping[int, Span]
@@ -22,14 +25,14 @@ class WatchedStep:
 
 @dataclass(frozen=True)
 class ScheduledActions:
-    """Which action of a plan (by its index) is which action of the schedule."""
+    """Index of the plan's action for each action of the schedule, by the schedule's index."""
 
     plan: ExecutionPlan
     of_schedule: Mapping[int, int]
 
     @classmethod
     def of(cls, plan: ExecutionPlan, expected: Sequence[ExpectedAction]) -> ScheduledActions:
-        """Raises :class:`ValueError` for a plan of another schedule."""
+        """Match a plan with its schedule. Raises :class:`ValueError` if they do not match."""
         found = {
             action.schedule_index: index
             for index, action in enumerate(plan.actions)
@@ -40,12 +43,12 @@ class ScheduledActions:
             if index is None or _label(plan.actions[index]) != action.label:
                 raise ValueError(
                     f"{plan.name}: the plan is of another schedule: action {action.schedule_index}"
-                    f" of this one is {action.label}"
+                    f" of this schedule is {action.label}"
                 )
         if len(found) != len(expected):
             raise ValueError(
-                f"{plan.name}: the plan carries out {len(found)} actions of its schedule, this one"
-                f" has {len(expected)} that take time"
+                f"{plan.name}: the plan carries out {len(found)} actions of its schedule, but this"
+                f" schedule has {len(expected)} actions that take time"
             )
         return cls(plan, found)
 
@@ -55,17 +58,17 @@ class ScheduledActions:
 
     @property
     def waits(self) -> int:
-        """Actions that wait for transfers which run beside others."""
+        """Number of actions that wait for asynchronous transfers."""
         return sum(self._waits)
 
     def watched(self, step: MeasuredStep) -> WatchedStep:
-        """A measured step that has spans; those of what is done ``afterwards`` are left alone."""
+        """Times of a measured step with spans; spans of actions after the step are left out."""
         actions, spans = self.plan.actions, step.spans[: len(self.plan.actions)]
         other: dict[OtherActivity, float] = dict.fromkeys(("move", "probe", "wait", "between"), 0.0)
         now_s = transfers_end_s = 0.0
         for action, span, waits in zip(actions, spans, self._waits, strict=True):
             end_s = span.start_s + span.time_s
-            if _is_beside(action):
+            if _is_asynchronous(action):
                 transfers_end_s = max(transfers_end_s, end_s)
                 continue
             other["wait" if waits else "between"] += max(0.0, span.start_s - now_s)
@@ -74,7 +77,7 @@ class ScheduledActions:
                 other["move"] += span.time_s
             elif isinstance(action.does, Probe):
                 other["probe"] += span.time_s
-        # A step ends when its last transfer has.
+        # A step ends when its last transfer has ended.
         waited_s = min(max(0.0, transfers_end_s - now_s), max(0.0, step.time_s - now_s))
         other["wait"] += waited_s
         other["between"] += max(0.0, step.time_s - now_s - waited_s)
@@ -86,23 +89,23 @@ class ScheduledActions:
 
     @cached_property
     def _waits(self) -> list[bool]:
-        """Of each action, whether it is the first to wait for a transfer beside others."""
-        beside: list[bool] = []  # of each transfer so far
+        """For each action, whether it is the first to wait for an asynchronous transfer."""
+        asynchronous: list[bool] = []  # for each transfer so far
         over = 0
         found = []
         for action in self.plan.actions:
             transfer = action.does if isinstance(action.does, PageIn | PageOut) else None
             alone = transfer is not None and not transfer.asynchronous
-            waits_for = len(beside) if alone else action.waits_for
-            found.append(any(beside[over:waits_for]))
+            waits_for = len(asynchronous) if alone else action.waits_for
+            found.append(any(asynchronous[over:waits_for]))
             over = max(over, waits_for)
             if transfer is not None:
-                beside.append(transfer.asynchronous)
+                asynchronous.append(transfer.asynchronous)
         return found
 
 
 def _label(action: Action) -> str | None:
-    """As an :class:`ExpectedAction` has it; None for what is no action of a schedule."""
+    """The label of its :class:`ExpectedAction`; None for other actions."""
     match action.does:
         case Compute():
             return action.does.op
@@ -111,5 +114,5 @@ def _label(action: Action) -> str | None:
     return None
 
 
-def _is_beside(action: Action) -> bool:
+def _is_asynchronous(action: Action) -> bool:
     return isinstance(action.does, PageIn | PageOut) and action.does.asynchronous

@@ -1,4 +1,4 @@
-"""What a step brings to and from the storage, as its plan has it and as the board counted it."""
+"""Bytes that a step pages in and out: planned, and counted on the board."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ _SEED = 1
 def storage_use(
     storage: Storage | None, plan: ExecutionPlan, measured: MeasuredReplay, steps_per_day: float
 ) -> StorageUse | None:
-    """None for a plan that does not page. At least one of the steps was watched."""
+    """Compare planned and counted traffic; None for a plan that does not page.
+
+    Args:
+        storage: the device's storage.
+        plan: the plan that was run.
+        measured: its steps, of which at least one was watched.
+        steps_per_day: for the wear.
+    """
     if not plan.pages or storage is None:
         return None
     layout = store_layout(plan, storage)
@@ -56,7 +63,7 @@ def storage_use(
 
 
 def _copies_s(plan: ExecutionPlan, step: MeasuredStep) -> float:
-    """What is copied to storage behind a watched step."""
+    """Seconds of the copies to storage after a watched step."""
     spans = step.spans[len(plan.actions) :]
     return math.fsum(
         span.time_s

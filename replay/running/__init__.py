@@ -1,1 +1,1 @@
-"""Training steps on a board, and what they took."""
+"""Run training steps on a board and collect their records."""

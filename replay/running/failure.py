@@ -1,4 +1,4 @@
-"""What is said of a step that went wrong on a board."""
+"""Errors of steps that failed on a board."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from replay.running.measured import ReplayRecord
 
 
-# What the boards say, see profiler/boards: the harness ends with JW_EXIT_STEP and the number of the
-# line, firmware refuses the line.
+# Messages from profiler/boards: the Linux harness ends with JW_EXIT_STEP and the line's number,
+# firmware refuses the line.
 _LINUX = re.compile(r"the harness ended with code 7: .*?line (\d+): (.*)", re.DOTALL)
 _FIRMWARE = re.compile(r"the firmware refuses '(\w+)[^']*': (.*)", re.DOTALL)
 _ACTION = re.compile(r"action (\d+): (.*)", re.DOTALL)
@@ -26,15 +26,20 @@ _ACTION = re.compile(r"action (\d+): (.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class Recovered:
-    """What step number ``step`` (0: the initial values) has left, by tensor."""
+    """Values stored by step number ``step`` (0: the initial values), by tensor."""
 
     step: int
     values: Mapping[str, NDArray[np.float32]]
 
 
 class ReplayFailed(MeasurementInvalid):
-    """A step ended in the middle. ``record`` holds the steps before it, ``recovered`` what the last
-    complete one has left in storage; None where nothing is kept there, or could not be read."""
+    """A step failed before its end.
+
+    Attributes:
+        record: the steps before it.
+        recovered: the values of the last complete step, read from storage; None where the plan
+            does not page, or they could not be read.
+    """
 
     def __init__(
         self,
@@ -51,30 +56,30 @@ class ReplayFailed(MeasurementInvalid):
 
 @dataclass(frozen=True)
 class Blame:
-    """Which line of a replay went wrong, by its first word, and what the board says about it."""
+    """First word of the replay's line that failed, and the board's message about it."""
 
     word: str
     sentence: str
 
 
 def blamed(plan: ExecutionPlan, script: str, message: str) -> Blame | None:
-    """What a board's error says of a replay; None for errors that are about something else."""
+    """Parse a board's error message; None for errors that no line of the replay caused."""
     linux, firmware = _LINUX.search(message), _FIRMWARE.search(message)
     if linux is not None:
         lines = script.splitlines()
-        word, said = lines[int(linux[1]) - 1].partition(" ")[0], linux[2]
+        word, sentence = lines[int(linux[1]) - 1].partition(" ")[0], linux[2]
     elif firmware is not None:
-        word, said = firmware[1], firmware[2]
+        word, sentence = firmware[1], firmware[2]
     else:
         return None
-    action = _ACTION.match(said)
+    action = _ACTION.match(sentence)
     if action is not None:
-        said = f"{describe_action(plan, int(action[1]))}: {action[2]}"
-    return Blame(word, said)
+        sentence = f"{describe_action(plan, int(action[1]))}: {action[2]}"
+    return Blame(word, sentence)
 
 
 def describe_action(plan: ExecutionPlan, number: int) -> str:
-    """Of a plan's actions, those behind the step included, in words."""
+    """Name an action of a plan by its index; actions after the step count on."""
     actions = (*plan.actions, *plan.afterwards)
     match actions[number].does:
         case Compute(op=op):
@@ -86,7 +91,7 @@ def describe_action(plan: ExecutionPlan, number: int) -> str:
         case Move(tensor=tensor):
             return f"move of {tensor}"
         case Check(tensor=tensor):
-            return f"check behind {tensor}, after {_last_operation(plan, number)}"
+            return f"guard after {tensor}, checked after {_last_operation(plan, number)}"
         case Probe(tensor=tensor):
             return f"checksum of {tensor}"
         case _:
@@ -97,4 +102,4 @@ def _last_operation(plan: ExecutionPlan, number: int) -> str:
     for action in reversed((*plan.actions, *plan.afterwards)[:number]):
         if isinstance(action.does, Compute):
             return f"operation {action.does.op}"
-    return "the begin of the step"
+    return "the start of the step"

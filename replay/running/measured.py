@@ -1,4 +1,4 @@
-"""From the records of a replay to what each step took."""
+"""Time and energy of each step, from the records of a replay."""
 
 from __future__ import annotations
 
@@ -22,13 +22,20 @@ from replay.running.script import Script
 
 @dataclass(frozen=True)
 class ReplayRecord:
-    """``steps`` are those that were finished, in their order; ``time_s`` of each is running time,
-    ``elapsed_s`` time by the clock.
+    """Record of a run.
 
-    ``disturbed`` says by the number of a step why neither its time nor its energy counts (a
-    training step cannot be repeated: the others are its repetitions), ``unmetered`` why the energy
-    of a step is not known. ``losses`` has a number for each step. ``values`` is what is kept behind
-    the last one, flat, by tensor; empty where the run was cut off, as ``counters`` are absent then.
+    Attributes:
+        plan: the plan that was run.
+        steps: the finished steps in order; ``time_s`` of each is its running time.
+        elapsed_s: wall-clock time of each step.
+        disturbed: by the number of a step, the reason why neither its time nor its energy counts.
+            A training step cannot be repeated: the other steps are its repetitions.
+        unmetered: by the number of a step, the reason why its energy is unknown.
+        counters: the executor's counters over the steps; None if the run was interrupted.
+        memory: memory of the process on a Linux board.
+        power: samples of the meter for a picture.
+        losses: one for each step, if the plan has a loss.
+        values: kept tensors after the last step, flat, by name; empty if the run was interrupted.
     """
 
     plan: ExecutionPlan
@@ -57,8 +64,17 @@ def replay_record(
     throttled: tuple[int, int] | None,
     is_measured: bool,
 ) -> ReplayRecord:
-    """``trace`` is what the meter saw, ``is_measured`` whether it really measures; ``throttled`` as
-    in :func:`~profiler.run.evaluate.evaluate`."""
+    """Evaluate the records of a run.
+
+    Args:
+        plan: the plan that was run.
+        script: the lines that ran it.
+        records: the board's records.
+        dumped: losses and kept values, as the board returned them.
+        trace: the meter's trace; None without a meter.
+        throttled: as in :func:`~profiler.run.evaluate.evaluate`.
+        is_measured: whether the meter is an instrument.
+    """
     windows = [record for record in records.results.windows if record.id < len(script.windows)]
 
     def trials(of: PowerTrace | None, is_measured: bool) -> list[Trial]:
@@ -108,8 +124,7 @@ def replay_record(
 
 
 def require_whole(board: str, record: ReplayRecord, script: Script, *, watched: bool) -> None:
-    """Raises :class:`~devices.errors.MeasurementInvalid` where something is missing of a run that
-    nothing has cut off."""
+    """Raise :class:`~devices.errors.MeasurementInvalid` if records of a whole run are missing."""
     plan = record.plan
     actions, probes = len(plan.actions) + len(plan.afterwards), len(plan.probes)
     expected = (actions, probes) if watched else (0, 0)
@@ -126,14 +141,14 @@ def require_whole(board: str, record: ReplayRecord, script: Script, *, watched: 
 
 
 def _over_steps(counters: tuple[Counters, ...]) -> Counters | None:
-    """Those behind the last step, less what bringing the initial values had come to."""
+    """Counters after the last step, less the traffic of the initial values."""
     if len(counters) < 2:
         return None
-    before, behind = counters[0], counters[-1]
+    before, after = counters[0], counters[-1]
     return Counters(
-        steps=behind.steps,
-        bytes_in=behind.bytes_in - before.bytes_in,
-        bytes_out=behind.bytes_out - before.bytes_out,
-        erased_blocks=behind.erased_blocks - before.erased_blocks,
-        touched_bytes=behind.touched_bytes,
+        steps=after.steps,
+        bytes_in=after.bytes_in - before.bytes_in,
+        bytes_out=after.bytes_out - before.bytes_out,
+        erased_blocks=after.erased_blocks - before.erased_blocks,
+        touched_bytes=after.touched_bytes,
     )

@@ -1,4 +1,4 @@
-"""A board with a meter, and with execution plans in its program."""
+"""Open a board with a meter and with execution plans in its program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from profiler.opening.meters import described_meter
 from replay.running.session import Progress, ReplaySession
 
 MakePlans: TypeAlias = Callable[[Mapping[OpSpec, int]], Sequence[ExecutionPlan]]
-"""From what the board's kernels need for themselves, in bytes, to what is to be replayed."""
+"""Makes the plans to replay from the workspace that the board's kernels need, in bytes."""
 
 _POLL_INTERVAL_S = 0.5
 _SHOWN_HASH = 12
@@ -35,18 +35,30 @@ def open_replay(
     matmul: str | None = None,
     poll_interval_s: float = _POLL_INTERVAL_S,
 ) -> Iterator[ReplaySession]:
-    """The board of a description, with the plans that ``make_plans`` makes once it is known how
-    much workspace the operations of ``specs`` need. ``kernels_sha256`` and ``matmul`` are those of
-    the profile which the plans are for; where a description leaves open what computes matrix
-    products, it is ``matmul``.
+    """Open a board with execution plans in its program.
 
-    A Linux board compiles its kernels once, is asked, and gets the plans linked to them. For a
-    microcontroller a computer with the same numbers is asked (:mod:`replay.running.twin`), so that
-    its flash is written once, with the plans in it; the board has to confirm them.
+    A Linux board compiles its kernels once and reports their workspace; then the plans are linked
+    to them. For a microcontroller, this computer's twin of it (:mod:`replay.running.twin`) reports
+    the workspace, so that the board's flash is written only once, with the plans in it; the board
+    then confirms the sizes.
 
-    Raises :class:`~devices.errors.RequestRefused` for other kernels than those of the profile and
-    for a plan that pages where the board has no storage for it; and what opening boards and meters
-    raises.
+    Args:
+        description: the board and its meter.
+        specs: the operations whose workspace is needed.
+        make_plans: makes the plans, from the workspace of ``specs`` in bytes.
+        progress: called with one line for each phase.
+        kernels_sha256: hash of the profiled kernels; None accepts any kernels.
+        matmul: how the profiled kernels compute matrix products. It holds where the description
+            does not say.
+        poll_interval_s: time between two polls of the board.
+
+    Yields:
+        The session, which runs the plans.
+
+    Raises:
+        RequestRefused: the board has other kernels than the profile, or a plan pages and the board
+            has no storage for it.
+        JoulewrightError: opening the board or the meter failed.
     """
     description = description.with_matmul(matmul)
     with ExitStack() as stack:
@@ -63,8 +75,8 @@ def open_replay(
                 built, profiled = board.build.kernels_sha256, str(kernels_sha256)
                 raise RequestRefused(
                     f"{board.name}: its kernels are {built[:_SHOWN_HASH]}, those of the profile"
-                    f" were {profiled[:_SHOWN_HASH]}: other sources, or other flags. What they cost"
-                    " is not known",
+                    f" were {profiled[:_SHOWN_HASH]}: sources or flags have changed, so that the"
+                    " costs are unknown",
                     remedy="profile the board again, and solve again",
                 )
 
@@ -114,7 +126,7 @@ def _open_firmware(
         board.prepare(progress)
         check(board)
         wrong = [
-            f"{spec} needs {size} bytes of workspace, {workspace_bytes[spec]} were planned"
+            f"{spec} needs {size} bytes of workspace, the plan has {workspace_bytes[spec]}"
             for spec, size in board.workspace_bytes(specs).items()
             if size != workspace_bytes[spec]
         ]
@@ -129,13 +141,13 @@ def _require_storage(description: DeviceDescription, plan: ExecutionPlan) -> Non
         return
     if storage is None:
         raise RequestRefused(
-            f"{description.name}: {plan.name} pages, and the description has no storage to page to",
-            remedy="describe one, or solve without paging",
+            f"{description.name}: {plan.name} pages, and the description has no storage",
+            remedy="describe the board's storage, or solve without paging",
         )
     if storage.mtd_partition is not None:
         raise RequestRefused(
-            f"{description.name}: schedules are replayed to files and by firmware's drivers, not to"
-            f" the raw flash partition {storage.mtd_partition!r}",
+            f"{description.name}: replays on Linux page to files, not to the raw flash partition"
+            f" {storage.mtd_partition!r}",
             remedy="describe storage.path on a file system, or solve without paging",
         )
     least = store_layout(plan, storage).least_scratch_bytes
@@ -143,5 +155,5 @@ def _require_storage(description: DeviceDescription, plan: ExecutionPlan) -> Non
         raise RequestRefused(
             f"{description.name}: two steps of {plan.name} take {least} bytes of storage, its"
             f" scratch_bytes are {storage.scratch_bytes}",
-            remedy="allow more of it to be overwritten",
+            remedy="increase scratch_bytes in the description",
         )

@@ -1,4 +1,4 @@
-"""A few steps of a replay as a meter saw them, sample by sample, for a picture."""
+"""Power samples of a few steps of a replay, for a picture."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ _NS_PER_S = 1e9
 def power_samples(
     trace: PowerTrace | None, steps_ns: Sequence[tuple[int, int]]
 ) -> PowerSamples | None:
-    """Of two steps in the middle of ``steps_ns`` (begin and end, on the board's clock), or of more
-    where two hold only few samples. Of fast instruments, means over equal stretches. None where
-    nothing was sampled, as with a nominal power."""
+    """Power samples of two steps in the middle of a run; of more where two have few samples.
+
+    Samples of fast instruments are averaged over equal numbers of samples.
+
+    Args:
+        trace: the meter's trace.
+        steps_ns: start and end of each step, on the board's clock.
+
+    Returns:
+        The samples; None where no power was sampled, as with a nominal power.
+    """
     if trace is None or not steps_ns:
         return None
     found = None
@@ -56,7 +64,7 @@ _Samples = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _samples(trace: PowerTrace, begin_ns: int, end_ns: int, margin_ns: int) -> _Samples | None:
-    """Seconds from ``begin_ns`` on, and watts."""
+    """Times in seconds after ``begin_ns``, and power in watts."""
     low_ns, high_ns = begin_ns - margin_ns, end_ns + margin_ns
     match trace:
         case SampledPower():
@@ -75,7 +83,7 @@ def _samples(trace: PowerTrace, begin_ns: int, end_ns: int, margin_ns: int) -> _
 
 
 def _risen(trace: EnergyCounter, low_ns: int, high_ns: int, begin_ns: int) -> _Samples:
-    """Mean power between two readings, in their middle."""
+    """Mean power between two readings, placed at the midpoint of their times."""
     inside = (trace.times_ns >= low_ns) & (trace.times_ns <= high_ns)
     times_s = (trace.times_ns[inside] - begin_ns) / _NS_PER_S
     rises_j = np.diff(trace.counter_j[inside])

@@ -1,4 +1,4 @@
-"""What a replay leaves beside the records of its windows: checksums, spans, counters."""
+"""Parse a replay's records: checksums, spans and counters beside those of windows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,17 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class ReplayRecords:
-    """``probes`` and ``spans`` are those of the window with that id; only the last one's can be
-    incomplete, where the replay was cut off. ``recovered_step`` is the last complete step that the
-    storage holds."""
+    """Records of a replay.
+
+    Attributes:
+        results: the records of the windows.
+        probes: checksums by window id; only the last window's can be incomplete, if the replay was
+            interrupted.
+        spans: spans of the plan's actions by window id, likewise.
+        counters: the executor's counters, each time that they were read.
+        memory: memory of the process on a Linux board.
+        recovered_step: the last complete step in storage.
+    """
 
     results: Results
     probes: Mapping[int, tuple[int, ...]]
@@ -31,7 +39,11 @@ class ReplayRecords:
 
 
 def parse_replay(text: str) -> ReplayRecords:
-    """As :func:`~profiler.script.records.parse_results`."""
+    """Parse the text of records, as :func:`~profiler.script.records.parse_results` does.
+
+    Raises:
+        MeasurementInvalid: a record cannot be read.
+    """
     others: list[str] = []
     own = _Own()
     for line in text[: text.rfind("\n") + 1].splitlines():
@@ -82,7 +94,7 @@ class _Own:
 def _append(
     values: list[_Value], fields: Mapping[str, str], parse: Callable[[str], _Value]
 ) -> None:
-    """Answers come in pieces, which may overlap. Raises :class:`ValueError` for a gap."""
+    """Append a piece of a list; pieces may overlap. Raises :class:`ValueError` for a gap."""
     first = int(fields["first"])
     if first > len(values):
         raise ValueError(first)

@@ -1,5 +1,7 @@
-"""The text of a replay, as the harness reads it (``harness/replay.h``), and the bytes that belong
-to it: initial values, then batch after batch."""
+"""Write a replay's script for the harness (``harness/replay.h``), and its data.
+
+The data are the initial values, followed by the batches.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,18 @@ _SPAN_BYTES = 18
 
 @dataclass(frozen=True)
 class Replayed:
-    """``index`` is the plan's number in the program on the board, ``storage`` the board's;
-    ``settings`` hold its place, for a plan that pages. Firmware answers in pieces, and has a
-    stretch of storage for replays, where a Linux board makes a file."""
+    """A plan on a board, for which scripts are written.
+
+    Firmware answers in pieces and has a fixed range of storage for replays; a Linux board pages to
+    a file.
+
+    Attributes:
+        index: the plan's number in the board's program.
+        plan: the plan.
+        storage: the board's storage; None without one.
+        settings: the harness's settings, with the place of the storage for a plan that pages.
+        is_firmware: whether the board is a microcontroller.
+    """
 
     index: int
     plan: ExecutionPlan
@@ -38,7 +49,7 @@ class Replayed:
     is_firmware: bool
 
     def open_storage(self, *, anew: bool) -> list[str]:
-        """``anew``: nobody wants what an earlier replay has left."""
+        """The line that opens the storage; ``anew`` discards the steps of an earlier replay."""
         if not self.plan.pages or self.storage is None:
             return []
         place = self.settings.storage_place
@@ -50,8 +61,15 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Script:
-    """``windows[id]`` is what the record with that id is about. The board gives back ``loss_count``
-    losses, one behind each step, and then the tensors ``dumped``, in their order."""
+    """Script of a replay, and what its answers mean.
+
+    Attributes:
+        text: the lines for the harness.
+        data: the bytes that ``load`` lines refer to.
+        windows: the window of each record, by the record's id.
+        dumped: the tensors that the board returns after the losses, in this order.
+        loss_count: number of losses that the board returns, one after each step.
+    """
 
     text: str
     data: bytes
@@ -60,13 +78,13 @@ class Script:
     loss_count: int = 0
 
     def losses(self, dumped: bytes) -> tuple[float, ...]:
-        """Of the steps that were finished, if the plan has a loss."""
+        """Losses of the finished steps; empty if the plan has no loss."""
         whole = len(dumped) // ELEMENT_BYTES
         count = min(self.loss_count, whole)
         return tuple(map(float, np.frombuffer(dumped, dtype="<f4", count=count)))
 
     def values(self, dumped: bytes) -> dict[str, NDArray[np.float32]]:
-        """Of the tensors whose bytes have come back whole."""
+        """Values of the tensors whose bytes are complete, flat, by name."""
         values: dict[str, NDArray[np.float32]] = {}
         begin = self.loss_count * ELEMENT_BYTES
         for kept in self.dumped:
@@ -81,13 +99,21 @@ class Script:
 def training(
     replayed: Replayed, initial: Values, batches: Sequence[Values], *, steps: int, watched: bool
 ) -> Script:
-    """So many steps from ``initial`` on, the batches in their order again and again; each step
-    with its checksums and spans, if it is watched. Behind each its loss comes back, and in the end
-    everything that is kept; then nothing is left in storage. Counters are read before the first
-    step and behind the last one. The board is idle for ``settings.idle_s`` before and after, for
-    the meter.
+    """Write the script of a training run.
 
-    Raises :class:`ValueError` where values are missing, or are not as large as the plan has them.
+    The board returns the loss after each step and all kept values at the end, and then clears the
+    storage. Counters are read before the first step and after the last. The board is idle for
+    ``settings.idle_s`` before and after the steps, for the meter.
+
+    Args:
+        replayed: the plan on its board.
+        initial: initial value of each kept tensor.
+        batches: the plan's inputs; used in order, from the first again after the last.
+        steps: number of steps.
+        watched: whether each step returns its checksums and spans.
+
+    Raises:
+        ValueError: values are missing, or differ in size from the plan's.
     """
     plan = replayed.plan
     writer = _Writer(replayed)
@@ -119,15 +145,14 @@ def training(
 
 
 def recovering(replayed: Replayed) -> Script:
-    """What the last complete step of a plan that pages has left in storage comes back, and stays
-    there too."""
+    """Write the script that reads the last complete step from storage, and keeps it there."""
     writer = _Writer(replayed)
     kept = replayed.plan.kept
     return writer.script(["recover", *writer.fetched(kept)], (), kept, anew=False)
 
 
 def forgetting(replayed: Replayed) -> str | None:
-    """What a replay that was cut off has left in storage goes; None where it takes no room."""
+    """Write the script that clears an interrupted replay's storage; None where there is none."""
     storage = replayed.open_storage(anew=False)
     if not storage or replayed.is_firmware:
         return None
@@ -163,13 +188,13 @@ class _Writer:
         )
 
     def fetched(self, stored: Sequence[Kept]) -> Iterator[str]:
-        """By way of the arena's begin, which nobody needs any more."""
+        """Lines that return stored tensors, through the start of the arena, which is then free."""
         for kept in stored:
             yield f"fetch kept={self._plan.kept.index(kept)} address=0"
             yield f"dump address=0 bytes={kept.bytes}"
 
     def initial(self, values: Values) -> Iterator[str]:
-        """Those at home in storage first: they go there by way of the arena's begin."""
+        """Lines that load initial values; first those for storage, which pass through the arena."""
         numbered = sorted(enumerate(self._plan.kept), key=lambda pair: pair[1].address is not None)
         for number, kept in numbered:
             address = kept.address or 0

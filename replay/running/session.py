@@ -1,4 +1,4 @@
-"""Training steps on a board that has execution plans in its program, under a meter."""
+"""Run training steps on a board with execution plans in its program, under a meter."""
 
 from __future__ import annotations
 
@@ -43,18 +43,25 @@ Progress: TypeAlias = Callable[[str], None]
 
 _RECOVERY_EXPECTED_S = 5.0
 
-# Which lines of a replay can go wrong beside a step.
+# Lines of a replay that can fail outside a step, and what they do.
 _DURING = {
-    "keep": "bringing the initial values to storage",
-    "commit": "bringing the initial values to storage",
-    "fetch": "reading what was trained from storage",
+    "keep": "writing the initial values to storage",
+    "commit": "writing the initial values to storage",
+    "fetch": "reading the trained values from storage",
 }
 
 
 @dataclass
 class ReplaySession:
-    """``plans`` are those of the program on the board, by number. Opened by
-    :func:`~replay.running.opening.open_replay`."""
+    """An open board with plans, made by :func:`~replay.running.opening.open_replay`.
+
+    Attributes:
+        description: the board's description.
+        board: the open board.
+        meter: the open meter; None without one.
+        plans: the plans in the board's program, by number.
+        progress: called with one line for each phase.
+    """
 
     description: DeviceDescription
     board: Board
@@ -73,14 +80,14 @@ class ReplaySession:
 
     @property
     def energy_source(self) -> EnergySource | None:
-        """An emulated board's seconds are emulated too, also where nobody counts joules."""
+        """Source of energies; "emulated" on an emulated board also without a meter."""
         if self.description.emulator is not None:
             return "emulated"
         return None if self.meter is None else self.meter.energy_source
 
     @property
     def meter_record(self) -> MeterRecord | None:
-        """To be asked when the last step is over."""
+        """The meter's record; complete only when the last step is over."""
         return None if self.meter is None else self.meter.record
 
     def run(
@@ -94,14 +101,22 @@ class ReplaySession:
         expected_step_s: float,
         wait: Wait = lambda _elapsed_s: None,
     ) -> ReplayRecord:
-        """Train so many steps from ``initial``, which is what the plan keeps, by tensor, on the
-        ``batches``, each the plan's inputs by tensor, again and again. ``watched``: every step with
-        its checksums, and with spans of its actions, whose notes take time of their own.
+        """Run training steps. Ctrl-C leaves nothing running on the board.
 
-        Raises :class:`~replay.running.failure.ReplayFailed` for a step that went wrong,
-        :class:`ValueError` for values that are missing or of another size, and
-        :class:`~devices.errors.JoulewrightError` for whatever else ends a run on a board; Ctrl-C
-        leaves nothing running.
+        Args:
+            plan: number of the plan.
+            initial: initial values of the tensors that the plan keeps.
+            batches: the plan's inputs, by tensor; used in order, from the first again after the
+                last.
+            steps: number of steps.
+            watched: take checksums and spans of actions in every step, which takes extra time.
+            expected_step_s: predicted time of a step, for time limits.
+            wait: called while the board works, with the seconds elapsed.
+
+        Raises:
+            ReplayFailed: a step failed.
+            ValueError: values are missing or of another size.
+            JoulewrightError: anything else ended the run.
         """
         replayed = self._replayed(plan)
         script = training(replayed, initial, batches, steps=steps, watched=watched)
@@ -141,8 +156,14 @@ class ReplaySession:
         return record
 
     def last_complete_step(self, plan: int) -> tuple[int, dict[str, NDArray[np.float32]]]:
-        """After a failure: the number of the last step of a plan that pages which is complete in
-        the board's storage (0: the initial values), and what it has left, by tensor."""
+        """Read the last complete step of a paging plan from the board's storage, after a failure.
+
+        Returns:
+            The step's number (0: the initial values), and its values, flat, by tensor.
+
+        Raises:
+            JoulewrightError: the storage could not be read.
+        """
         script = recovering(self._replayed(plan, metered=False))
         self._left_behind.add(plan)
         outcome = self.board.run_plan(
@@ -154,17 +175,23 @@ class ReplaySession:
         values = script.values(outcome.dumped)
         if step is None or len(values) < len(script.dumped):
             raise MeasurementInvalid(
-                f"{self.board.name}: the harness left incomplete records of what it recovered"
+                f"{self.board.name}: the harness left incomplete records of the recovered values"
             )
         return step, values
 
     def measured(self, record: ReplayRecord, watched: ReplayRecord | None = None) -> MeasuredReplay:
-        """For a report, without the steps that were disturbed; ``watched`` is a run besides, which
-        contributes what it saw of single actions. Raises
-        :class:`~devices.errors.MeasurementInvalid` if ``record`` has no other steps."""
+        """Collect the undisturbed steps for a report.
+
+        Args:
+            record: the run whose times and energies count.
+            watched: another run, for the times of single actions.
+
+        Raises:
+            MeasurementInvalid: ``record`` has no undisturbed step, or was interrupted.
+        """
         sound = record.sound_steps
         if not sound or record.counters is None:
-            reason = next(iter(record.disturbed.values()), "it was cut off")
+            reason = next(iter(record.disturbed.values()), "the run was interrupted")
             raise MeasurementInvalid(
                 f"{self.board.name}: no step of {record.plan.name} was measured undisturbed:"
                 f" {reason}"
@@ -181,8 +208,10 @@ class ReplaySession:
         )
 
     def tidy(self) -> None:
-        """What a run that was cut off has left in the board's storage goes; a board that is gone
-        keeps it until the next replay there."""
+        """Clear what interrupted runs have left in the board's storage.
+
+        A board that cannot be reached keeps it until its next replay.
+        """
         for plan in self._left_behind:
             script = forgetting(self._replayed(plan, metered=False))
             if script is not None:
@@ -194,7 +223,7 @@ class ReplaySession:
         name, done = self.plans[plan].name, len(record.steps)
         during = _DURING.get(blame.word, f"step {done + 1}")
         if self.plans[plan].pages and blame.word in {"keep", "commit"}:
-            remark, recovered = "Nothing was trained yet", None
+            remark, recovered = "No step had been trained", None
         else:
             remark, recovered = self._what_is_left(plan)
         return ReplayFailed(
@@ -207,7 +236,7 @@ class ReplaySession:
     def _rebooted(
         self, plan: ExecutionPlan, number: int, script: Script, reboot: RebootError
     ) -> ReplayFailed:
-        """What the board had said before is lost with it."""
+        """Error for a board that rebooted during a run; its records are lost."""
         nothing = replay_record(
             plan, script, parse_replay(""), b"", None, throttled=None, is_measured=False
         )
@@ -220,16 +249,15 @@ class ReplaySession:
         return ReplayFailed(f"{reboot}. {plan.name}: {remark}", nothing, recovered)
 
     def _what_is_left(self, plan: int) -> tuple[str, Recovered | None]:
-        """Of a run that ended in the middle, in words and values."""
+        """Values of the last complete step, if they can be read, and a sentence about them."""
         if not self.plans[plan].pages:
-            return "What it trained was in RAM only, and is lost", None
+            return "The trained values were only in RAM and are lost", None
         try:
             recovered = Recovered(*self.last_complete_step(plan))
         except JoulewrightError as error:
             return _not_read_back(error), None
         remark = (
-            f"The parameters that step {recovered.step} has left are intact, and have been read"
-            " back from the storage"
+            f"The parameters after step {recovered.step} are intact and were read from the storage"
         )
         return remark, recovered
 
@@ -262,4 +290,4 @@ class ReplaySession:
 
 
 def _not_read_back(error: JoulewrightError) -> str:
-    return f"What the last complete step has left could not be read back: {error}"
+    return f"The values of the last complete step could not be read: {error}"

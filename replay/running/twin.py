@@ -1,5 +1,7 @@
-"""This computer in a microcontroller's stead: kernels that compute the same bits, and the RAM that
-they need for themselves of the same size, so that one plan runs on both."""
+"""Twin of a microcontroller on this computer: kernels with the same bits and the same workspace.
+
+One plan runs on both.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,25 @@ from devices.description import DeviceDescription, NativeToolchain, load_descrip
 from profiler.building.firmware_image import compiler_macros
 
 _FUSED = "__FP_FAST_FMAF"
-"""GCC defines it where a product and a sum are rounded once, by one instruction."""
+"""Macro that GCC defines where one instruction multiplies and adds with a single rounding."""
 
 
 def host_twin(description: DeviceDescription) -> DeviceDescription:
-    """A description of this computer for a replay whose values are to be held against those of a
-    microcontroller. Only values: its times and joules are this computer's.
+    """Describe this computer so that its kernels compute the values of a microcontroller.
 
-    Kernels round alike everywhere (``-ffp-contract=off``), but for two choices that they make at
-    compile time. One is whether products are fused with sums (``JW_FMA``): as the board's own
-    compiler has it. ``fmaf`` is correctly rounded also on a computer without the instruction, only
-    slow. The other is into which tiles work is cut, which decides the order of sums and the size of
-    workspaces: as for a small memory. Matrix products are the kernels' own.
+    Only values are comparable: times and energies are this computer's.
 
-    Raises :class:`~devices.errors.BuildFailed` where the board's compiler is not there.
+    Kernels round alike everywhere (``-ffp-contract=off``), except for two choices made at compile
+    time. The first is whether products are fused with sums (``JW_FMA``): as the board's compiler
+    does. ``fmaf`` is correctly rounded also on a computer without the instruction, but slow. The
+    second is the size of tiles, which determines the order of sums and the size of workspaces: as
+    for a small memory. Matrix products are computed by the kernels, not by a BLAS.
+
+    Args:
+        description: the microcontroller.
+
+    Raises:
+        BuildFailed: the board's compiler is not installed.
     """
     fused = _FUSED in compiler_macros(description)
     rounding = f"-D{_FUSED}=1" if fused else f"-U{_FUSED}"

@@ -188,20 +188,20 @@ def test_a_canary_names_the_action_behind_the_operation_that_wrote_it(
 ) -> None:
     Replay(library, guarded("bump"), NO_STORAGE).step()
     with pytest.raises(
-        ActionRefused, match="canary was overwritten by the operation in front"
+        ActionRefused, match="canary was overwritten by the operation before"
     ) as caught:
         Replay(library, guarded("overrun"), NO_STORAGE).step()
     assert caught.value.action == 4
 
 
 @pytest.mark.parametrize(
-    ("kernel", "address", "where"), [("overrun", 64, "behind"), ("underrun", 0, "in front of")]
+    ("kernel", "address", "where"), [("overrun", 64, "after"), ("underrun", 0, "before")]
 )
 def test_what_is_written_beside_the_arena_is_found_in_every_plan(
     library: ctypes.CDLL, kernel: str, address: int, where: str
 ) -> None:
     replay = Replay(library, plan_of(shim(kernel, address, 64), size=128), NO_STORAGE)
-    with pytest.raises(ActionRefused, match=f"written {where} the arena") as caught:
+    with pytest.raises(ActionRefused, match=f"bytes {where} the arena were overwritten") as caught:
         replay.step()
     assert caught.value.action is None
 
@@ -450,7 +450,9 @@ def test_another_plan_recovers_nothing(library: ctypes.CDLL) -> None:
     other = Replay(library, keeping("other"), store_layout(plan, storage), medium)
     with pytest.raises(ActionRefused, match="no complete step of this plan"):
         other.recover()
-    with pytest.raises(ActionRefused, match="begins with what was kept, and nothing was yet"):
+    with pytest.raises(
+        ActionRefused, match="needs values of an earlier step, but none is complete"
+    ):
         other.step()
 
 

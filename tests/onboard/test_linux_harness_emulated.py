@@ -73,7 +73,7 @@ def test_a_sensor_that_the_kernel_has_is_left_to_it(bench: Bench, tmp_path: Path
     plan = f"{HEAD}sampler period_ns=10000000\nsample {BUS} register=2\n{IDLE}end\n"
     refused = bench.run(tmp_path, plan)
     assert refused.exit_code == 4
-    assert "a kernel driver has the sensor: describe it with kind hwmon" in refused.stderr
+    assert "a kernel driver uses the sensor: describe it with kind hwmon" in refused.stderr
 
 
 @pytest.mark.usefixtures("without_driver")

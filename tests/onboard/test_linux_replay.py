@@ -311,19 +311,19 @@ def test_bytes_come_from_the_data_and_go_to_the_dump(program: Path, tmp_path: Pa
     lines = ["load address=4 bytes=8 at=4", "dump address=4 bytes=4", "dump address=8 bytes=4"]
     assert run(program, tmp_path, script(HUNGRY, *lines), words(1, 2, 3)).dumped == words(2, 3)
     short = run(program, tmp_path, script(HUNGRY, "load address=0 bytes=8 at=4"), words(1, 2))
-    assert (short.code, "line 4: the data that came with the plan end" in short.errors) == (2, True)
+    assert (short.code, "line 4: the plan's data end before that" in short.errors) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("load address=60 bytes=8 at=0", "address is no place of the arena for so many bytes"),
-        ("dump address=2 bytes=4", "address is no place of the arena for so many bytes"),
-        ("keep kept=0 address=0", "kept is nothing that this plan keeps in storage"),
+        ("load address=60 bytes=8 at=0", "address is not in the arena for that many bytes"),
+        ("dump address=2 bytes=4", "address is not in the arena for that many bytes"),
+        ("keep kept=0 address=0", "kept is not a tensor that this plan keeps in storage"),
         ("recover", "this plan keeps nothing in storage"),
-        ("probes first=0", "first is beyond the last one"),
-        ("replay plan=5", "plan is none of this program"),
-        ("commit", "a commit belongs behind a `keep`"),
+        ("probes first=0", "first is past the last one"),
+        ("replay plan=5", "plan is not a plan of this program"),
+        ("commit", "a commit needs a `keep` before it"),
     ],
 )
 def test_a_line_that_cannot_be_is_refused(
@@ -337,7 +337,7 @@ def test_a_line_that_cannot_be_is_refused(
 def test_a_plan_that_pages_says_so_where_there_is_no_store(program: Path, tmp_path: Path) -> None:
     done = run(program, tmp_path, script(KEEPING))
     assert done.code == 2
-    assert "the plan pages, and there is no storage to page to" in done.errors
+    assert "the plan pages, but there is no storage to page to" in done.errors
 
 
 def test_a_run_that_is_killed_leaves_its_last_complete_step(program: Path, tmp_path: Path) -> None:
@@ -421,7 +421,7 @@ def test_a_disk_without_room_is_told_before_anything_is_run(
     line = f"store bytes={1 << 40} anew=1 directory={tmp_path}"
     done = run(program, tmp_path, script(KEEPING, store=line))
     assert done.code == 5
-    assert f"{tmp_path} has no room for the {1 << 40} bytes to page to: No space" in done.errors
+    assert f"{tmp_path} has no room for a store of {1 << 40} bytes: No space" in done.errors
     strike = {"FAULT_CALL": "pwrite", "FAULT_AT": "0", "FAULT_KIND": "full"}
     text = script(KEEPING, store=store_line(tmp_path))
     late = run(program, tmp_path, text, LD_PRELOAD=faults, **strike)
@@ -596,4 +596,4 @@ def test_a_second_plan_gets_the_memory_that_it_needs(program: Path, tmp_path: Pa
 
 def test_a_kernel_that_writes_beyond_the_arena_is_found(program: Path, tmp_path: Path) -> None:
     done = run(program, tmp_path, script(CARELESS, *trained(1)))
-    assert (done.code, "something was written behind the arena" in done.errors) == (7, True)
+    assert (done.code, "bytes after the arena were overwritten" in done.errors) == (7, True)

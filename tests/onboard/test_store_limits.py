@@ -127,7 +127,7 @@ def test_a_recovery_that_finds_nothing_leaves_no_step_to_go_on_from(library: cty
         replay.recover()
     with pytest.raises(ActionRefused, match="no step is complete yet"):
         replay.fetch(0)
-    with pytest.raises(ActionRefused, match="nothing was yet"):
+    with pytest.raises(ActionRefused, match="but none is complete"):
         replay.step()
 
 

@@ -212,7 +212,7 @@ def test_data_of_another_plan_is_refused(project: Path, tmp_path: Path) -> None:
         cwd=project, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "holds nothing for this plan" in done.stderr
+    assert "is not for this plan" in done.stderr
 
 
 def test_it_says_at_once_which_kernel_would_need_more_workspace(

@@ -628,7 +628,7 @@ def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
     assert off_s[1] < off_s[0]
 
     assert made.refine() == 2
-    assert "the profile was measured or refined since then" in capsys.readouterr().err
+    assert "the profile was measured or refined after that run" in capsys.readouterr().err
 
 
 @pytest.mark.slow

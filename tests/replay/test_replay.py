@@ -298,7 +298,7 @@ def test_a_guarded_plan_finds_an_operation_that_writes_too_far(bench: Bench) -> 
         bench.run(PLANTED)
     said = str(failure.value)
     assert f"after operation {OVERLAPPING}: a canary was overwritten" in said
-    assert "planted: step 1: check behind" in said
+    assert "planted: step 1: guard after" in said
     assert failure.value.record.steps == ()
     assert failure.value.recovered is not None
     assert failure.value.recovered.step == 0
@@ -375,7 +375,7 @@ def test_a_page_that_comes_back_otherwise_stops_the_step_and_the_one_before_is_i
     finished = len(error.record.steps)
     assert re.search(
         rf"step {finished + 1}: page-in of {re.escape(page_in.tensor)}: .*"
-        rf"holds other data than was written.* step {finished} has left are intact",
+        rf"holds other data than was written.* after step {finished} are intact",
         str(error),
     )
     assert error.recovered is not None
@@ -398,7 +398,7 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_trained(
     limited.write_text(f"#!/bin/sh\ntrap '' XFSZ\nulimit -f 64\nexec {harness.path} \"$@\"\n")
     limited.chmod(0o700)
     monkeypatch.setattr(machine, "_harness", replace(harness, path=str(limited)))
-    with pytest.raises(BoardCommandFailed, match=r"has no room for the \d+ bytes to page to"):
+    with pytest.raises(BoardCommandFailed, match=r"has no room for a store of \d+ bytes"):
         bench.run(SCHEDULED)
 
 
@@ -556,7 +556,7 @@ def test_a_board_that_may_choose_computes_matrix_products_as_the_profile_had_it(
 @pytest.mark.parametrize(
     ("storage", "said"),
     [
-        (None, "the description has no storage to page to"),
+        (None, "pages, and the description has no storage"),
         (
             {
                 "medium": "nand",

@@ -273,7 +273,7 @@ def test_a_reset_in_a_step_leaves_what_the_last_complete_one_has(training: Train
     recovered = failed.value.recovered
     assert recovered is not None
     assert recovered.step in {1, 2}  # 2 if this computer was too slow for the step
-    assert f"step {recovered.step} has left are intact" in str(failed.value)
+    assert f"after step {recovered.step} are intact" in str(failed.value)
     assert same_bits(recovered.values, training.here(steps=recovered.step).values)
 
 

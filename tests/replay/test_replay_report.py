@@ -172,7 +172,7 @@ def test_a_replay_that_went_as_expected_differs_in_nothing() -> None:
     assert math.fsum(action.share for action in report.actions) == pytest.approx(1.0)
     assert report.diagnosis.responsible == ()
     assert report.diagnosis.refine == ()
-    assert "the intervals allow the difference" in report.diagnosis.sentences[0]
+    assert "the intervals overlap" in report.diagnosis.sentences[0]
     assert remedy(report.diagnosis, "bench", "run") is None
     assert report.memory.as_predicted
     assert report.storage is not None
@@ -358,7 +358,7 @@ def test_an_error_that_hides_another_is_named_beside_it() -> None:
     assert diagnosis.responsible[1].share < 0
     assert "15 s longer" in diagnosis.sentences[1]
     assert "14 s shorter" in diagnosis.sentences[2]
-    assert "% of it" not in diagnosis.sentences[1], "fifteen times of it would confuse"
+    assert "% of the difference" not in diagnosis.sentences[1], "1500 % would confuse"
 
 
 def test_differences_within_their_intervals_may_add_up_to_one_beyond() -> None:
@@ -394,7 +394,7 @@ def test_steps_that_nobody_watched_are_those_that_are_timed() -> None:
     assert report.energy_j is not None
     assert report.energy_j.measured.median == 21.0
     assert (report.steps, report.watched_steps) == (3, 1)
-    assert report.limits[0].startswith("the steps that were watched took 1.21 times")
+    assert report.limits[0].startswith("watched steps took 1.21 times")
     near = [MeasuredStep(expected.time_s.median)] * 3
     quiet = report_of(problem, schedule, [measured_step(expected), *near])
     assert not any("watched" in limit for limit in quiet.limits)
@@ -419,7 +419,9 @@ def test_the_median_step_stands_for_all_where_actions_have_a_begin() -> None:
 
 def test_a_replay_that_nobody_watched_has_no_report() -> None:
     problem, schedule = paged_chain()
-    with pytest.raises(MeasurementInvalid, match=r"bench: the replay of made-up\.json has no step"):
+    with pytest.raises(
+        MeasurementInvalid, match=r"bench: the replay of made-up\.json has no watched step"
+    ):
         report_of(problem, schedule, [MeasuredStep(1.0)])
 
 
@@ -429,7 +431,7 @@ def test_the_plan_of_another_schedule_is_refused() -> None:
     plan = plan_of(problem, expected)
     other = replace(plan, actions=plan.actions[1:])
     measured = measured_replay(plan, expected, [measured_step(expected)])
-    with pytest.raises(ValueError, match="the plan is of another schedule: action 0 of this one"):
+    with pytest.raises(ValueError, match="is of another schedule: action 0 of this schedule"):
         replay_report(SUBJECT, expected, other, measured, (), 1000)
     longer = replace(plan, actions=(*plan.actions, replace(plan.actions[0], schedule_index=999)))
     with pytest.raises(ValueError, match="the plan carries out 21 actions"):
@@ -554,7 +556,7 @@ def test_steps_that_only_one_side_watched_are_not_compared() -> None:
 
 
 def test_plans_that_observe_different_values_cannot_be_compared() -> None:
-    with pytest.raises(ValueError, match="gradient b is observed in one of probes a"):
+    with pytest.raises(ValueError, match="gradient b is probed in only one of probes a"):
         value_check("the unscheduled step on the board", _probing("a"), [], _probing("a", "b"), [])
 
 

@@ -1,5 +1,5 @@
-/* UART0 is all that is used: the clock comes with the image. Source: Cortex-M System Design Kit TRM
- * DDI 0479 (APB UART). */
+/* Only UART0 is used; the image sets up the clock. Source: Cortex-M System Design Kit TRM DDI 0479
+ * (APB UART). */
 #include "cmsdk.h"
 
 #include JW_BOARD_DATA
@@ -59,7 +59,7 @@ void board_uart_send(uint8_t byte) {
     UART0_DATA = byte;
 }
 
-/* The shift register has no flag of its own: it is given the time of a byte. */
+/* The shift register has no flag: wait for the time of a byte. */
 void board_uart_flush(void) {
     while (UART0_STATE & STATE_SEND_FULL) {
     }

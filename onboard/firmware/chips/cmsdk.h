@@ -1,5 +1,5 @@
-/* FPGA images with the peripherals of Arm's Cortex-M System Design Kit: what a board with one of
- * them says in boards/cmsdk/NAME.h. */
+/* Data of a board, in boards/cmsdk/NAME.h, for FPGA images with the peripherals of Arm's Cortex-M
+ * System Design Kit. */
 #ifndef JW_CMSDK_H
 #define JW_CMSDK_H
 

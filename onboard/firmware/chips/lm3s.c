@@ -1,6 +1,5 @@
-/* The PLL makes 200 MHz of the crystal. UART0 is a PL011 on pins A0 and A1, SSI0 a PL022 on pins
- * A2, A4 and A5. Sources: LM3S6965 data sheet; Arm PrimeCell PL011 and PL022
- * TRM. */
+/* The PLL makes 200 MHz from the crystal. UART0 is a PL011 on pins A0 and A1, SSI0 a PL022 on pins
+ * A2, A4 and A5. Sources: LM3S6965 data sheet; Arm PrimeCell PL011 and PL022 TRM. */
 #include "lm3s.h"
 
 #include JW_BOARD_DATA
@@ -56,7 +55,7 @@
 #define STATUS_RECEIVED 4u
 #define SSI0_PRESCALE REG32(0x40008010)
 
-/* All are pins of port A. */
+/* Pins of port A. */
 #define UART_PINS (1u << 0 | 1u << 1)
 #define SSI_PINS (1u << 2 | 1u << 4 | 1u << 5)
 
@@ -77,7 +76,7 @@ void board_init(void) {
     SYSCTL_RCC = clock & ~RCC_BYPASS;
     SYSCTL_RCGC1 |= RCGC1_UART0_SSI0;
     SYSCTL_RCGC2 |= board_data.ports;
-    (void)SYSCTL_RCGC2; /* three cycles pass before the ports may be touched */
+    (void)SYSCTL_RCGC2; /* the ports may be accessed three cycles later */
     GPIO_AFSEL(LM3S_GPIO_A) |= UART_PINS;
     GPIO_DEN(LM3S_GPIO_A) |= UART_PINS;
 }
@@ -98,7 +97,7 @@ void board_uart_init(uint32_t baud) {
     UART0_DIVISOR = divisor / 64;
     UART0_DIVISOR_64TH = divisor % 64;
     UART0_LINE = LINE_8_BITS_FIFO;
-    UART0_LEVELS = 0; /* from two bytes of sixteen on, or when no more come */
+    UART0_LEVELS = 0; /* interrupt from two bytes of sixteen on, or after a pause */
     UART0_MASK = INTERRUPT_RECEIVE_AND_TIMEOUT;
     UART0_CONTROL = CONTROL_ENABLE_SEND_RECEIVE;
 }
@@ -106,7 +105,7 @@ void board_uart_init(uint32_t baud) {
 bool board_uart_receive(uint8_t *byte) {
     if (UART0_FLAGS & FLAGS_RECEIVE_EMPTY) {
         UART0_CLEAR = INTERRUPT_RECEIVE_AND_TIMEOUT;
-        /* A byte that came in between would have no interrupt any more. */
+        /* Check again: a byte received in between would raise no interrupt. */
         if (UART0_FLAGS & FLAGS_RECEIVE_EMPTY) {
             return false;
         }
@@ -126,9 +125,9 @@ void board_uart_flush(void) {
     }
 }
 
-/* --- SSI0, of boards with a card -------------------------------------------------------------- */
+/* --- SSI0, for boards with a card ------------------------------------------------------------- */
 
-/* High from the begin: the pins select what is low. */
+/* Outputs are high from the start, since selected devices are low. */
 static void set_up_outputs(lm3s_pins outputs) {
     GPIO_DIR(outputs.port) |= outputs.pins;
     GPIO_DATA(outputs.port, outputs.pins) = outputs.pins;

@@ -1,8 +1,8 @@
-/* Sources: nRF51 Series Reference Manual 3.0; nRF52840 Product Specification 1.7 (UART, TIMER,
- * CLOCK and GPIO have the same registers there; POWER, NVMC and TEMP are of the nRF52).
+/* Sources: nRF51 Series Reference Manual 3.0; nRF52840 Product Specification 1.7. UART, TIMER,
+ * CLOCK and GPIO have the same registers in both; POWER, NVMC and TEMP are those of the nRF52.
  *
- * The counter is TIMER0 with 32 bits at 16 MHz: SysTick is missing from the nRF51, and stops on the
- * nRF52 while the core sleeps.
+ * The counter is TIMER0 with 32 bits at 16 MHz: the nRF51 has no SysTick, and that of the nRF52
+ * stops while the core sleeps.
  */
 #include "nrf5.h"
 
@@ -90,9 +90,9 @@ void board_sync_line(bool high) {
 
 /* --- start ------------------------------------------------------------------------------------ */
 
-/* Waits for the crystal: the oscillator that runs from reset is off by a percent or more. The nRF52
- * runs as its data sheet states currents: with the DC/DC converter where the board has its coil,
- * and with the cache before the flash. */
+/* Waits for the crystal, since the oscillator that runs after reset is off by one percent or more.
+ * The nRF52 is set up as in its data sheet's current figures: with the DC/DC converter if the board
+ * has its coil, and with the cache of the flash. */
 void board_init(void) {
     CLOCK_HFCLKSTARTED = 0;
     CLOCK_HFCLKSTART = 1;
@@ -122,11 +122,11 @@ unsigned board_uart_interrupt_number(void) {
 void board_uart_init(uint32_t baud) {
     set_pin(board_data.send, true);
     make_output(board_data.send);
-    /* An open line reads as silence. */
+    /* Pulled up, so that an open line reads as idle. */
     GPIO_PIN_CNF(board_data.receive / 32, board_data.receive % 32) = PIN_CNF_INPUT_PULLED_UP;
     UART_PSELTXD = board_data.send;
     UART_PSELRXD = board_data.receive;
-    /* 2^32 for 16 Mbaud, of which the upper 20 bits count. */
+    /* 2^32 is 16 Mbaud; only the upper 20 bits are used. */
     UART_BAUDRATE = (uint32_t)((((uint64_t)baud << 32) / 16000000u + 0x800) & 0xFFFFF000u);
     UART_ENABLE = UART_ENABLED;
     UART_RXDRDY = 0;
@@ -135,19 +135,19 @@ void board_uart_init(uint32_t baud) {
     UART_INTENSET = UART_INTEN_RXDRDY;
 }
 
-/* The event is cleared first: reading brings up the next byte of the FIFO, with an event of its
- * own. */
+/* The event is cleared first: reading moves up the next byte of the FIFO, which sets the event
+ * again. */
 bool board_uart_receive(uint8_t *byte) {
     if (!UART_RXDRDY) {
         return false;
     }
     UART_RXDRDY = 0;
-    (void)UART_RXDRDY; /* the write has arrived before the interrupt is left */
+    (void)UART_RXDRDY; /* completes the write before the interrupt returns */
     *byte = (uint8_t)UART_RXD;
     return true;
 }
 
-/* Until it has left: there is no other sign that the transmitter is free. */
+/* Waits until the byte is sent: nothing else shows that the transmitter is free. */
 void board_uart_send(uint8_t byte) {
     UART_TXDRDY = 0;
     UART_TXD = byte;
@@ -160,7 +160,7 @@ void board_uart_flush(void) {
 
 /* --- counter ---------------------------------------------------------------------------------- */
 
-/* Compare registers: 0 is for reading, 1 has the timer looked at every second, 2 ends sleep. */
+/* Compare registers: 0 reads the timer, 1 interrupts every second to extend it, 2 ends sleep. */
 static uint64_t counted;
 
 const char *board_counter_name(void) {
@@ -181,7 +181,7 @@ void board_counter_init(void) {
     cpu_interrupt_enable(TIMER0_INTERRUPT);
 }
 
-/* What passed since it was read last is less than the timer's range: the interrupt sees to it. */
+/* The interrupt ensures that the timer is read at least once in its range. */
 uint64_t board_counter(void) {
     const uint32_t masked = cpu_mask();
     TIMER_CAPTURE0 = 1;
@@ -198,7 +198,7 @@ static void timer_interrupt(void) {
 }
 
 void board_counter_sleep(uint64_t until) {
-    enum { AHEAD = 32 }; /* ticks that setting the comparison may take */
+    enum { AHEAD = 32 }; /* most ticks for setting the compare register */
     TIMER_CC(2) = (uint32_t)until;
     for (bool waiting = true; waiting;) {
         const uint32_t masked = cpu_mask();
@@ -221,7 +221,7 @@ void board_serial(char serial[BOARD_SERIAL_BYTES]) {
     jw_message_bits(&message, FICR_DEVICEID(0));
 }
 
-/* Quarters of a degree, after some 36 us. That of the nRF51 is not read. */
+/* The sensor has quarters of a degree, after about 36 us. That of the nRF51 is not read. */
 long board_temperature_mc(void) {
     if (board_data.series != NRF52) {
         return 0;

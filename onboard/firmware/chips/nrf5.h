@@ -1,11 +1,11 @@
-/* Nordic's nRF51 and nRF52: what a board with one of them says in boards/nrf5/NAME.h. */
+/* Data of a board, in boards/nrf5/NAME.h, for Nordic's nRF51 and nRF52. */
 #ifndef JW_NRF5_H
 #define JW_NRF5_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* P1.10 is NRF5_PIN(1, 10). */
+/* Number of a pin; P1.10 is NRF5_PIN(1, 10). */
 #define NRF5_PIN(port, number) (32 * (port) + (number))
 
 typedef enum { NRF51, NRF52 } nrf5_series;

@@ -1,5 +1,5 @@
-/* 48 MHz from a crystal of 32,768 Hz. The chip's thermometer is not read: without calibration by
- * the user it is good for ten degrees.
+/* The clock is 48 MHz, from a crystal of 32,768 Hz. The chip's thermometer is not read: without
+ * calibration by the user its error is up to ten degrees.
  *
  * Sources: SAM D21 data sheet DS40001882 (PM, SYSCTRL, GCLK, NVMCTRL, PORT, SERCOM; 10.3.3 serial
  * number) and errata DS80000760 (DFLL must not be on demand when it is written; sleep with the
@@ -30,7 +30,7 @@
 #define DFLL_ENABLE (1u << 1)
 #define DFLL_CLOSED_LOOP_AFTER_LOCK (1u << 2 | 1u << 9 | 1u << 11)
 #define SYSCTRL_DFLLMUL REG32(0x4000082C)
-#define DFLL_STEPS (31u << 26 | 511u << 16) /* half of either range */
+#define DFLL_STEPS (31u << 26 | 511u << 16) /* half of each range */
 
 #define GCLK_CTRL REG8(0x40000C00)
 #define GCLK_RESET 1u
@@ -79,7 +79,7 @@ enum { SERCOM0_INTERRUPT = 9 };
 #define UART board_data.uart.sercom
 #define SPI board_spi_card.spi.sercom
 
-/* Only the UART's has interrupts on. */
+/* Only the UART's SERCOM has interrupts enabled. */
 BOARD_VECTORS = {
     [SERCOM0_INTERRUPT] = jw_uart_interrupt,     [SERCOM0_INTERRUPT + 1] = jw_uart_interrupt,
     [SERCOM0_INTERRUPT + 2] = jw_uart_interrupt, [SERCOM0_INTERRUPT + 3] = jw_uart_interrupt,
@@ -110,7 +110,7 @@ static void wait_for(uint32_t ready) {
     }
 }
 
-/* The boot loader may have left other clocks running: all begin anew from the chip's own. */
+/* Start all clocks from the chip's reset state, since the boot loader may have changed them. */
 static void start_clocks(void) {
     NVMCTRL_CTRLB = CTRLB_1_WAIT_STATE_NO_SLEEP;
     SYSCTRL_XOSC32K = XOSC32K_CRYSTAL;
@@ -169,8 +169,8 @@ void board_init(void) {
     start_sercom(UART);
 }
 
-/* As the data sheet names it; the counter is told what comes out of the crystal, a ten-thousandth
- * more. */
+/* Nominal frequency of the data sheet. The counter uses the exact one, which the crystal makes
+ * higher by a ten-thousandth. */
 uint32_t board_clock_hz(void) {
     return 48000000;
 }
@@ -250,7 +250,7 @@ void board_serial(char serial[BOARD_SERIAL_BYTES]) {
     }
 }
 
-/* --- a SERCOM as SPI, of boards with a card --------------------------------------------------- */
+/* --- a SERCOM as SPI, for boards with a card -------------------------------------------------- */
 
 void board_spi_init(void) {
     start_sercom(SPI);

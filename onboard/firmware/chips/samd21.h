@@ -1,5 +1,4 @@
-/* Microchip's SAMD21: what a board with one, and a crystal of 32,768 Hz, says in
- * boards/samd21/NAME.h. */
+/* Data of a board, in boards/samd21/NAME.h, for Microchip's SAMD21 with a crystal of 32,768 Hz. */
 #ifndef JW_SAMD21_H
 #define JW_SAMD21_H
 
@@ -8,7 +7,7 @@
 enum { SAMD21_GROUP_A, SAMD21_GROUP_B, SAMD21_GROUPS };
 enum { SAMD21_FUNCTION_C = 2, SAMD21_FUNCTION_D = 3 };
 
-/* PB22 is {SAMD21_GROUP_B, 22}; the function is the one that connects it to its SERCOM. */
+/* A pin; PB22 is {SAMD21_GROUP_B, 22}. The function connects it to its SERCOM. */
 typedef struct {
     uint8_t group, number, function;
 } samd21_pin;
@@ -17,8 +16,8 @@ typedef struct {
 #define SAMD21_OUT_ON_0_IN_ON_3 (3u << 20)
 
 typedef struct {
-    uint32_t sercom; /* its number */
-    uint32_t pads;   /* which of its pads are used for what */
+    uint32_t sercom; /* number of the SERCOM */
+    uint32_t pads;   /* functions of its pads */
 } samd21_port;
 
 typedef struct {
@@ -30,7 +29,7 @@ typedef struct {
 
 extern const samd21_board board_data;
 
-/* An SD card, for boards that have one. A baud of n stands for 24 MHz / (n + 1). */
+/* An SD card, for boards that have one. A baud of n is 24 MHz / (n + 1). */
 typedef struct {
     samd21_port spi;
     uint8_t slow_baud, fast_baud;

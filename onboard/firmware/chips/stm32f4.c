@@ -1,10 +1,9 @@
-/* The counter is a timer of 32 bits, since SysTick would wrap many times in the seconds for which
- * the processor stands still while flash is erased. SysTick ends sleep.
+/* The counter is a timer with 32 bits, since SysTick would wrap many times while the processor
+ * stops for seconds to erase flash. SysTick ends sleep.
  *
  * Sources: reference manual RM0090, "RCC", "General-purpose timers (TIM2 to TIM5)", "USART",
  * "GPIO", "SPI", "ADC", "Flash interface", "Device electronic signature"; data sheet DS8626
- * (calibration of the thermometer, 5.3.22 and
- * 5.3.24). */
+ * (calibration of the thermometer, 5.3.22 and 5.3.24). */
 #include "stm32f4.h"
 
 #include JW_BOARD_DATA
@@ -40,7 +39,7 @@
 #define TIM2_CR1 REG32(0x40000000)
 #define TIM2_ENABLE 1u
 #define TIM2_CNT REG32(0x40000024)
-#define CYCLES_OF_TIMER 2u /* of the core */
+#define CYCLES_OF_TIMER 2u /* core cycles in a tick of the timer */
 
 #define GPIO(port) (0x40020000u + 0x400 * (port))
 #define GPIO_MODER(port) REG32(GPIO(port))
@@ -89,7 +88,7 @@
 #define CCR_SENSOR_AND_REFERENCE (1u << 23)
 enum { SENSOR_CHANNEL = 16, REFERENCE_CHANNEL = 17, SENSOR_START_US = 10 };
 
-/* The interrupt of a USART that the board does not use never comes. */
+/* A USART that the board does not use raises no interrupt. */
 BOARD_VECTORS = {
     [STM32F4_USART1_INTERRUPT] = jw_uart_interrupt,
     [STM32F4_USART2_INTERRUPT] = jw_uart_interrupt,
@@ -113,7 +112,7 @@ static void make_output(stm32f4_pin pin) {
     set_field(&GPIO_MODER(pin.port), pin.number, 2, MODE_OUTPUT);
 }
 
-/* With a pull-up: an open receive line reads as silence. */
+/* Pulled up, so that an open receive line reads as idle. */
 static void connect(stm32f4_pin pin, stm32f4_peripheral peripheral) {
     start_port(pin.port);
     set_field(&GPIO_AFR(pin.port, pin.number), pin.number % 8, 4, peripheral.function);
@@ -144,7 +143,7 @@ static bool is_emulated(void) {
     return RCC_CR == 0;
 }
 
-/* 168 MHz from the crystal, and the flash behind its caches. */
+/* Start the clock of 168 MHz from the crystal, and enable the caches of the flash. */
 static void start_clock(void) {
     if (is_emulated()) {
         return;
@@ -154,7 +153,7 @@ static void start_clock(void) {
     }
     FLASH_ACR = ACR_5_WAIT_STATES_PREFETCH_CACHES;
     RCC_CFGR = CFGR_APB1_BY_4_APB2_BY_2;
-    /* 1 MHz times 336, by 2 for the core and by 7 for USB's 48 MHz. */
+    /* 1 MHz times 336, divided by 2 for the core and by 7 for USB's 48 MHz. */
     RCC_PLLCFGR = board_data.crystal_hz / 1000000 | PLL_MULTIPLY(336u) | PLL_FROM_CRYSTAL |
                   PLL_USB_DIVIDE(7u);
     RCC_CR |= CR_PLL_ON;
@@ -168,7 +167,7 @@ static void start_clock(void) {
 static void enable(uint32_t apb1, uint32_t apb2) {
     RCC_APB1ENR |= apb1;
     RCC_APB2ENR |= apb2;
-    (void)RCC_APB2ENR; /* the peripheral may be touched two cycles later */
+    (void)RCC_APB2ENR; /* the peripheral may be accessed two cycles later */
 }
 
 void board_init(void) {
@@ -195,8 +194,8 @@ const char *board_counter_name(void) {
     return board_data.runs_in_qemu ? "tim2 (systick in QEMU)" : "tim2";
 }
 
-/* SysTick alone where the chip is emulated: under QEMU's `-icount sleep=off` it falls behind other
- * clocks while the core sleeps. */
+/* An emulated chip uses SysTick alone: with QEMU's `-icount sleep=off` it lags other clocks while
+ * the core sleeps. */
 void board_counter_init(void) {
     has_timer = !is_emulated();
     if (has_timer) {
@@ -206,12 +205,12 @@ void board_counter_init(void) {
     systick_init(STM32F4_CLOCK_HZ);
 }
 
-/* Timers of a bus that is slower than the core run at twice the bus's clock. */
+/* Timers on a bus that is slower than the core run at twice the bus's clock. */
 uint32_t board_counter_hz(void) {
     return has_timer ? STM32F4_CLOCK_HZ / CYCLES_OF_TIMER : STM32F4_CLOCK_HZ;
 }
 
-/* What passed since it was read last is less than the timer's range, 51 s: SysTick sees to it. */
+/* SysTick ensures that the timer is read at least once in its range of 51 s. */
 static uint64_t read_timer(void) {
     const uint32_t masked = cpu_mask();
     counted += TIM2_CNT - (uint32_t)counted;
@@ -252,7 +251,7 @@ void board_uart_init(uint32_t baud) {
     USART_CR1 = CR1_ENABLE_SEND_RECEIVE_INTERRUPT;
 }
 
-/* Reading the data clears errors as well: an overrun keeps the interrupt up without data. */
+/* Reading the data also clears errors: an overrun keeps the interrupt pending without data. */
 bool board_uart_receive(uint8_t *byte) {
     const uint32_t status = USART_SR;
     if (!(status & (SR_RECEIVED | SR_ERRORS))) {
@@ -291,8 +290,8 @@ static uint32_t converted(uint32_t channel) {
     return ADC1_DR;
 }
 
-/* On for as long as it takes, since the converter draws more than a milliampere. Calibrated at a
- * supply of 3.3 V; what a board has, such as 3 V, the internal reference tells. */
+/* The converter is on only while it is needed, since it draws more than a milliampere. The sensor
+ * is calibrated at a supply of 3.3 V; the internal reference shows the board's real supply. */
 long board_temperature_mc(void) {
     if (board_data.runs_in_qemu) {
         return 0;
@@ -309,7 +308,7 @@ long board_temperature_mc(void) {
     return 30000 + (sensor - low) * 80000 / (high - low);
 }
 
-/* --- SPI, of boards with a card --------------------------------------------------------------- */
+/* --- SPI, for boards with a card -------------------------------------------------------------- */
 
 void board_spi_init(void) {
     enable(board_spi_card.spi.apb1, board_spi_card.spi.apb2);

@@ -1,4 +1,4 @@
-/* ST's STM32F405 and F407: what a board with one of them says in boards/stm32f4/NAME.h. */
+/* Data of a board, in boards/stm32f4/NAME.h, for ST's STM32F405 and F407. */
 #ifndef JW_STM32F4_H
 #define JW_STM32F4_H
 
@@ -19,17 +19,17 @@ enum {
 
 enum { STM32F4_USART1_INTERRUPT = 37, STM32F4_USART2_INTERRUPT = 38 };
 
-/* PE7 is {STM32F4_GPIO_E, 7}. */
+/* A pin; PE7 is {STM32F4_GPIO_E, 7}. */
 typedef struct {
     uint8_t port, number;
 } stm32f4_pin;
 
 typedef struct {
-    uint32_t registers;  /* their address */
-    uint32_t bus_hz;     /* of USARTs */
-    uint32_t apb1, apb2; /* its bit in the clock gates of its bus */
-    uint8_t function;    /* of a pin that is connected to it */
-    uint8_t interrupt;   /* of USARTs */
+    uint32_t registers;  /* address of the registers */
+    uint32_t bus_hz;     /* clock of the bus, for USARTs */
+    uint32_t apb1, apb2; /* the bit in the clock gates of its bus */
+    uint8_t function;    /* alternate function of its pins */
+    uint8_t interrupt;   /* number, for USARTs */
 } stm32f4_peripheral;
 
 #define STM32F4_USART1                                                                             \
@@ -48,7 +48,7 @@ typedef struct {
 
 typedef struct {
     uint32_t crystal_hz; /* whole megahertz */
-    bool runs_in_qemu;   /* which has no identity and no thermometer: they are not read */
+    bool runs_in_qemu;   /* without identity and thermometer, which are then not read */
     stm32f4_peripheral usart;
     stm32f4_pin send, receive, sync;
     const char *sync_name; /* NULL: the board has no sync pin */
@@ -56,7 +56,7 @@ typedef struct {
 
 extern const stm32f4_board board_data;
 
-/* An SD card, for boards that have one. The dividers are of the bus clock: 2, 4, ... 256. */
+/* An SD card, for boards that have one. The dividers divide the bus clock: 2, 4, ... 256. */
 typedef struct {
     stm32f4_peripheral spi;
     uint16_t slow_divider, fast_divider;

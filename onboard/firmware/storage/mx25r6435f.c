@@ -1,10 +1,10 @@
-/* Macronix's MX25R6435F on the QSPI peripheral of Nordic's nRF52840, as the nRF52840 DK has it:
+/* Macronix's MX25R6435F on the QSPI peripheral of Nordic's nRF52840, as on the nRF52840 DK:
  * nRF52840 Product Specification, "QSPI"; Macronix data sheet MX25R6435F.
  *
- * 8 MHz, which the flash takes on four lines in the low-power mode that it starts in.
+ * The clock is 8 MHz, the limit of the flash on four lines in the low-power mode after its start.
  *
- * Ran against a stand-in for the peripheral's registers alone: no emulator has the peripheral, and
- * no chip was here.
+ * Ran only against a stand-in for the peripheral's registers: no emulator has the peripheral, and
+ * no chip was available.
  */
 #include "platform.h"
 #include "storage.h"
@@ -49,7 +49,7 @@ enum { PIN_SCK = 19, PIN_CSN = 17, PIN_IO0 = 20, PIN_IO1 = 21, PIN_IO2 = 22, PIN
 #define INSTRUCTION_IO2_IO3_HIGH (UINT32_C(3) << 12) /* no hold, no write protection */
 #define INSTRUCTION_WREN (UINT32_C(1) << 15)
 
-/* Of the flash. */
+/* Instructions and status bits of the flash. */
 enum { WRSR = 0x01, RDSR = 0x05, RDSCUR = 0x2b, RDID = 0x9f, RDP = 0xab };
 enum { SR_WIP = 0x01, SR_QE = 0x40, SCUR_P_FAIL = 0x20, SCUR_E_FAIL = 0x40 };
 #define IDENTITY 0x1728c2u /* manufacturer first, in the lowest byte */
@@ -73,7 +73,7 @@ static const char *wait_for_event(void) {
     const uint64_t deadline_ns = jw_clock_ns() + READY_NS;
     while (!jw_register(EVENTS_READY)) {
         if (jw_clock_ns() > deadline_ns) {
-            return "the QSPI peripheral does not become ready";
+            return "the QSPI peripheral is not ready in time";
         }
     }
     return NULL;
@@ -85,8 +85,8 @@ static const char *start(uint32_t task) {
     return wait_for_event();
 }
 
-/* One instruction on one line, with `bytes` behind the opcode, which are sent and replaced by what
- * is received. */
+/* Send one instruction on one line, with `bytes` bytes of `data` after the opcode, which are
+ * replaced by the bytes received. */
 static const char *instruct(uint8_t opcode, uint32_t bytes, uint32_t flags, uint32_t *data) {
     jw_set_register(EVENTS_READY, 0);
     jw_set_register(CINSTRDAT0, bytes ? *data : 0);
@@ -116,7 +116,7 @@ static const char *wait_while_writing(uint32_t address, uint64_t limit_ns) {
     }
 }
 
-/* What the flash itself noticed when it last programmed or erased. */
+/* Check whether the flash reports a failure of the last program or erase. */
 static const char *check_success(uint32_t address, uint32_t failure, const char *what) {
     uint32_t security = 0;
     const char *error = instruct(RDSCUR, 1, 0, &security);
@@ -127,7 +127,7 @@ static const char *check_success(uint32_t address, uint32_t failure, const char 
                        what, security & 0xff);
 }
 
-/* A task that changes the block at `address`, until it is done. */
+/* Run a task that changes the block at `address`, and wait until it is done. */
 static const char *carry_out(uint32_t task, uint32_t address, uint64_t limit_ns, uint32_t failure,
                              const char *what) {
     const char *error = start(task);
@@ -194,7 +194,8 @@ static const char *start_peripheral(void) {
     return start(TASKS_ACTIVATE);
 }
 
-/* Four lines instead of two and two that hold and protect. It is kept without power. */
+/* Enable four data lines instead of two with hold and write protection; the setting is
+ * permanent. */
 static const char *enable_quad(void) {
     uint32_t status = 0;
     const char *error = instruct(RDSR, 1, 0, &status);

@@ -1,8 +1,8 @@
 /* On-chip flash of Nordic's nRF51, and of the nRF52 (nRF52840) whose non-volatile memory controller
- * is the same but for the size of a page, which the chip is asked for: nRF51 Series Reference
+ * is the same except for the size of a page, which is read from the chip: nRF51 Series Reference
  * Manual, chapter 6; nRF52840 Product Specification, "NVMC" and "FICR".
  *
- * The medium is the whole flash, from address 0 on. The processor stands still while flash is
+ * The medium is the whole flash, from address 0 on. The processor stops while flash is
  * written or erased.
  *
  * Ran in QEMU's micro:bit (nRF51), whose flash wants no time and does not wear, and against a
@@ -40,12 +40,12 @@ static bool is_ready(void) {
 
 static const char *wait_until_ready(uint32_t address, uint64_t limit_ns) {
     if (is_ready()) {
-        return NULL; /* as a rule: looking at the clock would cost more than the rest */
+        return NULL; /* the usual case, without the cost of reading the clock */
     }
     const uint64_t deadline_ns = jw_clock_ns() + limit_ns;
     while (!is_ready()) {
         if (jw_clock_ns() > deadline_ns) {
-            return jw_sentence("the flash controller is not ready %u ms after it was told about"
+            return jw_sentence("the flash controller is not ready %u ms after a command for"
                                " 0x%x",
                                (uint32_t)(limit_ns / 1000000), address);
         }

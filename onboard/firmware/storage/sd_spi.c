@@ -2,7 +2,7 @@
  * 7 (section numbers are those of version 9). SDSC, SDHC and SDXC; no MultiMediaCards.
  *
  * Ran against QEMU's card (ssi-sd) and against a stand-in that follows the specification more
- * closely than QEMU does, never against a card of plastic.
+ * closely than QEMU does, but never against a real card.
  */
 #include "board.h"
 #include "platform.h"
@@ -17,14 +17,14 @@
 #define INITIALISATION_NS (1000 * JW_SD_MS)
 
 #define HIGH_CAPACITY (UINT32_C(1) << 30) /* HCS in ACMD41, CCS in the OCR */
-#define VOLTAGE_AND_PATTERN 0x1aau        /* CMD8: 2.7 to 3.6 V, and what is to come back */
+#define VOLTAGE_AND_PATTERN 0x1aau        /* CMD8: 2.7 to 3.6 V, and a pattern to be echoed */
 
 const char jw_storage_driver[] = "sd-spi";
 
 static bool is_block_addressed;
 static bool is_write_protected;
 static jw_storage_facts card;
-static uint32_t first_block; /* of the stretch */
+static uint32_t first_block; /* of the range */
 
 /* --- blocks ------------------------------------------------------------------------------- */
 
@@ -32,11 +32,11 @@ static uint32_t card_address(uint32_t block) {
     return is_block_addressed ? block : block * JW_SD_BLOCK_BYTES;
 }
 
-static const char *wait_behind(uint32_t block) {
+static const char *wait_after(uint32_t block) {
     if (jw_sd_wait_until_ready()) {
         return NULL;
     }
-    return jw_sentence("the card is still busy behind block %u after %u ms", block,
+    return jw_sentence("after block %u, the card is busy for more than %u ms", block,
                        (uint32_t)(JW_SD_BUSY_NS / JW_SD_MS));
 }
 
@@ -57,12 +57,12 @@ static const char *read_blocks(uint8_t *memory, uint32_t block, uint32_t count) 
         if (!error && stopped == JW_SD_R1_NONE) {
             return jw_sd_refused(JW_SD_STOP_TRANSMISSION, stopped);
         }
-        error = error ? error : wait_behind(block + count - 1);
+        error = error ? error : wait_after(block + count - 1);
     }
     return error;
 }
 
-/* What went wrong in the card after it had accepted the data: 4.10.1 by 7.3.2.3. */
+/* Check whether writing failed in the card after it had accepted the data: 4.10.1 by 7.3.2.3. */
 static const char *check_status(uint32_t block) {
     const uint8_t answer = jw_sd_command(JW_SD_SEND_STATUS, 0);
     const uint8_t status = jw_sd_receive();
@@ -97,7 +97,7 @@ static const char *write_blocks(const uint8_t *memory, uint32_t block, uint32_t 
     if (number == JW_SD_WRITE_MULTIPLE_BLOCK) {
         board_spi_exchange(JW_SD_TOKEN_STOP);
         jw_sd_receive();
-        const char *error = wait_behind(block + count - 1);
+        const char *error = wait_after(block + count - 1);
         if (error) {
             return error;
         }
@@ -141,7 +141,7 @@ static const char *go_idle(void) {
                        answer);
 }
 
-/* Whether the card is of version 2.00 or later, which may be of high capacity. */
+/* Ask whether the card has version 2.00 or later, and may have a high capacity. */
 static const char *ask_version(bool *is_version_2) {
     const uint8_t answer = jw_sd_command(JW_SD_SEND_IF_COND, VOLTAGE_AND_PATTERN);
     *is_version_2 = !(answer & JW_SD_R1_ILLEGAL);
@@ -171,7 +171,7 @@ static const char *choose_addressing(bool is_version_2) {
     is_block_addressed = false;
     if (is_version_2) {
         const uint8_t answer = jw_sd_command(JW_SD_READ_OCR, 0);
-        if (answer & ~JW_SD_R1_IDLE) { /* QEMU says that it is still idle */
+        if (answer & ~JW_SD_R1_IDLE) { /* QEMU still sets the idle bit */
             return jw_sd_refused(JW_SD_READ_OCR, answer);
         }
         is_block_addressed = (jw_sd_receive_word() & HIGH_CAPACITY) != 0;
@@ -217,7 +217,7 @@ static const char *initialise(jw_storage_facts *facts) {
     is_write_protected = jw_sd_is_write_protected(bytes);
     facts->capacity_bytes = jw_sd_capacity_bytes(bytes);
     if (!facts->capacity_bytes) {
-        return "the card does not say its capacity in a way that cards on SPI do";
+        return "the card reports its capacity in a form that cards on SPI do not have";
     }
     error = read_register(JW_SD_SEND_CID, bytes);
     jw_sd_identity(facts->card, bytes);
@@ -231,7 +231,7 @@ const char *jw_storage_init(jw_storage_facts *facts) {
     board_spi_select(false);
     jw_sleep_until(jw_clock_ns() + JW_SD_MS);
     for (int i = 0; i < 10; i++) {
-        jw_sd_receive(); /* 74 clocks at least, 6.4.1.1 */
+        jw_sd_receive(); /* at least 74 clocks, 6.4.1.1 */
     }
     const char *error = initialise(&card);
     jw_sd_deselect();

@@ -2,12 +2,12 @@
  * chapter 3; times from data sheet DS8626, table "Flash memory programming".
  *
  * The medium is the whole flash, from 0x08000000 on. Its first 128 KiB are smaller sectors, which
- * hold programs; what may be overwritten is made of the 128 KiB sectors behind them. The processor
- * stands still while flash is written or erased. A word is written at once, which takes a supply of
- * 2.7 V or more.
+ * hold programs; the range that may be overwritten consists of the 128 KiB sectors after them. The
+ * processor stops while flash is written or erased. Words are written as a whole, which needs a
+ * supply of at least 2.7 V.
  *
- * Ran against a stand-in for the controller's registers alone: QEMU's STM32 boards have none, and
- * no chip was here.
+ * Ran only against a stand-in for the controller's registers: QEMU's STM32 boards have no
+ * controller, and no chip was available.
  */
 #include <string.h>
 
@@ -20,7 +20,7 @@
 #define FLASH_BEGIN 0x08000000u
 #define SECTOR_BYTES (UINT32_C(128) << 10)
 #define BANK_BYTES (UINT32_C(1) << 20)
-#define FIRST_SECTOR 5u /* of 128 KiB; sectors 0 to 4 are as large as one of them */
+#define FIRST_SECTOR 5u /* the first of 128 KiB; sectors 0 to 4 together have 128 KiB */
 
 #define FLASH_ACR 0x40023c00u
 #define FLASH_KEYR 0x40023c04u
@@ -84,8 +84,7 @@ static void unlock(void) {
     jw_set_register(FLASH_SR, SR_ERRORS);
 }
 
-/* What the data cache has of erased flash is stale; it can be emptied only while it is off (3.5.2).
- */
+/* Empty the data cache, which is stale after an erase; this works only while it is off (3.5.2). */
 static void flush_data_cache(void) {
     const uint32_t control = jw_register(FLASH_ACR);
     if (control & ACR_DCEN) {
@@ -148,7 +147,7 @@ const char *jw_storage_init(jw_storage_facts *facts) {
 const char *jw_storage_open(jw_medium *medium, uint64_t offset, uint64_t bytes) {
     const char *error = jw_stretch_open(medium, &flash, offset, bytes);
     if (!error && offset < SECTOR_BYTES) {
-        error = "scratch must lie behind the small sectors, which are the first 131072 bytes";
+        error = "scratch must be after the small sectors, which are the first 131072 bytes";
     }
     if (!error) {
         error = jw_stretch_spares_program(FLASH_BEGIN + (uint32_t)offset);

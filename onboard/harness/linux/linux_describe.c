@@ -26,7 +26,7 @@ static void say_number(const char *key, uint64_t value) {
     }
 }
 
-/* The first of several files that says something. */
+/* Print the first line of the first file that is not empty. */
 static void say_first(const char *key, const char *const *paths) {
     char line[256] = "";
     for (; *paths && !*line; paths++) {
@@ -35,7 +35,7 @@ static void say_first(const char *key, const char *const *paths) {
     say(key, line);
 }
 
-/* The value of a `name : value` line of a file in /proc. */
+/* Find the value of a `name : value` line of a file in /proc. */
 static void find_field(const char *path, const char *name, char *value, size_t size) {
     char line[512];
     FILE *file = fopen(path, "r");
@@ -64,7 +64,7 @@ static uint64_t memory_bytes(const char *name) {
 static void say_processor(int processor) {
     char value[256];
     find_field("/proc/cpuinfo", "model name", value, sizeof value);
-    if (!*value) { /* 64-bit Arm names a part number only; the device tree has a name */
+    if (!*value) { /* on 64-bit Arm the name is in the device tree */
         jw_read_line(value, sizeof value, "/proc/device-tree/cpus/cpu@%d/compatible", processor);
     }
     say("cpu", value);
@@ -99,7 +99,7 @@ static uint64_t last_level_cache_bytes(int processor) {
     return largest;
 }
 
-/* Name and card identity of the disk that a directory is on. */
+/* Print the name and card identity of the disk with this directory. */
 static void say_storage(const char *directory) {
     struct stat status;
     char disk[PATH_MAX], name[64], identity[128];

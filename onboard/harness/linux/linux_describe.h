@@ -1,9 +1,9 @@
-/* What the board says about itself. */
+/* Describes the board. */
 #ifndef JW_LINUX_DESCRIBE_H
 #define JW_LINUX_DESCRIBE_H
 
-/* Prints `key=value` lines on standard output; what the system does not tell is left out.
- * `storage` is a directory on the medium that pages go to, or NULL. */
+/* Print `key=value` lines on standard output, without the facts that the system does not report.
+ * `storage` is a directory on the medium to page to, or NULL. */
 void jw_describe(int processor, const char *storage);
 
 #endif

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#define _FILE_OFFSET_BITS 64 /* files over 2 GiB on 32-bit systems */
 #include "linux_file.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 int jw_open_direct(int file, int flags, bool *is_direct) {
     char path[64];
     int descriptor = -1;
-    snprintf(path, sizeof path, "/proc/self/fd/%d", file); /* whatever its name is by now */
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file); /* also if it was unlinked */
     if (*is_direct) {
         descriptor = open(path, flags | O_DIRECT | O_CLOEXEC);
         *is_direct = descriptor >= 0 || errno != EINVAL;

@@ -1,17 +1,17 @@
-/* Files on the storage that is measured, or paged to. */
+/* Files on the storage that is measured or paged to. */
 #ifndef JW_LINUX_FILE_H
 #define JW_LINUX_FILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define JW_DIRECT_ALIGNMENT 4096 /* of memory that is read into or written from */
+#define JW_DIRECT_ALIGNMENT 4096 /* alignment of memory for O_DIRECT transfers */
 
-/* Another descriptor of an open file, past the page cache; *is_direct becomes false where its file
- * system refuses O_DIRECT (tmpfs), and stays so. -1 leaves errno. */
+/* Open another descriptor of an open file, with O_DIRECT if *is_direct. If the file system refuses
+ * O_DIRECT (tmpfs), *is_direct becomes false. Returns -1 with errno set on failure. */
 int jw_open_direct(int file, int flags, bool *is_direct);
 
-/* Writes random data, from the begin on, and syncs. False leaves errno. */
+/* Fill a file with random data from its start, and sync it. False with errno set on failure. */
 bool jw_fill_file(int file, uint64_t bytes);
 
 #endif

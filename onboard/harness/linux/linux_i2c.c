@@ -19,13 +19,13 @@ int jw_i2c_open(const char *bus, uint8_t address) {
     }
     if (ioctl(descriptor, I2C_SLAVE, (long)address) != 0) {
         jw_fail(JW_EXIT_METER, "meter: %s: address 0x%02x: %s%s", bus, address, strerror(errno),
-                errno == EBUSY ? "; a kernel driver has the sensor: describe it with kind hwmon"
+                errno == EBUSY ? "; a kernel driver uses the sensor: describe it with kind hwmon"
                                : "");
     }
     return descriptor;
 }
 
-/* SMBus transfers, which every adapter has. Their words begin with the low byte. */
+/* Transfer a word by SMBus, which every adapter supports. Its words begin with the low byte. */
 static bool transfer(int descriptor, uint8_t direction, uint8_t chip_register, uint16_t *value) {
     union i2c_smbus_data data = {.word = (uint16_t)(*value << 8 | *value >> 8)};
     struct i2c_smbus_ioctl_data call = {

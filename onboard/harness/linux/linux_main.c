@@ -5,23 +5,24 @@
  *   joulewright-harness clock | temperature
  *   joulewright-harness run PLAN RESULTS SAMPLES [DATA DUMP] [--sysfs DIR]
  *
- * `clock` prints the nanoseconds that records count in, `temperature` millidegrees Celsius, 0 where
- * the board tells none. `workspace` prints the bytes that the kernels on the lines
- * `kernel kind=... attributes=...` of a file need for themselves, one number a line. The file
- * begins and ends like a plan. Besides the lines of runner.h a plan has
+ * `clock` prints the clock of records in nanoseconds, `temperature` millidegrees Celsius, 0 if the
+ * board reports none. `workspace` prints the workspace in bytes of each kernel on the lines
+ * `kernel kind=... attributes=...` of a file, one number a line. The file begins and ends like a
+ * plan. Besides the lines of runner.h a plan has
  *
  *   joulewright-plan 1                                 first, then `arena`
- *   register i2c=/dev/i2c-1 address=64 register=0 value=16679      sets a sensor up
- *   sampler period_ns=10000000                         then a `sample` (linux_source.h) a number
+ *   register i2c=/dev/i2c-1 address=64 register=0 value=16679      sets up a sensor
+ *   sampler period_ns=10000000                         then a `sample` line for each source
+ *                                                      (linux_source.h)
  *   sync chip=/dev/gpiochip0 line=17                   the line that is high in a window
  *   scratch bytes=8388608 directory=/var/tmp           before any transfer; see linux_storage.h
  *   store ... , replay ... , train ... , forget         see linux_replay.h and replay.h
  *   end                                                last
  *
- * DATA is what `load` reads from, DUMP what `dump` writes to.
+ * `load` reads from the file DATA, `dump` writes to the file DUMP.
  *
- * Every record is flushed when its window is over, after the meter's samples of that window: what
- * a cut leaves behind is complete up to its last line.
+ * Every record is flushed when its window is over, after the meter's samples of that window. The
+ * files of an interrupted run are therefore complete up to their last lines.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -139,13 +140,13 @@ static void record_health(harness *h, const char *word) {
     flush(h);
 }
 
-/* --- what windows need ------------------------------------------------------------------------ */
+/* --- resources of windows --------------------------------------------------------------------- */
 
-/* As much as the plan's second line asks for, and room for canaries on both sides. */
+/* Map the memory that the plan's second line asks for, and room for canaries on both sides. */
 static void map_memory(harness *h) {
     char line[64] = "";
     jw_text text;
-    sscanf(h->plan_rest, "%63[^\n]", line); /* the runner reads it again */
+    sscanf(h->plan_rest, "%63[^\n]", line); /* the runner reads the line too */
     if (strcmp(jw_text_begin(&text, line), "arena") != 0) {
         h->line_number++;
         refuse(h, "", "`arena` is expected here");
@@ -162,7 +163,8 @@ static void map_memory(harness *h) {
 
 static void open_source(harness *h, jw_text *text) {
     if (h->source_count == JW_MAX_SOURCES || !h->sample_period_ns || h->sampler) {
-        refuse(h, "", "`sample` belongs behind `sampler`; there are too many or none now");
+        refuse(h, "",
+               "`sample` must follow `sampler`, at most 8 times and before the first window");
     }
     jw_source *source = jw_source_open(text);
     expect(h, source != NULL, text);
@@ -172,7 +174,7 @@ static void open_source(harness *h, jw_text *text) {
 static void open_scratch(harness *h, jw_text *text) {
     bool is_direct;
     if (h->runner.medium) {
-        refuse(h, "", "there is a scratch already");
+        refuse(h, "", "the plan has a second `scratch` line");
     }
     h->runner.medium = jw_scratch_open(text, &is_direct);
     expect(h, h->runner.medium, text);
@@ -196,7 +198,7 @@ static void start_sampler(harness *h) {
 
 /* --- the program ------------------------------------------------------------------------------ */
 
-/* False behind the last line. */
+/* Carry out the next line; false after the last one. */
 static bool run_line(harness *h) {
     jw_text text;
     jw_record measured;
@@ -227,7 +229,7 @@ static bool run_line(harness *h) {
         return true;
     }
     if (jw_runner_measures(&h->runner, word) || strcmp(word, "replay") == 0) {
-        start_sampler(h); /* behind a `replay` there is no memory for it */
+        start_sampler(h); /* after `replay` there is no memory for it */
     }
     jw_line_result result = jw_runner_line(&h->runner, word, &text, &measured);
     if (result == JW_LINE_FOREIGN) {
@@ -241,7 +243,7 @@ static bool run_line(harness *h) {
     case JW_LINE_REFUSED:
         refuse_with(jw_linux_replay_exit_code(word), h, text.key, text.error);
     case JW_LINE_FOREIGN:
-        refuse(h, word, "is no line that is known");
+        refuse(h, word, "is not a known line");
     case JW_LINE_READ:
         break;
     }
@@ -263,7 +265,7 @@ static FILE *create(const char *path) {
     return file;
 }
 
-/* `paths`: results, samples, and of a replay data and dump. */
+/* Run a plan. `paths` are those of results and samples, and for a replay of data and dump. */
 static void run(harness *h, char *const *paths) {
     check_version(h);
     map_memory(h);
@@ -294,7 +296,7 @@ static void print_workspaces(harness *h) {
     for (const char *word; strcmp(word = jw_text_begin(&text, next_line(h)), "end") != 0;) {
         size_t bytes;
         if (strcmp(word, "kernel") != 0) {
-            refuse(h, word, "is no line that is known");
+            refuse(h, word, "is not a known line");
         }
         expect(h, jw_plan_workspace(&text, &bytes), &text);
         printf("%zu\n", bytes);

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#define _FILE_OFFSET_BITS 64 /* files over 2 GiB on 32-bit systems */
 #include "linux_mtd.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "text.h"
 
 #define ERASED 0xff
-#define MOST_BAD_SHARE 8 /* one block of so many; data sheets promise one of fifty */
+#define MOST_BAD_SHARE 8 /* at most one of 8 blocks is bad; data sheets promise one of 50 */
 #define MOST_BLOCKS 1048576
 
 typedef struct {
@@ -28,9 +28,9 @@ typedef struct {
     const char *device, *name;
     int descriptor;
     uint32_t block_bytes, page_bytes;
-    uint32_t half; /* so many blocks hold data, and so many are written */
+    uint32_t half; /* number of blocks with data, and of blocks that are written */
     uint32_t good_count;
-    uint32_t *good_blocks; /* numbers within the partition, of those within the stretch */
+    uint32_t *good_blocks; /* numbers of the range's good blocks within the partition */
 } flash;
 
 /* --- blocks ----------------------------------------------------------------------------------- */
@@ -82,8 +82,8 @@ static void read_block(const flash *f, uint32_t block, uint32_t begin, void *mem
 typedef void block_transfer(const flash *f, uint32_t block, uint32_t begin, void *memory,
                             size_t bytes);
 
-/* Cuts a transfer where blocks end: a failure is then known to be one block's. `blocks` are the
- * numbers of the blocks that it runs over. */
+/* Split a transfer at the ends of blocks, so that a failure belongs to one block. `blocks` are the
+ * numbers of the blocks from offset 0 on. */
 static void transfer(const flash *f, const uint32_t *blocks, uint64_t offset, void *memory,
                      size_t bytes, block_transfer *transfer_in_block) {
     for (unsigned char *at = memory; bytes;) {
@@ -119,7 +119,7 @@ static const char *erase_blocks(jw_medium *medium, uint64_t offset, void *memory
 
 /* --- opening ---------------------------------------------------------------------------------- */
 
-/* That the node leads to the partition of this name, whoever made it, and how large that is. */
+/* Size of the partition. Checks that the device node belongs to the partition of this name. */
 static uint64_t partition_bytes(const jw_mtd_stretch *stretch) {
     struct stat node;
     char said[256], number[32];
@@ -127,12 +127,12 @@ static uint64_t partition_bytes(const jw_mtd_stretch *stretch) {
     const char *slash = strrchr(stretch->device, '/');
     const char *entry = slash ? slash + 1 : stretch->device;
     if (stat(stretch->device, &node) != 0 || !S_ISCHR(node.st_mode)) {
-        refuse(stretch->device, stretch->name, "is no character device");
+        refuse(stretch->device, stretch->name, "is not a character device");
     }
     snprintf(number, sizeof number, "%u:%u", major(node.st_rdev), minor(node.st_rdev));
     jw_read_sysfs(said, sizeof said, "class/mtd/%s/dev", entry);
     if (strcmp(said, number) != 0) {
-        refuse(stretch->device, stretch->name, "is not the device that sysfs has by this name");
+        refuse(stretch->device, stretch->name, "is not the device with this name in sysfs");
     }
     jw_read_sysfs(said, sizeof said, "class/mtd/%s/name", entry);
     if (strcmp(said, stretch->name) != 0) {
@@ -165,7 +165,8 @@ static void check_geometry(const jw_mtd_stretch *stretch, int descriptor, uint64
     if (stretch->offset % info.erasesize || stretch->bytes % info.erasesize || !stretch->bytes ||
         stretch->bytes > bytes || stretch->offset > bytes - stretch->bytes ||
         stretch->bytes / info.erasesize > MOST_BLOCKS) {
-        refuse(stretch->device, stretch->name, "the stretch is not of whole blocks within it");
+        refuse(stretch->device, stretch->name,
+               "the range is not of whole blocks within the partition");
     }
 }
 
@@ -184,7 +185,7 @@ static void find_good_blocks(flash *f, const jw_mtd_stretch *stretch) {
     if (f->good_count < count - count / MOST_BAD_SHARE || f->good_count < 2) {
         jw_fail(JW_EXIT_STORAGE,
                 "storage: %" PRIu32 " of %" PRIu32 " blocks of %s (%s) from offset %" PRIu64
-                " on are bad; choose another stretch",
+                " on are bad; choose another range",
                 count - f->good_count, count, f->device, f->name, stretch->offset);
     }
     f->half = f->good_count / 2;

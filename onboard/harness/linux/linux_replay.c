@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#define _FILE_OFFSET_BITS 64 /* files over 2 GiB on 32-bit systems */
 #include "linux_replay.h"
 
 #include <errno.h>
@@ -23,13 +23,13 @@ static jw_line_result done(jw_text *text, const char *error) {
     return text->error ? JW_LINE_REFUSED : JW_LINE_READ;
 }
 
-/* --- bytes that come and go ------------------------------------------------------------------- */
+/* --- loads and dumps -------------------------------------------------------------------------- */
 
-/* `address=... bytes=...`, and of `load` an `at=...`. */
+/* Read `address=... bytes=...`, and `at=...` for `load`. */
 static unsigned char *read_place(const jw_linux_replay *r, jw_text *text, size_t *bytes,
                                  uint64_t *at) {
     if (!r->replay.executor.plan) {
-        jw_text_fail(text, "", "a `replay` line comes first");
+        jw_text_fail(text, "", "a `replay` line must come before this line");
         return NULL;
     }
     const uint64_t address = jw_text_number(text, "address", 0, UINT32_MAX);
@@ -47,8 +47,8 @@ static jw_line_result load(const jw_linux_replay *r, jw_text *text) {
     while (memory && bytes) {
         const ssize_t length = pread(r->data, memory, bytes, (off_t)at);
         if (length <= 0) {
-            return done(text, r->data < 0   ? "no data came with the plan"
-                              : length == 0 ? "the data that came with the plan end before that"
+            return done(text, r->data < 0   ? "the plan has no data"
+                              : length == 0 ? "the plan's data end before that"
                                             : strerror(errno));
         }
         memory += length;
@@ -75,7 +75,7 @@ static jw_line_result dump(const jw_linux_replay *r, jw_text *text) {
 static jw_line_result open_store(jw_linux_replay *r, jw_text *text) {
     bool is_direct = true;
     if (r->replay.medium) {
-        return done(text, "there is a store already");
+        return done(text, "the plan has a second `store` line");
     }
     r->replay.medium = jw_store_file_open(text, &is_direct);
     if (r->replay.medium) {
@@ -109,7 +109,7 @@ static jw_message no_answer(const jw_linux_replay *r) {
     return answer;
 }
 
-/* All that a replay needs, and then no more of it. */
+/* Begin a replay: allocate all that it needs, then limit memory. */
 static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text *text) {
     jw_executor *executor = &r->replay.executor;
     jw_record none;
@@ -124,7 +124,7 @@ static jw_line_result begin(jw_linux_replay *r, const jw_runner *runner, jw_text
     }
     const jw_plan *plan = executor->plan;
     if (executor->store && !jw_store_file_pages(r->replay.medium, plan->page_bytes)) {
-        return done(text, "the plan's pages do not divide the buffers for them");
+        return done(text, "the plan's page size does not divide the size of the buffers");
     }
     make_answer(r, jw_replay_answer_bytes(plan));
     executor->channel = jw_linux_channel_open(executor, r->processor);

@@ -6,7 +6,7 @@
 
 #include "linux_support.h"
 
-#define STACK_BYTES ((size_t)256 << 10) /* more than any C library asks for */
+#define STACK_BYTES ((size_t)256 << 10) /* above the minimum of every C library */
 
 typedef struct {
     jw_channel channel; /* first: its functions get a pointer to it */
@@ -14,12 +14,12 @@ typedef struct {
     int processor;
     pthread_t thread;
     pthread_cond_t submitted, over;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     uint32_t head, tail;  /* of the queue: head - tail transfers are under way */
-    const char *error;    /* of `failed`; what is submitted is then left undone */
+    const char *error;    /* of `failed`; later transfers are then discarded */
     const jw_action *failed;
     bool stop;
-    const jw_action *queue[]; /* holds all of a step; begins anew when nothing is under way */
+    const jw_action *queue[]; /* has room for a step; restarts when no transfer is under way */
 } thread_channel;
 
 static void *carry_out(void *context) {
@@ -103,7 +103,7 @@ jw_channel *jw_linux_channel_open(const jw_executor *executor, int processor) {
     const int error = pthread_create(&c->thread, &attributes, carry_out, c);
     pthread_attr_destroy(&attributes);
     if (error) {
-        jw_fail(JW_EXIT_MEMORY, "no thread to carry transfers out: %s", strerror(error));
+        jw_fail(JW_EXIT_MEMORY, "cannot start a thread for transfers: %s", strerror(error));
     }
     return &c->channel;
 }

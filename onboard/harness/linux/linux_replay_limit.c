@@ -14,12 +14,12 @@
 #include "joulewright.h"
 #include "linux_support.h"
 
-#define STACK_BYTES ((size_t)256 << 10) /* of the kernels, and of the C library beside them */
+#define STACK_BYTES ((size_t)256 << 10) /* for the kernels and the C library */
 
-/* A product that is too large for a BLAS's shortcuts: rows, features in, features out, no bias. */
+/* Rows, input and output features of a product too large for a BLAS's path for small matrices. */
 enum { BLAS_SIDE = 192 };
 
-static rlim_t unlimited; /* the limit without ours; 0: ours is not set */
+static rlim_t unlimited; /* the limit before jw_limit_memory; 0 if it is in force */
 
 static __attribute__((noinline)) void touch_stack(void) {
     volatile unsigned char bytes[STACK_BYTES];
@@ -28,7 +28,7 @@ static __attribute__((noinline)) void touch_stack(void) {
     }
 }
 
-/* A BLAS keeps the buffers that it allocates in its first call. */
+/* Call the BLAS once: it keeps the buffers that it allocates in its first call. */
 static void touch_blas(void) {
     static const int32_t attributes[] = {BLAS_SIDE, BLAS_SIDE, BLAS_SIDE, 0};
     const size_t matrix_bytes = sizeof(float) * BLAS_SIDE * BLAS_SIDE;
@@ -62,12 +62,12 @@ static uint64_t address_space_bytes(void) {
     uint64_t pages = 0;
     jw_read_line(line, sizeof line, "/proc/self/statm");
     if (sscanf(line, "%" SCNu64, &pages) != 1) {
-        jw_fail(JW_EXIT_MEMORY, "/proc/self/statm does not say how much memory is in use");
+        jw_fail(JW_EXIT_MEMORY, "/proc/self/statm does not report the memory in use");
     }
     return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Returns what the limit was. */
+/* Set the limit; returns the one before. */
 static rlim_t set_limit(rlim_t bytes) {
     struct rlimit limit;
     if (getrlimit(RLIMIT_AS, &limit) != 0) {
@@ -100,7 +100,7 @@ void jw_unlimit_memory(void) {
 
 uint64_t jw_peak_resident_bytes(void) {
     static const char key[] = "\nVmHWM:";
-    char status[8192]; /* lists of groups and of processors are in it */
+    char status[8192]; /* it contains lists of groups and processors */
     jw_read_text(status, sizeof status, "/proc/self/status");
     const char *line = strstr(status, key);
     return line ? (uint64_t)strtoull(line + sizeof key - 1, NULL, 10) << 10 : 0;

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#define _FILE_OFFSET_BITS 64 /* files over 2 GiB on 32-bit systems */
 #include "linux_replay_store.h"
 
 #include <errno.h>
@@ -17,15 +17,15 @@
 #include "linux_support.h"
 
 #define WORD_BYTES 4
-#define BOUNCE_BYTES ((size_t)256 << 10) /* tensors lie at addresses that O_DIRECT refuses */
+#define BOUNCE_BYTES ((size_t)256 << 10) /* O_DIRECT refuses the addresses of most tensors */
 #define LEAST_BYTES 4096
 
 typedef struct {
     jw_medium medium; /* first: the transfers below get a pointer to it */
     char path[4096 + 32];
     int buffered;
-    int direct;        /* reads; writes that are synced when the last one is done */
-    int direct_synced; /* writes that are one */
+    int direct;        /* for reads, and for writes in parts, synced after the last */
+    int direct_synced; /* for writes in one part */
     bool is_direct;
     size_t page_bytes;
     unsigned char *bounce;
@@ -42,7 +42,7 @@ static size_t whole_pages(const store_file *file, size_t bytes) {
     return (bytes + file->page_bytes - 1) / file->page_bytes * file->page_bytes;
 }
 
-/* `length`: what the system call has returned. */
+/* Error message for a system call that returned `length`; NULL if all bytes were transferred. */
 static const char *explain(store_file *file, const char *what, ssize_t length, size_t wanted) {
     if (length == (ssize_t)wanted) {
         return NULL;
@@ -73,7 +73,7 @@ static const char *read_words(jw_medium *medium, uint64_t offset, void *memory, 
     return error;
 }
 
-/* What fits into the buffer goes as it was measured, by one synced write. */
+/* Bytes that fit into the buffer are written as profiled, by one synced write. */
 static const char *write_words(jw_medium *medium, uint64_t offset, void *memory, size_t bytes) {
     store_file *file = (store_file *)medium;
     const bool is_one = bytes <= BOUNCE_BYTES;
@@ -105,7 +105,7 @@ static _Noreturn void fail(const store_file *file, const char *action, int error
     jw_fail(JW_EXIT_STORAGE, "storage: cannot %s %s: %s", action, file->path, strerror(error));
 }
 
-/* Whoever had the lock before may have removed the file meanwhile. */
+/* False if the process that had the lock before has removed the file. */
 static bool has_its_name(const store_file *file) {
     struct stat opened, named;
     return fstat(file->buffered, &opened) == 0 && stat(file->path, &named) == 0 &&
@@ -117,8 +117,8 @@ static void open_locked(store_file *file, bool anew) {
         file->buffered =
             open(file->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | (anew ? O_CREAT : 0), 0600);
         if (file->buffered < 0 && errno == ENOENT && !anew) {
-            jw_fail(JW_EXIT_STORAGE, "storage: there is no %s: no run has left a step to recover",
-                    file->path);
+            jw_fail(JW_EXIT_STORAGE,
+                    "storage: %s does not exist: no run has left a step to recover", file->path);
         }
         if (file->buffered < 0) {
             fail(file, "open", errno);
@@ -143,15 +143,15 @@ static void sync_directory(const char *directory) {
     }
 }
 
-/* Before everybody else's room is taken as well. */
+/* Check the free space first, so that the disk is not filled up. */
 static bool has_room(const store_file *file) {
     struct statvfs system;
     return fstatvfs(file->buffered, &system) != 0 ||
            (uint64_t)system.f_bavail * system.f_frsize >= file->medium.scratch_bytes;
 }
 
-/* The file has its size from now on: check_size then knows it, even if the program ends
- * meanwhile. */
+/* Give the file its final size, so that check_size accepts it even if the program ends before the
+ * file is filled. */
 static bool preallocate(const store_file *file) {
     const off_t bytes = (off_t)file->medium.scratch_bytes;
     return fallocate(file->buffered, 0, 0, bytes) == 0 ||
@@ -174,7 +174,7 @@ static void make(const store_file *file, const char *directory) {
     const int error = fill_anew(file);
     if (error) {
         unlink(file->path);
-        jw_fail(JW_EXIT_STORAGE, "storage: %s has no room for the %" PRIu64 " bytes to page to: %s",
+        jw_fail(JW_EXIT_STORAGE, "storage: %s has no room for a store of %" PRIu64 " bytes: %s",
                 directory, file->medium.scratch_bytes, strerror(error));
     }
     sync_directory(directory);
@@ -183,12 +183,12 @@ static void make(const store_file *file, const char *directory) {
 static void check_size(const store_file *file) {
     struct stat found;
     if (fstat(file->buffered, &found) != 0) {
-        fail(file, "look at", errno);
+        fail(file, "read the size of", errno);
     }
     if ((uint64_t)found.st_size != file->medium.scratch_bytes) {
         jw_fail(JW_EXIT_STORAGE,
                 "storage: %s has %" PRIu64 " bytes instead of %" PRIu64
-                ": it is of a run with another plan",
+                ": it belongs to a run of another plan",
                 file->path, (uint64_t)found.st_size, file->medium.scratch_bytes);
     }
 }
@@ -198,8 +198,8 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
     const uint64_t bytes = jw_text_number(text, "bytes", LEAST_BYTES, UINT64_C(1) << 40);
     if (strncmp(text->rest, raw_flash, sizeof raw_flash - 1) == 0) {
         jw_text_fail(text, "store",
-                     "is a file: replays do not page to raw flash partitions of"
-                     " Linux; give storage.path");
+                     "must be a file: replays on Linux do not page to raw flash"
+                     " partitions; give storage.path");
         return NULL;
     }
     const bool anew = jw_text_number(text, "anew", 0, 1) == 1;
@@ -210,7 +210,7 @@ jw_medium *jw_store_file_open(jw_text *text, bool *is_direct) {
     store_file *file = calloc(1, sizeof *file);
     void *bounce;
     if (!file || posix_memalign(&bounce, JW_DIRECT_ALIGNMENT, BOUNCE_BYTES) != 0) {
-        jw_fail(JW_EXIT_MEMORY, "no memory to page with");
+        jw_fail(JW_EXIT_MEMORY, "no memory for the buffers of the store");
     }
     snprintf(file->path, sizeof file->path, "%.4096s/.joulewright-store", directory);
     file->medium = (jw_medium){.transfer = {[JW_READ] = read_words, [JW_WRITE] = write_words},

@@ -1,5 +1,5 @@
-/* The file that replays page to. It has a name, so that what a run has left in it can be recovered
- * by a later one. */
+/* The file that replays page to. It has a name, so that a later run can recover the last complete
+ * step of an earlier one. */
 #ifndef JW_LINUX_REPLAY_STORE_H
 #define JW_LINUX_REPLAY_STORE_H
 
@@ -8,26 +8,25 @@
 #include "medium.h"
 #include "text.h"
 
-/* What follows the word `store`:
+/* Open the file that the rest of a `store` line describes:
  *
  *   bytes=8388608 anew=1 directory=/var/tmp
  *
- * Makes the file .joulewright-store in the directory (anew=1; one that is there is written over),
- * or opens the one that is there and has this size (anew=0). It is filled, so that a disk that is
- * too small is told now, and locked: one replay at a time. *is_direct as in linux_storage.h.
+ * With anew=1, the file .joulewright-store in the directory is created or overwritten, and filled,
+ * so that a full disk is noticed now. With anew=0, it must exist and have this size. The file is
+ * locked: only one replay can use it. *is_direct as in linux_storage.h.
  *
- * Transfers are of any multiple of four bytes, from and to any address that is one; what is
- * written is filled up with zeros to whole pages, see jw_store_file_pages.
+ * Sizes and addresses of transfers are multiples of four bytes. Writes are padded with zeros to
+ * whole pages, see jw_store_file_pages.
  *
- * NULL leaves text->error. Exits with JW_EXIT_STORAGE where the file cannot be had; what goes wrong
- * later is told by the transfers. */
+ * Returns NULL with text->error set if the line is wrong. Exits with JW_EXIT_STORAGE if the file
+ * cannot be opened; later errors are returned by the transfers. */
 jw_medium *jw_store_file_open(jw_text *text, bool *is_direct);
 
-/* Pages that begin at every multiple of page_bytes. False: it does not divide the size of the
- * buffers. */
+/* Set the page size. False if it does not divide the size of the buffers. */
 bool jw_store_file_pages(jw_medium *medium, uint32_t page_bytes);
 
-/* Removes the file. NULL, or why not. */
+/* Remove the file. Returns NULL, or why it failed. */
 const char *jw_store_file_forget(jw_medium *medium);
 
 #endif

@@ -23,14 +23,13 @@ struct jw_sampler {
     int processor;
     pthread_t thread;
     pthread_cond_t has_begun;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     bool begun, stop;
     uint32_t head, tail; /* free-running; head - tail samples are waiting */
     sample ring[RING_SAMPLES];
 };
 
-/* The sources are read one after the other over the sensor's bus; the middle of that is the time of
- * the sample. */
+/* Read all sources, one after the other; the sample's time is the middle of that time. */
 static bool take_sample(const jw_sampler *sampler, sample *taken) {
     const uint64_t before_ns = jw_clock_ns();
     for (int i = 0; i < sampler->count; i++) {
@@ -63,7 +62,7 @@ static void *run(void *context) {
         next_ns += sampler->period_ns;
         const uint64_t now_ns = jw_clock_ns();
         if (next_ns < now_ns) {
-            next_ns = now_ns; /* the sensor is slower than asked for: no burst to catch up */
+            next_ns = now_ns; /* the sensor is too slow for the period: skip samples */
         }
         jw_sleep_until(next_ns);
     }
@@ -84,10 +83,10 @@ jw_sampler *jw_sampler_start(jw_source *const *sources, int count, uint64_t peri
     pthread_cond_init(&sampler->has_begun, NULL);
     const int error = pthread_create(&sampler->thread, NULL, run, sampler);
     if (error) {
-        jw_fail(JW_EXIT_METER, "meter: no thread to sample with: %s", strerror(error));
+        jw_fail(JW_EXIT_METER, "meter: cannot start a thread for samples: %s", strerror(error));
     }
-    /* A window that began now might have no sample in front of it, always where there is a single
-     * processor. */
+    /* Wait for the first sample: otherwise a window could begin before it, and always would on a
+     * single processor. */
     pthread_mutex_lock(&sampler->lock);
     while (!sampler->begun) {
         pthread_cond_wait(&sampler->has_begun, &sampler->lock);

@@ -1,4 +1,4 @@
-/* Reads the sources of a meter at a fixed rate, in a thread of its own on another processor. */
+/* Samples the sources of a meter at a fixed rate, in a thread on another processor. */
 #ifndef JW_LINUX_SAMPLER_H
 #define JW_LINUX_SAMPLER_H
 
@@ -11,15 +11,15 @@
 
 typedef struct jw_sampler jw_sampler;
 
-/* Takes the sources over. */
+/* Start sampling, every period_ns, on this processor. The sampler owns the sources from then on. */
 jw_sampler *jw_sampler_start(jw_source *const *sources, int count, uint64_t period_ns,
                              int processor);
 
-/* Writes what has been sampled so far, one `clock_ns value value ...` a line. A sample that could
- * not be read, or for which there was no room, is missing: whoever reads the trace sees the gap. */
+/* Write the samples so far, each as a line `clock_ns value value ...`. Samples that could not be
+ * read or stored are missing, which shows as a gap in the times. */
 void jw_sampler_drain(jw_sampler *sampler, FILE *output);
 
-/* Lets two more samples come in, ends the thread and writes what is left. */
+/* Take two more samples, end the thread, and write the remaining samples. */
 void jw_sampler_stop(jw_sampler *sampler, FILE *output);
 
 #endif

@@ -112,7 +112,7 @@ static bool read_pmic(const char *command, int64_t *value) {
     return whole;
 }
 
-/* --- all of them ------------------------------------------------------------------------------ */
+/* --- sources ---------------------------------------------------------------------------------- */
 
 static const char *open_kind(jw_source *source, jw_text *text) {
     const char *rest = text->rest;
@@ -136,9 +136,9 @@ static const char *open_kind(jw_source *source, jw_text *text) {
     const char *command = jw_text_remainder(text, "pmic");
     source->kind = FROM_PMIC;
     source->descriptor = -1;
-    for (const char *at = command; *at; at++) { /* it goes through a shell */
+    for (const char *at = command; *at; at++) { /* a shell runs it */
         if (!isalnum((unsigned char)*at) && !strchr("/._-", *at)) {
-            jw_text_fail(text, "pmic", "is no name of a command");
+            jw_text_fail(text, "pmic", "is not the name of a command");
         }
     }
     snprintf(source->command, sizeof source->command, "%s", command);
@@ -147,9 +147,9 @@ static const char *open_kind(jw_source *source, jw_text *text) {
 
 jw_source *jw_source_open(jw_text *text) {
     static const char *const faults[] = {
-        [FROM_FILE] = "holds no whole number",
+        [FROM_FILE] = "does not contain a whole number",
         [FROM_REGISTER] = "the sensor's register cannot be read",
-        [FROM_PMIC] = "`pmic_read_adc` tells no rails; it takes a Raspberry Pi 5",
+        [FROM_PMIC] = "`pmic_read_adc` reports no rails; it needs a Raspberry Pi 5",
     };
     int64_t value;
     jw_source *source = calloc(1, sizeof *source);
@@ -200,9 +200,8 @@ bool jw_write_register(jw_text *text) {
     }
     const int descriptor = jw_i2c_open(bus, address);
     if (!jw_i2c_write(descriptor, chip_register, value)) {
-        jw_fail(JW_EXIT_METER,
-                "meter: %s: the sensor at 0x%02x does not take its configuration: %s", bus, address,
-                strerror(errno));
+        jw_fail(JW_EXIT_METER, "meter: %s: the sensor at 0x%02x refuses its configuration: %s", bus,
+                address, strerror(errno));
     }
     close(descriptor);
     return true;

@@ -1,9 +1,10 @@
-/* Where a meter's whole numbers come from on a Linux board.
+/* Sources of a meter's whole numbers on a Linux board.
  *
- *   file=/sys/class/hwmon/hwmon3/power1_input       what the file holds
+ *   file=/sys/class/hwmon/hwmon3/power1_input       the number in the file
  *   i2c=/dev/i2c-1 address=64 register=1            a 16-bit register, signed, big-endian
- *   pmic=vcgencmd                                   microwatts: volts × amperes of every rail that
- *                                                   `vcgencmd pmic_read_adc` tells both of
+ *   pmic=vcgencmd                                   microwatts: the sum of volts × amperes over all
+ *                                                   rails for which `vcgencmd pmic_read_adc`
+ *                                                   reports both
  */
 #ifndef JW_LINUX_SOURCE_H
 #define JW_LINUX_SOURCE_H
@@ -15,16 +16,18 @@
 
 typedef struct jw_source jw_source;
 
-/* Reads what follows `sample` to the end of the line; NULL leaves text->error. Exits with
- * JW_EXIT_METER if nothing can be read from the source. */
+/* Open the source that the rest of a `sample` line describes. Returns NULL with text->error set if
+ * the line is wrong. Exits with JW_EXIT_METER if the source cannot be read. */
 jw_source *jw_source_open(jw_text *text);
 
+/* Read a number; false on failure. */
 bool jw_source_read(const jw_source *source, int64_t *value);
 
+/* Close and free a source. */
 void jw_source_close(jw_source *source);
 
-/* `i2c=... address=... register=... value=...`: writes a register. False leaves text->error; exits
- * with JW_EXIT_METER if the chip does not take it. */
+/* Write a register, as `i2c=... address=... register=... value=...` says. Returns false with
+ * text->error set if the line is wrong. Exits with JW_EXIT_METER if the chip refuses. */
 bool jw_write_register(jw_text *text);
 
 #endif

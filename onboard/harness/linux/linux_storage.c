@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#define _FILE_OFFSET_BITS 64 /* beyond 2 GiB also where the system is of 32 bits */
+#define _FILE_OFFSET_BITS 64 /* files over 2 GiB on 32-bit systems */
 #include "linux_storage.h"
 
 #include <errno.h>
@@ -87,12 +87,12 @@ static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_dire
     snprintf(path, sizeof path, "%s/.joulewright-XXXXXX", file->directory);
     file->buffered = mkostemp(path, O_CLOEXEC);
     if (file->buffered < 0) {
-        fail(file, "make a scratch file", errno);
+        fail(file, "create a scratch file", errno);
     }
     file->direct_read = jw_open_direct(file->buffered, O_RDONLY, &file->is_direct);
     file->direct_write = jw_open_direct(file->buffered, O_WRONLY | O_DSYNC, &file->is_direct);
     const int error = errno;
-    unlink(path); /* not before: network file systems open no file without a name */
+    unlink(path); /* not earlier: network file systems do not open unlinked files */
     if (file->direct_read < 0 || file->direct_write < 0) {
         fail(file, "open the scratch file", error);
     }
@@ -108,7 +108,7 @@ static jw_medium *open_file(const char *directory, uint64_t bytes, bool *is_dire
 jw_medium *jw_scratch_open(jw_text *text, bool *is_direct) {
     static const char raw_flash[] = "offset=";
     const uint64_t bytes = jw_text_number(text, "bytes", SECTOR_BYTES, UINT64_C(1) << 40);
-    *is_direct = true; /* nothing caches raw flash */
+    *is_direct = true; /* raw flash has no cache */
     if (strncmp(text->rest, raw_flash, sizeof raw_flash - 1) != 0) {
         const char *directory = jw_text_remainder(text, "directory");
         return jw_text_end(text) ? open_file(directory, bytes, is_direct) : NULL;

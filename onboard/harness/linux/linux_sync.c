@@ -14,7 +14,7 @@
 static const char consumer[] = "joulewright";
 static int line_descriptor = -1;
 
-/* The line's descriptor; -1 leaves errno. */
+/* Descriptor of the line; -1 with errno set on failure. */
 static int request_line(int chip, uint32_t line);
 static bool set_line(int descriptor, bool high);
 
@@ -32,7 +32,7 @@ static bool set_line(int descriptor, bool high) {
     return ioctl(descriptor, GPIO_V2_LINE_SET_VALUES_IOCTL, &values) == 0;
 }
 
-#else /* headers before Linux 5.10, such as a Jetson TX2 has */
+#else /* headers before Linux 5.10, as on a Jetson TX2 */
 
 static int request_line(int chip, uint32_t line) {
     struct gpiohandle_request request = {.lineoffsets = {line}, .lines = 1};

@@ -1,4 +1,4 @@
-/* Activations, element by element. A NaN stays one. */
+/* Element-wise activations; NaNs propagate. */
 #include "exponential.h"
 #include "kernels.h"
 

@@ -1,6 +1,6 @@
-/* The batched products of attention, and softmax over rows. Heads lie side by side in a row of
+/* The batched matrix products of attention. Heads are side by side in a row of
  * [batch, sequence, heads * head_features]; the square [sequence, sequence] of each head is
- * whole. */
+ * contiguous. */
 #include "exponential.h"
 #include "kernels.h"
 

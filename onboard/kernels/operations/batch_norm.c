@@ -1,5 +1,5 @@
-/* Batch normalisation with the statistics of the batch (training mode). Variances are biased, as
- * they are used; only the running variance takes the unbiased one. */
+/* Batch normalisation with the statistics of the batch (training mode). Variances are biased,
+ * except for the running variance, which averages unbiased ones. */
 #include "kernels.h"
 
 typedef struct {

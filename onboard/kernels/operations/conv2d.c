@@ -2,12 +2,13 @@
  *
  * The unfolded input ("columns": one row per input channel and tap, one column per output position)
  * is never whole in memory: it is made and used tile by tile. A tile covers some channels of one
- * group and either whole output rows of one image or the whole planes of several images; in the
- * latter case the output side of the product is staged, for its images are apart in memory. */
+ * group and either whole output rows of one image or the whole planes of several images. In the
+ * latter case the output side of the product is staged, since its images are not adjacent in
+ * memory. */
 #include "conv2d.h"
 #include "kernels.h"
 
-/* Floats of one tile, and of the stage. */
+/* Limits of floats and of columns in a tile; TILE_FLOATS also limits the stage. */
 #if JW_SMALL_MEMORY
 #define TILE_FLOATS 2048
 #define TILE_COLUMNS 32
@@ -18,10 +19,10 @@
 
 typedef enum { FORWARD, INPUT_GRADIENT, WEIGHT_GRADIENT } role;
 
-/* How a convolution is cut into products, and where in the workspace their operands are. */
+/* How a convolution is cut into products, and the sizes of their operands in the workspace. */
 typedef struct {
     jw_conv conv;
-    jw_index depth;                  /* of a whole group: input channels times taps */
+    jw_index depth;                  /* input channels of a group times taps */
     int direct;                      /* the input itself is the unfolded input */
     int staged;                      /* tiles of several images */
     jw_index images, rows, channels; /* of a tile */
@@ -30,7 +31,7 @@ typedef struct {
     jw_index tile_floats, stage_floats, matmul_floats;
 } plan;
 
-/* `whole` cut into the fewest parts of at most `part`: the size of all but the last. */
+/* Size of equal parts when `whole` is cut into the fewest parts of at most `part`. */
 static jw_index evenly(jw_index whole, jw_index part) {
     return jw_ceil_div(whole, jw_ceil_div(whole, jw_max(jw_min(part, whole), 1)));
 }
@@ -62,7 +63,7 @@ static plan plan_of(const jw_conv *conv, role what) {
     return p;
 }
 
-/* Tiles in the order: channels first, then rows, images, groups. */
+/* Tile number `index`; channels vary fastest, then rows, images, groups. */
 static jw_tile tile_at(const plan *p, jw_index index) {
     const jw_index channel_tiles = jw_ceil_div(p->conv.group_in, p->channels);
     const jw_index row_tiles = jw_ceil_div(p->conv.y.out, p->rows);
@@ -83,20 +84,20 @@ static jw_tile tile_at(const plan *p, jw_index index) {
     return t;
 }
 
-/* Where the tile's first input plane starts. */
+/* Index of the tile's first input plane. */
 static jw_index input_at(const plan *p, const jw_tile *t) {
     return (t->image * p->conv.in_channels + t->channel) * p->conv.in_plane;
 }
 
-/* Where the tile's first output row starts, of output channel `channel` of its group. */
+/* Index of the tile's first output row, for output channel `channel` of its group. */
 static jw_index output_at(const plan *p, const jw_tile *t, jw_index channel) {
     return (t->image * p->conv.out_channels + t->group * p->conv.group_out + channel) *
                p->conv.out_plane +
            t->row * p->conv.x.out;
 }
 
-/* Where the weights start that lead from the tile to output channel `channel` of its group. Those
- * of the next channel follow after `depth` floats. */
+/* Index of the weights from the tile to output channel `channel` of its group. Those of the next
+ * channel follow after `depth` floats. */
 static jw_index weight_at(const plan *p, const jw_tile *t, jw_index channel) {
     return (t->group * p->conv.group_out + channel) * p->depth +
            (t->channel - t->group * p->conv.group_in) * p->conv.taps;

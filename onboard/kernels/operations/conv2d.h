@@ -1,4 +1,4 @@
-/* Shapes of a convolution, shared by the general and the depthwise path. */
+/* Shapes and helpers of convolutions, shared by the general and the depthwise path. */
 #ifndef JW_CONV2D_H
 #define JW_CONV2D_H
 
@@ -30,36 +30,37 @@ static inline jw_conv jw_conv_of(const int32_t *a) {
     return conv;
 }
 
-/* One input channel per group, and so no sum over channels: nothing for a matrix product to do. */
+/* One input channel per group: without a sum over channels, a matrix product is of no use. */
 static inline int jw_is_depthwise(const jw_conv *conv) {
     return conv->groups > 1 && conv->group_in == 1;
 }
 
-/* Some channels of one group, and either some output rows of one image or the whole planes of
- * several images. */
+/* A tile: some channels of one group, and either some output rows of one image or the whole planes
+ * of several images. */
 typedef struct {
     jw_index group, image, images, row, rows;
     jw_index channel, channels; /* input channels, counted over all groups */
-    jw_index depth, columns;    /* size once unfolded */
+    jw_index depth, columns;    /* size of the unfolded tile */
 } jw_tile;
 
-/* columns[channel, tap, image, row, x] = what that tap of that output position reads. */
+/* columns[channel, tap, image, row, x] = the input element that this tap reads for this output
+ * position; 0 outside the input. */
 void jw_unfold(const jw_conv *conv, const jw_tile *tile, const float *input, float *columns);
 
-/* The transpose: adds every element of `columns` to the input element it stands for. Overwrites
- * parts of `columns`. */
+/* The transpose of jw_unfold: adds each element of `columns` to its input element. Overwrites parts
+ * of `columns`. */
 void jw_fold(const jw_conv *conv, const jw_tile *tile, float *columns, float *input_gradient);
 
-/* stage[channel, image, position] = output planes of a tile's images, side by side, from output
- * channel `channel` of its group on. */
+/* stage[channel, image, position] = output planes of a tile's images, side by side, for `channels`
+ * output channels of its group, starting with `channel`. */
 void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                const float *output, float *stage);
 
-/* The transpose, adding. */
+/* The transpose of jw_gather: adds `stage` to `output`. */
 void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                 const float *stage, float *output);
 
-/* Workspaces are counted in floats. */
+/* Depthwise convolution; the workspace queries return floats. */
 void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *weight,
                           const float *bias, float *output, float *workspace);
 void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradient,

@@ -1,22 +1,22 @@
-/* Depthwise convolution: each output channel from one input channel.
+/* Depthwise convolution: each output channel is computed from one input channel.
  *
- * Rows are often shorter than a vector, so a band of rows is laid out with its padding between the
- * rows and then treated as one long row: what a tap of the kernel sees of it is the band, shifted.
- * Sums over positions between two rows mean nothing and are left out afterwards. */
+ * Rows are often shorter than a vector. A band of rows is therefore copied with its padding between
+ * the rows, and treated as one long row, of which a tap of the kernel reads a shifted copy. Sums at
+ * positions between two rows are meaningless and not copied to the output. */
 #include "conv2d.h"
 
-/* Floats of a band, about. */
+/* Approximate floats of a band. */
 #if JW_SMALL_MEMORY
 #define BAND_FLOATS 512
 #else
 #define BAND_FLOATS 4096
 #endif
 
-/* Beyond its end a band may be read by less than this, so that no loop has a remainder. */
+/* Extra floats after a band, which loops without a remainder may read. */
 #define SLACK JW_LANES
 
-/* A band of zeros in which a plane's element [y, x] is at [y * step_y + shift_y,
- * x * step_x + shift_x]; what falls outside is left out. */
+/* A band of zeros, except for a plane's elements [y, x], which are at [y * step_y + shift_y,
+ * x * step_x + shift_x]; elements that would be outside are left out. */
 typedef struct {
     jw_index rows, width;
     jw_index step_y, step_x, shift_y, shift_x;
@@ -51,8 +51,8 @@ static void lay_out(const band *b, const float *restrict plane, jw_index plane_r
     }
 }
 
-/* sums[i] = sum over taps of weight[ky, kx] * seen[i + ky * width + kx] for i below count, rounded
- * up to a multiple of 16. */
+/* sums[i] = sum over taps of weight[ky, kx] * seen[i + ky * width + kx], for all i below `count`
+ * rounded up to a multiple of 16. */
 static void correlate(float *restrict sums, jw_index count, const float *restrict seen,
                       jw_index width, const float *restrict weight, jw_index kernel_height,
                       jw_index kernel_width) {
@@ -88,12 +88,12 @@ static void correlate(float *restrict sums, jw_index count, const float *restric
 
 /* --- forward: the band holds the padded input ------------------------------------------------- */
 
-/* Width of the padded input, as far as windows reach. */
+/* Width of the part of the padded input that windows read. */
 static jw_index padded_width(const jw_conv *conv) {
     return (conv->x.out - 1) * conv->x.stride + conv->x.kernel;
 }
 
-/* Output rows of a band. */
+/* Output rows computed from one band. */
 static jw_index output_rows(const jw_conv *conv) {
     return jw_min(jw_max(BAND_FLOATS / (conv->y.stride * padded_width(conv)), 1), conv->y.out);
 }
@@ -120,7 +120,7 @@ jw_index jw_depthwise_forward_workspace(const jw_conv *conv) {
 void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *weight,
                           const float *bias, float *restrict output, float *workspace) {
     const jw_index width = padded_width(conv), stride = conv->x.stride;
-    const jw_index row_span = (conv->x.out - 1) * stride + 1; /* sums of a row that count */
+    const jw_index row_span = (conv->x.out - 1) * stride + 1; /* sums of a row that are used */
     float *padded = workspace, *restrict sums = workspace + padded_input_floats(conv);
 
     for (jw_index p = 0; p < conv->batch * conv->in_channels; p++) {
@@ -153,7 +153,7 @@ void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *
     }
 }
 
-/* --- input gradient: the band holds the output gradient, as far apart as windows are ---------- */
+/* --- input gradient: the band holds the output gradient, spread by the stride ----------------- */
 
 static jw_index input_rows(const jw_conv *conv) {
     return jw_min(jw_max(BAND_FLOATS / (conv->x.in + conv->x.kernel - 1), 1), conv->y.in);
@@ -210,7 +210,7 @@ void jw_depthwise_input_gradient(const jw_conv *conv, const float *output_gradie
     }
 }
 
-/* --- weight gradient: products of the padded input and the output gradient, spread alike ------ */
+/* --- weight gradient: products of the padded input and the spread output gradient ------------- */
 
 static band spread_alike(const jw_conv *conv, jw_index first_row, jw_index rows) {
     const band b = {.rows = (rows - 1) * conv->y.stride + 1,

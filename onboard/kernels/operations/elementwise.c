@@ -20,7 +20,7 @@ void jw_gradient_accumulate(const jw_call *call) {
     add(call);
 }
 
-/* Another shape for the same elements: nothing to do in place. */
+/* Copies the elements, whose shape alone changes; in place there is nothing to copy. */
 void jw_flatten(const jw_call *call) {
     if (call->writes[0] != call->reads[0]) {
         memcpy(call->writes[0], call->reads[0], (size_t)call->attributes[0] * sizeof(float));
@@ -53,8 +53,8 @@ void jw_concat_input_gradient(const jw_call *call) {
     }
 }
 
-/* A bijection of 32-bit integers in which every input bit moves every output bit about half of the
- * time (multiply and xor-shift, after the finaliser of MurmurHash3). */
+/* A bijection of 32-bit integers in which each input bit flips each output bit about half of the
+ * time (the finaliser of MurmurHash3: multiply and xor-shift). */
 static inline uint32_t mix(uint32_t x) {
     x ^= x >> 16;
     x *= 0x85ebca6bu;
@@ -64,8 +64,8 @@ static inline uint32_t mix(uint32_t x) {
     return x;
 }
 
-/* Keeps element i with probability 1 - p: a 24-bit number made from seed and i by two keyed rounds
- * of mixing, against p. The backward pass is the same map, so that it replays the mask. */
+/* Keeps element i with probability 1 - p, by comparing p with a 24-bit number that two keyed rounds
+ * of mixing make from the seed and i. The backward pass is the same map, with the same mask. */
 void jw_dropout(const jw_call *call) {
     const jw_index elements = call->attributes[0];
     const float probability = call->scalars[0];

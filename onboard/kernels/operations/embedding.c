@@ -1,4 +1,4 @@
-/* Rows of a table, by index. */
+/* Embedding: rows of a table, selected by index. */
 #include "kernels.h"
 
 void jw_embedding_forward(const jw_call *call) {
@@ -12,7 +12,7 @@ void jw_embedding_forward(const jw_call *call) {
     }
 }
 
-/* Dense: rows of the table that no index names get zero. */
+/* The gradient is dense: rows of the table that no index selects are zero. */
 void jw_embedding_parameter_gradient(const jw_call *call) {
     const jw_index rows = call->attributes[0], vocabulary = call->attributes[1];
     const jw_index features = call->attributes[2];

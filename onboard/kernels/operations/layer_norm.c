@@ -1,4 +1,4 @@
-/* Layer normalisation over the features of each row. Variances are biased. */
+/* Layer normalisation over the features of each row, with biased variances. */
 #include "kernels.h"
 
 void jw_layer_norm_forward(const jw_call *call) {

@@ -1,4 +1,4 @@
-/* The mean over all elements of (prediction - target)^2. */
+/* Mean over all elements of (prediction - target)^2. */
 #include "kernels.h"
 
 void jw_mean_squared_error_forward(const jw_call *call) {

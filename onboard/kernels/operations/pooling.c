@@ -1,4 +1,4 @@
-/* Pooling over windows of a plane, and over whole planes. */
+/* Max and average pooling over windows of a plane, and average pooling over whole planes. */
 #include "kernels.h"
 
 typedef struct {
@@ -18,7 +18,7 @@ static int is_inside(const jw_axis *axis, jw_index source) {
     return source >= 0 && source < axis->in;
 }
 
-/* Padding never is the maximum; a NaN is. */
+/* True if x exceeds the maximum so far; NaNs win, so that they propagate. */
 static inline int is_greater(float x, float best) {
     return x > best || x != x;
 }
@@ -54,7 +54,7 @@ size_t jw_max_pool2d_input_gradient_workspace(const int32_t *attributes) {
     return (size_t)s.x.out * (sizeof(float) + sizeof(int32_t));
 }
 
-/* Finds the maxima of a row of windows again, and where they are, then hands each its gradient. */
+/* Recomputes the maxima of a row of windows and their positions, then adds the gradients there. */
 void jw_max_pool2d_input_gradient(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const jw_index in_plane = s.y.in * s.x.in;
@@ -96,7 +96,7 @@ void jw_max_pool2d_input_gradient(const jw_call *call) {
     }
 }
 
-/* Padding counts as zeros: the divisor is the whole window. */
+/* Padding counts as zeros: the divisor is the size of the whole window. */
 void jw_average_pool2d_forward(const jw_call *call) {
     const shape s = shape_of(call->attributes);
     const float share = 1.0f / (float)(s.y.kernel * s.x.kernel);

@@ -1,9 +1,9 @@
-/* Softmax over rows, and cross entropy after it. The maximum of a row is taken off before exp. */
+/* Softmax over rows, alone and with cross entropy. Subtracts a row's maximum before exp. */
 #include "exponential.h"
 #include "kernels.h"
 #include "logarithm.h"
 
-/* y = factor * softmax(x); the two may be one. */
+/* y = factor * softmax(x); x and y may be the same. */
 static void scaled_softmax(const float *x, float *y, jw_index columns, float factor) {
     const float maximum = jw_maximum(x, columns);
     JW_INDEPENDENT
@@ -43,7 +43,7 @@ void jw_softmax_input_gradient(const jw_call *call) {
     }
 }
 
-/* The mean over rows of log(sum(exp(x))) - x[label]. */
+/* Mean over rows of log(sum(exp(x))) - x[label]. */
 void jw_softmax_cross_entropy_forward(const jw_call *call) {
     const jw_index rows = call->attributes[0], classes = call->attributes[1];
     const int32_t *labels = call->reads[1];

@@ -1,7 +1,7 @@
-/* Between images and the operands of matrix products: unfolding windows into columns, and back. */
+/* Unfold windows of images into columns for matrix products, and fold columns back. */
 #include "conv2d.h"
 
-/* Of the rows and columns of a tile, those that a tap reads inside the input. */
+/* Rows and columns of a tile at which a tap reads inside the input. */
 typedef struct {
     jw_index top, bottom, left, right;
     jw_index shift_y, shift_x; /* from output position, times stride, to input position */
@@ -22,9 +22,9 @@ static int is_empty(const span *s) {
     return s->top >= s->bottom || s->left >= s->right;
 }
 
-/* Where windows move by one and output rows are as long as input rows, what a tap reads of a plane
- * is one piece of it, shifted; only what wraps around at the sides is wrong. Moving it as one piece
- * is much faster where rows are short. */
+/* With stride 1 and output rows as long as input rows, a tap reads a shifted copy of the plane,
+ * except for elements that wrap around at the sides. Copying it as one piece is much faster for
+ * short rows. */
 static int is_shifted_plane(const jw_conv *conv) {
     return conv->x.stride == 1 && conv->y.stride == 1 && conv->x.out == conv->x.in;
 }

@@ -1,4 +1,4 @@
-/* Stochastic gradient descent. */
+/* Stochastic gradient descent, with and without momentum. */
 #include "kernels.h"
 
 void jw_sgd_update(const jw_call *call) {

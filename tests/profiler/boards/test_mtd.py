@@ -238,12 +238,16 @@ def test_a_worn_block_ends_in_its_number_with_finished_windows_kept(
         ("name=scratch", "name=other", "is partition scratch, not other; nothing was written"),
         ("mtd=/dev/mtd1", "mtd=/dev/mtd0", "/dev/mtd0 is partition system, not scratch"),
         ("mtd=/dev/mtd1 name=scratch", "mtd=/dev/mtd0 name=system", "mtd0 (system): "),
-        ("mtd=/dev/mtd1", "mtd=/dev/null", "is not the device that sysfs has by this name"),
-        ("mtd=/dev/mtd1", "mtd=/init", "is no character device"),
+        ("mtd=/dev/mtd1", "mtd=/dev/null", "is not the device with this name in sysfs"),
+        ("mtd=/dev/mtd1", "mtd=/init", "is not a character device"),
         ("page_bytes=2048", "page_bytes=512", "pages of 2048 bytes and erase blocks of 131072"),
         ("erase_block_bytes=131072", "erase_block_bytes=65536", "the plan says 2048 and 65536"),
-        ("offset=262144", "offset=117309440", "the stretch is not of whole blocks within it"),
-        ("offset=262144", "offset=2048", "the stretch is not of whole blocks within it"),
+        (
+            "offset=262144",
+            "offset=117309440",
+            "the range is not of whole blocks within the partition",
+        ),
+        ("offset=262144", "offset=2048", "the range is not of whole blocks within the partition"),
     ],
 )
 def test_a_partition_that_is_not_as_the_plan_says_is_refused(

@@ -145,8 +145,8 @@ def test_the_pi_5_tells_the_power_of_all_rails(
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("pmic=false", "it takes a Raspberry Pi 5"),
-        ("pmic=vcgencmd;reboot", "is no name of a command"),
+        ("pmic=false", "it needs a Raspberry Pi 5"),
+        ("pmic=vcgencmd;reboot", "is not the name of a command"),
         ("i2c=/dev/i2c-99 address=64 register=1", "/dev/i2c-99: No such file"),
         ("i2c=/dev/null address=64 register=1", "address 0x40"),
     ],

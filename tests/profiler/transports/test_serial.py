@@ -347,7 +347,7 @@ def test_a_refused_line_ends_the_plan_and_keeps_its_records(bench: Bench) -> Non
     )
     assert isinstance(outcome.cut, BoardCommandFailed)
     assert "refuses 'stoop id=2" in str(outcome.cut)
-    assert "stoop is no line that is known" in str(outcome.cut)
+    assert "stoop is not a known line" in str(outcome.cut)
     assert [window.id for window in parse_results(outcome.results).windows] == [0, 1]
 
 

@@ -179,7 +179,7 @@ class StandInBoard:
                 return self._text_answer("card=SD-1234 capacity_bytes=67108864 page_bytes=512")
             case "health":
                 return self._text_answer(f"clock_ns={self._clock_ns} temperature_mc=0")
-        return self._text_answer(f"{word} is no line that is known", Kind.REFUSED)
+        return self._text_answer(f"{word} is not a known line", Kind.REFUSED)
 
     def _measure(self, line: str, id_: str, request: Frame) -> tuple[Kind, bytes, int]:
         self.before_window(line)

@@ -2,9 +2,10 @@
  * here at 12.5 MHz from its PLL and an 8 MHz crystal. Ran in QEMU (lm3s6965evb); has never run on
  * hardware here.
  *
- * UART0 goes to the debugger on the board, and from there over USB. The card slot shares its SPI
- * port with the display. QEMU selects the display whenever the card is not selected: what it hears
- * then is data, no commands. Sources: LM3S6965 data sheet; LM3S6965 Evaluation Board user's manual.
+ * UART0 is connected to the debugger on the board, and from there to USB. The card slot shares its
+ * SPI port with the display. QEMU selects the display whenever the card is not selected; the pin C7
+ * makes it take the bytes as data, not as commands. Sources: LM3S6965 data sheet; LM3S6965
+ * Evaluation Board user's manual.
  */
 #include "chips/lm3s.h"
 
@@ -21,6 +22,6 @@ const lm3s_card board_spi_card = {
     .held_high =
         {
             {LM3S_GPIO_A, 1u << 3}, /* the display is not selected */
-            {LM3S_GPIO_C, 1u << 7}, /* and hears data */
+            {LM3S_GPIO_C, 1u << 7}, /* and takes data */
         },
 };

@@ -1,7 +1,7 @@
 /* BBC micro:bit, first version: Nordic nRF51822, Cortex-M0 at 16 MHz. Ran in QEMU (microbit); has
  * never run on hardware here.
  *
- * The UART goes to the interface chip, and from there over USB. Sources: nRF51822 Product
+ * The UART is connected to the interface chip, and from there to USB. Sources: nRF51822 Product
  * Specification 3.1; micro:bit 1.3 schematics (P0.24 and P0.25 to the interface chip, P0.03 to pad
  * 0 of the edge connector).
  */

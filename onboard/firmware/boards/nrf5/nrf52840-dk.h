@@ -1,9 +1,9 @@
 /* Nordic nRF52840 DK (PCA10056): Cortex-M4F at 64 MHz. Has never run on hardware here; it shares
  * UART and timer with the micro:bit, which ran in QEMU.
  *
- * The UART goes to the debugger on the board, and from there over USB. Sources: nRF52840 Product
- * Specification 1.7; nRF52840 DK Hardware user guide (P0.06 and P0.08 to the debugger; P1.10 on the
- * Arduino header, D8).
+ * The UART is connected to the debugger on the board, and from there to USB. Sources: nRF52840
+ * Product Specification 1.7; nRF52840 DK Hardware user guide (P0.06 and P0.08 to the debugger;
+ * P1.10 on the Arduino header, D8).
  */
 #include "chips/nrf5.h"
 

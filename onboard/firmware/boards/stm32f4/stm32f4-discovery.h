@@ -1,11 +1,10 @@
 /* ST STM32F4-Discovery (STM32F407G-DISC1): STM32F407VG, Cortex-M4F at 168 MHz from an 8 MHz
- * crystal. Has never run on hardware here; all but pins, identity and thermometer is that of the
- * Netduino Plus 2, which ran in QEMU.
+ * crystal. Has never run on hardware here; all code except that for pins, identity and
+ * thermometer is that of the Netduino Plus 2, which ran in QEMU.
  *
  * The UART is USART2 on the header: PA2 sends, PA3 receives. An SD card, if there is one, is wired
- * to SPI2: PB13 clock, PB14 from the card, PB15 to the card, PB12 select. PE7 tells instruments
+ * to SPI2: PB13 clock, PB14 from the card, PB15 to the card, PB12 select. PE7 shows instruments
  * when a window is open. Sources: STM32F405xx/407xx data sheet DS8626 (pins); board user manual
- *
  * UM1472. */
 #include "chips/stm32f4.h"
 

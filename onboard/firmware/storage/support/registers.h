@@ -1,4 +1,4 @@
-/* A chip's registers and flash by their addresses. Tests replace this file. */
+/* Access to a chip's registers and flash by address. Tests replace this file. */
 #ifndef JW_REGISTERS_H
 #define JW_REGISTERS_H
 
@@ -12,7 +12,7 @@ static inline void jw_set_register(uint32_t address, uint32_t value) {
     *(volatile uint32_t *)(uintptr_t)address = value;
 }
 
-/* Memory-mapped flash, to be read. */
+/* Memory-mapped flash, for reading. */
 static inline const void *jw_mapped(uint32_t address) {
     return (const void *)(uintptr_t)address;
 }

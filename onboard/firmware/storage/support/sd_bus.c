@@ -5,7 +5,7 @@
 #include "sd_registers.h"
 #include "sentence.h"
 
-#define READ_NS (200 * JW_SD_MS) /* 4.6.2.1 asks for 100 ms at least */
+#define READ_NS (200 * JW_SD_MS) /* 4.6.2.1 requires at least 100 ms */
 
 enum { ANSWER_TRIES = 9 /* NCR: 0 to 8 bytes, 7.5.4 */ };
 
@@ -18,7 +18,7 @@ uint8_t jw_sd_receive(void) {
     return board_spi_exchange(0xff);
 }
 
-/* The first byte that is not `waiting`, or `waiting` after the time limit. */
+/* Receive until a byte differs from `waiting`; returns it, or `waiting` after the time limit. */
 static uint8_t wait_while(uint8_t waiting, uint64_t limit_ns) {
     const uint64_t deadline_ns = jw_clock_ns() + limit_ns;
     uint8_t byte = jw_sd_receive();
@@ -28,7 +28,7 @@ static uint8_t wait_while(uint8_t waiting, uint64_t limit_ns) {
     return byte;
 }
 
-/* A card that is programming holds its line low. */
+/* A card holds its line low while it programs. */
 bool jw_sd_wait_until_ready(void) {
     const uint64_t deadline_ns = jw_clock_ns() + JW_SD_BUSY_NS;
     uint8_t byte = jw_sd_receive();
@@ -38,7 +38,7 @@ bool jw_sd_wait_until_ready(void) {
     return byte == 0xff;
 }
 
-/* The card releases its line only on the clock after it was deselected. */
+/* The card releases its line only with the clock after it is deselected. */
 void jw_sd_deselect(void) {
     board_spi_select(false);
     jw_sd_receive();

@@ -1,4 +1,4 @@
-/* Commands and blocks of data to and from an SD card in SPI mode: SD Specifications, Part 1,
+/* Sends commands and transfers blocks of an SD card in SPI mode: SD Specifications, Part 1,
  * Physical Layer Simplified Specification, chapter 7 (section numbers are those of version 9). */
 #ifndef JW_SD_BUS_H
 #define JW_SD_BUS_H
@@ -10,7 +10,7 @@
 enum { JW_SD_BLOCK_BYTES = 512 };
 
 #define JW_SD_MS UINT64_C(1000000)
-#define JW_SD_BUSY_NS (500 * JW_SD_MS) /* at most, 4.6.2.2: a write, of SDXC */
+#define JW_SD_BUSY_NS (500 * JW_SD_MS) /* longest write, of SDXC, 4.6.2.2 */
 
 typedef enum {
     JW_SD_GO_IDLE_STATE = 0,
@@ -30,7 +30,7 @@ typedef enum {
     JW_SD_CRC_ON_OFF = 59,
 } jw_sd_command_number;
 
-/* Of R1, 7.3.2.1; JW_SD_R1_NONE stands for no answer. */
+/* Values of R1, 7.3.2.1; JW_SD_R1_NONE means no answer. */
 enum {
     JW_SD_R1_READY = 0x00,
     JW_SD_R1_IDLE = 0x01,
@@ -38,39 +38,41 @@ enum {
     JW_SD_R1_NONE = 0xff,
 };
 
-/* Before and behind data, 7.3.3.2. */
+/* Tokens before and after data, 7.3.3.2. */
 enum {
     JW_SD_TOKEN_START = 0xfe,
     JW_SD_TOKEN_START_MULTIPLE = 0xfc,
     JW_SD_TOKEN_STOP = 0xfd,
 };
 
-/* R1, of a card that is selected already. */
+/* Send a command to a card that is already selected; returns R1. */
 uint8_t jw_sd_send(jw_sd_command_number number, uint32_t argument);
 
-/* R1, of a card that is selected anew and was waited for. It stays selected for what follows. */
+/* Select the card again, wait until it is ready, and send a command; returns R1. The card stays
+ * selected. */
 uint8_t jw_sd_command(jw_sd_command_number number, uint32_t argument);
 
-/* As above, behind APP_CMD. */
+/* The same after APP_CMD. */
 uint8_t jw_sd_application_command(jw_sd_command_number number, uint32_t argument);
 
-/* The sentence for an R1 that is not the expected one. */
+/* Error message for an R1 other than the expected one. */
 const char *jw_sd_refused(jw_sd_command_number number, uint8_t answer);
 
+/* Receive a byte, or a word of four bytes. */
 uint8_t jw_sd_receive(void);
 uint32_t jw_sd_receive_word(void);
 
-/* False if the card is busy for longer than JW_SD_BUSY_NS. */
+/* Wait until the card is ready; false if it is busy for longer than JW_SD_BUSY_NS. */
 bool jw_sd_wait_until_ready(void);
 
 void jw_sd_deselect(void);
 
-/* What follows a command that reads. NULL, or the sentence that says why not, in which the data is
- * called `what` and `number`. */
+/* Receive data after a command that reads. Returns NULL, or a sentence that says why it failed, in
+ * which the data are called `what` and `number`. */
 const char *jw_sd_receive_data(uint8_t *memory, size_t bytes, const char *what, uint32_t number);
 
-/* A block behind a command that writes, until the card has programmed it. NULL, or the sentence
- * that says why not. */
+/* Send a block after a command that writes, and wait until the card has programmed it. Returns
+ * NULL, or a sentence that says why it failed. */
 const char *jw_sd_send_data(uint8_t token, const uint8_t *memory, uint32_t block);
 
 #endif

@@ -11,14 +11,14 @@ uint8_t jw_sd_crc7(const uint8_t *bytes, size_t count) {
     return crc >> 1;
 }
 
-/* A byte at a time: the polynomial has so few terms that the eight steps fold into shifts. */
+/* A byte at a time: since the polynomial has few terms, the eight steps fold into shifts. */
 uint16_t jw_sd_crc16(uint16_t crc, uint8_t byte) {
     uint32_t mixed = crc >> 8 ^ byte;
     mixed ^= mixed >> 4;
     return (uint16_t)((uint32_t)crc << 8 ^ mixed << 12 ^ mixed << 5 ^ mixed);
 }
 
-/* Bits as the specification numbers them: 127 is the first that the card sends. */
+/* Bits `high` to `low`, numbered as in the specification: the card sends 127 first. */
 static uint32_t bits(const uint8_t *bytes, unsigned high, unsigned low) {
     uint32_t value = 0;
     for (unsigned bit = high + 1; bit-- > low;) {

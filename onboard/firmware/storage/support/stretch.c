@@ -9,7 +9,8 @@ const char *jw_stretch_open(jw_medium *medium, const jw_storage_facts *facts, ui
                             uint64_t bytes) {
     const uint32_t unit = facts->erase_block_bytes ? facts->erase_block_bytes : facts->page_bytes;
     if (!bytes || offset % unit || bytes % unit) {
-        return jw_sentence("scratch must begin at and be a multiple of %u bytes", unit);
+        return jw_sentence("the offset and the size of scratch must be multiples of %u bytes",
+                           unit);
     }
     if (offset > facts->capacity_bytes || bytes > facts->capacity_bytes - offset) {
         return jw_sentence("scratch reaches beyond the medium, which has %u KiB",
@@ -45,7 +46,7 @@ const char *jw_flash_compare(uint32_t address, const void *memory, size_t bytes)
     const unsigned char *flash = jw_mapped(address);
     const unsigned char *wanted = memory;
     for (size_t at = 0; at < bytes; at++) {
-        const unsigned char held = flash[at]; /* a worn cell may read otherwise the next time */
+        const unsigned char held = flash[at]; /* read once: a worn cell may change its value */
         if (held != wanted[at]) {
             return jw_sentence("block at 0x%x fails to program: it holds 0x%x instead of 0x%x",
                                address + (uint32_t)at, held, wanted[at]);
