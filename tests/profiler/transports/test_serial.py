@@ -384,7 +384,7 @@ def test_other_firmware_than_described_is_refused_with_the_remedy(
 
 def test_a_board_whose_counter_stands_still_cannot_measure(bench: Bench) -> None:
     bench.connect(hello={"counter": "none"})
-    with pytest.raises(MeasurementInvalid, match="no counter of the board moves"):
+    with pytest.raises(MeasurementInvalid, match="no counter of the board advances"):
         bench.prepared()
 
 
