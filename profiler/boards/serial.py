@@ -292,7 +292,7 @@ class SerialBoard:
                 fault = self._session.hello().get("fault", fault)
             reason = "check its power supply" if fault == "none" else f"its firmware says: {fault}"
             raise RebootError(
-                f"{self._name}: the board started anew while it was measuring; {reason}"
+                f"{self._name}: the board restarted while it was measuring; {reason}"
             ) from error
 
 

@@ -322,7 +322,7 @@ def test_a_reset_in_the_middle_is_told_and_the_board_can_be_asked_anew(bench: Be
     board = bench.prepared()
     boot_id = board.facts.boot_id
     bench.board.before_window = lambda line: bench.board.reset() if "id=1 " in line else None
-    with pytest.raises(RebootError, match=r"started anew.*check its power supply"):
+    with pytest.raises(RebootError, match=r"restarted.*check its power supply"):
         run(board)
     bench.board.before_window = lambda _line: None
     board.prepare(lambda _what: None)
@@ -463,7 +463,7 @@ def test_a_board_that_goes_silent_in_a_window_is_given_up(bench: Bench) -> None:
     session = bench.session(deadline_s=0.6)
     session.hello()
     bench.cable.disturb(undisturbed, Lossy(lambda frame: frame.kind is Kind.DONE))
-    with pytest.raises(BoardUnreachable, match=r"not heard of again within 0.8 s"):
+    with pytest.raises(BoardUnreachable, match=r"did not answer within 0.8 s"):
         session.line("idle id=0", Silence(0.1, 0.8))
 
 
@@ -477,7 +477,7 @@ def test_a_device_that_speaks_something_else_is_told_apart_from_a_silent_one(
         session.hello()
     assert "did not answer within 0.6 s. Is it powered" in str(silent.value)
     bench.cable.disturb(undisturbed, lambda data: b"login: \x00" * 3)
-    with pytest.raises(BoardUnreachable, match="what the board sends is not its protocol"):
+    with pytest.raises(BoardUnreachable, match="it sends data that are not the protocol's"):
         session.hello()
 
 
@@ -499,10 +499,10 @@ def test_a_port_that_is_not_there_is_told_with_those_that_are(
 
     ports = [ListPortInfo("/dev/ttyUSB7"), ListPortInfo("/dev/ttyACM3")]
     monkeypatch.setattr("serial.tools.list_ports.comports", lambda: ports)
-    with pytest.raises(BoardUnreachable, match="there are /dev/ttyACM3, /dev/ttyUSB7"):
+    with pytest.raises(BoardUnreachable, match="existing ports: /dev/ttyACM3, /dev/ttyUSB7"):
         Line("/dev/ttyNOT", 115_200).open()
     monkeypatch.setattr("serial.tools.list_ports.comports", list)
-    with pytest.raises(BoardUnreachable, match=r"/dev/ttyNOT: .* this computer has none"):
+    with pytest.raises(BoardUnreachable, match=r"/dev/ttyNOT: .* this computer has no ports"):
         Line("/dev/ttyNOT", 115_200).open()
 
 
