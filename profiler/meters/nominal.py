@@ -1,4 +1,4 @@
-"""For boards without a meter: nominal power × time, which is an estimate and says so."""
+"""Nominal power × time: an estimate for boards without a meter."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ _KIND = "nominal"
 
 
 def is_instrument(record: MeterRecord) -> bool:
-    """Whether something looked at the board's power."""
+    """Whether an instrument measured the board's power."""
     return record.kind != _KIND
 
 
 @dataclass(frozen=True)
 class NominalMeter:
-    """``power_w`` is the ``nominal_power_w`` of the device description."""
+    """Implements :class:`~profiler.meters.base.Meter` with the description's
+    ``nominal_power_w``."""
 
     power_w: float
     energy_source: EnergySource

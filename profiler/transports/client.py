@@ -1,4 +1,4 @@
-"""Locks by which sessions recognize the leftovers of dead ones.
+"""Locks by which sessions recognise the leftovers of dead ones.
 
 Each session holds a lock on this computer while its process lives. The kernel releases the lock
 however that process ends.
@@ -20,7 +20,7 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 class ClientLock:
     """Lock of one session. ``token`` names the session, here and on the board.
 
-    Where no lock file can be made, the session still works; it is then recognized as dead only by
+    Where no lock file can be made, the session still works; it is then recognised as dead only by
     its age.
     """
 

@@ -192,7 +192,7 @@ def test_a_running_board_stays_on_throughout() -> None:
 def test_the_voltage_of_a_running_board_is_never_changed() -> None:
     server = stand_in(output={"main": True, "main_voltage": 3.3, "max_current": 0.5})
     told = refusal(server, MeasurementInvalid)
-    assert "on at 3.3 V, the description says 5 V" in told
+    assert "on at 3.3 V, the description states 5 V" in told
     assert server.output == {"main": True, "main_voltage": 3.3, "max_current": 0.5}
 
 
