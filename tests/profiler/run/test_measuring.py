@@ -356,5 +356,5 @@ def test_a_dry_run_says_what_would_be_measured_and_written() -> None:
     assert plan.estimated_s > 3 * plan.windows_per_block * 0.02
     untouched = plan_profile(board, [SMALL], None, ProfileOptions(storage=False))
     assert untouched.storage is None
-    with pytest.raises(RequestRefused, match="are too few for 5 blocks of writes"):
+    with pytest.raises(RequestRefused, match="is too small for 5 blocks"):
         plan_profile(board, [SMALL], None, ProfileOptions(storage_budget_bytes=MIB))
