@@ -41,7 +41,7 @@ class BoardFacts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan left behind: its records and samples, and what ended it early.
+    """Results of a plan: its records and samples, and what ended it early.
 
     ``dumped`` holds the bytes that the plan's ``dump`` lines took from the board, in their order.
     """

@@ -91,8 +91,8 @@ def pin(transport: Transport, conditions: Conditions) -> None:
     deadline = Deadline(_COMMAND_TIMEOUT_S)
     while not deadline.expired:
         status = guard.poll(timeout_s=_COMMAND_TIMEOUT_S)
-        said, errors = guard.output(timeout_s=_COMMAND_TIMEOUT_S)
-        if said.strip() == _HELD:
+        output, errors = guard.output(timeout_s=_COMMAND_TIMEOUT_S)
+        if output.strip() == _HELD:
             return
         if status.exit_code is not None:
             raise MeasurementInvalid(

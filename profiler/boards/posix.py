@@ -205,8 +205,7 @@ class PosixBoard:
         return self._harness
 
     def _make_storage_directory(self) -> str | None:
-        """The description's storage directory as an absolute path on the board, created if
-        necessary."""
+        """The description's storage directory as an absolute path; created if necessary."""
         storage = self._description.storage
         if storage is None or storage.path is None:
             return None
@@ -224,8 +223,8 @@ class PosixBoard:
     def _ask(self) -> BoardFacts:
         storage = [] if self._storage_directory is None else ["--storage", self._storage_directory]
         lines = self._run_harness("describe", *storage).splitlines()
-        said = dict(line.partition("=")[::2] for line in lines)
-        numbers = {key: int(value) for key, value in said.items() if value.isdigit()}
+        reply = dict(line.partition("=")[::2] for line in lines)
+        numbers = {key: int(value) for key, value in reply.items() if value.isdigit()}
         memory_bytes = numbers["memory_bytes"]
         available = numbers.get("memory_available_bytes", memory_bytes)
         described = self._description.memory
@@ -237,22 +236,22 @@ class PosixBoard:
             cache_bytes = processor.data_cache_bytes
         return BoardFacts(
             identity=BoardIdentity(
-                model=said.get("model", self._description.model),
+                model=reply.get("model", self._description.model),
                 memory_bytes=memory_bytes,
-                serial=said.get("serial"),
-                kernel=said.get("kernel"),
-                cpu=said.get("cpu"),
+                serial=reply.get("serial"),
+                kernel=reply.get("kernel"),
+                cpu=reply.get("cpu"),
                 cores=numbers.get("cores"),
-                governor=said.get("governor"),
+                governor=reply.get("governor"),
                 cpu_frequency_hz=numbers.get("frequency_hz"),
                 last_level_cache_bytes=cache_bytes,
-                storage_card=said.get("storage_card"),
+                storage_card=reply.get("storage_card"),
             ),
-            boot_id=said.get("boot_id", ""),
+            boot_id=reply.get("boot_id", ""),
             last_level_cache_bytes=_ASSUMED_CACHE_BYTES if cache_bytes is None else cache_bytes,
             is_cache_known=cache_bytes is not None,
             available_bytes=int(available * _ARENA_SHARE),
-            throttle_command=said.get("vcgencmd"),
+            throttle_command=reply.get("vcgencmd"),
             matmul_comparison=self._known_harness.matmul_comparison,
         )
 

@@ -29,8 +29,8 @@ class _Partition:
 
 
 def require_overwritable(device: str, storage: Storage, is_allowed: bool) -> None:
-    """Raise :class:`~devices.errors.RequestRefused` for raw flash that the user has not allowed to
-    overwrite."""
+    """Require the user's permission to overwrite raw flash. Raises
+    :class:`~devices.errors.RequestRefused` without it."""
     if storage.mtd_partition is None or is_allowed or storage.scratch_bytes is None:
         return
     raise RequestRefused(

@@ -99,8 +99,7 @@ class SerialBoard:
 
     @property
     def storage_place(self) -> str | None:
-        """Start of the stretch of ``storage.scratch_bytes`` that the description allows to
-        overwrite."""
+        """Start of the ``storage.scratch_bytes`` that the description allows to overwrite."""
         storage = self._description.storage
         return None if storage is None else f"offset={storage.scratch_offset_bytes}"
 
@@ -282,7 +281,7 @@ class SerialBoard:
 
     @contextmanager
     def _same_start(self) -> Iterator[None]:
-        """Raise :class:`~profiler.boards.base.RebootError` if the board has restarted, with the
+        """Detect a restart of the board. Raises :class:`~profiler.boards.base.RebootError` with the
         fault that its firmware reports."""
         try:
             yield

@@ -48,8 +48,7 @@ ALIGNMENT_BYTES = 64
 
 @dataclass(frozen=True)
 class FirmwareIdentity:
-    """Identity that a board's hello must contain for its firmware to match these sources and
-    description."""
+    """Identity that the hello of a board with matching firmware contains."""
 
     board: str
     firmware_sha256: str

@@ -1,7 +1,7 @@
-"""Execution plans as one C file of constants for the executor, laid out as
-``executor/execution_plan.h`` declares.
+"""Execution plans as one C file of constants for the executor.
 
-Kernels are referenced by name, so that a linker leaves out those that no plan uses.
+The layout is that of ``executor/execution_plan.h``. Kernels are referenced by name, so that a
+linker leaves out those that no plan uses.
 """
 
 from __future__ import annotations

@@ -44,8 +44,7 @@ def require_programs(description: DeviceDescription) -> None:
 
 
 def program_path(name: str) -> Path | None:
-    """Path of a program, including programs for administrators, which an ordinary user's PATH
-    omits."""
+    """Path of a program, also outside an ordinary user's PATH (programs for administrators)."""
     directories = (os.environ.get("PATH", os.defpath), *_SYSTEM_DIRECTORIES)
     found = shutil.which(name, path=os.pathsep.join(directories))
     return None if found is None else Path(found)

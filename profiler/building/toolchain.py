@@ -48,8 +48,7 @@ so that different compilers round alike."""
 
 HARNESS_FLAGS = ("-std=gnu11",)
 EXECUTOR_FLAGS = (*HARNESS_FLAGS, "-O2")
-"""Flags of the executor, before the board's own flags, which may override the optimization
-level."""
+"""Flags of the executor. The board's own flags follow and may override the optimization level."""
 
 LIBRARIES = ("-lm", "-lpthread")
 PROGRAM = "joulewright-harness"
@@ -83,8 +82,11 @@ class BuiltHarness:
 
 
 class HarnessBuilder:
-    """Compiles on the machine that has the compiler, and keeps the objects there until it is
-    closed, so that programs with other plans only need linking."""
+    """Compiles the harness on the machine that has the compiler.
+
+    It keeps the objects there until it is closed, so that programs with other plans only need
+    linking.
+    """
 
     def __init__(
         self,

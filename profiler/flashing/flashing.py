@@ -1,5 +1,4 @@
-"""Write programs into the flash of microcontrollers, with the tool or boot loader of the
-description."""
+"""Write programs into the flash of microcontrollers, by the description's tool or boot loader."""
 
 from __future__ import annotations
 
@@ -222,7 +221,7 @@ class ToolFlashing:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process with all its children, first with SIGTERM, since an interrupted probe may need
+    """End a process with all its children. SIGTERM comes first, since an interrupted probe may need
     to be replugged."""
     if process.poll() is not None:
         return

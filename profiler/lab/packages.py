@@ -63,8 +63,7 @@ class Apt:
         return sorted({line for line in text.splitlines() if re.match(r"[a-z0-9]", line)})
 
     def download(self, packages: Sequence[str], directory: Path) -> None:
-        """Download packages, given as ``NAME``, ``NAME:ARCHITECTURE`` or either with
-        ``=VERSION``."""
+        """Download packages: ``NAME``, ``NAME:ARCHITECTURE`` or either with ``=VERSION``."""
         self._run("apt-get", "-qq", "download", *packages, directory=directory)
 
     def update(self) -> None:

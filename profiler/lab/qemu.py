@@ -237,8 +237,7 @@ def make_guest(
 
 
 def last_line(path: Path, wanted: str) -> str | None:
-    """The last line that begins with the pattern ``wanted``, or else the last line that is not
-    blank."""
+    """The last line that begins with the pattern ``wanted``, or else the last non-blank line."""
     try:
         lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
     except FileNotFoundError:

@@ -99,7 +99,7 @@ def start_own(guest: Guest, progress: Progress) -> RunningBoard:
 
 
 def prepare(guest: Guest, directory: Path, *, keep: bool) -> Launch:
-    """An emulator that starts when its launch is told to go."""
+    """Prepare an emulator, which starts with :meth:`Launch.go`."""
     guest.make_media(directory)
     line = guest.open_line()
     try:

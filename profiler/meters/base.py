@@ -76,8 +76,8 @@ class BlockRecord:
 
 @dataclass(frozen=True)
 class MarkerPattern:
-    """Pattern of busy (True) and idle stretches of ``bit_s`` each, which the board plays before and
-    after a block."""
+    """Pattern of busy (True) and idle stretches that the board plays before and after a block. Each
+    lasts ``bit_s``."""
 
     bits: tuple[bool, ...]
     bit_s: float

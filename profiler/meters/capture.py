@@ -65,8 +65,8 @@ class Capture:
         return np.asarray(self.start_s + self.period_s * np.asarray(index, dtype=np.float64))
 
     def around(self, start_s: float, end_s: float) -> slice:
-        """Samples from the last one at or before ``start_s`` to the first one at or after
-        ``end_s``, as far as such samples exist."""
+        """Samples that cover an interval, as far as they exist: from the last one at or before
+        ``start_s`` to the first one at or after ``end_s``."""
         if self.times_s is not None:
             first = int(np.searchsorted(self.times_s, start_s, side="right")) - 1
             last = int(np.searchsorted(self.times_s, end_s, side="left"))

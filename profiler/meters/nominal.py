@@ -26,8 +26,7 @@ def is_instrument(record: MeterRecord) -> bool:
 
 @dataclass(frozen=True)
 class NominalMeter:
-    """Implements :class:`~profiler.meters.base.Meter` with the description's
-    ``nominal_power_w``."""
+    """Implements :class:`~profiler.meters.base.Meter` with a description's ``nominal_power_w``."""
 
     power_w: float
     energy_source: EnergySource

@@ -35,8 +35,7 @@ from profiler.script.writer import COLD_CACHES, Memory, cold_copies, operand_byt
 from profiler.statistics import median_interval
 
 FEWEST_TRIALS = 3
-"""Valid trials that the median of an operation needs, or the number of blocks if that is
-smaller."""
+"""Valid trials that the median of an operation needs; with fewer blocks, all."""
 
 _BLOCKS_FOR_AN_INTERVAL = 5
 _STEAL_WORTH_A_NOTE = 0.01
@@ -182,8 +181,7 @@ def _additivity(
 
 
 def _cost_basis(additivity: Additivity | None) -> CacheState:
-    """The cache state whose sum is nearer to the time of the whole step, or "cold" without a
-    step."""
+    """The cache state whose sum is nearer to the time of the whole step; "cold" without a step."""
     if additivity is None:
         return "cold"
     warm, cold = (abs(math.log(additivity.ratio(state))) for state in CACHE_STATES)

@@ -200,8 +200,7 @@ def profile_device(
 
 @dataclass
 class _Run:
-    """Repeat runs of the harness until no window is missing, or the run limit of each block is
-    reached."""
+    """Repeats runs of the harness until no window is missing, at most a few times per block."""
 
     description: DeviceDescription
     options: ProfileOptions
@@ -329,8 +328,7 @@ class _Run:
         )
 
     def _first_executions(self) -> Mapping[str, int]:
-        """Executions with which calibration of a window starts, from the last block that measured
-        it."""
+        """First number of executions of each window, from the last block that measured it."""
         least_s = window_s(self.description, self.options)
         return {
             trial.window: int(_MARGIN * least_s / trial.time_s) + 1

@@ -20,8 +20,11 @@ class AffineFit:
 
 
 def fit_affine(pages: Sequence[int], costs: Sequence[float]) -> AffineFit:
-    """Fit by least squares on relative residuals, so that small transfers count as much as large
-    ones; both parts are non-negative (Lawson and Hanson 1974). Costs must be positive."""
+    """Fit by least squares on relative residuals; both parts are non-negative (Lawson and Hanson
+    1974).
+
+    Small transfers count as much as large ones. Costs must be positive.
+    """
     x = np.asarray(pages, dtype=np.float64)
     y = np.asarray(costs, dtype=np.float64)
     if len(x) < 2 or (y <= 0).any():

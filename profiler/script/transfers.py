@@ -179,12 +179,12 @@ class Scratch:
         return min(available, erased_blocks * self.erase_block_bytes)
 
     def _cycles(self, erased_blocks: int) -> int:
-        """Most erasures of one block when the harness erases ``erased_blocks`` of the N free
-        blocks.
+        """Most erasures of one block when ``erased_blocks`` blocks are erased.
 
         The harness erases from one end to the other and restarts when the next stretch does not
-        fit. A lap and the first stretch of the next one then are longer than the scratch, so that n
-        erased blocks are at most 1 + 2n/(N + 1) laps; in a lap no block is erased twice.
+        fit. A lap and the first stretch of the next one then are longer than the N blocks of the
+        scratch, so that n erased blocks are at most 1 + 2n/(N + 1) laps; in a lap no block is
+        erased twice.
         """
         return 1 + 2 * erased_blocks // (self._free_blocks + 1)
 

@@ -310,8 +310,8 @@ def _initial_contents(step: ExecutionPlan) -> dict[int, str]:
 
 
 def _weight_amplitude(operand: Operand) -> float:
-    """Amplitude of weights that keeps the size of activations from layer to layer (uniform variant
-    of He et al. 2015), so that nothing overflows in a deep network."""
+    """Amplitude of weights that keeps the size of activations from layer to layer. It prevents
+    overflow in a deep network (uniform variant of He et al. 2015)."""
     if operand.role != "weight":
         return 1.0
     fan_in = math.prod(operand.shape[1:])

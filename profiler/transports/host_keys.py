@@ -25,7 +25,7 @@ def changed_key(host: Host, presented: paramiko.PKey, known: paramiko.PKey) -> B
     return BoardUnreachable(
         f"{host}: THE HOST KEY HAS CHANGED: {file} has {known.get_name()}"
         f" {known.fingerprint}, but it presents {presented.get_name()} {presented.fingerprint};"
-        " somebody may be intercepting the connection; only if you know that the board was"
+        " the connection may be intercepted; only if you know that the board was"
         f" reinstalled, remove the old key with: ssh-keygen -R {shlex.quote(host.known_as)}"
         f" -f {shlex.quote(str(file))}"
     )

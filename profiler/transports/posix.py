@@ -273,8 +273,7 @@ class PosixDetachedCommand:
 
 
 def _split_report(stderr: str, word: str) -> tuple[str, int | None]:
-    """The last reason that a tool printed, and the number in the script's last line ``word
-    NUMBER``."""
+    """A tool's last reason, and the number in the script's own last line, ``word NUMBER``."""
     lines = stderr.strip().splitlines() or [""]
     number = None
     if re.fullmatch(rf"{word} \d+", lines[-1]):

@@ -101,14 +101,16 @@ kill -KILL 0
 
 
 def quote_path(path: str) -> str:
-    """A path as a word of a script, safe from the shell and from commands that would take a leading
-    dash for an option."""
+    """Quote a path as a word of a script. A leading dash is protected from being taken for an
+    option."""
     return shlex.quote(path if path.startswith("/") else f"./{path}")
 
 
 def open_session(token: str) -> str:
-    """Make the private directory and print it, then print a line ``TOKEN young|old`` for each other
-    session in the parent directory. Can be repeated."""
+    """Make the private directory and print it. Can be repeated.
+
+    Then a line ``TOKEN young|old`` is printed for each other session in the parent directory.
+    """
     return f"""{_FUNCTIONS}
 umask 077
 command -v setsid >/dev/null || {{

@@ -82,8 +82,7 @@ class Shell:
         again: Callable[[ConnectionLostError], bool] = lambda _lost: True,
         patience_s: float | None = None,
     ) -> Answer:
-        """Call ``attempt`` with a connection, and repeat it while a lost connection comes back in
-        time.
+        """Call ``attempt`` with a connection, and again if a lost connection comes back in time.
 
         ``attempt`` gets the number of seconds that it has. ``patience_s`` replaces the link's
         patience. Raises the last :class:`ConnectionLostError`.
@@ -200,5 +199,5 @@ class _Collector:
 
 def quoted(output: str) -> str:
     """The end of a command's output, to append to the text of an error."""
-    said = output.strip()[-_SHOWN_CHARACTERS:]
-    return f": {said}" if said else ""
+    shown = output.strip()[-_SHOWN_CHARACTERS:]
+    return f": {shown}" if shown else ""

@@ -98,7 +98,7 @@ def parse_jumps(value: str) -> list[Jump]:
 
 
 class _Config(paramiko.SSHConfig):
-    """Expands tokens also in the names of known_hosts files, as ``ssh`` does, and in
+    """Expands tokens in the names of known_hosts files too, as ``ssh`` does, and in
     :data:`_EXEC`."""
 
     _TOKENS = paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY["match-exec"]

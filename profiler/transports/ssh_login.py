@@ -132,7 +132,7 @@ class Login(AuthStrategy):
     def authenticate(self, transport: paramiko.Transport) -> list[SourceResult]:
         """Log in. Raises :class:`paramiko.SSHException`."""
         deadline = Deadline(self._limit_s)
-        refusal = paramiko.SSHException("there is no key and no password to present")
+        refusal = paramiko.SSHException("no key and no password to present")
         try:
             for source in self.get_sources():
                 transport.auth_timeout = max(deadline.remaining_s, _SHORTEST_LIMIT_S)
@@ -229,8 +229,8 @@ def _with_certificate(path: Path, key: paramiko.PKey) -> list[paramiko.PKey]:
 
 
 def _presented_key(transport: paramiko.Transport) -> paramiko.PKey | None:
-    """The host key, if the connection still stands and has passed the key exchange, so that the
-    failure is not the network's."""
+    """The host key, if the connection stands after the key exchange. The failure is then not the
+    network's."""
     try:
         key = transport.get_remote_server_key()
     except paramiko.SSHException:

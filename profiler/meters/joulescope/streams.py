@@ -29,7 +29,7 @@ _DRIFT = 50e-6
 
 
 def filter_lag_s(from_hz: float, to_hz: float) -> float:
-    """Delay of samples by the driver's filters, which divide the rate by 2 as often as possible,
+    """Delay of samples by the driver's filters. They divide the rate by 2 as often as possible,
     then by 5."""
     lag_s, factor = 0.0, round(from_hz / to_hz)
     while factor > 1:

@@ -105,8 +105,8 @@ def _chip(meter: InaMeter) -> _Chip:
 
 
 def _ina219(meter: InaMeter) -> _Chip:
-    """The INA219 with the smallest range that holds the current, 32 V on the bus, and 12 bits,
-    averaged 2^n times at 532 µs each."""
+    """The INA219 in the smallest range that holds the current. 32 V on the bus; 12 bits, averaged
+    2^n times at 532 µs each."""
     shunt_v = meter.max_current_a * meter.shunt_ohm
     gain = next((gain for gain in range(4) if 0.04 * 2**gain >= shunt_v), 3)
     averages = _averages(meter.rate_hz, 2 * 532e-6, tuple(2**n for n in range(8)))

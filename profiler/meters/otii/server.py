@@ -69,7 +69,7 @@ class OtiiServer:
             user, password = os.environ.get(OTII_USERNAME), os.environ.get(OTII_PASSWORD)
             if user is None or password is None:
                 raise MeasurementInvalid(
-                    f"{self}: nobody is logged in",
+                    f"{self}: no user is logged in",
                     remedy=f"log in in the Otii application, or set {OTII_USERNAME} and"
                     f" {OTII_PASSWORD} in the environment",
                 )

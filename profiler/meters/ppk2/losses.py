@@ -154,8 +154,8 @@ def _last(chosen: NDArray[np.bool_], bins: NDArray[np.int64], boundary: int) -> 
 
 
 def _insert(runs: list[Run], low_byte: int, high_byte: int, missing: int) -> list[Run]:
-    """Insert missing samples at the first gap between two bytes of the stream, or at the first of
-    these bytes if there is no gap."""
+    """Insert missing samples at the first gap between two bytes of the stream. Without a gap,
+    insert them at the first of these bytes."""
     gap = next((n for n, run in enumerate(runs) if low_byte < run.first_byte <= high_byte), None)
     if gap is None:
         gap = 1 + next(n for n, run in enumerate(runs) if low_byte <= run.end_byte)
@@ -170,8 +170,8 @@ def _insert(runs: list[Run], low_byte: int, high_byte: int, missing: int) -> lis
 def _start(
     times_s: NDArray[np.float64], samples: NDArray[np.int64], period_s: float
 ) -> tuple[float, float]:
-    """Time of the first sample and its error, from the earliest arrival of each second, which
-    wanders because the crystals differ."""
+    """Time of the first sample, and its error. It is estimated from the earliest arrival of each
+    second, which wanders because the crystals differ."""
     zero_s = times_s - period_s * (samples - 1)
     seconds = (times_s - times_s[0]).astype(np.int64)
     least_s = np.full(int(seconds[-1]) + 1, np.inf)

@@ -50,11 +50,11 @@ class OtiiStandIn:
     fails: dict[str, str] = field(default_factory=dict)
     falls_silent_at: str | None = None
     greeting: bytes | None = None
-    said: list[str] = field(default_factory=list)
+    received: list[str] = field(default_factory=list)
     connections: int = 0
 
     def respond(self, command: str, data: dict[str, Any]) -> dict[str, Any]:
-        self.said.append(command)
+        self.received.append(command)
         if command in self.fails:
             raise _Refused(self.fails[command])
         return getattr(self, command)(data) or {}

@@ -26,10 +26,10 @@ class SyncLost(Exception):
 
 @dataclass(frozen=True)
 class ClockMap:
-    """Pairs of instants of the board (int64 [pairs], ns) and of the instrument (float64 [pairs],
-    s), both rising, at least two.
+    """Pairs of instants on the clocks of the board and the instrument, at least two.
 
-    ``uncertainty_s`` is the error of an instant: half of a 95 % interval.
+    ``board_ns``: int64 [pairs]; ``meter_s``: float64 [pairs]; both rising. ``uncertainty_s`` is the
+    error of an instant: half of a 95 % interval.
     """
 
     board_ns: NDArray[np.int64]

@@ -183,8 +183,8 @@ class _Matcher:
         return _Match(pairs, missed_s)
 
     def _rate(self, pairs: list[tuple[int, int]]) -> tuple[float, float]:
-        """Seconds of the instrument per second of the board, and the error of this rate, from the
-        windows that were matched last."""
+        """Seconds of the instrument per second of the board, and the error of this rate. Both come
+        from the windows that were matched last."""
         first, last = pairs[-_RECENT:][0], pairs[-1]
         span_s = float(self._windows_s[last[0], 1] - self._windows_s[first[0], 0])
         pulses = self._pulses

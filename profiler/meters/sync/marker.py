@@ -152,8 +152,8 @@ class _Energy:
 
 
 def _places(energy: _Energy, bit_s: float) -> list[_Place]:
-    """Places where the correlation with the pattern (Pearson's, of the energies of its bits) is
-    high enough and highest within a bit on either side."""
+    """Places with a high correlation with the pattern, highest within a bit on either side. It is
+    Pearson's correlation, of the energies of the bits."""
     length_s = len(PATTERN) * bit_s
     lags_s = np.arange(energy.times_s[0], energy.times_s[-1] - length_s, bit_s / _STEPS_PER_BIT)
     if len(lags_s) == 0:

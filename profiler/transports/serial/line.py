@@ -126,8 +126,8 @@ class Line:
 
 
 def _claim(port: str) -> int:
-    """Lock a socket's address for this process, since a socket has no lock of its own as a device
-    node has."""
+    """Lock a socket's address for this process; unlike a device node, a socket has no lock of its
+    own."""
     directory = user_cache() / "ports"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(directory / quote(port, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -74,16 +74,16 @@ class SerialSession:
         """
         deadline = Deadline(self._deadline_s if deadline_s is None else deadline_s)
         answer = self._exchange.greet(1 + secrets.randbelow(0xFFFF), deadline)
-        said = dict(line.partition("=")[::2] for line in self._whole(answer).splitlines())
-        if said.get("protocol") == PROTOCOL:
+        reply = dict(line.partition("=")[::2] for line in self._whole(answer).splitlines())
+        if reply.get("protocol") == PROTOCOL:
             try:
-                self._exchange.agree(int(said["frame_bytes"]), int(said["window"]))
-                self._line_bytes = int(said["line_bytes"])
+                self._exchange.agree(int(reply["frame_bytes"]), int(reply["window"]))
+                self._line_bytes = int(reply["line_bytes"])
             except (KeyError, ValueError) as error:
                 raise BoardCommandFailed(
                     f"{self._board}: the firmware's hello lacks {error} or is invalid"
                 ) from None
-        return said
+        return reply
 
     def line(self, text: str, silence: Silence | None = None) -> str:
         """Have a line of a plan executed and return its answer. ``silence`` is for lines that
@@ -95,10 +95,10 @@ class SerialSession:
                 f" {self._line_bytes}: {text}"
             )
         answer = self._exchange.transact(_LineRequest(encoded), silence)
-        said = self._whole(answer)
+        reply = self._whole(answer)
         if answer.kind is Kind.REFUSED:
-            raise BoardCommandFailed(f"{self._board}: the firmware refuses {text!r}: {said}")
-        return said
+            raise BoardCommandFailed(f"{self._board}: the firmware refuses {text!r}: {reply}")
+        return reply
 
     def write(self, offset: int, data: bytes) -> None:
         """Write data into the arena."""
@@ -128,7 +128,7 @@ class SerialSession:
         text = answer.payload[_LENGTH.size :]
         while len(text) < length:
             rest = self._exchange.transact(_Single(Kind.REST, _OFFSET.pack(len(text))))
-            text += self._some(self._accepted(rest, "tell the rest").payload[_LENGTH.size :])
+            text += self._some(self._accepted(rest, "send the rest").payload[_LENGTH.size :])
         return text.decode("ascii", errors="replace")
 
     def _accepted(self, answer: Frame, what: str) -> Frame:

@@ -71,8 +71,7 @@ class Wire:
             self._frames.extend(self.decoder.feed(received))
 
     def _reopen(self, deadline: Deadline) -> None:
-        """Reopen the line, slowly, since a port that opens and fails at once must not be
-        flooded."""
+        """Reopen the line. A pause limits the attempts on a port that opens and fails at once."""
         self.decoder.forget()
         limit = Deadline(min(self._deadline_s, deadline.remaining_s))
         while True:

@@ -201,7 +201,10 @@ def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
     ("parts", "said"),
     [
         ({"firmware": {"board": "mps3"}}, "the board 'mps3' is not supported; supported boards:"),
-        ({"storage": {"driver": "sd-sqi"}}, "the storage driver 'sd-sqi' does not exist; existing drivers: "),
+        (
+            {"storage": {"driver": "sd-sqi"}},
+            "the storage driver 'sd-sqi' does not exist; existing drivers: ",
+        ),
     ],
 )
 def test_what_there_is_no_code_for_is_said_with_what_there_is(
