@@ -24,7 +24,7 @@ class ObservedRun:
     Args:
         board: A prepared board.
         meter: The meter; None for none.
-        description: Description of the board, for the meter's synchronization.
+        description: Description of the board, for the meter's synchronisation.
     """
 
     def __init__(self, board: Board, meter: Meter | None, description: DeviceDescription) -> None:
@@ -106,7 +106,7 @@ def cool_down(description: DeviceDescription, board: Board, report: Callable[[st
 
 
 def sync_line(description: DeviceDescription) -> SyncLine | None:
-    """GPIO line that a Linux board toggles for synchronization; None for firmware, which knows its
+    """GPIO line that a Linux board toggles for synchronisation; None for firmware, which knows its
     own."""
     sync = getattr(description.meter, "sync", None)
     if not isinstance(sync, GpioSync) or sync.chip is None or sync.line is None:

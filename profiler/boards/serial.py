@@ -289,7 +289,9 @@ class SerialBoard:
             fault = "none"
             with suppress(JoulewrightError):
                 fault = self._session.hello().get("fault", fault)
-            reason = "check its power supply" if fault == "none" else f"its firmware says: {fault}"
+            reason = (
+                "check its power supply" if fault == "none" else f"its firmware reports: {fault}"
+            )
             raise RebootError(
                 f"{self._name}: the board restarted while it was measuring; {reason}"
             ) from error

@@ -48,7 +48,7 @@ so that different compilers round alike."""
 
 HARNESS_FLAGS = ("-std=gnu11",)
 EXECUTOR_FLAGS = (*HARNESS_FLAGS, "-O2")
-"""Flags of the executor. The board's own flags follow and may override the optimization level."""
+"""Flags of the executor. The board's own flags follow and may override the optimisation level."""
 
 LIBRARIES = ("-lm", "-lpthread")
 PROGRAM = "joulewright-harness"

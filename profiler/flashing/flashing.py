@@ -210,7 +210,7 @@ class ToolFlashing:
             except subprocess.TimeoutExpired:
                 raise BoardUnreachable(
                     f"{self.board}: {tool} did not finish within {self.limit_s:g} s",
-                    remedy="is the board powered and its probe free?",
+                    remedy="check that the board is powered and that its probe is free",
                 ) from None
             finally:
                 _end(process)
@@ -281,8 +281,9 @@ class BossacFlashing:
         except serial.SerialException as error:
             raise BoardUnreachable(
                 f"{self.board}: cannot open {self.port} ({error})",
-                remedy="is the board plugged in, with a program that has a USB port (else press"
-                " reset twice, for the boot loader's), and may you use the port (group dialout)?",
+                remedy="check that the board is plugged in, that its program has a USB port (else"
+                " press reset twice, for the boot loader's), and that you may use the port (group"
+                " dialout)",
             ) from error
 
     def _boot_loader(self, known: set[str]) -> str:

@@ -132,7 +132,7 @@ def kernel_words(emulator: Emulator) -> list[str]:
 
 
 def _fetch(directory: Path, progress: Progress) -> None:
-    progress("asking apt for Debian's arm64 packages")
+    progress("looking up Debian's arm64 packages")
     with tempfile.TemporaryDirectory(prefix="joulewright-apt-") as state:
         apt = open_apt(Path(state))
         user_land = apt.with_dependencies([f"{name}:{ARCHITECTURE}" for name in _USER_LAND])

@@ -1,4 +1,4 @@
-"""Storage costs of a run: read, write and erase, fitted from its transfers."""
+"""Storage costs of a run: reading, writing and erasing, each fitted from its transfers."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def _method(storage: Storage, table: TrialTable) -> str:
     if storage.mtd_partition is not None:
         return (
             f"raw flash partition {storage.mtd_partition}: reads of programmed pages, writes into"
-            " blocks erased before, erasing apart"
+            " erased blocks, erasing measured separately"
         )
     if storage.path is None:
-        erasing = " into blocks erased before, erasing apart"
+        erasing = " into erased blocks, erasing measured separately"
         return (
             f"firmware driver {storage.driver}: reads at random places,"
             f" writes{erasing if storage.erase_block_bytes else ' at random places'}"

@@ -192,7 +192,7 @@ def _network(*, started: bool) -> Iterator[None]:
 
 
 def _send(channel: paramiko.Channel, source: BinaryIO) -> None:
-    """Send the script's input. Stops early if the script wants no more or the connection is lost;
+    """Send the script's input. Stops early if the script stops reading or the connection is lost;
     its exit code tells which."""
     while chunk := source.read(_CHUNK_BYTES):
         try:

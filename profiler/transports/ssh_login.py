@@ -65,9 +65,12 @@ class KeyFile:
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """What is presented to a host, in this order: ``named`` keys (or, if there are none, the
-    ``default`` ones), the agent's keys, a password. With ``named_only``, only those of the agent's
-    keys that are named."""
+    """Credentials for a host.
+
+    They are presented in this order: ``named`` keys (or, if there are none, the ``default`` ones),
+    the agent's keys, a password. With ``named_only``, only those of the agent's keys that are
+    named.
+    """
 
     named: tuple[KeyFile, ...]
     default: tuple[KeyFile, ...]
@@ -296,7 +299,7 @@ def _network_reason(error: Exception, host: Host) -> tuple[str, bool]:
     if isinstance(error, TimeoutError):
         return "no answer in time", False
     if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-        return f"nothing listens on port {host.port}; is sshd running there, on that port?", True
+        return f"nothing listens on port {host.port}; check that sshd runs there on that port", True
     if isinstance(error, OSError) and error.errno in _NO_ROUTE:
-        return f"it cannot be reached ({error.strerror}); is it on this network?", True
+        return f"it cannot be reached ({error.strerror}); check that it is on this network", True
     return f"the connection could not be made ({error or 'closed by the other end'})", False

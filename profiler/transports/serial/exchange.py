@@ -311,7 +311,7 @@ class _Transaction:
         if self._exchange.in_window:
             return (
                 f"{board}: a window was opened, and the board did not answer within"
-                f" {limit_s:.3g} s. Is it still powered?"
+                f" {limit_s:.3g} s. Check that it is still powered"
             )
         remedy = self._exchange.wire.line.remedy
         return f"{board}: the board has not answered for {limit_s:.3g} s. {remedy}"

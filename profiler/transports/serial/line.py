@@ -82,8 +82,14 @@ class Line:
     def remedy(self) -> str:
         """Advice for the case that the board sends nothing meaningful."""
         if self._is_socket:
-            return "Is its firmware on it, and is no other program connected to that socket?"
-        return f"Is it powered, is its firmware on it, and is {self.baud} its baud rate?"
+            return (
+                "Check that its firmware is on it and that no other program is connected to that"
+                " socket"
+            )
+        return (
+            "Check that it is powered, that its firmware is on it, and that its baud rate is"
+            f" {self.baud}"
+        )
 
     @property
     def _is_socket(self) -> bool:
@@ -148,8 +154,8 @@ def _explain(port: str, error: Exception) -> str:
         )
     if number == errno.ENOENT:
         return (
-            f"the port does not exist; {_existing_ports()}. Is the board plugged in, and is it the"
-            " port of its description?"
+            f"the port does not exist; {_existing_ports()}. Check that the board is plugged in and"
+            " that its description names the right port"
         )
     if number in {errno.EACCES, errno.EPERM}:
         return (
@@ -158,7 +164,7 @@ def _explain(port: str, error: Exception) -> str:
         )
     if "://" in port:
         reason = re.sub(r"^.*?: (?=\[|\w)", "", str(error), count=1)
-        return f"nothing can be reached there ({reason}); is the emulator or the server running?"
+        return f"cannot connect ({reason}); check that the emulator or the server is running"
     return f"the port cannot be opened: {error}"
 
 
