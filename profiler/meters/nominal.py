@@ -10,6 +10,8 @@ from profiler.meters.base import BlockRecord, MarkerPattern, PowerTrace, Reading
 
 @dataclass(frozen=True)
 class ConstantPower:
+    """Implements :class:`~profiler.meters.base.PowerTrace` with a constant power."""
+
     power_w: float
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:

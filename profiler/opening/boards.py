@@ -40,9 +40,9 @@ def open_board(
             description = running.description
         elif plans and description.firmware is not None:
             from profiler.building.firmware_image import build_firmware
-            from profiler.flashing.flashing import put_on
+            from profiler.flashing.flashing import ensure_flashed
 
-            put_on(description, build_firmware(description, progress, plans), progress)
+            ensure_flashed(description, build_firmware(description, progress, plans), progress)
         yield stack.enter_context(_connected(description, poll_interval_s, plans))
 
 

@@ -132,6 +132,8 @@ class Closing(StrictModel):
 
 
 class HarnessRun(StrictModel):
+    """One run of the harness with its trials."""
+
     header: HarnessRunHeader
     trials: tuple[Trial, ...]
 

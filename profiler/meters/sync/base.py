@@ -49,6 +49,8 @@ class ClockMap:
 
 
 class Synchroniser(Protocol):
+    """Method of tying an instrument's time base to the board's clock."""
+
     @property
     def name(self) -> str:
         """Name of the method, for the profile."""

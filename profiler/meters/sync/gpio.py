@@ -58,6 +58,9 @@ class _Match:
 
 @dataclass(frozen=True)
 class GpioSynchroniser:
+    """Implements :class:`~profiler.meters.sync.base.Synchroniser` by a line on logic input
+    ``input``."""
+
     input: int
     marker: None = None
     guard_s: float = 0.0

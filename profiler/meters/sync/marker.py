@@ -46,6 +46,9 @@ class _Place:
 
 @dataclass(frozen=True)
 class MarkerSynchroniser:
+    """Implements :class:`~profiler.meters.sync.base.Synchroniser` by a pattern of bits of
+    ``bit_s``."""
+
     bit_s: float
     guard_s: float = 0.0
 

@@ -19,6 +19,8 @@ from profiler.meters.sync.base import ClockMap, SyncLost
 
 @dataclass(frozen=True)
 class SteadySynchroniser:
+    """Implements :class:`~profiler.meters.sync.base.Synchroniser` by this computer's clock."""
+
     guard_s: float
     marker: None = None
 

@@ -64,6 +64,8 @@ class Piece:
 
 
 class Request(Protocol):
+    """A request, which can be cut into pieces."""
+
     def piece(self, start: int, size: int, /) -> Piece:
         """The piece that starts at ``start``, with a payload of at most ``size`` bytes."""
         ...

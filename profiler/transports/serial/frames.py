@@ -23,6 +23,8 @@ above it."""
 
 
 class Kind(IntEnum):
+    """Kinds of frames: requests below 0x80, answers above."""
+
     HELLO = 0x01
     LINE = 0x02
     WRITE = 0x03
