@@ -1,1 +1,1 @@
-"""Finds out what everything costs: transports, meters, C kernels, trials, statistics."""
+"""Measure on boards what operations cost: transports, meters, programs, trials, statistics."""

@@ -1,4 +1,4 @@
-"""From trials to figures with confidence."""
+"""Medians with confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ _RESAMPLES = 2000
 
 
 def median_interval(values: Sequence[float], seed: int) -> Interval:
-    """Median over blocks (one value each) and its percentile bootstrap interval (Efron and
-    Tibshirani 1993, chapter 13).
+    """Median over blocks and its percentile bootstrap interval (Efron and Tibshirani 1993, ch. 13).
 
-    With five blocks the interval is from the smallest to the largest value, which covers the true
-    median in 94 % of cases; with fewer it cannot be as sure as it says, and one block gives no
-    interval at all.
+    With five blocks the interval spans the smallest to the largest value, which covers the true
+    median in 94 % of cases. With fewer blocks its confidence is lower than stated, and one block
+    gives no interval.
+
+    Args:
+        values: One value per block.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        ValueError: ``values`` is empty.
     """
     sample = np.asarray(values, dtype=np.float64)
     if len(sample) == 0:
-        raise ValueError("no values, no median")
+        raise ValueError("a median needs at least one value")
     median = float(np.median(sample))
     if np.ptp(sample) == 0.0:
         return Interval.exact(median)
@@ -36,7 +42,7 @@ def median_interval(values: Sequence[float], seed: int) -> Interval:
         method="percentile",
         rng=np.random.default_rng(seed),
     )
-    # Interpolated percentiles can round to beyond the sample, and past the median.
+    # Rounding can put interpolated percentiles beyond the sample or past the median.
     low = max(float(result.confidence_interval.low), float(sample.min()))
     high = min(float(result.confidence_interval.high), float(sample.max()))
     return Interval(median=median, low=min(low, median), high=max(high, median))

@@ -1,1 +1,1 @@
-"""One protocol (``base.py``) for boards with the harness on them, and what implements it."""
+"""Boards that run the harness: one protocol (``base.py``) and its implementations."""

@@ -1,5 +1,4 @@
-"""A board with the harness on it, however it is reached: asked about itself, given plans, relieved
-of its records."""
+"""Protocol of a board with the harness on it: its facts, the plans that it runs, their records."""
 
 from __future__ import annotations
 
@@ -14,19 +13,22 @@ from devices.profile import BoardIdentity, Build, MatmulComparison
 from profiler.meters.base import ClockReading
 
 Wait: TypeAlias = Callable[[float], None]
-"""Told, about twice a second, how many seconds the plan has been running."""
+"""Called about twice a second with the seconds for which the plan has been running."""
 
 
 class RebootError(MeasurementInvalid):
-    """The board has started anew while it was measuring."""
+    """The board restarted while it was measuring."""
 
 
 @dataclass(frozen=True)
 class BoardFacts:
-    """What the board says about itself. ``throttle_command`` is Raspberry Pi's, where there is
-    one; ``is_cache_known`` is False where ``last_level_cache_bytes`` is an assumption.
-    ``available_bytes`` is memory that is free for measuring. ``matmul_comparison`` is what decided
-    between two ways of computing matrix products, where that was left to the board."""
+    """What the board reports about itself.
+
+    ``throttle_command`` is Raspberry Pi's, None on other boards. ``is_cache_known`` is False where
+    ``last_level_cache_bytes`` is an assumption. ``available_bytes`` is memory that is free for
+    measuring. ``matmul_comparison`` decided between two ways of computing matrix products, where
+    that was left to the board.
+    """
 
     identity: BoardIdentity
     boot_id: str
@@ -39,9 +41,10 @@ class BoardFacts:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a plan left: the text of its records and samples, what ended it before its time, if
-    something did, and the bytes that its ``dump`` lines took from the board, one behind the
-    other."""
+    """Results of a plan: its records and samples, and what ended it early.
+
+    ``dumped`` holds the bytes that the plan's ``dump`` lines took from the board, in their order.
+    """
 
     results: str
     samples: str
@@ -50,11 +53,11 @@ class Outcome:
 
 
 class Board(Protocol):
-    """Entering connects, leaving closes, also after a failure. ``facts``, ``build`` and
-    ``storage_place`` are there once ``prepare`` has been called.
+    """A board with the harness on it. Entering connects; leaving closes, also after a failure.
 
-    All methods raise :class:`~devices.errors.BoardUnreachable` when the board cannot be reached
-    before the transport's deadline.
+    ``facts``, ``build`` and ``storage_place`` are valid after ``prepare``. All methods raise
+    :class:`~devices.errors.BoardUnreachable` when the board cannot be reached before the
+    transport's deadline.
     """
 
     facts: BoardFacts
@@ -62,47 +65,58 @@ class Board(Protocol):
 
     @property
     def name(self) -> str:
-        """How messages call the board."""
+        """Name of the board in messages."""
         ...
 
     @property
     def storage_place(self) -> str | None:
-        """What a plan's ``scratch`` line ends with: which stretch of which storage is overwritten.
-        Raises :class:`~devices.errors.RequestRefused` where that must not be."""
+        """End of a plan's ``scratch`` line: which stretch of which storage is overwritten.
+
+        Raises :class:`~devices.errors.RequestRefused` where it must not be overwritten.
+        """
         ...
 
     def prepare(self, progress: Callable[[str], None]) -> None:
-        """Bring the harness to the board, or check the one that is there, and ask the board about
-        itself. Called again after a reboot."""
+        """Install the harness or check the installed one, and read the board's facts. Called again
+        after a reboot."""
         ...
 
     def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
-        """What the kernels of these operations need for themselves."""
+        """Workspace that the kernels of these operations need."""
         ...
 
     def throttled(self) -> int | None:
-        """Raspberry Pi's bits; None on other boards."""
+        """Raspberry Pi's throttling bits; None on other boards."""
         ...
 
     def temperature_c(self) -> float | None:
-        """Of the hottest part; None where the board tells none."""
+        """Temperature of the hottest part; None where the board reports none."""
         ...
 
     def clock(self) -> ClockReading:
-        """What the board's clock says, the one that records are on."""
+        """Reading of the board's clock, which records use too."""
         ...
 
     def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
-        """Run a plan while the board is left in peace. ``data`` is what its ``load`` lines bring
-        to the board.
+        """Run a plan, with as little traffic to the board as possible.
 
-        Raises :class:`RebootError`. Whatever else ends the plan early (Ctrl-C too) is returned in
-        the outcome, with the records that were finished.
+        Args:
+            plan: Text of the plan.
+            expected_s: Expected duration.
+            wait: Called about twice a second meanwhile.
+            data: Bytes that the plan's ``load`` lines write to the board.
+
+        Returns:
+            What the plan left. Whatever ends it early (Ctrl-C too) is in ``cut``, beside the
+                records that were finished.
+
+        Raises:
+            RebootError: The board restarted.
         """
         ...
 
     def close(self) -> None:
-        """Leave nothing running on the board. Never raises because it is gone."""
+        """Leave nothing running on the board. Does not raise if the board is lost."""
         ...
 
     def __enter__(self) -> Self: ...

@@ -1,5 +1,4 @@
-"""One run of the harness under the eyes of a meter: what is asked of the board in front of it and
-behind it, and the power that the meter saw meanwhile."""
+"""One run of the harness with a meter: readings before and after it, and the power meanwhile."""
 
 from __future__ import annotations
 
@@ -20,24 +19,32 @@ _COOLING_POLL_S = 2.0
 
 
 class ObservedRun:
-    """Made when everything is ready for :meth:`run`: the meter begins to record."""
+    """One run of the harness with a meter, which begins to record when this object is made.
+
+    Args:
+        board: A prepared board.
+        meter: The meter; None for none.
+        description: Description of the board, for the meter's synchronisation.
+    """
 
     def __init__(self, board: Board, meter: Meter | None, description: DeviceDescription) -> None:
         self._board = board
         self._meter = meter
-        # Asked only where nothing else ties the meter to the board.
+        # Read only where nothing else ties the meter to the board.
         sync = getattr(description.meter, "sync", None)
         self._asks_clock = isinstance(sync, SteadySync)
         self._throttled_before = board.throttled()
         self._clock = self._read_clock()
         self.throttled: tuple[int, int] | None = None
-        """Raspberry Pi's bits before and behind the run, where both are known."""
+        """Raspberry Pi's throttling bits before and after the run, where both are known."""
         if meter is not None:
             meter.begin()
 
     def run(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
-        """A board that is lost only behind the run has cut nothing off but what it is asked
-        then."""
+        """Run a plan as :meth:`~profiler.boards.base.Board.run_plan` does.
+
+        A board that is lost after the plan has ended costs only the readings taken then.
+        """
         outcome = self._board.run_plan(plan, expected_s=expected_s, wait=wait, data=data)
         if outcome.cut is not None:
             return outcome
@@ -51,7 +58,12 @@ class ObservedRun:
         return outcome
 
     def trace(self, results: Results, samples: str) -> PowerTrace | None:
-        """Of the run that is over; None without a meter."""
+        """Power during the finished run; None without a meter.
+
+        Args:
+            results: Parsed records of the run.
+            samples: The samples that the board's sampler recorded, as text.
+        """
         meter = self._meter
         if meter is None:
             return None
@@ -71,8 +83,14 @@ class ObservedRun:
 
 
 def cool_down(description: DeviceDescription, board: Board, report: Callable[[str], None]) -> float:
-    """Seconds that it took, or that were given to it in vain: the windows tell whether the board
-    was slowed down, and the profile that it was hot."""
+    """Wait until the board is as cool as its description asks, or the limit is reached.
+
+    Reaching the limit is no error: the windows record whether the board was slowed down, and the
+    profile records its temperature.
+
+    Returns:
+        Seconds waited.
+    """
     conditions = description.conditions
     cooldown = None if conditions is None else conditions.cooldown
     if cooldown is None:
@@ -88,7 +106,8 @@ def cool_down(description: DeviceDescription, board: Board, report: Callable[[st
 
 
 def sync_line(description: DeviceDescription) -> SyncLine | None:
-    """Of a Linux board; firmware knows its own."""
+    """GPIO line that a Linux board toggles for synchronisation; None for firmware, which knows its
+    own."""
     sync = getattr(description.meter, "sync", None)
     if not isinstance(sync, GpioSync) or sync.chip is None or sync.line is None:
         return None

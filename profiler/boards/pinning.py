@@ -1,8 +1,8 @@
-"""Governor and frequency of a Linux board, held while it is measured and put back afterwards.
+"""Governor and frequency of a Linux board, held while it is measured and restored afterwards.
 
-A guard on the board does both, so that they are put back whatever happens here: when the session is
-closed (it is then asked to end), when its directory is gone, or when nobody has been heard of for
-ten minutes.
+A guard process on the board does both, so that they are restored whatever happens to this program:
+when the session closes (the guard is then stopped), when its directory is gone, or when the session
+shows no sign of life for ten minutes.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _HELD = "held"
 
 # $1 the directory of the policies, $2 the governor or nothing, $3 the frequency in kHz or nothing.
 # Runs in the session's directory. A frequency is held by moving both limits to it, in an order that
-# never lets the lower one pass the upper. All writes of one kind are one command, so that root has
-# to be asked for once.
+# keeps the lower limit below the upper. All writes of one kind are one command, so that sudo is
+# called once.
 _GUARD = r"""
 root=$1 governor=$2 khz=$3 session=$PWD undo=
 as_root() { sh -c "$1" 2>/dev/null || sudo -n sh -c "$1" >/dev/null 2>&1; }
@@ -55,11 +55,11 @@ as_root "set -e $do"
 for policy in "$@"; do
   now=$(cat "$policy/scaling_governor")
   [ -z "$governor" ] || [ "$now" = "$governor" ] ||
-    give_up "$policy: the governor stays $now (there are: $(
+    give_up "$policy: the governor stays $now (available: $(
       cat "$policy/scaling_available_governors"))"
   now="$(cat "$policy/scaling_min_freq") $(cat "$policy/scaling_max_freq")"
   [ -z "$khz" ] || [ "$now" = "$khz $khz" ] ||
-    give_up "$policy: the frequency cannot be held at $khz kHz (there are $(
+    give_up "$policy: the frequency cannot be held at $khz kHz (possible: $(
       cat "$policy/cpuinfo_min_freq") to $(cat "$policy/cpuinfo_max_freq"))"
 done
 echo held
@@ -72,10 +72,14 @@ restore 0
 
 
 def pin(transport: Transport, conditions: Conditions) -> None:
-    """Hold governor and frequency, if they are described, until the transport is closed.
+    """Hold the described governor and frequency until the transport is closed.
 
-    Raises :class:`~devices.errors.MeasurementInvalid` if the board does not obey; everything is
-    then as it was.
+    Args:
+        transport: Connected transport to the board.
+        conditions: Conditions of the description.
+
+    Raises:
+        MeasurementInvalid: The governor or frequency cannot be set. Both are then as before.
     """
     if conditions.governor is None and conditions.frequency_hz is None:
         return
@@ -87,15 +91,15 @@ def pin(transport: Transport, conditions: Conditions) -> None:
     deadline = Deadline(_COMMAND_TIMEOUT_S)
     while not deadline.expired:
         status = guard.poll(timeout_s=_COMMAND_TIMEOUT_S)
-        said, errors = guard.output(timeout_s=_COMMAND_TIMEOUT_S)
-        if said.strip() == _HELD:
+        output, errors = guard.output(timeout_s=_COMMAND_TIMEOUT_S)
+        if output.strip() == _HELD:
             return
         if status.exit_code is not None:
             raise MeasurementInvalid(
                 f"{transport.name}: {errors.strip() or 'governor and frequency cannot be set'}."
-                " Setting them takes root, or sudo without a password; or leave `conditions` out of"
-                " the description"
+                " Setting them needs root, or sudo without a password. Otherwise leave `conditions`"
+                " out of the description"
             )
         time.sleep(_POLL_S)
     guard.stop(timeout_s=_COMMAND_TIMEOUT_S)
-    raise BoardCommandFailed(f"{transport.name}: governor and frequency are not set in time")
+    raise BoardCommandFailed(f"{transport.name}: governor and frequency were not set in time")

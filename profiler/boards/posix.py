@@ -1,4 +1,4 @@
-"""A Linux board with the harness on it, over a transport that runs commands."""
+"""A Linux board with the harness on it, reached over a transport that runs commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _COMMAND_TIMEOUT_S = 30.0
 _TRANSFER_TIMEOUT_S = 120.0
 _SALVAGE_TIMEOUT_S = 10.0
 
-# What a replay brings and fetches is as large as the network; over the slowest of links.
+# A replay transfers as much data as the network has; this is the rate of the slowest links.
 _SLOWEST_BYTES_PER_S = 200e3
 _LONG_TRANSFER_TIMEOUT_S = 3600.0
 
@@ -44,7 +44,7 @@ _STALL_S = 900.0
 _STALL_CHECK_S = 30.0
 _SLOWEST_POLL_S = 5.0
 
-# Of the board's free memory that measuring may take.
+# Share of the board's free memory that measuring may take.
 _ARENA_SHARE = 0.5
 
 _PLAN, _RESULTS, _SAMPLES, _KERNELS = "plan", "results", "samples", "kernels"
@@ -57,13 +57,20 @@ case $1 in "~" | "~/"*) set -- "$HOME${1#"~"}" ;; esac
 mkdir -p -- "$1" && cd -- "$1" && pwd
 """
 
-# A Cortex-A board without any word on its caches has at most so much.
+# Assumed where a Cortex-A board does not report its caches; an upper limit.
 _ASSUMED_CACHE_BYTES = 8 << 20
 
 
 class PosixBoard:
-    """Implements :class:`~profiler.boards.base.Board`. ``transport`` is connected between entering
-    and leaving; ``plans`` are those that the harness can replay."""
+    """Implements :class:`~profiler.boards.base.Board` for Linux. The transport is connected between
+    entering and leaving.
+
+    Args:
+        description: The board.
+        transport: The way to the board.
+        poll_interval_s: Time between two polls of a board that is measuring.
+        plans: Execution plans that the harness can replay.
+    """
 
     facts: BoardFacts
     build: Build
@@ -89,15 +96,16 @@ class PosixBoard:
 
     @property
     def storage_place(self) -> str | None:
-        """A partition of raw flash is looked for when it is asked for: nobody asks where storage is
-        not measured."""
+        """End of a plan's ``scratch`` line. A raw flash partition is looked up only on this call,
+        so a board without it can be used for everything else."""
         storage = self._description.storage
         if storage is not None and storage.mtd_partition is not None:
             return find_partition(self.transport, storage, timeout_s=_COMMAND_TIMEOUT_S)
         return None if self._storage_directory is None else f"directory={self._storage_directory}"
 
     def prepare(self, progress: Callable[[str], None]) -> None:
-        """Build the harness and ask it. After a reboot the private directory is a new one."""
+        """Build the harness and read the board's facts. After a reboot the private directory is
+        new."""
         self._forget_build()
         self._builder = HarnessBuilder(self.transport, self._description.toolchain)
         self.install(self._plans, progress)
@@ -109,7 +117,8 @@ class PosixBoard:
         self.facts = self._ask()
 
     def install(self, plans: Sequence[ExecutionPlan], progress: Callable[[str], None]) -> None:
-        """Replay these from now on: what is compiled already is only linked to them."""
+        """Make these plans available for replay. Compiled objects are kept and only linked
+        again."""
         if self._builder is None:
             raise ValueError("prepare() comes first")
         source = plans_source(plans, self._description.storage) if plans else None
@@ -138,8 +147,8 @@ class PosixBoard:
         return ClockReading(board_ns, asked_s, time.monotonic())
 
     def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
-        """Detached, with no more traffic than a poll now and then; a connection that is lost
-        meanwhile and comes back makes no difference."""
+        """Run a plan detached, with only an occasional poll. A connection that is lost and comes
+        back meanwhile makes no difference."""
         self._put(_PLAN, plan.encode())
         files = [_PLAN, _RESULTS, _SAMPLES]
         moves_data = any(line.startswith(("load ", "dump ")) for line in plan.splitlines())
@@ -196,7 +205,7 @@ class PosixBoard:
         return self._harness
 
     def _make_storage_directory(self) -> str | None:
-        """The description's directory as an absolute path on the board; it is made if need be."""
+        """The description's storage directory as an absolute path; created if necessary."""
         storage = self._description.storage
         if storage is None or storage.path is None:
             return None
@@ -214,8 +223,8 @@ class PosixBoard:
     def _ask(self) -> BoardFacts:
         storage = [] if self._storage_directory is None else ["--storage", self._storage_directory]
         lines = self._run_harness("describe", *storage).splitlines()
-        said = dict(line.partition("=")[::2] for line in lines)
-        numbers = {key: int(value) for key, value in said.items() if value.isdigit()}
+        reply = dict(line.partition("=")[::2] for line in lines)
+        numbers = {key: int(value) for key, value in reply.items() if value.isdigit()}
         memory_bytes = numbers["memory_bytes"]
         available = numbers.get("memory_available_bytes", memory_bytes)
         described = self._description.memory
@@ -227,22 +236,22 @@ class PosixBoard:
             cache_bytes = processor.data_cache_bytes
         return BoardFacts(
             identity=BoardIdentity(
-                model=said.get("model", self._description.model),
+                model=reply.get("model", self._description.model),
                 memory_bytes=memory_bytes,
-                serial=said.get("serial"),
-                kernel=said.get("kernel"),
-                cpu=said.get("cpu"),
+                serial=reply.get("serial"),
+                kernel=reply.get("kernel"),
+                cpu=reply.get("cpu"),
                 cores=numbers.get("cores"),
-                governor=said.get("governor"),
+                governor=reply.get("governor"),
                 cpu_frequency_hz=numbers.get("frequency_hz"),
                 last_level_cache_bytes=cache_bytes,
-                storage_card=said.get("storage_card"),
+                storage_card=reply.get("storage_card"),
             ),
-            boot_id=said.get("boot_id", ""),
+            boot_id=reply.get("boot_id", ""),
             last_level_cache_bytes=_ASSUMED_CACHE_BYTES if cache_bytes is None else cache_bytes,
             is_cache_known=cache_bytes is not None,
             available_bytes=int(available * _ARENA_SHARE),
-            throttle_command=said.get("vcgencmd"),
+            throttle_command=reply.get("vcgencmd"),
             matmul_comparison=self._known_harness.matmul_comparison,
         )
 
@@ -254,11 +263,11 @@ class PosixBoard:
         ).stdout
 
     def _wait(self, command: DetachedCommand, expected_s: float, wait: Wait) -> None:
-        """Until the harness has ended well. Raises :class:`BoardCommandFailed` if it ends otherwise
-        or hangs."""
+        """Wait until the harness has ended successfully. Raises :class:`BoardCommandFailed` if it
+        ends otherwise or hangs."""
         interval_s = min(max(self._poll_interval_s, expected_s / 20), _SLOWEST_POLL_S)
         if self._description.emulator is not None:
-            interval_s = _SLOWEST_POLL_S  # little of its own time passes in between
+            interval_s = _SLOWEST_POLL_S  # an emulated board's clock is slow
         started = time.monotonic()
         next_poll = started + interval_s
         watch = _StallWatch(started)
@@ -320,7 +329,8 @@ class PosixBoard:
             self.transport.put(local, name, timeout_s=timeout_s)
 
     def _boot_id_now(self) -> str:
-        """A reboot may have taken the private directory with it; a new one is then made."""
+        """Read the boot id. A reboot may have removed the private directory; a new one is then
+        made."""
         try:
             return self._read_boot_id()
         except BoardCommandFailed:
@@ -334,7 +344,7 @@ class PosixBoard:
 
 @dataclass
 class _StallWatch:
-    """Whether records still come in."""
+    """Watches whether records still arrive."""
 
     grown_at: float
     looked_at: float = 0.0

@@ -1,7 +1,7 @@
 """Raw flash of a Linux board: which partition may be overwritten, and where it is.
 
-Numbers of partitions move with kernels and device trees, so that a description names the partition
-and the board is asked for its number. The harness compares the name once more before it erases.
+Partition numbers change with kernels and device trees, so that a description names the partition
+and its number is read from the board. The harness compares the name once more before it erases.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class _Partition:
 
 
 def require_overwritable(device: str, storage: Storage, is_allowed: bool) -> None:
-    """Raises :class:`~devices.errors.RequestRefused` for raw flash that the user has not said may
-    be overwritten."""
+    """Require the user's permission to overwrite raw flash. Raises
+    :class:`~devices.errors.RequestRefused` without it."""
     if storage.mtd_partition is None or is_allowed or storage.scratch_bytes is None:
         return
     raise RequestRefused(
         f"{device}: measuring storage overwrites {scratch_place(storage, storage.scratch_bytes)};"
-        f" what it holds is lost. Say {FLAG} to allow it, or --no-storage to leave it out"
+        f" its contents are lost. Pass {FLAG} to allow it, or --no-storage to leave it out"
     )
 
 
 def scratch_place(storage: Storage, scratch_bytes: int) -> str:
-    """For people: what is overwritten."""
+    """What is overwritten, for messages to users."""
     if storage.path is not None:
         return f"a scratch file in {storage.path}"
     first = storage.scratch_offset_bytes
@@ -51,17 +51,18 @@ def scratch_place(storage: Storage, scratch_bytes: int) -> str:
 
 
 def find_partition(transport: Transport, storage: Storage, *, timeout_s: float) -> str:
-    """What a plan's ``scratch`` line ends with, for the description's ``mtd_partition``.
+    """End of a plan's ``scratch`` line for the description's ``mtd_partition``.
 
-    Raises :class:`~devices.errors.RequestRefused` if the board has no partition of this name or
-    more than one, if it is not as described, or in use.
+    Raises:
+        RequestRefused: The board has no partition of this name or more than one, or it is in use or
+            not as described.
     """
     name = storage.mtd_partition
     try:
         table = transport.run(["cat", "/proc/mtd"], timeout_s=timeout_s).stdout
     except BoardCommandFailed as error:
         raise RequestRefused(
-            f"{transport.name}: storage.mtd_partition is {name!r}, but the board tells of no raw"
+            f"{transport.name}: storage.mtd_partition is {name!r}, but the board reports no raw"
             f" flash: {error}"
         ) from error
     partitions = _parse(table)

@@ -1,7 +1,7 @@
-"""A microcontroller with the firmware on it, on a serial line.
+"""A microcontroller with the firmware on it, reached over a serial line.
 
-The plan lives on this computer and goes to the board line by line, each answered with its record;
-so what was finished is here already when the board, or this program, is cut off.
+The plan stays on this computer and goes to the board line by line. Each line is answered with its
+record, so finished records are safe when the board or this program is cut off.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from profiler.transports.serial.session import PROTOCOL, SerialSession
 _PULSE_S = 0.5
 _SHOWN_HASH = 8
 
-# Beyond what its line allows, a window may last as long as its longest single execution: before the
-# first block, a guess. Asking early only costs a byte that nobody hears; a board is not given up
-# before ten times that guess.
+# Beyond what its line allows, a window may last as long as its longest single execution, which is a
+# guess before the first block. Asking early only costs a byte that the busy board ignores; a board
+# is not given up before ten times that guess.
 _QUIET_EXPECTATIONS = 1.5
 _QUIET_S = 0.25
 _MOST_GUESSES = 10.0
 
 _RECORDS = {"window", "probes", "spans", "counters", "recovered"}
-"""Of the answers to a plan's lines, those that belong to its results."""
+"""Answers to a plan's lines that belong to its results, by their first word."""
 
-# For the board to leave a window that nobody waits for any more.
+# Time for the board to leave a window that was given up.
 _RESTART_LIMIT_S = 3.0
 
 # Part numbers in the CPUID register (Arm, Cortex-M technical reference manuals).
@@ -67,8 +67,12 @@ _PARTS = {
 
 
 class SerialBoard:
-    """Implements :class:`~profiler.boards.base.Board`. ``expected`` is the firmware that has to be
-    on the board: that of the description, unless given."""
+    """Implements :class:`~profiler.boards.base.Board` for firmware on a serial line.
+
+    Args:
+        description: A board with a serial transport whose port is known.
+        expected: Firmware that must be on the board; by default that of the description.
+    """
 
     facts: BoardFacts
     build: Build
@@ -78,7 +82,9 @@ class SerialBoard:
     ) -> None:
         reached = description.transport
         if not isinstance(reached, SerialTransport) or reached.port is None:
-            raise ValueError(f"{description.name} is not on a serial line, or its port not known")
+            raise ValueError(
+                f"{description.name} is not on a serial line, or its port is not known"
+            )
         self._description = description
         self._deadline_s = reached.deadline_s
         self._expected = firmware_identity(description) if expected is None else expected
@@ -93,27 +99,27 @@ class SerialBoard:
 
     @property
     def storage_place(self) -> str | None:
-        """Where the stretch of ``storage.scratch_bytes`` begins, which the description gives up."""
+        """Start of the ``storage.scratch_bytes`` that the description allows to overwrite."""
         storage = self._description.storage
         return None if storage is None else f"offset={storage.scratch_offset_bytes}"
 
     def prepare(self, progress: Callable[[str], None]) -> None:
-        """Ask the board what it is. Raises :class:`~devices.errors.FirmwareMismatch` if its
-        firmware is not that of the description."""
-        progress(f"asking {self._name} what it is")
-        said = self._session.hello()
-        self._check(said)
+        """Read the board's facts. Raises :class:`~devices.errors.FirmwareMismatch` if its firmware
+        is not that of the description."""
+        progress(f"identifying {self._name}")
+        reply = self._session.hello()
+        self._check(reply)
         self.build = Build(
-            kernels_sha256=said["kernels"],
-            compiler=said["compiler"],
+            kernels_sha256=reply["kernels"],
+            compiler=reply["compiler"],
             flags=(*KERNEL_FLAGS, *self._description.toolchain.flags),
-            matmul=said["matmul"],
+            matmul=reply["matmul"],
             threads=1,
         )
-        self.facts = self._facts(said)
+        self.facts = self._facts(reply)
 
     def workspace_bytes(self, specs: Sequence[OpSpec]) -> dict[OpSpec, int]:
-        """What the kernels of these operations need for themselves."""
+        """Workspace that the kernels of these operations need."""
         lines = _body(workspace_query(specs))
         with self._same_start():
             return {
@@ -121,7 +127,7 @@ class SerialBoard:
             }
 
     def throttled(self) -> None:
-        """No microcontroller throttles."""
+        """None: no microcontroller throttles."""
 
     def temperature_c(self) -> float | None:
         temperature_mc = self._health()["temperature_mc"]
@@ -133,7 +139,7 @@ class SerialBoard:
         return ClockReading(board_ns, asked_s, time.monotonic())
 
     def run_plan(self, plan: str, *, expected_s: float, wait: Wait, data: bytes = b"") -> Outcome:
-        """As :meth:`profiler.boards.base.Board.run_plan`."""
+        """Run a plan line by line, as :meth:`profiler.boards.base.Board.run_plan`."""
         lines = _body(plan)
         expectation = _Expectation(lines, expected_s, self._deadline_s)
         records = [FIRST_LINE]
@@ -161,7 +167,7 @@ class SerialBoard:
         return Outcome(_text(records), "", dumped=bytes(dumped))
 
     def close(self) -> None:
-        """A board that is in a window still starts anew, if it hears that before it is too long."""
+        """Close the line. A board that is in a window is restarted first, if it answers in time."""
         try:
             if self._session.in_window:
                 with suppress(JoulewrightError):
@@ -190,7 +196,7 @@ class SerialBoard:
         address, length = (int(_pairs(line)[key]) for key in ("address", "bytes"))
         return self._session.read(address, length)
 
-    def _check(self, said: Mapping[str, str]) -> None:
+    def _check(self, reply: Mapping[str, str]) -> None:
         description, expected = self._description, self._expected
         memory, processor = description.memory, description.processor
         assert memory is not None
@@ -204,56 +210,59 @@ class SerialBoard:
             "ram_bytes": str(memory.ram_bytes),
             "flash_bytes": str(memory.flash_bytes),
         }
-        if "protocol" in said and said["protocol"] != PROTOCOL:
+        if "protocol" in reply and reply["protocol"] != PROTOCOL:
             wanted = {"protocol": PROTOCOL}  # the rest may mean something else
         wrong = [
-            f"{key} is {_short(said.get(key, 'missing'))} instead of {_short(value)}"
+            f"{key} is {_short(reply.get(key, 'missing'))} instead of {_short(value)}"
             for key, value in wanted.items()
-            if said.get(key) != value
+            if reply.get(key) != value
         ]
         if wrong:
             raise FirmwareMismatch(
                 f"{self._name}: its firmware is not that of the description: {'; '.join(wrong)}."
-                f" Put the right one on it with: {COMMAND} flash --device {description.name}"
+                f" Flash the right one with: {COMMAND} flash --device {description.name}"
             )
-        if said.get("counter") == "none":
+        if reply.get("counter") == "none":
             raise MeasurementInvalid(
-                f"{self._name}: no counter of the board moves, so that it cannot measure time",
+                f"{self._name}: no counter of the board advances, so it cannot measure time",
                 remedy=f"the board support {expected.board} has to name another one",
             )
 
         sync = getattr(description.meter, "sync", None)
-        if isinstance(sync, GpioSync) and said.get("sync") == "none":
+        if isinstance(sync, GpioSync) and reply.get("sync") == "none":
             raise MeasurementInvalid(
                 f"{self._name}: board support {expected.board} drives no sync line",
                 remedy="name a pin there, or describe meter.sync as marker or steady",
             )
 
-    def _facts(self, said: Mapping[str, str]) -> BoardFacts:
+    def _facts(self, reply: Mapping[str, str]) -> BoardFacts:
         processor = self._description.processor
         assert processor is not None
         cache_bytes = processor.data_cache_bytes or 0
         return BoardFacts(
             identity=BoardIdentity(
                 model=self._description.model,
-                memory_bytes=int(said["ram_bytes"]),
-                serial=said.get("serial"),
-                kernel=f"firmware {said['firmware'][:_SHOWN_HASH]}",
-                cpu=_processor(said["cpuid"]),
+                memory_bytes=int(reply["ram_bytes"]),
+                serial=reply.get("serial"),
+                kernel=f"firmware {reply['firmware'][:_SHOWN_HASH]}",
+                cpu=_processor(reply["cpuid"]),
                 cores=processor.cores,
-                cpu_frequency_hz=float(said["clock_hz"]),
+                cpu_frequency_hz=float(reply["clock_hz"]),
                 last_level_cache_bytes=cache_bytes,
                 storage_card=self._storage_card(),
             ),
             boot_id=f"{self._session.number:04x}",
             last_level_cache_bytes=cache_bytes,
             is_cache_known=True,
-            available_bytes=int(said["arena_bytes"]),
+            available_bytes=int(reply["arena_bytes"]),
         )
 
     def _storage_card(self) -> str | None:
-        """A board without its card can be measured in all but its storage, whose own lines say then
-        what is the matter."""
+        """Identity of the storage card; None without one.
+
+        A board without its card can measure everything except storage, whose own lines then report
+        the error.
+        """
         if self._description.storage is None:
             return None
         try:
@@ -263,8 +272,8 @@ class SerialBoard:
 
     def _health(self) -> dict[str, int]:
         with self._same_start():
-            said = self._session.line("health")
-        return {key: int(value) for key, value in _pairs(said).items()}
+            reply = self._session.line("health")
+        return {key: int(value) for key, value in _pairs(reply).items()}
 
     def _health_record(self, word: str) -> str:
         clock_ns = self._health()["clock_ns"]
@@ -272,23 +281,28 @@ class SerialBoard:
 
     @contextmanager
     def _same_start(self) -> Iterator[None]:
-        """Raises :class:`~profiler.boards.base.RebootError` when the board has started anew, with
-        what brought its firmware down, if something did."""
+        """Detect a restart of the board. Raises :class:`~profiler.boards.base.RebootError` with the
+        fault that its firmware reports."""
         try:
             yield
         except StrangerError as error:
             fault = "none"
             with suppress(JoulewrightError):
                 fault = self._session.hello().get("fault", fault)
-            reason = "check its power supply" if fault == "none" else f"its firmware says: {fault}"
+            reason = (
+                "check its power supply" if fault == "none" else f"its firmware reports: {fault}"
+            )
             raise RebootError(
-                f"{self._name}: the board started anew while it was measuring; {reason}"
+                f"{self._name}: the board restarted while it was measuring; {reason}"
             ) from error
 
 
 class _Expectation:
-    """How long the window of a line may last: what the line allows, and the share that it has of
-    what the caller expects of all, a whole step as many of them as it has calls."""
+    """How long the window of a line may last.
+
+    That is the time that the line allows, plus the window's share of the caller's ``expected_s``.
+    The window of a whole step has as many shares as it has calls.
+    """
 
     def __init__(self, lines: Sequence[str], expected_s: float, deadline_s: float) -> None:
         windows = sum(" id=" in line for line in lines)
@@ -299,7 +313,8 @@ class _Expectation:
         self._guess_s = self._share_s
 
     def silence(self, line: str) -> Silence:
-        """Lines have to come in their order: the window of a step opens behind its last call."""
+        """Expected silence after a line. Call it for all lines in order: a step's window opens
+        after its last call."""
         values = _pairs(line)
         if line.startswith("tries "):
             self._tries = float(values["count"])
@@ -318,7 +333,7 @@ class _Expectation:
 
 @dataclass
 class _Pulse:
-    """Tells ``wait`` about twice a second, however often it is called."""
+    """Calls ``wait`` about twice a second, however often it is called itself."""
 
     wait: Wait
 
@@ -333,12 +348,12 @@ class _Pulse:
 
 
 def _pairs(line: str) -> dict[str, str]:
-    """Of its words, those that are ``key=value``."""
+    """The ``key=value`` words of a line."""
     return dict(word.split("=", 1) for word in line.split(" ") if "=" in word)
 
 
 def _body(plan: str) -> list[str]:
-    """Without the first and the last line, which make it a file."""
+    """The lines of a plan without the first and last, which only delimit the file."""
     return plan.splitlines()[1:-1]
 
 
@@ -346,7 +361,7 @@ def _records(line: str, answer: str) -> Iterator[str]:
     if answer.partition(" ")[0] in _RECORDS:
         yield answer
     elif line.startswith("scratch "):
-        yield "scratch direct=1"  # there is no cache in between
+        yield "scratch direct=1"  # no cache lies between
 
 
 def _text(records: Sequence[str]) -> str:

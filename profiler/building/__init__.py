@@ -1,1 +1,1 @@
-"""Programs and firmware for boards, with their hashes."""
+"""Build programs and firmware for boards, with their hashes."""

@@ -1,4 +1,4 @@
-"""What computes matrix products on a board: the kernels' own code or a BLAS, whichever is faster.
+"""Choice of the matrix product on a board: the kernels' own code or a BLAS, whichever is faster.
 
 ``matmul.c`` and ``matmul_cblas.c`` are linked into one program, which times the same products with
 both in turns (``onboard/comparison/``).
@@ -16,7 +16,7 @@ from profiler.statistics import median_interval
 COMPARISON = Path(__file__).parents[2] / "onboard" / "comparison" / "matrix_products.c"
 
 IN_TREE_SOURCE, CBLAS_SOURCE = "matmul.c", "matmul_cblas.c"
-"""Of the kernels: the one pluggable point."""
+"""Alternative sources of the kernels' matrix product."""
 
 _RENAMED = ("jw_matmul", "jw_matmul_workspace", "jw_matmul_name")
 _NS_PER_S = 1e9
@@ -35,12 +35,12 @@ int main(void) {
     return c == 6.0f ? 0 : 1;
 }
 """
-"""Ends with exit code 0 where a BLAS multiplies, having printed what that says about itself."""
+"""Prints the BLAS's configuration and exits with 0 if its product is right."""
 
 
 @dataclass(frozen=True)
 class Blas:
-    """A BLAS that may exist; ``prefix`` is what its build put before every symbol."""
+    """A BLAS that may exist. ``prefix`` is what its build put before every symbol."""
 
     prefix: str
     link: tuple[str, ...]
@@ -60,7 +60,7 @@ def known_blas(*, is_this_computer: bool) -> Iterator[Blas]:
         try:
             import scipy_openblas32 as wheel
         except ImportError:
-            pass  # it is an extra
+            pass  # an optional dependency
         else:
             directory = wheel.get_lib_dir()
             link = (f"-L{directory}", f"-l{wheel.get_library()}", f"-Wl,-rpath,{directory}")
@@ -69,14 +69,14 @@ def known_blas(*, is_this_computer: bool) -> Iterator[Blas]:
 
 
 def renamed(suffix: str) -> tuple[str, ...]:
-    """Compiler options that let both matrix products be in one program."""
+    """Compiler options that allow both matrix products in one program."""
     return tuple(f"-D{name}={name}_{suffix}" for name in _RENAMED)
 
 
-def read_comparison(said: str, library: str) -> MatmulComparison:
-    """From what the program of :data:`COMPARISON` printed: a line for each round."""
-    rounds = [tuple(map(int, line.split())) for line in said.splitlines()]
-    # A processor's clock that only ticks may see no time pass.
+def read_comparison(printed: str, library: str) -> MatmulComparison:
+    """Read what the program of :data:`COMPARISON` printed: a line for each round."""
+    rounds = [tuple(map(int, line.split())) for line in printed.splitlines()]
+    # A coarse processor clock may show no time passed.
     in_tree_s, cblas_s = (
         [max(ns, 1) / _NS_PER_S for ns in side] for side in zip(*rounds, strict=True)
     )

@@ -1,5 +1,4 @@
-"""From the kernels', the harness's and the firmware's sources to the program of a microcontroller,
-compiled on this computer and kept for the next time."""
+"""Build the firmware of a microcontroller on this computer, and keep it in a cache."""
 
 from __future__ import annotations
 
@@ -52,8 +51,8 @@ class FirmwareImage:
 def firmware_identity(
     description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()
 ) -> FirmwareIdentity:
-    """Without building. Raises :class:`~devices.errors.BuildFailed` as the build does where there
-    is no support for a board."""
+    """Identity of the firmware, without building it. Raises :class:`~devices.errors.BuildFailed` if
+    the board is not supported."""
     return FirmwareSources(description, plans).identity
 
 
@@ -62,11 +61,21 @@ def build_firmware(
     progress: Progress | None = None,
     plans: Sequence[ExecutionPlan] = (),
 ) -> FirmwareImage:
-    """The program of a board, with the plans that it is to replay, compiled unless that was done
-    before with the same sources, flags and compiler.
+    """Build the firmware of a board, or take it from the cache.
 
-    Raises :class:`~devices.errors.BuildFailed`: no compiler, no support for the board, or a
-    program that does not fit into its flash or RAM.
+    The cache is used for the same sources, plans, flags and compiler.
+
+    Args:
+        description: A board with firmware.
+        progress: Called with each step of the build.
+        plans: Execution plans that the firmware can replay.
+
+    Returns:
+        The image, in all formats.
+
+    Raises:
+        BuildFailed: There is no compiler, the board is not supported, or the program does not fit
+            into its flash or RAM.
     """
     sources = FirmwareSources(description, plans)
     compiler = _Compiler(description)
@@ -84,16 +93,22 @@ def build_firmware(
         try:
             _build(sources, compiler, version, place, progress or (lambda _step: None))
         except OSError as error:
-            raise BuildFailed(f"{description.name}: the firmware cannot be kept: {error}") from None
+            raise BuildFailed(
+                f"{description.name}: the firmware cannot be written to the cache: {error}"
+            ) from None
     _require_arena(sources, compiler.symbols(place / "firmware.elf"))
     files = {suffix: place / f"firmware.{suffix}" for suffix in ("elf", "bin", "hex")}
     return FirmwareImage(files["elf"], files["bin"], files["hex"], sources.identity, record)
 
 
 def compiler_macros(description: DeviceDescription) -> dict[str, str]:
-    """What the board's compiler defines by itself, with the description's flags.
+    """Macros that the board's compiler defines with the description's flags, by name.
 
-    Raises :class:`~devices.errors.BuildFailed` where there is no such compiler.
+    Args:
+        description: A board with firmware.
+
+    Raises:
+        BuildFailed: The compiler does not exist.
     """
     return _Compiler(description).macros(description.toolchain.flags)
 
@@ -103,38 +118,39 @@ def _cache() -> Path:
 
 
 class _Compiler:
-    """GCC for Arm, and the tools beside it, on this computer."""
+    """GCC for Arm and its binutils, on this computer."""
 
     def __init__(self, description: DeviceDescription) -> None:
         self.board = description.name
         self.program = description.toolchain.compiler
         if not self.program.endswith("gcc") or " " in self.program:
             raise BuildFailed(
-                f"{self.board}: firmware is compiled with a GCC and its tools; found"
+                f"{self.board}: firmware needs GCC and its tools; found"
                 f" toolchain.compiler {self.program!r}; allowed: such as arm-none-eabi-gcc"
             )
         if program_path(self.program) is None:
             raise BuildFailed(
-                f"{self.board}: there is no {self.program} on this computer",
+                f"{self.board}: {self.program} is not installed on this computer",
                 remedy=f"install it with: sudo apt install {package_of(self.program)}",
             )
 
     def version(self) -> str:
-        said = self._run([self.program, "--version"], "say its version")
-        return said.splitlines()[0]
+        output = self._run([self.program, "--version"], "print its version")
+        return output.splitlines()[0]
 
     def compile(self, *arguments: str, directory: Path, what: str) -> None:
         self._run([self.program, *arguments], what, directory)
 
     def macros(self, flags: Sequence[str]) -> dict[str, str]:
-        said = self._run([self.program, *flags, "-dM", "-E", "-x", "c", "/dev/null"], "say macros")
-        rows = (row.split(" ", 2) for row in said.splitlines())
+        command = [self.program, *flags, "-dM", "-E", "-x", "c", "/dev/null"]
+        output = self._run(command, "print its macros")
+        rows = (row.split(" ", 2) for row in output.splitlines())
         return {row[1]: row[2] for row in rows if len(row) == 3}
 
     def symbols(self, program: Path) -> dict[str, int]:
         """Addresses by name."""
-        said = self._run([self.program.removesuffix("gcc") + "nm", str(program)], "list symbols")
-        rows = (row.split() for row in said.splitlines())
+        output = self._run([self.program.removesuffix("gcc") + "nm", str(program)], "list symbols")
+        rows = (row.split() for row in output.splitlines())
         return {row[2]: int(row[0], 16) for row in rows if len(row) == 3}
 
     def copy(self, target: str, source: Path, made: Path) -> None:
@@ -150,7 +166,7 @@ class _Compiler:
                 text=True,
                 check=False,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "LC_ALL": "C"},  # its messages are read
+                env={**os.environ, "LC_ALL": "C"},  # its messages are parsed
                 timeout=_COMPILER_LIMIT_S,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -159,26 +175,26 @@ class _Compiler:
             raise BuildFailed(self._explained(command[0], what, done.stderr))
         return done.stdout
 
-    def _explained(self, program: str, what: str, said: str) -> str:
-        full = re.search(r"region `(\w+)' overflowed by (\d+) bytes", said)
+    def _explained(self, program: str, what: str, output: str) -> str:
+        full = re.search(r"region `(\w+)' overflowed by (\d+) bytes", output)
         if full:
             return (
                 f"{self.board}: the firmware is {full[2]} bytes larger than the board's"
-                f" {'flash' if full[1] == 'FLASH' else 'RAM'}; look at memory and firmware in its"
-                " description, or compile for size: -Os in toolchain.flags in place of -O3"
+                f" {'flash' if full[1] == 'FLASH' else 'RAM'}; check memory and firmware in its"
+                " description, or compile for size: -Os instead of -O3 in toolchain.flags"
             )
         hint = ""
-        if re.search(r"nano\.specs|(math|string|stdint|inttypes)\.h: No such file", said):
+        if re.search(r"nano\.specs|(math|string|stdint|inttypes)\.h: No such file", output):
             hint = f"; the C library is missing: sudo apt install {package_of('arm-none-eabi-gcc')}"
-        if "undefined reference to `board_" in said:
-            hint = "; the board's support lacks what docs/porting-a-board.md says about it"
-        return f"{self.board}: {program} cannot {what}: {first_errors(said)}{hint}"
+        if "undefined reference to `board_" in output:
+            hint = "; the board's support lacks a function, see docs/porting-a-board.md"
+        return f"{self.board}: {program} cannot {what}: {first_errors(output)}{hint}"
 
 
 def _build(
     sources: FirmwareSources, compiler: _Compiler, version: str, place: Path, tell: Progress
 ) -> None:
-    """In a directory beside its place, which it takes when everything is there."""
+    """Build in a directory beside ``place``, which is renamed to ``place`` when complete."""
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent) as scratch:
         work, made = Path(scratch) / "work", Path(scratch) / "made"
@@ -204,16 +220,17 @@ def _build(
 
 
 def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
-    """What the description leaves for training must be there; with plans, the arena of these."""
+    """Check that the RAM that the description reserves suffices; with plans, that their arena
+    fits."""
     memory, needed_bytes = sources.memory, sources.plans_arena_bytes
     arena_bytes = addresses["jw_arena_end"] - addresses["jw_arena_begin"]
     if needed_bytes is not None:
         if arena_bytes < needed_bytes:
             raise BuildFailed(
-                f"{sources.name}: the plan has an arena of {needed_bytes} bytes, and the firmware"
+                f"{sources.name}: the plan has an arena of {needed_bytes} bytes, but the firmware"
                 f" that replays it leaves {arena_bytes}",
-                remedy=f"schedule it for a RAM budget of {arena_bytes} bytes, or less: a plan of"
-                " more steps takes more beside its arena",
+                remedy=f"schedule it for a RAM budget of at most {arena_bytes} bytes; a plan of"
+                " more steps needs more memory besides its arena",
             )
     elif arena_bytes < memory.usable_bytes:
         taken_bytes = memory.ram_bytes - arena_bytes
@@ -221,7 +238,7 @@ def _require_arena(sources: FirmwareSources, addresses: dict[str, int]) -> None:
             f"{sources.name}: the firmware takes {taken_bytes} bytes of RAM for its data and its"
             f" stack of {sources.firmware.stack_bytes}, but memory.reserved_bytes is only"
             f" {memory.reserved_bytes}",
-            remedy=f"write {taken_bytes} there, or more",
+            remedy=f"set it to at least {taken_bytes}",
         )
 
 

@@ -1,5 +1,8 @@
-"""What goes into a microcontroller's firmware: the sources, the plans that it can replay, the
-flags, the linker script, and the hash over all of it that its hello repeats."""
+"""Sources of a microcontroller's firmware.
+
+They comprise the C sources, the plans that it can replay, the flags and the linker script. A hash
+over all of them identifies the firmware in its hello.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +40,15 @@ FIRMWARE_FLAGS = (
 )
 LINK_FLAGS = ("-nostartfiles", "--specs=nano.specs", "-Wl,--gc-sections", "-Wl,--fatal-warnings")
 PORTABLE = ("core", "plan", "text", "runner", "transfer", "replay")
-"""What firmware takes of the harness."""
+"""Modules of the harness that firmware includes."""
 
 ALIGNMENT_BYTES = 64
-"""Of the arena: JW_ALIGNMENT of the harness."""
+"""Alignment of the arena: JW_ALIGNMENT of the harness."""
 
 
 @dataclass(frozen=True)
 class FirmwareIdentity:
-    """What a board must say in its hello for its firmware to be of these sources and for this
-    description."""
+    """Identity that the hello of a board with matching firmware contains."""
 
     board: str
     firmware_sha256: str
@@ -54,7 +56,7 @@ class FirmwareIdentity:
 
 
 def firmware_boards() -> list[str]:
-    """Names of the boards that there is support for, in order."""
+    """Names of the supported boards, in order."""
     return sorted(_board_pages())
 
 
@@ -65,8 +67,8 @@ def _board_pages() -> dict[str, Path]:
 
 
 class FirmwareSources:
-    """All that goes into an image, and its hash. The plans lie in flash, as constants; of the RAM
-    they take an arena, and what the executor notes down."""
+    """All sources of an image, and their hash. Plans lie in flash, as constants; in RAM they need
+    an arena and the executor's records."""
 
     def __init__(self, description: DeviceDescription, plans: Sequence[ExecutionPlan] = ()) -> None:
         firmware, memory, transport = _microcontroller(description)
@@ -121,10 +123,11 @@ class FirmwareSources:
 def _microcontroller(
     description: DeviceDescription,
 ) -> tuple[Firmware, Memory, SerialTransport]:
-    """The parts that the description of every serial board has."""
+    """Firmware, memory and transport of a board's description. Raises
+    :class:`~devices.errors.BuildFailed` for other boards."""
     firmware, memory, transport = description.firmware, description.memory, description.transport
     if firmware is None or memory is None or not isinstance(transport, SerialTransport):
-        raise BuildFailed(f"{description.name} is no board with firmware of this project")
+        raise BuildFailed(f"{description.name} is not a board with firmware of this project")
     return firmware, memory, transport
 
 
@@ -137,14 +140,14 @@ def _executor_files(description: DeviceDescription, plans: Sequence[ExecutionPla
 
 
 def _firmware_files(description: DeviceDescription) -> Files:
-    """By path below the firmware's directory: what all boards share, the board's chip, the board's
-    page of data, and the driver of its storage."""
+    """Files by path below the firmware's directory: those of all boards, of the board's chip, the
+    board's page of data, and the driver of its storage."""
     firmware, _, _ = _microcontroller(description)
     page = _board_pages().get(firmware.board)
     if page is None:
         raise BuildFailed(
-            f"{description.name}: there is no support for the board {firmware.board!r}; there is"
-            f" for: {', '.join(firmware_boards())} (docs/porting-a-board.md says how to add one)"
+            f"{description.name}: the board {firmware.board!r} is not supported; supported boards:"
+            f" {', '.join(firmware_boards())} (docs/porting-a-board.md says how to add one)"
         )
     sources = read_sources(FIRMWARE)
     chip = page.parent.name
@@ -152,14 +155,14 @@ def _firmware_files(description: DeviceDescription) -> Files:
     files = {path: text for path, text in sources.items() if "/" not in path or path in own}
     if description.storage is None:
         return files
-    assert description.storage.driver is not None  # the description has seen to it
+    assert description.storage.driver is not None  # the description ensures it
     driver = f"storage/{description.storage.driver.replace('-', '_')}.c"
     drivers = [Path(path) for path in sources if Path(path).parent.name == "storage"]
     if Path(driver) not in drivers:
         known = ", ".join(path.stem.replace("_", "-") for path in drivers)
         raise BuildFailed(
-            f"{description.name}: there is no storage driver {description.storage.driver!r};"
-            f" there is: {known}"
+            f"{description.name}: the storage driver {description.storage.driver!r} does not"
+            f" exist; existing drivers: {known}"
         )
     del files["storage_none.c"]
     support = (path for path in sources if path.startswith("storage/support/"))
@@ -167,8 +170,8 @@ def _firmware_files(description: DeviceDescription) -> Files:
 
 
 def _linker_script(firmware: Firmware, memory: Memory) -> str:
-    """Firmware's own data lies in front of the arena, and the stack at RAM's end, unless the
-    reserved memory is a place of its own."""
+    """Linker script. The firmware's data lie before the arena and the stack at the end of RAM,
+    unless the reserved memory is a separate region."""
     apart = firmware.data_address is not None
     template = string.Template((FIRMWARE / "firmware.ld.in").read_text())
     return template.substitute(

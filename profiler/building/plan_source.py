@@ -1,7 +1,7 @@
-"""Execution plans as one C file of constants, which the executor interprets: the layout is that of
-``executor/execution_plan.h``.
+"""Execution plans as one C file of constants for the executor.
 
-Kernels are named directly, so that a linker leaves out those that no plan uses.
+The layout is that of ``executor/execution_plan.h``. Kernels are referenced by name, so that a
+linker leaves out those that no plan uses.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from devices.plan import (
 from profiler.building.store_layout import StoreLayout, store_layout
 
 PLANS = "plans.c"
-"""What the file is called in a build."""
+"""Name of the file in a build."""
 
 _COLUMNS = 100
-_MOST_COUNTED = 2**16 - 2  # in 16 bits, and a count is one more
+_MOST_COUNTED = 2**16 - 2  # 16-bit indices, with a count one larger
 _MOST_BYTES = 2**32 - 2
 
 # Kinds that share an entry point of the kernel library.
@@ -48,16 +48,21 @@ _SHARED_ENTRIES = {
 
 
 def kernel_entry(kind: str) -> str:
-    """The C function of a kind, as ``kernels/kernels.h`` declares it."""
+    """C function of a kind, as ``kernels/kernels.h`` declares it."""
     return _SHARED_ENTRIES.get(kind, "jw_" + kind.replace(".", "_"))
 
 
 def plans_source(plans: Sequence[ExecutionPlan], storage: Storage | None) -> str:
-    """The file that defines ``jw_plans``: plan number i of the program is ``plans[i]``.
+    """Write the C file that defines ``jw_plans``: plan number i of the program is ``plans[i]``.
 
-    ``storage`` is the board's; its pages and erase blocks decide where transfers go. The same plans
-    always give the same text. Raises :class:`~devices.errors.RequestRefused` for a plan that is
-    too large for the table.
+    The same plans always give the same text.
+
+    Args:
+        plans: Execution plans.
+        storage: The board's storage; its pages and erase blocks determine where transfers go.
+
+    Raises:
+        RequestRefused: A plan is too large for the table.
     """
     shared = _Constants()
     bodies = [
@@ -83,7 +88,7 @@ def plans_source(plans: Sequence[ExecutionPlan], storage: Storage | None) -> str
 
 @dataclass
 class _Constants:
-    """Attributes and scalars, each distinct list once for all plans."""
+    """Attributes and scalars; each distinct list is defined once for all plans."""
 
     definitions: list[str] = field(default_factory=list)
     _attributes: dict[OpSpec, str] = field(default_factory=dict)
@@ -105,7 +110,7 @@ class _Constants:
         if not names:
             return "NULL"
         bits = tuple(scalar_bits(name, values[name]) for name in names)
-        # A seed's bits need not be those of a number, so that no float constant stands for them.
+        # A seed's bits may not form a finite float, so they cannot be written as a float constant.
         has_seed = "seed" in names
         if (names, bits) not in self._scalars:
             name = f"scalars_{len(self._scalars)}"
@@ -167,7 +172,7 @@ class _Plan:
         )
 
     def _check_size(self) -> None:
-        """Raises :class:`~devices.errors.RequestRefused`."""
+        """Raise :class:`~devices.errors.RequestRefused` if the plan is too large."""
         plan = self.plan
         counts = {
             "actions": len(plan.actions) + len(plan.afterwards),
@@ -197,7 +202,7 @@ class _Plan:
             yield f"static const {kind} {table}_{self.index}[] = {{\n{''.join(lines)}}};\n"
 
     def _operands(self, computes: Sequence[Compute]) -> Iterator[str]:
-        """One list for all operations; each has its stretch of it."""
+        """One list for all operations, of which each uses a stretch."""
         numbers = [f"{address}," for op in computes for address in (*op.reads, *op.writes)]
         if numbers:
             lines = textwrap.wrap(" ".join(numbers), _COLUMNS - 4)
@@ -209,7 +214,7 @@ class _Plan:
         for op in computes:
             workspace = "JW_NOWHERE" if op.workspace is None else op.workspace.address
             names = op.spec.signature.scalars
-            seeded = len(names) if "seed" in names else 0  # where it is the last of them
+            seeded = len(names) if "seed" in names else 0  # a seed is the last scalar
             yield (
                 f"    {c_comment(op.op)}\n"
                 f"    {{{kernel_entry(op.spec.kind)}, {self.shared.attributes(op.spec)},"
@@ -234,7 +239,7 @@ class _Plan:
                 case _:
                     pass
             if number == len(self.plan.actions):
-                yield "    /* behind the step */\n"
+                yield "    /* after the step */\n"
             yield _action(action, index)
 
     def _slots(self) -> Iterator[str]:
@@ -266,7 +271,7 @@ class _Plan:
 
 
 def _action(action: Action, index: int) -> str:
-    verb, said, block = _VERBS[type(action.does)], _describe(action.does), _block(action.does)
+    verb, described, block = _VERBS[type(action.does)], _describe(action.does), _block(action.does)
     last_step = asynchronous = to = 0
     match action.does:
         case PageOut(asynchronous=asynchronous_):
@@ -281,7 +286,7 @@ def _action(action: Action, index: int) -> str:
         f"{last_step}, {asynchronous}, 0, {action.waits_for}, {index},"
         f" {block.address}, {block.bytes}, {to}"
     )
-    return f"    {{{verb}, {numbers}}}, {c_comment(said)}\n"
+    return f"    {{{verb}, {numbers}}}, {c_comment(described)}\n"
 
 
 _VERBS: Mapping[type[Operation], str] = {
@@ -309,13 +314,18 @@ def _describe(operation: Operation) -> str:
         case PageOut(tensor=tensor) | PageIn(tensor=tensor) | Move(tensor=tensor):
             return tensor
         case Check(tensor=tensor):
-            return f"behind {tensor}"
+            return f"after {tensor}"
         case _:
             return "freed" if isinstance(operation, Poison) else "free"
 
 
 def scalar_bits(name: str, value: float) -> int:
-    """Of a kernel's scalar, in 32 bits: a float32, or a seed as it is."""
+    """The 32 bits of a kernel's scalar: of a float32, or a seed unchanged.
+
+    Args:
+        name: The scalar's name; ``seed`` is an integer.
+        value: Its value.
+    """
     if name == "seed":
         return int(value)
     (bits,) = struct.unpack("<I", struct.pack("<f", value))
@@ -323,21 +333,24 @@ def scalar_bits(name: str, value: float) -> int:
 
 
 def _c_float(bits: int) -> str:
-    """Exactly, in hexadecimal."""
+    """A float32 as an exact hexadecimal constant."""
     (value,) = struct.unpack("<f", struct.pack("<I", bits))
     return f"{float(value).hex()}f"
 
 
 def c_string(text: str) -> str:
+    """C string literal of a text, with characters outside printable ASCII replaced."""
     escaped = re.sub(r'[\\"]', r"\\\g<0>", _printable(text))
     return f'"{escaped}"'
 
 
 def c_comment(text: str) -> str:
+    """C comment of a text, with characters outside printable ASCII replaced."""
     shown = _printable(text).replace("*/", "* /").replace("/*", "/ *")
     return f"/* {shown} */"
 
 
 def _printable(text: str) -> str:
-    """C sources are read in whatever encoding the board has, and trigraphs are still there."""
+    """Replace characters that a compiler could misread: the board's encoding is unknown, and
+    trigraphs may be active."""
     return re.sub(r"[^ -~]|\?(?=\?)", "_", text)

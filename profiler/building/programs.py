@@ -1,4 +1,4 @@
-"""The programs on this computer without which a board cannot be built for or emulated."""
+"""Programs on this computer that building for a board, or emulating it, needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from devices.errors import BuildFailed
 _SYSTEM_DIRECTORIES = ("/usr/sbin", "/sbin")
 
 _FOR_LINUX = ("apt-get", "dpkg-deb", "make", "aarch64-linux-gnu-gcc", "mke2fs")
-"""What the image of an emulated Linux board, and its card, are made with."""
+"""Programs that make the image of an emulated Linux board and its card."""
 
 _PACKAGES = {
     "cc": "gcc",
@@ -25,14 +25,14 @@ _PACKAGES = {
     "qemu-system-aarch64": "qemu-system-arm",
     "setpriv": "util-linux",
 }
-"""Debian's, where their names are not those of the programs."""
+"""Debian's packages whose names differ from their programs'."""
 
 
 def require_programs(description: DeviceDescription) -> None:
-    """Whether everything is there that building for a board, and emulating it, takes.
+    """Check that all programs for building for a board, and emulating it, exist.
 
-    Raises :class:`~devices.errors.BuildFailed`, which names all that is missing and the one
-    command that installs it.
+    Raises :class:`~devices.errors.BuildFailed`, which names all missing programs and one command
+    that installs them.
     """
     missing = [name for name in _needed(description) if program_path(name) is None]
     if missing:
@@ -44,15 +44,15 @@ def require_programs(description: DeviceDescription) -> None:
 
 
 def program_path(name: str) -> Path | None:
-    """Where a program is, also one for administrators, which an ordinary user's PATH leaves out."""
+    """Path of a program, also outside an ordinary user's PATH (programs for administrators)."""
     directories = (os.environ.get("PATH", os.defpath), *_SYSTEM_DIRECTORIES)
     found = shutil.which(name, path=os.pathsep.join(directories))
     return None if found is None else Path(found)
 
 
 def package_of(program: str) -> str:
-    """Debian's package (or packages) of a program, for compilers by the way in which it names
-    them."""
+    """Debian's package (or packages) of a program; for unlisted compilers, derived from their
+    name."""
     name = Path(program).name
     if name in _PACKAGES:
         return _PACKAGES[name]

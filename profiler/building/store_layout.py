@@ -1,13 +1,13 @@
-"""Where on a medium a plan's steps go.
+"""Layout of a plan's steps on a medium.
 
-Every step writes a part of its own, all slots one behind the other and at the end the record that
-makes the part valid; the next step writes the next part, round and round the scratch::
+Every step writes a part of its own: all slots in order, and at the end the record that makes the
+part valid. The next step writes the next part, cyclically through the scratch::
 
     part 0                              part 1                              part 2
     │ slot 0 │ slot 1 │ … │ record │    │ slot 0 │ slot 1 │ … │ record │    │ …
 
-Whole pages each, and a part whole erase blocks. The last complete step is intact while the one
-behind it is being written, and wear is even.
+Slots and records are whole pages, and a part is whole erase blocks. The last complete step stays
+intact while the next one is being written, and wear is even.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from devices.description import Storage
 from devices.plan import ExecutionPlan
 
 LEAST_PARTS = 2
-"""The last complete step's and the one that is being written."""
+"""Parts for the last complete step and for the one that is being written."""
 
 FILE_PARTS = 8
-"""Of a file, as far as that is not too long. Below the file system a card's controller sees to even
+"""Parts of a scratch file, if it does not become too long. The card's controller levels the
 wear."""
 
 _FILE_BYTES = 256 << 20
@@ -31,9 +31,16 @@ _WORD_BYTES = 4
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """``offsets`` are those of the slots, within a step's part of ``step_bytes``, of which
-    ``written_bytes`` are written: whole pages of slots and of the record. Of a plan that does not
-    page, everything is 0."""
+    """Layout of a plan's slots; all zero for a plan that does not page.
+
+    Attributes:
+        page_bytes: Size of a page of the storage.
+        erase_block_bytes: Size of an erase block; 0 if it needs no erasing.
+        offsets: Offsets of the slots in a step's part.
+        record_offset: Offset of the record in a step's part.
+        written_bytes: Bytes of a part that are written: whole pages of slots and of the record.
+        step_bytes: Size of a part.
+    """
 
     page_bytes: int
     erase_block_bytes: int
@@ -48,7 +55,7 @@ class StoreLayout:
 
     @property
     def file_bytes(self) -> int:
-        """Of a scratch that is a file."""
+        """Size of a scratch file."""
         if not self.step_bytes:
             return 0
         parts = min(max(LEAST_PARTS, _FILE_BYTES // self.step_bytes), FILE_PARTS)
@@ -56,11 +63,19 @@ class StoreLayout:
 
 
 def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
-    """``storage`` is that of the board; a plan that pages needs one (``ValueError``)."""
+    """Lay out the slots of a plan on a board's storage.
+
+    Args:
+        plan: The plan.
+        storage: The board's storage; may be None if the plan does not page.
+
+    Raises:
+        ValueError: The plan pages, but ``storage`` is None.
+    """
     if not plan.pages:
         return StoreLayout(1, 0, (), 0, 0, 0)
     if storage is None:
-        raise ValueError(f"{plan.name} pages, and there is no storage")
+        raise ValueError(f"{plan.name} pages, but the board has no storage")
     page, block = storage.page_bytes, storage.erase_block_bytes
     offsets = []
     end = 0
@@ -73,7 +88,7 @@ def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
 
 
 def record_bytes(kept_count: int) -> int:
-    """``JW_STEP_RECORD_BYTES`` of ``executor/execution_plan.h``."""
+    """Size of a record: ``JW_STEP_RECORD_BYTES`` of ``executor/execution_plan.h``."""
     return _WORD_BYTES * (5 + kept_count)
 
 

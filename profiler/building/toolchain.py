@@ -1,7 +1,7 @@
-"""From the sources of kernels, executor and harness to a program on the board, with its provenance.
+"""Build the harness from the sources of kernels, executor and harness, and record its provenance.
 
-A native toolchain compiles on the board itself, a cross one on this computer; the steps are the
-same, taken on whichever machine has the compiler.
+A native toolchain compiles on the board itself, a cross toolchain on this computer; the steps are
+the same on either machine.
 """
 
 from __future__ import annotations
@@ -43,28 +43,28 @@ EXECUTOR = ONBOARD / "executor"
 HARNESS = ONBOARD / "harness"
 
 KERNEL_FLAGS = ("-std=c99", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off")
-"""On every board, ahead of its own flags. Which products and sums are fused is written in the
-kernels, so that compilers with different habits round alike."""
+"""Flags on every board, before its own flags. The kernels state which products and sums are fused,
+so that different compilers round alike."""
 
 HARNESS_FLAGS = ("-std=gnu11",)
 EXECUTOR_FLAGS = (*HARNESS_FLAGS, "-O2")
-"""Whatever a board's own flags say of optimisation counts instead."""
+"""Flags of the executor. The board's own flags follow and may override the optimisation level."""
 
 LIBRARIES = ("-lm", "-lpthread")
 PROGRAM = "joulewright-harness"
 
 ENVIRONMENT = {"OPENBLAS_NUM_THREADS": "1"}
-"""What the program must run with: schedules are for one thread, and OpenBLAS would start more."""
+"""Environment of the program: schedules are for one thread, and OpenBLAS would start more."""
 
 NO_PLANS = "plans_none.c"
-"""Of the executor: stands in where there are no plans."""
+"""Source of the executor that stands in for plans where there are none."""
 
 _LIBRARIES = ("kernels", "executor", "harness")
 """Each includes headers of its own and of those before it."""
 
 _SOURCE = "source"  # the directory of the sources, in the private directory of the machine
 _SHOWN_ERRORS = 5
-_CANNOT_RUN = {126, 127}  # exit codes of a shell whose command is not there or not executable
+_CANNOT_RUN = {126, 127}  # exit codes of a shell whose command is missing or not executable
 
 Toolchain: TypeAlias = NativeToolchain | CrossToolchain
 Progress: TypeAlias = Callable[[str], None]
@@ -72,8 +72,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 @dataclass(frozen=True)
 class BuiltHarness:
-    """A program on the board, to be run with ``environment``. ``matmul_comparison`` is what decided
-    where the toolchain leaves open what computes matrix products."""
+    """A program on the board, to be run with ``environment``. ``matmul_comparison`` is the
+    measurement that chose the matrix product, where the toolchain leaves that open."""
 
     path: str
     record: Build
@@ -82,8 +82,11 @@ class BuiltHarness:
 
 
 class HarnessBuilder:
-    """Compiles on the machine that has the compiler, and keeps the objects there until it is
-    closed: programs with other plans are then only linked anew."""
+    """Compiles the harness on the machine that has the compiler.
+
+    It keeps the objects there until it is closed, so that programs with other plans only need
+    linking.
+    """
 
     def __init__(
         self,
@@ -103,9 +106,12 @@ class HarnessBuilder:
     def build(
         self, plans: str | None = None, *, timeout_s: float, progress: Progress | None = None
     ) -> BuiltHarness:
-        """Leave the program in the board's private directory. ``plans`` is the C source of what it
-        can replay (:mod:`profiler.building.plan_source`); ``progress`` is told each step. Raises
-        :class:`~devices.errors.BuildFailed`, and what the transport raises."""
+        """Build the program in the board's private directory.
+
+        ``plans`` is the C source of the plans that it can replay
+        (:mod:`profiler.building.plan_source`); ``progress`` is called with each step. Raises
+        :class:`~devices.errors.BuildFailed`, and what the transport raises.
+        """
         deadline = Deadline(timeout_s)
         tell = progress or (lambda _step: None)
         machine = _Machine(self._compiling_transport(), self._toolchain, deadline, tell)
@@ -125,7 +131,8 @@ class HarnessBuilder:
         return BuiltHarness(path, compiled.record, ENVIRONMENT, compiled.matmul_comparison)
 
     def close(self) -> None:
-        """The programs stay; what is on the board is the transport's."""
+        """Close the transport to this computer. Programs on the board stay until its transport is
+        closed."""
         if self._here is not None:
             self._here.close()
 
@@ -148,7 +155,7 @@ def build(
     executor: Path = EXECUTOR,
     harness: Path = HARNESS,
 ) -> BuiltHarness:
-    """A program without plans, as :meth:`HarnessBuilder.build`."""
+    """Build a program without plans, as :meth:`HarnessBuilder.build`."""
     builder = HarnessBuilder(
         transport, toolchain, kernels=kernels, executor=executor, harness=harness
     )
@@ -166,7 +173,7 @@ class _Sources:
     harness: Files
 
     def write_archive(self, path: Path) -> None:
-        """A plain tar: boards without gzip unpack it too."""
+        """Write an uncompressed tar, which boards without gzip can unpack too."""
         with tarfile.open(path, "w") as archive:
             for directory, files in (
                 ("kernels", self.kernels),
@@ -180,8 +187,14 @@ class _Sources:
 
 
 def sources_hash(files: Files, flags: Sequence[str]) -> str:
-    """Of everything that shapes the object code of these sources, except the compiler. Of the
-    kernels, it is what a profile is told by."""
+    """SHA-256 of everything that determines the object code of these sources, except the compiler.
+
+    The hash of the kernels identifies a profile's build.
+
+    Args:
+        files: Contents by path.
+        flags: Compiler flags.
+    """
     digest = hashlib.sha256()
     for name, content in files.items():
         digest.update(f"{name}\0{len(content)}\0".encode() + content)
@@ -190,7 +203,11 @@ def sources_hash(files: Files, flags: Sequence[str]) -> str:
 
 
 def read_sources(directory: Path) -> Files:
-    """C sources and headers of a directory and its folders, by path below it."""
+    """Read C sources and headers of a directory and its folders, by path below it.
+
+    Args:
+        directory: The directory, for example :data:`KERNELS`.
+    """
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in sorted(directory.rglob("*"))
@@ -200,7 +217,7 @@ def read_sources(directory: Path) -> Files:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """What lies on the machine: objects by path, and with what they are linked."""
+    """Compiled objects on the machine, by path, and how to link them."""
 
     objects: tuple[str, ...]
     link: tuple[str, ...]
@@ -210,8 +227,8 @@ class _Compiled:
 
 @dataclass(frozen=True)
 class _FoundBlas:
-    """``config`` is what it says about itself, and empty for a cross compiler, whose programs do
-    not run here."""
+    """A BLAS that works. ``config`` is its reported configuration, empty for a cross compiler,
+    whose programs do not run here."""
 
     blas: Blas
     config: str
@@ -282,11 +299,11 @@ class _Machine:
         if result.exit_code in _CANNOT_RUN:
             where = "this computer" if self._is_cross else self.transport.name
             raise BuildFailed(
-                f"{where}: there is no {self.toolchain.compiler}",
+                f"{where}: {self.toolchain.compiler} is not installed",
                 remedy="install it with: sudo apt install"
                 f" {package_of(shlex.split(self.toolchain.compiler)[0])}",
             )
-        self._require(result, "ask the compiler for its version")
+        self._require(result, "print its version")
         return (result.stdout.strip().splitlines() or ["unknown"])[0]
 
     @property
@@ -294,11 +311,11 @@ class _Machine:
         return isinstance(self.toolchain, CrossToolchain)
 
     def _find_blas(self, probe: str) -> _FoundBlas | None:
-        """The first BLAS that links and multiplies, unless none is wanted."""
+        """The first BLAS that links and multiplies; None if the toolchain wants none."""
         if self.toolchain.matmul == "in-tree":
             return None
         self.tell("looking for a BLAS")
-        said = ""
+        reason = ""
         is_this_computer = isinstance(self.transport, LocalTransport) and not self._is_cross
         for blas in known_blas(is_this_computer=is_this_computer):
             result = self._compiler(
@@ -312,11 +329,11 @@ class _Machine:
                 )
             if result.exit_code == 0:
                 return _FoundBlas(blas, result.stdout.strip())
-            said = first_errors(result.stderr)
+            reason = first_errors(result.stderr)
         if self.toolchain.matmul == "cblas":
             raise BuildFailed(
-                f"{self.transport.name}: cblas is asked for, but no OpenBLAS can be used there"
-                f" ({said})",
+                f"{self.transport.name}: the toolchain asks for cblas, but no OpenBLAS works"
+                f" there ({reason})",
                 remedy="install it with: sudo apt install libopenblas-dev",
             )
         return None
@@ -339,7 +356,7 @@ class _Machine:
         return read_comparison(ran.stdout, found.config)
 
     def _compile_all(self, directory: str, files: Files, flags: tuple[str, ...]) -> list[str]:
-        """Each source by itself, so that progress shows and errors are of one file."""
+        """Compile each source by itself, to show progress and to attribute errors to a file."""
         names = [name for name in files if name.endswith(".c")]
         objects = []
         for count, name in enumerate(names, 1):
@@ -348,7 +365,7 @@ class _Machine:
         return objects
 
     def _compile(self, directory: str, name: str, flags: tuple[str, ...]) -> str:
-        """The path of the object."""
+        """Compile a source and return the path of the object."""
         source = f"{_SOURCE}/{directory}/{name}"
         libraries = _LIBRARIES[: _LIBRARIES.index(directory) + 1]
         options = [word for library in libraries for word in ("-I", f"{_SOURCE}/{library}")]
@@ -361,7 +378,7 @@ class _Machine:
             return self.transport.run(
                 [*shlex.split(self.toolchain.compiler), *arguments],
                 timeout_s=self._left_s(),
-                environment={"LC_ALL": "C"},  # its messages are read
+                environment={"LC_ALL": "C"},  # its messages are parsed
                 check=False,
             )
         except BoardCommandFailed as failure:
@@ -387,8 +404,8 @@ class _Machine:
         return self.deadline.remaining_s
 
 
-def first_errors(said: str) -> str:
-    """What matters of a compiler's output."""
-    lines = said.strip().splitlines()
+def first_errors(output: str) -> str:
+    """The first lines with errors in a compiler's output, or else its last lines."""
+    lines = output.strip().splitlines()
     errors = [line for line in lines if re.search(r"error|undefined|No space", line)]
     return "\n".join((errors or lines[-_SHOWN_ERRORS:])[:_SHOWN_ERRORS])

@@ -1,1 +1,1 @@
-"""A firmware is written by the board's own tool or boot loader."""
+"""Write firmware with the board's own tool or boot loader."""

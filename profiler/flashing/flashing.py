@@ -1,5 +1,4 @@
-"""Programs into the flash of microcontrollers, by the tool or the boot loader that the board's
-description names."""
+"""Write programs into the flash of microcontrollers, by the description's tool or boot loader."""
 
 from __future__ import annotations
 
@@ -33,35 +32,42 @@ from profiler.transports.deadline import Deadline
 Progress: TypeAlias = Callable[[str], None]
 
 TOOL_LIMIT_S = 120.0
-"""The largest of these programs is written in a few seconds; a probe that hangs is given up."""
+"""Time limit of a tool. The largest of these programs is written in a few seconds."""
 
 DISK_LIMIT_S = 60.0
-"""For somebody to put the board into its boot loader."""
+"""Time for the user to put the board into its boot loader."""
 
-_ANSWER_LIMIT_S = 3.0  # of a board that may have no program that answers
+_ANSWER_LIMIT_S = 3.0  # for a board that may have no program that answers
 _PORT_LIMIT_S = 10.0  # for the boot loader's port to appear after the touch
-_START_LIMIT_S = 10.0  # for the boot loader to leave, and a port of the program's own to come back
-_END_LIMIT_S = 3.0  # for a tool that is told to end to release its probe
+_START_LIMIT_S = 10.0  # for the boot loader to end, and the program's own port to appear
+_END_LIMIT_S = 3.0  # for a tool to release its probe after SIGTERM
 _POLL_S = 0.05
 
 
 class Flashing(Protocol):
-    """How one program gets into one board."""
+    """Way to write one program into one board."""
 
     @property
     def words(self) -> str:
-        """What will be done, as one could type or do it oneself."""
+        """Description of what will be done, as a command line or a manual step."""
         ...
 
     def carry_out(self, progress: Progress) -> None:
-        """Raises :class:`~devices.errors.BuildFailed` for a tool that this computer does not have,
-        and :class:`~devices.errors.BoardUnreachable` for what fails between it and the board."""
+        """Write the program. Raises :class:`~devices.errors.BuildFailed` if the tool is not
+        installed, and :class:`~devices.errors.BoardUnreachable` if it fails."""
         ...
 
 
 def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashing:
-    """Nothing is touched yet. Raises ``DocumentError`` for a board whose
-    description names no way."""
+    """Choose the way to flash a board, without touching it.
+
+    Args:
+        description: The board.
+        image: Its firmware.
+
+    Raises:
+        DocumentError: The description names no way.
+    """
     board = description.name
     firmware = description.firmware
     if firmware is None:
@@ -69,7 +75,7 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
     match firmware.flasher:
         case OpenocdFlasher(config=config):
             files = [word for name in config for word in ("-f", name)]
-            # Braces: to Tcl a word, whatever the path contains.
+            # Braces make one Tcl word of any path.
             program = f"program {{{image.elf}}} verify reset exit"
             return ToolFlashing(
                 board, ("openocd", *files, "-c", program), "sudo apt install openocd"
@@ -96,13 +102,13 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
             source = image.hex if kind == "hex" else image.bin
             return CopyFlashing(board, directory.expanduser(), source.name, source.read_bytes())
     raise DocumentError(
-        f"{board}: its description does not say how it is flashed",
+        f"{board}: its description does not state how to flash it",
         remedy="add firmware.flasher, of kind openocd, pyocd, nrfjprog, bossac or copy",
     )
 
 
-def put_on(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> None:
-    """Have the program on the board: it is written, and has answered, unless it runs there already.
+def ensure_flashed(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> None:
+    """Write the program to the board and wait until it answers, unless it already runs there.
 
     Raises what :func:`flashing_of`, :meth:`Flashing.carry_out` and :func:`greet` raise.
     """
@@ -133,10 +139,16 @@ def _runs(description: DeviceDescription, image: FirmwareImage, progress: Progre
 
 
 def greet(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> BoardFacts:
-    """What the board says once the program runs.
+    """Connect to a program that was just written and return its facts.
 
-    Raises :class:`~devices.errors.BoardUnreachable` where it says nothing, and
-    :class:`~devices.errors.FirmwareMismatch` where something else runs.
+    Args:
+        description: The board.
+        image: The program that must answer.
+        progress: Called with each step.
+
+    Raises:
+        BoardUnreachable: It does not answer.
+        FirmwareMismatch: Another program answers.
     """
     from profiler.boards.serial import SerialBoard
 
@@ -149,7 +161,7 @@ def greet(description: DeviceDescription, image: FirmwareImage, progress: Progre
         except FirmwareMismatch as error:
             if deadline.expired:
                 raise FirmwareMismatch(
-                    f"the program was written, but another one answers: {error}"
+                    f"the program was written, but another program answers: {error}"
                 ) from error
         except BoardUnreachable as error:
             if deadline.expired:
@@ -161,7 +173,7 @@ def greet(description: DeviceDescription, image: FirmwareImage, progress: Progre
 
 @dataclass(frozen=True)
 class ToolFlashing:
-    """A tool with a debug probe. ``remedy`` is how one comes by the tool."""
+    """A tool with a debug probe. ``remedy`` says how to install the tool."""
 
     board: str
     argv: tuple[str, ...]
@@ -180,17 +192,17 @@ class ToolFlashing:
         try:
             process = subprocess.Popen(
                 self.argv,
-                stdin=subprocess.DEVNULL,  # it must not ask
+                stdin=subprocess.DEVNULL,  # it must not prompt
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                start_new_session=True,  # Ctrl-C is for this process, which then ends the tool
+                start_new_session=True,  # Ctrl-C reaches only this process, which ends the tool
             )
         except OSError as error:
             raise BuildFailed(
                 f"{self.board}: cannot run {tool} ({error.strerror})",
-                remedy=f"it comes with: {self.remedy}",
+                remedy=f"install it with: {self.remedy}",
             ) from error
         with process:
             try:
@@ -198,7 +210,7 @@ class ToolFlashing:
             except subprocess.TimeoutExpired:
                 raise BoardUnreachable(
                     f"{self.board}: {tool} did not finish within {self.limit_s:g} s",
-                    remedy="is the board powered and its probe free?",
+                    remedy="check that the board is powered and that its probe is free",
                 ) from None
             finally:
                 _end(process)
@@ -209,8 +221,8 @@ class ToolFlashing:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """With all its children; asked first, since a probe left in the middle may have to be
-    replugged."""
+    """End a process with all its children. SIGTERM comes first, since an interrupted probe may need
+    to be replugged."""
     if process.poll() is not None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -222,20 +234,20 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 _ERROR_LINE = re.compile(r"(?:error\b:?|\d+ [CE] )\s*(?P<words>.*?)(?: \[\w+\])?$", re.IGNORECASE)
-"""``Error: …`` of OpenOCD and nrfjprog; ``0000390 E … [load_cmd]`` of pyOCD."""
+"""Matches ``Error: …`` of OpenOCD and nrfjprog, and ``0000390 E … [load_cmd]`` of pyOCD."""
 
 
 def _complaint(output: str, exit_code: int) -> str:
-    """The last line that is marked as an error, or else the last one."""
+    """The last line that is marked as an error, or else the last line."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     marked = [match["words"] for line in lines if (match := _ERROR_LINE.match(line))]
-    return (marked or lines or [f"it said nothing, exit code {exit_code}"])[-1]
+    return (marked or lines or [f"no output, exit code {exit_code}"])[-1]
 
 
 @dataclass(frozen=True)
 class BossacFlashing:
-    """Opening the port at 1200 baud sends the board into its boot loader, which has a port of its
-    own: another number, another name, or the same as before."""
+    """Flashing with bossac. Opening the port at 1200 baud starts the boot loader, whose port may
+    have another number, another name, or the same name as before."""
 
     board: str
     port: str
@@ -269,13 +281,14 @@ class BossacFlashing:
         except serial.SerialException as error:
             raise BoardUnreachable(
                 f"{self.board}: cannot open {self.port} ({error})",
-                remedy="is the board plugged in, with a program that has a USB port (else press"
-                " reset twice, for the boot loader's), and may you use the port (group dialout)?",
+                remedy="check that the board is plugged in, that its program has a USB port (else"
+                " press reset twice, for the boot loader's), and that you may use the port (group"
+                " dialout)",
             ) from error
 
     def _boot_loader(self, known: set[str]) -> str:
-        """The first port that appears. A board that was in its boot loader already stays where it
-        is."""
+        """The first port that appears. A board that was already in its boot loader keeps its
+        port."""
         deadline = Deadline(self.port_limit_s)
         while not deadline.expired:
             time.sleep(_POLL_S)
@@ -283,7 +296,7 @@ class BossacFlashing:
             ready = [name for name in ports - known if os.access(name, os.R_OK | os.W_OK)]
             if ready:
                 return self.port if self.port in ready else min(ready)
-            known &= ports  # what has gone may come back
+            known &= ports  # a port that disappeared may come back
         if self.port in known:
             return self.port
         raise BoardUnreachable(
@@ -303,7 +316,7 @@ def _serial_ports(named: str) -> set[str]:
 
 @dataclass(frozen=True)
 class CopyFlashing:
-    """A boot loader that shows up as a disk and takes what is copied there."""
+    """A boot loader that appears as a disk and writes the file that is copied there."""
 
     board: str
     directory: Path
@@ -316,7 +329,7 @@ class CopyFlashing:
         return f"copy {self.name} ({len(self.content)} bytes) to {self.directory}"
 
     def carry_out(self, progress: Progress) -> None:
-        if not self._is_there():
+        if not self._is_mounted():
             progress(f"waiting for the disk {self.directory}: put the board into its boot loader")
             self._await_disk()
         progress(f"copying {self.name} to {self.directory}")
@@ -332,7 +345,7 @@ class CopyFlashing:
 
     def _await_disk(self) -> None:
         deadline = Deadline(self.limit_s)
-        while not self._is_there():
+        while not self._is_mounted():
             if deadline.expired:
                 raise BoardUnreachable(
                     f"{self.board}: no disk appeared at {self.directory} within {self.limit_s:g} s",
@@ -341,18 +354,19 @@ class CopyFlashing:
                 )
             time.sleep(_POLL_S)
 
-    def _is_there(self) -> bool:
-        """An empty directory is a place to mount it: every boot loader shows files of its own."""
+    def _is_mounted(self) -> bool:
+        """Whether the disk is mounted. An empty directory is only a mount point: every boot loader
+        has files."""
         try:
             return any(self.directory.iterdir())
-        except OSError:  # not there, or the boot loader is just starting
+        except OSError:  # not mounted, or the boot loader is just starting
             return False
 
     def _sync(self, descriptor: int) -> None:
-        """A boot loader that has the last block starts the program at once, and its disk is gone
-        before the computer has closed the file."""
+        """Flush the file. A boot loader that has the last block starts the program at once, and its
+        disk disappears before the file is closed."""
         try:
             os.fsync(descriptor)
         except OSError:
-            if self._is_there():
+            if self._is_mounted():
                 raise

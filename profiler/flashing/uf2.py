@@ -1,12 +1,14 @@
-"""USB Flashing Format (Microsoft, https://github.com/microsoft/uf2): a program as blocks of 512
-bytes, each with its own address, so that a boot loader can take them in whatever order the
-computer's file system happens to write them."""
+"""USB Flashing Format (Microsoft, https://github.com/microsoft/uf2).
+
+A program as blocks of 512 bytes, each with its own address, so that a boot loader accepts them in
+any order in which a file system writes them.
+"""
 
 from __future__ import annotations
 
 import struct
 
-_PAYLOAD_BYTES = 256  # what every boot loader takes, of the 476 that there is room for
+_PAYLOAD_BYTES = 256  # accepted by every boot loader, of at most 476
 _ROOM_BYTES = 476
 _MAGIC = (0x0A324655, 0x9E5D5157)
 _MAGIC_END = 0x0AB16F30
@@ -14,8 +16,8 @@ _FAMILY_PRESENT = 0x00002000
 
 
 def uf2_file(program: bytes, address: int, family: int) -> bytes:
-    """The program for flash from ``address`` on; its last block is padded with zeros. A boot
-    loader ignores blocks of another ``family`` than its chip's."""
+    """Encode a program for flash from ``address`` on; its last block is padded with zeros. A boot
+    loader ignores blocks of a ``family`` other than its chip's."""
     pieces = [
         program[start : start + _PAYLOAD_BYTES] for start in range(0, len(program), _PAYLOAD_BYTES)
     ]
@@ -29,7 +31,7 @@ def uf2_file(program: bytes, address: int, family: int) -> bytes:
             number,
             len(pieces),
             family,
-            piece,  # struct fills the room up with zeros
+            piece,  # struct pads with zeros
             _MAGIC_END,
         )
         for number, piece in enumerate(pieces)

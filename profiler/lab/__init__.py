@@ -17,15 +17,20 @@ __all__ = ["KeptBoard", "RunningBoard", "bring_up", "kept_boards", "start", "tak
 def start(
     description: DeviceDescription, progress: Progress, plans: Sequence[ExecutionPlan] = ()
 ) -> RunningBoard:
-    """The board that ``lab up`` keeps running, or else one that is stopped by
-    :meth:`RunningBoard.stop`, and at the latest with the thread that called this, also where the
-    whole program is killed.
+    """Join the board that ``lab up`` keeps running, or start one for the caller.
 
-    A microcontroller that is to replay ``plans`` has them in its firmware: it is always one of its
-    own, and one that is kept running is left alone.
+    A started board is stopped by :meth:`RunningBoard.stop`, or when the calling thread ends, even
+    if the whole program is killed. With ``plans``, a microcontroller has them in its firmware: a
+    board is always started, and one that is kept running is not used.
 
-    Raises :class:`~devices.errors.BuildFailed` (a program that is missing, a build that fails) and
-    :class:`~devices.errors.BoardUnreachable` (a board that does not come up).
+    Args:
+        description: An emulated board.
+        progress: Called with each step.
+        plans: Execution plans that a microcontroller's firmware must contain.
+
+    Raises:
+        BuildFailed: A program is missing, or a build fails.
+        BoardUnreachable: The board does not start.
     """
     require_programs(description)
     if plans and description.firmware is not None:

@@ -1,5 +1,5 @@
-"""Where the lab keeps what takes long to build: whole or not there at all, and built once even when
-two processes want it at the same time."""
+"""Cache of the lab's builds: each is complete or absent, and is built once even if two processes
+want it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,11 @@ _UNFINISHED = ".part-"
 
 
 class BuildCache:
-    """``~/.cache/joulewright/lab``, or below ``XDG_CACHE_HOME``. While it is entered, no other
-    process builds in it; ``progress`` is told when another one must be waited for.
+    """Directory ``~/.cache/joulewright/lab``, or the one below ``XDG_CACHE_HOME``.
 
-    What is kept there is named by a digest of all that went into it, so that nothing in it is ever
-    out of date; removing the directory is always safe, and makes the next build fetch the newest
-    packages.
+    While it is entered, no other process builds in it; ``progress`` is called if another process
+    must be waited for. Every entry is named by a digest of all its inputs, so it is never out of
+    date. Removing the directory is always safe, and makes the next build fetch the newest packages.
     """
 
     def __init__(self, progress: Callable[[str], None]) -> None:
@@ -89,7 +88,7 @@ class BuildCache:
 
 
 def digest(*parts: bytes | str) -> str:
-    """A short name for everything that goes into something."""
+    """Short digest of all inputs of a build."""
     whole = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

@@ -1,4 +1,4 @@
-"""The archive that Linux unpacks as its first file system.
+"""Archive that Linux unpacks as its first file system.
 
 Format: "newc" of the kernel's Documentation/driver-api/early-userspace/buffer-format.rst: a header
 of thirteen numbers of eight hexadecimal digits, the name and the content, padded to four bytes.
@@ -17,8 +17,8 @@ _END = "TRAILER!!!"
 
 @dataclass(frozen=True)
 class Entry:
-    """``mode`` with the type of the file; ``data`` is a file's content or a link's target;
-    ``device`` the numbers of a device node."""
+    """An entry of the archive. ``mode`` includes the file type; ``data`` is a file's content or a
+    link's target; ``device`` holds the numbers of a device node."""
 
     mode: int
     data: bytes = b""
@@ -42,8 +42,8 @@ def character_device(major: int, minor: int, permissions: int) -> Entry:
 
 
 def archive(entries: Mapping[str, Entry]) -> bytes:
-    """All owned by root, at time 0; the directories above an entry are made if they are not
-    among the entries. The same entries always give the same bytes."""
+    """Make an archive, owned by root, with time 0. Missing parent directories are added. The same
+    entries always give the same bytes."""
     whole = dict(entries)
     for path in entries:
         above = posixpath.dirname(path)
@@ -71,7 +71,7 @@ def _append(out: bytearray, inode: int, path: str, entry: Entry, links: int) -> 
         0,
         *entry.device,
         len(name),
-        0,  # checksum, of another format
+        0,  # checksum, only used by another format
     )
     out += _MAGIC + b"".join(b"%08X" % number for number in numbers) + name
     _pad(out)

@@ -1,4 +1,4 @@
-"""Where emulated boards keep what they need while they run, and how leftovers are recognised."""
+"""Directories of running emulated boards, and the removal of leftovers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from devices.user_cache import user_cache
 
 
 def boards_directory() -> Path:
-    """Below ``XDG_CACHE_HOME``, or ``~/.cache``. Nobody else may look into it: whoever can write to
-    an emulator's monitor can do what its user can."""
+    """Directory below ``XDG_CACHE_HOME`` or ``~/.cache``. It is private, since anyone who can write
+    to an emulator's monitor has the rights of its user."""
     directory = user_cache() / "boards"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return directory
@@ -23,8 +23,7 @@ def boards_directory() -> Path:
 
 @contextmanager
 def boards_lock() -> Iterator[None]:
-    """Held by one process at a time, for moments only: while boards are looked up, begun or
-    ended."""
+    """Hold the lock for looking up, starting or ending boards. It is held only for moments."""
     handle = os.open(boards_directory() / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -34,9 +33,11 @@ def boards_lock() -> Iterator[None]:
 
 
 class RunDirectory:
-    """A directory of its own for a board that one command starts. The kernel lets go of its lock
-    when the command ends, however it does, and the next one that needs a directory removes what
-    was left."""
+    """Directory of a board that one command starts.
+
+    The kernel releases its lock when the command ends, however that happens. The next command that
+    needs a directory removes leftovers.
+    """
 
     def __init__(self, name: str) -> None:
         runs = boards_directory() / "runs"
@@ -49,7 +50,7 @@ class RunDirectory:
             fcntl.flock(self._handle, fcntl.LOCK_EX)
 
     def remove(self) -> None:
-        """May be called twice."""
+        """Remove the directory. May be called twice."""
         shutil.rmtree(self.path, ignore_errors=True)
         if self._handle >= 0:
             os.close(self._handle)
@@ -59,7 +60,7 @@ class RunDirectory:
 def _remove_unless_locked(directory: Path) -> None:
     try:
         handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:  # removed by the command that it belonged to
+    except FileNotFoundError:  # removed by its own command
         return
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,8 +1,9 @@
-"""What the emulated Linux board boots: Debian's arm64 kernel and, in memory, a root file system of
-busybox and dropbear, with the keys by which this computer and the board know each other.
+"""Image of the emulated Linux board.
 
-Everything is built once and kept in :class:`~profiler.lab.cache.BuildCache`. Packages stay at the
-versions that they had when they were fetched, so that later starts need no network.
+It boots Debian's arm64 kernel with an in-memory root file system of busybox and dropbear, and
+contains the SSH keys of this computer and the board. Everything is built once and kept in
+:class:`~profiler.lab.cache.BuildCache`. Packages stay at the versions that were fetched, so that
+later starts need no network.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ Progress: TypeAlias = Callable[[str], None]
 GUEST = Path(__file__).parent / "guest"
 
 SENSOR_LOG = "/run/joulewright-sensor.log"
-"""On the board: when its power sensor told what. See ``guest/sensor.c``."""
+"""Log on the board of the values of its power sensor. See ``guest/sensor.c``."""
 
 SCRATCH_PARTITION = "scratch"
-"""The part of the emulated raw flash that may be overwritten, by its name in ``/proc/mtd``."""
+"""Name in ``/proc/mtd`` of the part of the emulated raw flash that may be overwritten."""
 
 _USER_LAND = ("busybox-static", "dropbear-bin")
 _USR_MERGED = ("bin", "sbin", "lib")
@@ -51,7 +52,7 @@ _COMPILE_FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-static")
 _FILES = {
     "etc/passwd": cpio.file("root:x:0:0:root:/root:/bin/sh\n"),
     "etc/group": cpio.file("root:x:0:\n"),
-    "etc/shadow": cpio.file("root:*:19000:0:99999:7:::\n", 0o600),  # no password opens it
+    "etc/shadow": cpio.file("root:*:19000:0:99999:7:::\n", 0o600),  # no password is valid
     "etc/shells": cpio.file("/bin/sh\n"),
     "etc/hosts": cpio.file("127.0.0.1 localhost emulated-board\n"),
     "dev/console": cpio.character_device(5, 1, 0o600),
@@ -67,8 +68,8 @@ _FILES = {
 
 @dataclass(frozen=True)
 class LinuxImage:
-    """``kernel`` is an uncompressed arm64 image. ``private_key`` logs root in; ``host_key_line`` is
-    what stands in known_hosts behind the name of a board that runs this image."""
+    """Files of an image. ``kernel`` is an uncompressed arm64 image. ``private_key`` logs root in;
+    ``host_key_line`` follows the board's name in known_hosts."""
 
     kernel: Path
     initramfs: Path
@@ -77,10 +78,10 @@ class LinuxImage:
 
 
 def build_image(progress: Progress) -> LinuxImage:
-    """From Debian's packages, unless it was done before; these are not needed any more then.
-    :func:`~profiler.building.programs.require_programs` comes first.
+    """Build the image from Debian's packages, or take it from the cache.
 
-    Raises :class:`~devices.errors.BuildFailed`.
+    Call :func:`~profiler.building.programs.require_programs` first. Raises
+    :class:`~devices.errors.BuildFailed`.
     """
     packages_key = digest(sources_text(), *_USER_LAND, _source("packages.py"))
     kernel_key = digest(packages_key, _source("modules.py"))
@@ -115,10 +116,10 @@ def build_image(progress: Progress) -> LinuxImage:
 
 
 def kernel_words(emulator: Emulator) -> list[str]:
-    """The kernel's command line. Of the words ``board.*``, ``guest/setup.sh`` makes what is
-    emulated inside the guest."""
-    # Where a program lies in memory decides which way some copies take: at places that are drawn
-    # anew, times would differ by a thousandth from run to run.
+    """The kernel's command line. ``guest/setup.sh`` sets up in the guest what the words ``board.*``
+    name."""
+    # Without norandmaps, random program addresses change the path of some copies, and times differ
+    # by a thousandth from run to run.
     words = ["console=ttyAMA0", "quiet", "mitigations=off", "norandmaps"]
     if emulator.card is not None:
         words.append("board.card=ext4")
@@ -131,7 +132,7 @@ def kernel_words(emulator: Emulator) -> list[str]:
 
 
 def _fetch(directory: Path, progress: Progress) -> None:
-    progress("asking apt for Debian's arm64 packages")
+    progress("looking up Debian's arm64 packages")
     with tempfile.TemporaryDirectory(prefix="joulewright-apt-") as state:
         apt = open_apt(Path(state))
         user_land = apt.with_dependencies([f"{name}:{ARCHITECTURE}" for name in _USER_LAND])
@@ -164,8 +165,8 @@ def _build_root(packages: Path, kernel: Kernel, directory: Path, progress: Progr
 
 
 def _unpacked(package: Path) -> Iterator[tuple[str, cpio.Entry]]:
-    """What a board needs of a package. ``/bin``, ``/sbin`` and ``/lib`` are those in ``/usr``,
-    as on any Debian, whichever of them the package was made for."""
+    """Files of a package that a board needs. ``/bin``, ``/sbin`` and ``/lib`` are merged into
+    ``/usr``, as on any Debian."""
     with package_members(package) as members:
         for member in members:
             path = str(PurePosixPath(member.name))
@@ -180,7 +181,8 @@ def _unpacked(package: Path) -> Iterator[tuple[str, cpio.Entry]]:
 
 
 def _compile(source: Path, directory: Path) -> bytes:
-    """Statically linked, since the board's C library may be older than the compiler's."""
+    """Compile a program. It is linked statically, since the board's C library may be older than the
+    compiler's."""
     program = directory / source.stem
     command = [f"{CROSS_PREFIX}gcc", *_COMPILE_FLAGS, str(source), "-o", str(program), "-lm"]
     result = subprocess.run(command, capture_output=True, text=True)
@@ -217,8 +219,8 @@ def _write_private(path: Path, key: Ed25519PrivateKey) -> None:
 
 
 def _dropbear_key(key: Ed25519PrivateKey) -> bytes:
-    """In the form in which dropbear keeps its keys: two strings with their lengths (RFC 4251), the
-    type and the private key with the public one behind it."""
+    """A key in dropbear's format: two strings with their lengths (RFC 4251), the type, and the
+    private key followed by the public key."""
     private, public = key.private_bytes_raw(), key.public_key().public_bytes_raw()
     return b"".join(
         len(text).to_bytes(4, "big") + text for text in (b"ssh-ed25519", private + public)
@@ -226,5 +228,5 @@ def _dropbear_key(key: Ed25519PrivateKey) -> bytes:
 
 
 def _source(name: str) -> bytes:
-    """Of this package: a change of how something is built builds it anew."""
+    """Source of a module of this package, so that a change of the build causes a new build."""
     return (Path(__file__).parent / name).read_bytes()

@@ -1,4 +1,4 @@
-"""The boards that ``lab up`` keeps running until ``lab down``, one of a name."""
+"""Boards that ``lab up`` keeps running until ``lab down``, one per name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ State: TypeAlias = Literal["up", "starting", "dead"]
 
 
 class Record(StrictModel):
-    """``guest`` is the fingerprint of what was started; ``port`` is there once it is up."""
+    """Record of a kept board. ``guest`` is the fingerprint of what was started; ``port`` is set
+    once the board is up."""
 
     schema_: Annotated[Literal["kept-board/1"], Field(alias="schema")] = "kept-board/1"
     name: str
@@ -45,6 +46,9 @@ class Record(StrictModel):
 
 @dataclass(frozen=True)
 class KeptBoard:
+    """State of a kept board. ``port`` is None until it is up; ``uptime_s`` is None if it has
+    ended."""
+
     name: str
     state: State
     pid: int
@@ -53,10 +57,17 @@ class KeptBoard:
 
 
 def bring_up(description: DeviceDescription, progress: Progress) -> RunningBoard:
-    """Start a board that keeps running, or join the one that does. One that was started with
-    something else than would be started now is ended first.
+    """Start a board that keeps running, or join the running one.
 
-    Raises :class:`~devices.errors.BuildFailed` and :class:`~devices.errors.BoardUnreachable`.
+    A running board with another firmware, image or description is restarted.
+
+    Args:
+        description: An emulated board.
+        progress: Called with each step.
+
+    Raises:
+        BuildFailed: A program is missing, or a build fails.
+        BoardUnreachable: The board does not start.
     """
     require_programs(description)
     guest = make_guest(description, progress)
@@ -74,14 +85,14 @@ def bring_up(description: DeviceDescription, progress: Progress) -> RunningBoard
 
 
 def join(guest: Guest, progress: Progress) -> RunningBoard | None:
-    """The board that is kept running, if there is one and it is just like ``guest``."""
+    """The board that is kept running, if it exists and equals ``guest``; None otherwise."""
     record = _read(guest.description.name)
     if record is None or not record.process.is_alive:
         return None
     if record.guest != guest.fingerprint():
         progress(
-            f"{record.name} is kept running with another firmware or description, and left alone;"
-            f" renew it with: {COMMAND} lab up --device {record.name}"
+            f"{record.name} is kept running with another firmware or description, and not used;"
+            f" restart it with: {COMMAND} lab up --device {record.name}"
         )
         return None
     progress(f"using {record.name}, which is kept running")
@@ -90,6 +101,7 @@ def join(guest: Guest, progress: Progress) -> RunningBoard | None:
 
 
 def kept_boards() -> list[KeptBoard]:
+    """All boards that ``lab up`` has started and ``lab down`` has not removed."""
     boards = []
     for record in _records():
         is_alive = record.process.is_alive
@@ -100,9 +112,16 @@ def kept_boards() -> list[KeptBoard]:
 
 
 def take_down(names: Sequence[str]) -> dict[str, bool]:
-    """Stop boards and forget about them. For each that there was: whether it was still running.
+    """Stop kept boards and remove their records.
 
-    Raises :class:`~devices.errors.BoardCommandFailed` for one that cannot be stopped.
+    Args:
+        names: Names of boards; unknown ones are ignored.
+
+    Returns:
+        For each board that existed: whether it was still running.
+
+    Raises:
+        BoardCommandFailed: A board cannot be stopped.
     """
     stopped = {}
     with boards_lock():
@@ -115,7 +134,7 @@ def take_down(names: Sequence[str]) -> dict[str, bool]:
 
 
 def _begin(guest: Guest, progress: Progress) -> tuple[Record, bool]:
-    """The board's record, and whether the board was begun by this."""
+    """The board's record, and whether this call started the board."""
     name, fingerprint = guest.description.name, guest.fingerprint()
     with boards_lock():
         record = _read(name)
@@ -127,13 +146,13 @@ def _begin(guest: Guest, progress: Progress) -> tuple[Record, bool]:
             progress(
                 f"{name} runs another firmware or description: restarting it"
                 if is_alive
-                else f"{name} was kept running, but has ended: starting it anew"
+                else f"{name} was kept running, but has ended: restarting it"
             )
             _remove(record)
         else:
             progress(f"starting {name}")
         directory = _kept() / name
-        shutil.rmtree(directory, ignore_errors=True)  # of a start that did not get far
+        shutil.rmtree(directory, ignore_errors=True)  # left by a failed start
         directory.mkdir(mode=0o700, parents=True)
         with prepare(guest, directory, keep=True) as launch:
             process = launch.process
@@ -150,7 +169,7 @@ def _begin(guest: Guest, progress: Progress) -> tuple[Record, bool]:
 
 
 def _take_back(record: Record) -> None:
-    """Unless somebody else has ended it, and perhaps begun it anew."""
+    """Remove the board, unless another process has ended it meanwhile."""
     with boards_lock():
         if _read(record.name) == record:
             _remove(record)
@@ -180,7 +199,8 @@ def _records() -> list[Record]:
 
 
 def _read(name: str) -> Record | None:
-    """Raises :class:`~devices.documents.document.DocumentError` for a damaged one."""
+    """Read the record of a board; None without one. Raises
+    :class:`~devices.documents.document.DocumentError` for a damaged record."""
     path = _kept() / name / "board.json"
     return read_json(path, Record) if path.exists() else None
 

@@ -1,8 +1,8 @@
-"""The kernel of the emulated Linux board, with modules that Debian's arm64 kernel comes without.
+"""Kernel of the emulated Linux board, with modules that Debian's arm64 kernel lacks.
 
-The raw flash simulator, the emulated I²C bus and the INA2xx driver are in the kernel's own sources,
-but switched off in Debian's configuration. They are built against Debian's headers for exactly the
-kernel that was downloaded; what a later Debian kernel brings itself is taken from there.
+The raw flash simulator, the emulated I²C bus and the INA2xx driver are in the kernel's sources, but
+disabled in Debian's configuration. They are built against Debian's headers for exactly the
+downloaded kernel. Modules that a later Debian kernel includes are taken from there.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CROSS_PREFIX = "aarch64-linux-gnu-"
 
 Progress: TypeAlias = Callable[[str], None]
 
-# What the guest loads, in modprobe's names; what these depend on comes along.
+# Modules that the guest loads, by modprobe's names; their dependencies are added.
 _WANTED = (
     "virtio_pci",
     "virtio_net",
     "sdhci_pci",
     "ext4",
-    "crc32c_generic",  # asked for by ext4 while it runs, not as a dependency
+    "crc32c_generic",  # loaded by ext4 at run time, not a declared dependency
     "mtd",
     "cmdlinepart",
     "nandsim",
@@ -41,7 +41,7 @@ _WANTED = (
     "ina2xx",
 )
 
-# Where the kernel's sources have those that Debian leaves out.
+# Paths in the kernel's sources of the modules that Debian leaves out.
 _SOURCES = {
     "nand": "drivers/mtd/nand/raw",
     "nandsim": "drivers/mtd/nand/raw/nandsim.c",
@@ -58,8 +58,8 @@ _IMAGE_MAGIC_OFFSET = 56
 
 @dataclass(frozen=True)
 class Kernel:
-    """``image`` is uncompressed. ``modules`` are loadable files by modprobe's name, with all that
-    they depend on."""
+    """A kernel with its modules. ``image`` is uncompressed. ``modules`` are loadable files by
+    modprobe's name, with all their dependencies."""
 
     release: str
     image: Path
@@ -67,7 +67,7 @@ class Kernel:
 
     @classmethod
     def load(cls, directory: Path) -> Kernel:
-        """What :func:`build_kernel` left."""
+        """Load what :func:`build_kernel` wrote."""
         return cls(
             release=(directory / "release").read_text(encoding="utf-8"),
             image=directory / "Image",
@@ -75,7 +75,7 @@ class Kernel:
         )
 
     def modules_dep(self) -> str:
-        """The file in which modprobe looks up what a module needs, in order of use."""
+        """The file in which modprobe looks up a module's dependencies, in order of use."""
         lines = []
         for name, path in sorted(self.modules.items()):
             needed = [self.modules[other].name for other in dependencies(name, self.modules)]
@@ -84,7 +84,7 @@ class Kernel:
 
 
 def build_kernel(packages: Path, directory: Path, progress: Progress) -> None:
-    """From the downloaded packages in ``packages`` into an empty directory.
+    """Build from the downloaded packages in ``packages`` into an empty directory.
 
     Raises :class:`~devices.errors.BuildFailed`.
     """
@@ -110,8 +110,8 @@ def build_kernel(packages: Path, directory: Path, progress: Progress) -> None:
 
 
 def dependencies(name: str, modules: Mapping[str, Path]) -> list[str]:
-    """What must be loaded before a module, in that order; what is built into the kernel is no
-    module and needs no loading."""
+    """Modules to load before a module, in order. Code that is built into the kernel is not a module
+    and needs no loading."""
     found: list[str] = []
 
     def visit(module: str) -> None:
@@ -157,15 +157,15 @@ def _unpack_headers(packages: Path, root: Path) -> Path:
     (headers,) = (
         path for path in (root / "usr" / "src").glob("linux-headers-*") if "common" not in path.name
     )
-    makefile = headers / "Makefile"  # one line, which includes the common one by absolute path
+    makefile = headers / "Makefile"  # one line that includes the common Makefile by absolute path
     text = makefile.read_text(encoding="utf-8")
     makefile.write_text(text.replace("include /usr", f"include {root}/usr"), encoding="utf-8")
     return headers
 
 
 def _unpack_sources(package: Path, directory: Path, missing: list[str]) -> str:
-    """The few files that are needed of 80,000; returns the Makefile that says which of them make
-    up the raw flash core."""
+    """Unpack the few needed files of 80,000. Returns the Makefile that lists the parts of the raw
+    flash core."""
     nand_makefile = ""
     wanted = {_SOURCES[name] for name in missing} | {_NAND_HEADER}
     with package_members(package) as members:
@@ -207,9 +207,9 @@ def _make(*command: str) -> None:
         ) from None
     if result.returncode != 0:
         errors = [line for line in result.stderr.splitlines() if "rror" in line]
-        said = "\n".join((errors or result.stderr.splitlines())[:5])
+        output = "\n".join((errors or result.stderr.splitlines())[:5])
         raise BuildFailed(
-            f"{shlex.join(command[:1])} failed: {said}", operation="building kernel modules"
+            f"{shlex.join(command[:1])} failed: {output}", operation="building kernel modules"
         )
 
 
@@ -221,7 +221,7 @@ def _check_image(image: Path, release: str) -> None:
 
 
 def _module_name(file_name: str) -> str:
-    """modprobe makes no difference between dash and underscore."""
+    """Module name in modprobe's form: dash and underscore are the same."""
     return file_name.partition(".ko")[0].replace("-", "_")
 
 
@@ -231,7 +231,7 @@ def _module_bytes(path: Path) -> bytes:
 
 
 def _depends_field(module: bytes) -> list[str]:
-    """From the section of NUL-terminated ``key=value`` texts that every module has."""
+    """Dependencies of a module, from its section of NUL-terminated ``key=value`` texts."""
     found = re.search(rb"\0depends=([^\0]*)\0", module)
     names = found[1].decode().split(",") if found else []
     return [name.replace("-", "_") for name in names if name]

@@ -1,4 +1,4 @@
-"""QEMU's Machine Protocol (docs/interop/qmp-spec in QEMU's sources): one JSON document a line."""
+"""QEMU's Machine Protocol (docs/interop/qmp-spec in QEMU's sources): one JSON document per line."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _SOCKET = "monitor"
 
 
 class MonitorError(ConnectionError):
-    """The emulator is gone, silent, or refuses a command."""
+    """The emulator has ended, does not answer, or refuses a command."""
 
 
 def listen(directory: Path) -> socket.socket:
-    """What the emulator of this directory is to be reached by."""
+    """Listening socket by which the emulator of this directory is controlled."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with _short(directory) as short:
         listener.bind(f"{short}/{_SOCKET}")
@@ -28,7 +28,7 @@ def listen(directory: Path) -> socket.socket:
 
 
 class Monitor:
-    """A conversation with the emulator of a directory. It has one at a time: others wait.
+    """Connection to the emulator of a directory. It accepts one at a time; others wait.
 
     Everything raises :class:`MonitorError`.
     """
@@ -44,10 +44,10 @@ class Monitor:
             self.execute("qmp_capabilities")
         except OSError as error:
             self.close()
-            raise MonitorError(f"the emulator cannot be spoken to: {error}") from error
+            raise MonitorError(f"cannot connect to the emulator: {error}") from error
 
     def execute(self, command: str, **arguments: str) -> Any:
-        """What the command returns."""
+        """Execute a command and return its result."""
         request = json.dumps({"execute": command, "arguments": arguments})
         try:
             self._socket.sendall(request.encode() + b"\n")
@@ -85,7 +85,7 @@ class Monitor:
 
 @contextmanager
 def _short(directory: Path) -> Iterator[str]:
-    """Another path of a directory: a socket's may have no more than 107 bytes."""
+    """A shorter path of a directory, since a socket's path may have at most 107 bytes."""
     handle = os.open(directory, os.O_PATH | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{handle}"

@@ -1,4 +1,4 @@
-"""Debian's packages for another machine than this one, fetched by this machine's own apt.
+"""Debian's packages for another architecture, fetched with this computer's apt.
 
 apt's sources, proxies and keys are those of this computer; only its state is private, so that
 nothing is installed here and no other architecture has to be enabled. apt checks the signatures.
@@ -25,8 +25,8 @@ _KERNEL = "linux-image-arm64"
 
 _NETWORK_TIMEOUT_S = 1800.0
 
-# Read after the computer's own configuration. The lists that are cleared hold commands which apt
-# would run after an update, meant for the computer's own state.
+# Read after the computer's own configuration. The cleared lists hold commands that apt would run
+# after an update, which are meant for the computer's own state.
 _CONFIGURATION = """\
 #clear APT::Architectures;
 APT::Architectures {{ "{own}"; "{foreign}"; }};
@@ -45,25 +45,25 @@ APT::Sandbox::User "root";
 
 @dataclass(frozen=True)
 class Apt:
-    """apt with a state of its own in ``state``, which :func:`open_apt` makes."""
+    """apt with a state of its own in ``state``, which :func:`open_apt` creates."""
 
     state: Path
 
     def fields(self, package: str) -> dict[str, str]:
-        """The record of a package's newest version, such as ``Version`` and ``Depends``."""
+        """Record of a package's newest version, with fields such as ``Version`` and ``Depends``."""
         text = self._run("apt-cache", "show", "--no-all-versions", package)
         matches = re.finditer(r"^([A-Za-z0-9-]+): (.*)$", text.partition("\n\n")[0], re.MULTILINE)
         return {match[1]: match[2] for match in matches}
 
     def with_dependencies(self, packages: Sequence[str]) -> list[str]:
-        """Packages and all that they cannot run without, by name and architecture."""
+        """Packages and all packages that they depend on, by name and architecture."""
         unwanted = ("recommends", "suggests", "conflicts", "breaks", "replaces", "enhances")
         options = [f"--no-{relation}" for relation in unwanted]
         text = self._run("apt-cache", "depends", "--recurse", *options, *packages)
         return sorted({line for line in text.splitlines() if re.match(r"[a-z0-9]", line)})
 
     def download(self, packages: Sequence[str], directory: Path) -> None:
-        """``NAME``, ``NAME:ARCHITECTURE`` or either with ``=VERSION``."""
+        """Download packages: ``NAME``, ``NAME:ARCHITECTURE`` or either with ``=VERSION``."""
         self._run("apt-get", "-qq", "download", *packages, directory=directory)
 
     def update(self) -> None:
@@ -74,10 +74,10 @@ class Apt:
 
 
 def open_apt(state: Path) -> Apt:
-    """apt with private state in an empty directory, and fresh lists of what there is.
+    """apt with private state in an empty directory, and with fresh package lists.
 
-    Raises :class:`~devices.errors.BuildFailed` on a computer without apt and dpkg, or whose
-    sources cannot be read.
+    Raises :class:`~devices.errors.BuildFailed` on a computer without apt and dpkg, or whose sources
+    cannot be read.
     """
     own = _run(["dpkg", "--print-architecture"]).strip()
     for directory in ("lists/partial", "cache/archives/partial"):
@@ -91,7 +91,7 @@ def open_apt(state: Path) -> Apt:
 
 
 def kernel_packages(apt: Apt) -> list[str]:
-    """The newest kernel, and what building modules for it takes, all of one version."""
+    """The newest kernel and the packages for building its modules, all of one version."""
     meta = apt.fields(f"{_KERNEL}:{ARCHITECTURE}")
     version = meta["Version"]
     image = _depends(meta, r"linux-image-[^ ,]+")
@@ -110,7 +110,7 @@ def kernel_packages(apt: Apt) -> list[str]:
 
 
 def sources_text() -> str:
-    """What this computer's apt takes its packages from, in both of its formats."""
+    """Package sources of this computer's apt, in both of its formats."""
     described = _run(
         [
             "apt-config",
@@ -130,7 +130,7 @@ def sources_text() -> str:
 
 
 def package_file(directory: Path, package: str) -> Path:
-    """The downloaded file of a package, named with or without its architecture."""
+    """Downloaded file of a package, named with or without its architecture."""
     (path,) = directory.glob(f"{package.partition(':')[0]}_*.deb")
     return path
 
@@ -141,7 +141,7 @@ def unpack(package: Path, directory: Path) -> None:
 
 @contextmanager
 def package_members(package: Path) -> Iterator[tarfile.TarFile]:
-    """The files of a package, to be read once and in order."""
+    """Files of a package, to be read once and in order."""
     _require("dpkg-deb")
     with subprocess.Popen(
         ["dpkg-deb", "--fsys-tarfile", str(package)], stdout=subprocess.PIPE
@@ -153,16 +153,16 @@ def package_members(package: Path) -> Iterator[tarfile.TarFile]:
         except tarfile.TarError as error:
             raise BuildFailed(f"{package}: cannot be unpacked: {error}") from error
         finally:
-            process.terminate()  # it may have more to say than was wanted
+            process.terminate()  # it may not have been read to the end
 
 
 def _depends(fields: Mapping[str, str], pattern: str) -> str:
-    """The one package of this form that another depends on."""
+    """The one package that matches ``pattern`` among the dependencies of another."""
     found = re.search(rf"(?:^|, )({pattern})(?= |,|$)", fields.get("Depends", ""))
     if found is None:
         raise BuildFailed(
-            f"Debian's package {fields.get('Package')} depends on no {pattern}; its kernel"
-            " packages are not laid out as expected"
+            f"Debian's package {fields.get('Package')} depends on no {pattern}; the kernel"
+            " packages have an unexpected structure"
         )
     return found[1]
 
@@ -182,13 +182,13 @@ def _run(command: Sequence[str], *, directory: Path | None = None) -> str:
     except subprocess.TimeoutExpired:
         raise BuildFailed(
             f"{command[0]} did not finish within {_NETWORK_TIMEOUT_S:g} s",
-            remedy="is there a network?",
+            remedy="check the network connection",
         ) from None
     if result.returncode != 0:
         lines = [line for line in result.stderr.splitlines() if line.startswith("E:")]
-        said = "; ".join(lines or result.stderr.strip().splitlines()[-1:])
+        output = "; ".join(lines or result.stderr.strip().splitlines()[-1:])
         raise BuildFailed(
-            f"{command[0]} failed: {said}",
+            f"{command[0]} failed: {output}",
             operation="fetching Debian packages for the emulated board",
             remedy="the sources are those of this computer's apt, which must be Debian's and"
             " reachable",
@@ -199,7 +199,6 @@ def _run(command: Sequence[str], *, directory: Path | None = None) -> str:
 def _require(program: str) -> None:
     if shutil.which(program) is None:
         raise BuildFailed(
-            f"the emulated Linux board is made of Debian packages, but this computer has no"
-            f" {program}",
+            f"the emulated Linux board needs Debian packages, but this computer has no {program}",
             remedy="use a Debian system (or container), or: sudo apt install apt dpkg",
         )

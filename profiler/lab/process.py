@@ -1,4 +1,4 @@
-"""Processes that outlive the program which started them, or are sure not to."""
+"""Processes that outlive the program that started them, or surely end with it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ from types import TracebackType
 from typing import Self
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_STATE, _START_TIME = 0, 19  # fields of /proc/PID/stat behind the name, proc(5)
+_STATE, _START_TIME = 0, 19  # fields of /proc/PID/stat after the name, proc(5)
 _DEAD = {"Z", "X"}
 
 OUTPUT = "output"
 
-# The child waits for its order: should its parent end before it is given, so does the child.
+# The child waits for a line of input, and ends if its parent ends first.
 _ON_ORDER = 'cd "$1" && shift && read -r _ && exec "$@" </dev/null'
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process, and never another that was given its number later: ``start_ticks`` is when it
-    began, in the kernel's clock ticks since the boot named by ``boot_id``."""
+    """One process, distinguished from later ones with the same number.
+
+    ``start_ticks`` is its start, in the kernel's clock ticks since the boot named by ``boot_id``.
+    """
 
     pid: int
     start_ticks: int
@@ -34,7 +36,7 @@ class Process:
 
     @classmethod
     def of(cls, pid: int) -> Process:
-        """Raises :class:`ProcessLookupError`."""
+        """The process with this number. Raises :class:`ProcessLookupError`."""
         return cls(pid, int(_stat(pid)[_START_TIME]), _BOOT_ID.read_text().strip())
 
     @property
@@ -54,18 +56,19 @@ class Process:
         return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began_s)
 
     def kill(self) -> None:
-        """At once. Nothing happens if it has ended."""
+        """Kill it at once. Does nothing if it has ended."""
         self._signal((signal.SIGKILL,), patience_s=0.0)
 
     def end(self, *, patience_s: float) -> bool:
-        """Ask it to end, and kill it if it has not after ``patience_s``; whether it has ended."""
+        """End it with SIGTERM, and with SIGKILL after ``patience_s``. Returns whether it has
+        ended."""
         self._signal((signal.SIGTERM, signal.SIGKILL), patience_s=patience_s)
         with suppress(ChildProcessError):
             os.waitpid(self.pid, os.WNOHANG)
         return not self.is_alive
 
     def wait(self, *, timeout_s: float) -> bool:
-        """Whether it has ended by then."""
+        """Wait for its end. Returns whether it has ended in time."""
         with self._handle() as handle:
             return handle is None or _ends(handle, timeout_s)
 
@@ -80,26 +83,26 @@ class Process:
 
     @contextmanager
     def _handle(self) -> Iterator[int | None]:
-        """It, whatever its number is given to meanwhile; None if it has ended."""
+        """A handle of this process, even if its number is reused; None if it has ended."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
             yield None
             return
         try:
-            # The handle is one process for good; whether this one is settled after it was made.
+            # The handle always denotes the same process; check now that it is this one.
             yield handle if self.is_alive else None
         finally:
             os.close(handle)
 
 
 class Launch:
-    """A process that stands ready and becomes ``words`` once :meth:`go` is called. Until then, it
-    ends with this one. It works in ``directory``; what it says goes to the file ``OUTPUT`` there.
+    """A process that waits and becomes ``words`` once :meth:`go` is called.
 
-    It hears nothing of this terminal's Ctrl-C. With ``keep`` it outlives this program; without, it
-    is killed as soon as the thread that launched it has ended, however that happens
-    (PR_SET_PDEATHSIG, prctl(2)).
+    Until then, it ends with this process. It works in ``directory``; its output goes to the file
+    ``OUTPUT`` there. It does not receive this terminal's Ctrl-C. With ``keep`` it outlives this
+    program; without, it is killed as soon as the thread that launched it has ended, however that
+    happens (PR_SET_PDEATHSIG, prctl(2)).
     """
 
     def __init__(
@@ -156,7 +159,7 @@ def _ends(handle: int, timeout_s: float) -> bool:
 
 
 def _stat(pid: int) -> list[str]:
-    """Behind the name, which may hold anything."""
+    """Fields after the name, which may contain anything."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):

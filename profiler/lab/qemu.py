@@ -1,4 +1,4 @@
-"""What QEMU is told, so that it stands in for a described board, and how that is reached."""
+"""QEMU's command line for a described board, and how the board is reached."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _CARD = "card.img"
 _CONSOLE = "console"
 _KNOWN_HOSTS = "known_hosts"
 
-# Else the board's kernel would go on preparing a new file system while measurements run.
+# Otherwise the board's kernel would still initialise a new file system during measurements.
 _NOT_LATER = "lazy_itable_init=0,lazy_journal_init=0"
 
-_GUEST_ADDRESS = "10.0.2.15"  # of a lone guest in QEMU's user network
+_GUEST_ADDRESS = "10.0.2.15"  # of a single guest in QEMU's user network
 _BANNER_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True)
 class Guest(ABC):
-    """A board that an emulator can be started as, in a directory made for that one start."""
+    """A board that an emulator can run, in a directory made for one start."""
 
     description: DeviceDescription
     emulator: Emulator
@@ -48,35 +48,36 @@ class Guest(ABC):
     @property
     @abstractmethod
     def contents(self) -> dict[str, Path]:
-        """The files that it runs, by the emulator's options for them."""
+        """Files that it runs, by the emulator's options for them."""
 
     @abstractmethod
     def make_media(self, directory: Path) -> None:
-        """Raises :class:`~devices.errors.BuildFailed`."""
+        """Make the board's card. Raises :class:`~devices.errors.BuildFailed`."""
 
     @abstractmethod
     def open_line(self) -> socket.socket | None:
-        """What the emulator inherits, to be reached by, if it does not open that itself."""
+        """Socket that the emulator inherits for reaching the board; None if the emulator opens its
+        own."""
 
     @abstractmethod
     def words(self, line: int | None) -> list[str]:
-        """The emulator's options, without what all boards have in common. ``line`` is the handle of
+        """The emulator's options, without those that all boards share. ``line`` is the handle of
         :meth:`open_line`."""
 
     @abstractmethod
     def port(self, monitor: Monitor) -> int:
-        """On this computer, by which the board is reached."""
+        """Port on this computer by which the board is reached."""
 
     @abstractmethod
     def answers(self, port: int) -> bool:
-        """Whether it can be talked to by now."""
+        """Whether the board answers yet."""
 
     @abstractmethod
     def transport(self, directory: Path, port: int) -> SerialTransport | SshTransport:
-        """The description's, complete."""
+        """The description's transport, completed with what the start determined."""
 
     def command(self, line: int | None, monitor: int) -> list[str]:
-        """To be run in the directory. ``monitor`` is the handle of a listening socket."""
+        """Command to run in the directory. ``monitor`` is the handle of a listening socket."""
         emulator = self.emulator
         return [
             *(emulator.program, "-no-user-config", "-nodefaults", "-display", "none"),
@@ -89,7 +90,7 @@ class Guest(ABC):
         ]
 
     def fingerprint(self) -> str:
-        """Of all that shapes the running board."""
+        """Digest of everything that determines the running board."""
         digest = hashlib.sha256(self.emulator.model_dump_json().encode())
         digest.update("\0".join(self.words(None)).encode())
         for path in self.contents.values():
@@ -98,14 +99,14 @@ class Guest(ABC):
         return digest.hexdigest()
 
     def last_words(self, directory: Path) -> str | None:
-        """The last line on its console, rather not one of the kernel's, which has a time first."""
+        """Last line on its console, preferably not a kernel message, which starts with a time."""
         return last_line(directory / _CONSOLE, r"(?!\[ *\d+\.\d+\])")
 
 
 @dataclass(frozen=True)
 class Microcontroller(Guest):
-    """Its UART is a TCP port that one client at a time may use; what the firmware says while there
-    is none is lost."""
+    """A microcontroller. Its UART is a TCP port for one client at a time; output of the firmware
+    without a client is lost."""
 
     firmware: FirmwareImage
 
@@ -119,7 +120,7 @@ class Microcontroller(Guest):
 
     def open_line(self) -> socket.socket:
         line = socket.create_server((HOST, 0), backlog=1)
-        # What QEMU accepts inherits it (tcp(7)).
+        # Accepted connections inherit this option (tcp(7)).
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return line
 
@@ -141,7 +142,7 @@ class Microcontroller(Guest):
         return int(found[1])
 
     def answers(self, _port: int) -> bool:
-        return True  # its socket listens since before the start
+        return True  # its socket listens before the start
 
     def transport(self, _directory: Path, port: int) -> SerialTransport:
         described = self.description.transport
@@ -151,8 +152,8 @@ class Microcontroller(Guest):
 
 @dataclass(frozen=True)
 class LinuxBoard(Guest):
-    """Its SSH server is reached through QEMU's user network, which leads nowhere else. TCP
-    connections are accepted there before anything listens in the guest."""
+    """A Linux board. Its SSH server is reached through QEMU's user network, which has no other
+    connection. That network accepts TCP connections before anything listens in the guest."""
 
     image: LinuxImage
     kernel_words: tuple[str, ...]
@@ -216,11 +217,10 @@ class LinuxBoard(Guest):
 def make_guest(
     description: DeviceDescription, progress: Progress, plans: Sequence[ExecutionPlan] = ()
 ) -> Guest:
-    """With its firmware, and in that the plans, or its kernel and root file system, built unless
-    that was done before.
+    """Make the guest of a description. Its firmware (with the plans), or its kernel and root file
+    system, are built unless cached.
 
-    Raises ``BuildFailed``, and ``DocumentError`` for a
-    description without an emulator.
+    Raises ``BuildFailed``, and ``DocumentError`` for a description without an emulator.
     """
     emulator = description.emulator
     if emulator is None:
@@ -237,17 +237,19 @@ def make_guest(
 
 
 def last_line(path: Path, wanted: str) -> str | None:
-    """The last one that begins with the pattern ``wanted``, or else the last that is not blank."""
+    """The last line that begins with the pattern ``wanted``, or else the last non-blank line."""
     try:
         lines = [line.strip() for line in path.read_text(errors="replace").splitlines()]
     except FileNotFoundError:
         return None
-    said = [line for line in reversed(lines) if line]
-    return next((line for line in said if re.match(wanted, line)), said[0] if said else None)
+    last_first = [line for line in reversed(lines) if line]
+    matching = (line for line in last_first if re.match(wanted, line))
+    return next(matching, last_first[0] if last_first else None)
 
 
 def _drive(card: EmulatedCard) -> str:
-    """A card lives no longer than its board: nothing of it needs to reach this computer's disk."""
+    """Options of a card. Its content is never flushed to disk, since it does not outlive its
+    board."""
     options = f"file={_CARD},format=raw,cache=unsafe"
     if card.throttle is not None:
         options += f",throttling.iops-read={card.throttle.read_iops}"
@@ -256,7 +258,7 @@ def _drive(card: EmulatedCard) -> str:
 
 
 def _make_card(path: Path, card: EmulatedCard) -> None:
-    """Takes no more space than is written to it."""
+    """Make a sparse file, which takes no more space than is written to it."""
     with path.open("wb") as stream:
         stream.truncate(card.size_bytes)
 
@@ -272,5 +274,7 @@ def _make_file_system(card: Path) -> None:
             text=True,
         )
     except subprocess.CalledProcessError as error:
-        said = error.stderr.strip()
-        raise BuildFailed(f"mke2fs cannot put a file system on an emulated card: {said}") from error
+        reason = error.stderr.strip()
+        raise BuildFailed(
+            f"mke2fs cannot make a file system on an emulated card: {reason}"
+        ) from error

@@ -1,5 +1,4 @@
-"""Emulated boards from start to end: started for one command and ended with it, or joined where
-``lab up`` keeps one running."""
+"""Start, join and end emulated boards."""
 
 from __future__ import annotations
 
@@ -22,11 +21,11 @@ _BOOT_LIMIT_S = 180.0
 _MONITOR_LIMIT_S = 10.0
 _POLL_S = 0.1
 PATIENCE_S = 5.0
-"""With an emulator that was asked to end."""
+"""Time for an emulator to end after SIGTERM."""
 
 
 class RunningBoard:
-    """``description`` is that of the board with everything in it that reaching it takes."""
+    """A running emulated board. ``description`` is the board's, completed with how to reach it."""
 
     def __init__(
         self,
@@ -49,17 +48,18 @@ class RunningBoard:
         return self._process.is_alive
 
     def stop(self) -> None:
-        """Leave nothing of it, unless ``lab up`` keeps it running. May be called twice."""
+        """End the board and remove its files, unless ``lab up`` keeps it running. May be called
+        twice."""
         if self._own is not None:
             self._process.end(patience_s=PATIENCE_S)
             self._own.remove()
 
     def kill(self) -> None:
-        """As a power cut would."""
+        """Simulate a power cut."""
         self._process.kill()
 
     def reset(self) -> None:
-        """As its reset button would. Raises :class:`~profiler.lab.monitor.MonitorError`."""
+        """Simulate the reset button. Raises :class:`~profiler.lab.monitor.MonitorError`."""
         with Monitor(self._directory, timeout_s=_MONITOR_LIMIT_S) as monitor:
             monitor.execute("system_reset")
 
@@ -76,7 +76,7 @@ class RunningBoard:
 
 
 def start_own(guest: Guest, progress: Progress) -> RunningBoard:
-    """A board that ends with the thread that called this, at the latest.
+    """Start a board that ends with the calling thread at the latest.
 
     Raises :class:`~devices.errors.BoardUnreachable` if it does not start.
     """
@@ -99,7 +99,7 @@ def start_own(guest: Guest, progress: Progress) -> RunningBoard:
 
 
 def prepare(guest: Guest, directory: Path, *, keep: bool) -> Launch:
-    """An emulator that begins when it is told to go."""
+    """Prepare an emulator, which starts with :meth:`Launch.go`."""
     guest.make_media(directory)
     line = guest.open_line()
     try:
@@ -117,7 +117,7 @@ def prepare(guest: Guest, directory: Path, *, keep: bool) -> Launch:
 
 
 def wait_until_up(guest: Guest, process: Process, directory: Path) -> int:
-    """The port by which the board is reached, once it can be talked to.
+    """Wait until the board answers, and return the port by which it is reached.
 
     Raises :class:`~devices.errors.BoardUnreachable`.
     """
@@ -125,7 +125,7 @@ def wait_until_up(guest: Guest, process: Process, directory: Path) -> int:
         with Monitor(directory, timeout_s=_START_LIMIT_S) as monitor:
             port = guest.port(monitor)
     except MonitorError as error:
-        process.wait(timeout_s=PATIENCE_S)  # what has hung up is about to end
+        process.wait(timeout_s=PATIENCE_S)  # the emulator closed the connection and is about to end
         raise _failed(guest, process, directory) from error
     deadline = Deadline(_BOOT_LIMIT_S)
     while not guest.answers(port):
@@ -141,9 +141,9 @@ def reached(guest: Guest, directory: Path, port: int) -> DeviceDescription:
 
 def _failed(guest: Guest, process: Process, directory: Path) -> BoardUnreachable:
     name, program = guest.description.name, guest.emulator.program
-    said = guest.last_words(directory)
-    on_console = f"; on its console: {said}" if said else ""
+    last_words = guest.last_words(directory)
+    on_console = f"; on its console: {last_words}" if last_words else ""
     if process.is_alive:
-        return BoardUnreachable(f"{name}: it did not come up in {program}{on_console}")
-    reason = last_line(directory / OUTPUT, re.escape(program)) or "it said nothing"
-    return BoardUnreachable(f"{name}: {program} has ended while starting: {reason}{on_console}")
+        return BoardUnreachable(f"{name}: it did not start in {program}{on_console}")
+    reason = last_line(directory / OUTPUT, re.escape(program)) or "no output"
+    return BoardUnreachable(f"{name}: {program} ended while starting: {reason}{on_console}")

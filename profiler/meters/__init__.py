@@ -1,1 +1,1 @@
-"""One protocol (``base.py``) for meters, and what implements it."""
+"""Power meters: one protocol (``base.py``) and its implementations."""

@@ -1,9 +1,9 @@
-"""What the profiler asks of an instrument, wherever it sits.
+"""Protocol of a power meter, on the board or on this computer.
 
-A meter on the board (a sensor behind sysfs) names files that the harness reads while it measures;
-one on this computer records by itself between ``begin`` and ``finish``, and ties its clock to the
-board's by what it saw. Both end in a :class:`PowerTrace` on the board's clock, of which every
-window takes its share::
+A meter on the board (a sensor in sysfs) names files that the harness reads while it measures. A
+meter on this computer records by itself between ``begin`` and ``finish``, and synchronises its
+clock with the board's afterwards. Both return a :class:`PowerTrace` on the board's clock, from
+which the energy of every window is computed::
 
     begin │ harness runs a block: window … window … window │ finish → trace
                                   └ trace.energy_j(start, end)
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MIN_SAMPLES = 10
-"""A window with fewer samples says too little about its energy."""
+"""Least number of samples that a window needs for its energy."""
 
 MAX_GAP_PERIODS = 3.0
-"""Samples further apart than this many periods mean that some were lost."""
+"""Samples further apart than this many periods mean that samples were lost."""
 
 
 @dataclass(frozen=True)
 class SamplerSpec:
-    """Whole numbers to be read on the board ``rate_hz`` times a second. ``sources`` are written as
-    in ``harness/linux/linux_source.h``; ``setup`` are the registers to be written before."""
+    """Whole numbers that the harness reads on the board ``rate_hz`` times a second. ``sources`` are
+    written as in ``harness/linux/linux_source.h``; ``setup`` lists the registers to write first."""
 
     sources: tuple[str, ...]
     rate_hz: float
@@ -39,8 +39,8 @@ class SamplerSpec:
 
 @dataclass(frozen=True)
 class BoardSamples:
-    """What the harness sampled during a block. ``times_ns``: [samples], on the board's monotonic
-    clock; ``values``: [samples, sources], as they were read."""
+    """Samples that the harness took during a block. ``times_ns``: [samples], on the board's
+    monotonic clock; ``values``: [samples, sources], as they were read."""
 
     times_ns: NDArray[np.int64]
     values: NDArray[np.int64]
@@ -48,8 +48,8 @@ class BoardSamples:
 
 @dataclass(frozen=True)
 class ClockReading:
-    """The board's clock, read between two instants of this computer's ``time.monotonic()``: when
-    it was asked, and when it had answered."""
+    """A reading of the board's clock between two instants of this computer's ``time.monotonic()``:
+    when it was requested, and when the answer had arrived."""
 
     board_ns: int
     asked_s: float
@@ -58,10 +58,15 @@ class ClockReading:
 
 @dataclass(frozen=True)
 class BlockRecord:
-    """What the board tells of a block that is over, all on its own clock: when windows were open,
-    in order of time, markers among them; when markers began; what it sampled; and, for
-    a meter that is tied to the board by nothing but this computer's clock, what its clock said
-    before and behind the block."""
+    """Record of a finished block, on the board's clock.
+
+    Attributes:
+        windows_ns: Start and end of each window in order of time, markers included.
+        markers_ns: Starts of the markers.
+        samples: Samples that the harness took.
+        clock: Readings before and after the block, for a meter that only this computer's clock ties
+            to the board.
+    """
 
     windows_ns: tuple[tuple[int, int], ...]
     markers_ns: tuple[int, ...]
@@ -71,8 +76,8 @@ class BlockRecord:
 
 @dataclass(frozen=True)
 class MarkerPattern:
-    """Of busy (True) and idle stretches of ``bit_s`` each, which the board plays in front of and
-    behind a block."""
+    """Pattern of busy (True) and idle stretches that the board plays before and after a block. Each
+    lasts ``bit_s``."""
 
     bits: tuple[bool, ...]
     bit_s: float
@@ -80,7 +85,7 @@ class MarkerPattern:
 
 @dataclass(frozen=True)
 class Void:
-    """Why a window has no energy that could be trusted."""
+    """Reason why a window has no trustworthy energy."""
 
     reason: str
 
@@ -92,12 +97,12 @@ class PowerTrace(Protocol):
     """Power over one block, on the board's clock."""
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
-        """All the energy that went in between two instants, or why it is not known."""
+        """Energy between two instants in joules, or the reason why it is not known."""
         ...
 
 
 class Meter(Protocol):
-    """One instrument, opened for one profile.
+    """One meter, opened for one profile.
 
     ``begin`` and ``finish`` raise :class:`~devices.errors.JoulewrightError` when the instrument
     does not answer; a meter on the board does nothing in ``begin``.
@@ -108,26 +113,26 @@ class Meter(Protocol):
 
     @property
     def record(self) -> MeterRecord:
-        """What the profile says about where its joules come from, and how its clock was tied to the
-        board's; asked when the last block is over."""
+        """Origin of the energies and of the clock synchronisation, for the profile; final after the
+        last block."""
         ...
 
     @property
     def sampler(self) -> SamplerSpec | None:
-        """What the harness has to sample for this meter."""
+        """Samples that the harness must take for this meter."""
         ...
 
     @property
     def marker(self) -> MarkerPattern | None:
-        """What the board has to play for this meter."""
+        """Pattern that the board must play for this meter."""
         ...
 
     def begin(self) -> None:
-        """A block is about to start on the board."""
+        """Prepare for a block that is about to start on the board."""
         ...
 
     def finish(self, block: BlockRecord, /) -> PowerTrace:
-        """The block is over."""
+        """Finish a block and return its power."""
         ...
 
     def close(self) -> None: ...

@@ -1,7 +1,7 @@
-"""What an instrument on this computer records, and what is asked of such an instrument.
+"""Protocol of an instrument on this computer, and what it records.
 
 An instrument keeps its own time base. Its samples are tied to the board's clock afterwards
-(:mod:`profiler.meters.sync.base`), so nothing here knows of a board.
+(:mod:`profiler.meters.sync.base`), so nothing here depends on a board.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 
 class Flaw(IntFlag):
-    """Why a sample cannot be trusted; several can hold at once."""
+    """Reasons why a sample cannot be trusted; several can hold at once."""
 
     LOST = 1
-    """Never arrived. It stands in the capture all the same, so that those behind it keep their
-    places; its power is NaN."""
+    """The sample never arrived. It has a place in the capture, so that later samples keep theirs;
+    its power is NaN."""
     SATURATED = 2
-    """At the end of the instrument's range: the power was that or more."""
+    """At the end of the instrument's range: the power was at least that."""
     RANGE_SWITCH = 4
     """Taken while the instrument settled in another range."""
 
@@ -30,16 +30,16 @@ class Flaw(IntFlag):
 class Capture:
     """All samples between start and stop.
 
-    ``start_s`` is when the first was taken and ``period_s`` how far apart they are. Instruments
-    that are polled state every instant in ``times_s`` (float64 [samples], rising); ``period_s`` is
-    then what they were meant to be apart. All of this counts on ``time.monotonic()`` of this
-    computer, as well as the instrument could estimate it: ``time_error_s`` is by how much that can
-    be wrong (half of a 95 % interval), which matters only where nothing ties the instrument to the
-    board directly.
+    ``start_s`` is the time of the first sample and ``period_s`` the distance between samples.
+    Instruments that are polled give every instant in ``times_s`` (float64 [samples], rising);
+    ``period_s`` is then the intended distance. All times are on this computer's
+    ``time.monotonic()``, as well as the instrument could estimate it. ``time_error_s`` is the error
+    of that estimate (half of a 95 % interval), which matters only where nothing ties the instrument
+    to the board directly.
 
     ``power_w``: float32 or float64 [samples]. ``flaws``: uint8 [samples], of :class:`Flaw`.
     ``inputs``: uint8 [samples], bit *k* the level of logic input *k*, for a lost sample that of the
-    one before; None if there are none.
+    one before; None without logic inputs.
     """
 
     start_s: float
@@ -55,18 +55,18 @@ class Capture:
 
     @property
     def end_s(self) -> float:
-        """When the last sample was taken."""
+        """Time of the last sample."""
         return float(self.time_s(len(self) - 1))
 
     def time_s(self, index: int | NDArray[np.int64]) -> NDArray[np.float64]:
-        """When these samples were taken."""
+        """Times of these samples."""
         if self.times_s is not None:
             return np.asarray(self.times_s[index])
         return np.asarray(self.start_s + self.period_s * np.asarray(index, dtype=np.float64))
 
     def around(self, start_s: float, end_s: float) -> slice:
-        """The samples from the last one at or before ``start_s`` to the first one at or behind
-        ``end_s``, as far as there are such samples."""
+        """Samples that cover an interval, as far as they exist: from the last one at or before
+        ``start_s`` to the first one at or after ``end_s``."""
         if self.times_s is not None:
             first = int(np.searchsorted(self.times_s, start_s, side="right")) - 1
             last = int(np.searchsorted(self.times_s, end_s, side="left"))
@@ -84,32 +84,34 @@ class Capture:
 
 
 class Instrument(Protocol):
-    """A power meter that records by itself. All methods raise
-    :class:`~devices.errors.JoulewrightError` when it does not answer, with the remedy in its
-    sentence.
+    """A power meter that records by itself.
+
+    All methods raise :class:`~devices.errors.JoulewrightError` with the remedy when it does not
+    answer.
     """
 
     @property
     def kind(self) -> str:
-        """As the device description calls it."""
+        """Name of its kind in the device description."""
         ...
 
     @property
     def detail(self) -> str:
-        """What it says it is, its mode and range: for the profile."""
+        """Its identity, mode and range, for the profile."""
         ...
 
     @property
     def rate_hz(self) -> float: ...
 
     def start(self) -> None:
-        """Record from now on. What an earlier start had recorded is dropped."""
+        """Start to record. Drops what an earlier start recorded."""
         ...
 
     def stop(self) -> Capture:
-        """End recording."""
+        """Stop recording and return the samples."""
         ...
 
     def close(self) -> None:
-        """Leave the instrument as its class says. Never raises because it is gone."""
+        """Leave the instrument in the state that its class documents. Does not raise if it is
+        gone."""
         ...

@@ -1,18 +1,18 @@
-"""How long a window must be for a meter to tell its energy: known before anything is reached."""
+"""Least length of a window with which a meter can measure its energy."""
 
 from __future__ import annotations
 
 from devices import meters as described
 from profiler.meters.base import MIN_SAMPLES
 
-# Some samples more than it must be: a meter's rate is not exact.
+# With a margin, since a meter's rate is not exact.
 _SAMPLES_PER_WINDOW = 1.3 * MIN_SAMPLES
 
-# The ends of a window are known to half a sample's period at best, and may be wrong by one per cent
-# of it (on_host.MOST_UNCERTAIN_SHARE) in all.
+# The ends of a window are known to half a sample period at best, and their error may be at most one
+# per cent of its length (on_host.MOST_UNCERTAIN_SHARE).
 _PERIODS_BETWEEN_EDGES = 120.0
 
-# A steady window's guards may take so much of it.
+# Largest share of a window that the guards of steady synchronisation may take.
 _MOST_GUARD_SHARE = 0.5
 
 

@@ -1,4 +1,4 @@
-"""For boards without a meter: nominal power × time, which is an estimate and says so."""
+"""Nominal power × time: an estimate for boards without a meter."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from profiler.meters.base import BlockRecord, MarkerPattern, PowerTrace, Reading
 
 @dataclass(frozen=True)
 class ConstantPower:
+    """Implements :class:`~profiler.meters.base.PowerTrace` with a constant power."""
+
     power_w: float
 
     def energy_j(self, start_ns: int, end_ns: int) -> Reading:
@@ -20,13 +22,13 @@ _KIND = "nominal"
 
 
 def is_instrument(record: MeterRecord) -> bool:
-    """Whether something looked at the board's power."""
+    """Whether an instrument measured the board's power."""
     return record.kind != _KIND
 
 
 @dataclass(frozen=True)
 class NominalMeter:
-    """``power_w`` is the ``nominal_power_w`` of the device description."""
+    """Implements :class:`~profiler.meters.base.Meter` with a description's ``nominal_power_w``."""
 
     power_w: float
     energy_source: EnergySource

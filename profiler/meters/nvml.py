@@ -1,15 +1,16 @@
 """NVIDIA GPUs of this computer, through NVML (NVML API reference; package nvidia-ml-py).
 
-What a GPU offers, the best first:
+Sources of a GPU, the best first:
 
 - ``nvmlDeviceGetTotalEnergyConsumption`` (Volta and newer): millijoules since the driver was
   loaded. The counter moves in steps, tens of milliseconds apart, so it is read when it moves.
-- the field ``NVML_FI_DEV_POWER_INSTANT``: power now.
-- ``nvmlDeviceGetPowerUsage``: power now before Ampere and on GA100, the average of the last second
-  on all others.
+- the field ``NVML_FI_DEV_POWER_INSTANT``: instantaneous power.
+- ``nvmlDeviceGetPowerUsage``: instantaneous power before Ampere and on GA100, the average of the
+  last second on all others.
 
 Some boards measure only a quarter of the time (Yang, Adamek and Armour, "Part-time power
-measurements", 2023), so that work with a period of its own can be off in ways nothing here can see.
+measurements", 2023), so that the energy of periodic work can be wrong in a way that no check here
+detects.
 """
 
 from __future__ import annotations
@@ -38,15 +39,18 @@ _T = TypeVar("_T")
 _COUNTER_RANGE_J = 2.0**64 * 1e-3
 _STANDSTILL_S = 2.0
 AVERAGE_S = NvmlMeter.average_s
-"""Over which ``nvmlDeviceGetPowerUsage`` averages, where it does."""
-# Products with GA100, an Ampere that does not average.
+"""Time over which ``nvmlDeviceGetPowerUsage`` averages, where it does."""
+# Products with GA100, an Ampere GPU that does not average.
 _GA100 = re.compile(r"\bA(30|100|800)\b")
 
 
 @dataclass(frozen=True)
 class AveragedPower:
-    """Every sample is the average of the second before it. What is left of a window behind its
-    first second tells its power, which is taken to be steady: a window repeats one operation."""
+    """Power that is averaged over the second before each sample.
+
+    A window's samples after its first second give its power, which is taken as constant, since a
+    window repeats one operation.
+    """
 
     power: SampledPower
 
@@ -54,7 +58,7 @@ class AveragedPower:
         settled_ns = start_ns + round(AVERAGE_S * 1e9)
         if end_ns < settled_ns + (settled_ns - start_ns):
             return Void(
-                f"this GPU only tells power averaged over {AVERAGE_S:g} s:"
+                f"this GPU reports only power averaged over {AVERAGE_S:g} s:"
                 f" windows of {2 * AVERAGE_S:g} s are needed"
             )
         settled = self.power.energy_j(settled_ns, end_ns)
@@ -64,7 +68,7 @@ class AveragedPower:
 
 
 class _Gpu:
-    """One GPU, by NVML's functions, with their errors in sentences."""
+    """One GPU through NVML's functions. Errors name the GPU and the remedy."""
 
     def __init__(self, nvml: Any, gpu: int | str) -> None:
         self.nvml: Final = nvml
@@ -76,8 +80,8 @@ class _Gpu:
             self.detail = f"{self._model} ({uuid}), driver {nvml.nvmlSystemGetDriverVersion()}"
         except nvml.NVMLError as error:
             raise MeasurementInvalid(
-                f"{self.name} of this computer cannot be asked for its name ({error})",
-                remedy="see whether nvidia-smi can",
+                f"{self.name} of this computer cannot be queried for its name ({error})",
+                remedy="check whether nvidia-smi can query it",
             ) from error
 
     def _find(self, gpu: int | str) -> Any:
@@ -111,7 +115,7 @@ class _Gpu:
         return float(field.value.uiVal) * 1e-3
 
     def is_averaged(self) -> bool:
-        """Whether ``power_w`` is."""
+        """Whether ``power_w`` is an average."""
         architecture = self._ask(self.nvml.nvmlDeviceGetArchitecture)
         is_young = architecture >= self.nvml.NVML_DEVICE_ARCH_AMPERE
         return is_young and _GA100.search(self._model) is None
@@ -132,8 +136,8 @@ class _Gpu:
 
 
 class NvmlGpu:
-    """A GPU as a meter. Its readings carry this computer's monotonic clock, which is the harness's
-    clock too, so nothing has to be synchronised."""
+    """A GPU as a meter. Its readings carry this computer's monotonic clock, which the harness uses
+    too, so no synchronisation is needed."""
 
     energy_source: EnergySource = "measured"
     sampler = None
@@ -156,7 +160,7 @@ class NvmlGpu:
                 what = f"power averaged over {AVERAGE_S:g} s"
         else:
             raise MeasurementInvalid(
-                f"{gpu.name} ({gpu.detail}) tells neither energy nor power",
+                f"{gpu.name} ({gpu.detail}) reports neither energy nor power",
                 remedy="leave the meter out of the description",
             )
         self._detail = f"{gpu.detail}; {what}; the GPU's board only, not the computer around it"
@@ -179,8 +183,8 @@ class NvmlGpu:
         self._poller.start()
 
     def finish(self, _block: BlockRecord, /) -> PowerTrace:
-        # The counter's last step may have been before the block's end, though seen after it; the
-        # one that follows was not.
+        # The counter's last step may have been before the block's end; the next step is certainly
+        # after it.
         readings = [*self._poller.stop(), self._read()]
         self._time_error_s = float(np.quantile([r.time_error_s for r in readings], 0.95))
         times_ns = np.array([round(r.time_s * 1e9) for r in readings], dtype=np.int64)
@@ -204,7 +208,7 @@ class NvmlGpu:
         return Reading(asked_s + half_s, half_s, power_w)
 
     def _look(self) -> Reading | None:
-        """At the counter: its step, between the last look and this one, if there was one."""
+        """Read the counter. Returns its step since the last reading, None if it did not move."""
         energy_j, now_s = self._quantity(), time.monotonic()
         has_moved, half_s = energy_j != self._seen_j, (now_s - self._seen_s) / 2
         self._seen_s, self._seen_j = now_s, energy_j
@@ -215,8 +219,8 @@ class NvmlGpu:
         while (step := self._look()) is None:
             if self._seen_s > give_up_s:
                 raise MeasurementInvalid(
-                    f"{self._gpu.name}: its energy counter has stood still for {_STANDSTILL_S:g} s",
-                    remedy="see whether nvidia-smi shows a power",
+                    f"{self._gpu.name}: its energy counter has not moved for {_STANDSTILL_S:g} s",
+                    remedy="check whether nvidia-smi shows a power",
                 )
             time.sleep(self._poller.period_s)
         return step
@@ -227,20 +231,22 @@ class NvmlGpu:
                 return read()
             except self._gpu.nvml.NVMLError as error:
                 raise BoardUnreachable(
-                    f"{self._gpu.name}: it does not tell its power any more ({error})",
-                    remedy="see what nvidia-smi says, then start again: what was measured is kept",
+                    f"{self._gpu.name}: it no longer reports its power ({error})",
+                    remedy="check the output of nvidia-smi, then start again: finished trials are"
+                    " kept",
                 ) from error
 
         return guarded
 
 
 def open_nvml(meter: NvmlMeter, transport: Transport) -> NvmlGpu:
-    """Raises :class:`~devices.errors.MeasurementInvalid` without GPU, driver or package, and where
-    the board is not this computer."""
+    """Open the described GPU. Raises :class:`~devices.errors.MeasurementInvalid` without GPU,
+    driver or package, and where the board is not this computer."""
     if transport.kind != "local":
         raise MeasurementInvalid(
-            "meter nvml measures a GPU of this computer, and the board is reached by"
-            f" {transport.kind}: run the profiler where the GPU is, with transport local"
+            "meter nvml measures a GPU of this computer, but the board is reached by"
+            f" {transport.kind}: run the profiler on the computer with the GPU, with transport"
+            " local"
         )
     try:
         nvml = importlib.import_module("pynvml")
@@ -252,7 +258,7 @@ def open_nvml(meter: NvmlMeter, transport: Transport) -> NvmlGpu:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
         raise MeasurementInvalid(
-            f"this computer has no NVIDIA driver that answers ({error})",
+            f"no NVIDIA driver answers on this computer ({error})",
             remedy="install it, or leave the meter out of the description",
         ) from error
     try:

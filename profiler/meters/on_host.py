@@ -22,16 +22,16 @@ from profiler.meters.capture import Capture, Flaw, Instrument
 from profiler.meters.sync.base import ClockMap, Synchroniser, SyncLost
 
 MOST_SETTLING_SHARE = 0.01
-"""Of a window's samples that may have been taken while the instrument changed its range. What it
-reports for them is an estimate, whose error is of the order of the change itself."""
+"""Largest share of a window's samples that may be taken while the instrument changed its range.
+What it reports for them is an estimate, whose error is of the order of the change itself."""
 
 MOST_UNCERTAIN_SHARE = 0.01
-"""Of a window's length by which either of its ends may be wrong."""
+"""Largest error of either end of a window, as a share of its length."""
 
 
 class HostMeter:
-    """Starts the instrument in front of a block, stops it behind, and ties its clock to the
-    board's. ``energy_source`` is ``emulated`` where the board is."""
+    """Starts the instrument before a block, stops it afterwards, and ties its clock to the board's.
+    ``energy_source`` is ``emulated`` for an emulated board."""
 
     sampler: Final = None
 
@@ -49,7 +49,7 @@ class HostMeter:
 
     @property
     def record(self) -> MeterRecord:
-        """``sync_uncertainty_s`` is the worst of all blocks so far."""
+        """Record for the profile. ``sync_uncertainty_s`` is the worst of all blocks so far."""
         return MeterRecord(
             kind=self._instrument.kind,
             detail=self._instrument.detail,
@@ -83,7 +83,7 @@ class HostMeter:
 
 @dataclass(frozen=True)
 class UnknownPower:
-    """The reason holds for every window of the block."""
+    """Trace of a block that has no energies. The reason holds for all its windows."""
 
     reason: str
 
@@ -94,8 +94,11 @@ class UnknownPower:
 
 @dataclass(frozen=True)
 class RecordedPower:
-    """A capture on the board's clock. ``windows_ns``: those between which nothing else is known to
-    be steady, if there is a guard."""
+    """A capture on the board's clock.
+
+    With a guard, only the windows in ``windows_ns`` have energies, since power between them is not
+    known to be constant.
+    """
 
     capture: Capture
     clock: ClockMap
@@ -107,12 +110,12 @@ class RecordedPower:
         if self.guard_s == 0.0:
             if self.clock.uncertainty_s > MOST_UNCERTAIN_SHARE * (end_s - start_s):
                 return Void(
-                    f"its ends are known to {self.clock.uncertainty_s * 1e3:.3g} ms only, too"
-                    f" little for a window of {(end_s - start_s) * 1e3:.3g} ms"
+                    f"its ends are known only to {self.clock.uncertainty_s * 1e3:.3g} ms, not"
+                    f" enough for a window of {(end_s - start_s) * 1e3:.3g} ms"
                 )
             return self._integral_j(start_s, end_s)
         if (start_ns, end_ns) not in self.windows_ns:
-            return Void("without gpio or marker sync there is no energy of a tail that settles")
+            return Void("the energy of a settling tail needs gpio or marker sync")
         middle_s = end_s - start_s - 2 * self.guard_s
         if middle_s <= 0:
             return Void(f"shorter than the {self.guard_s:g} s left out at either end")
@@ -122,10 +125,10 @@ class RecordedPower:
         return reading * (end_s - start_s) / middle_s
 
     def _integral_j(self, start_s: float, end_s: float) -> Reading:
-        """Power is taken as linear between samples."""
+        """Energy between two instants, with power linear between samples."""
         capture = self.capture
         if len(capture) == 0 or start_s < capture.start_s or end_s > capture.end_s:
-            return Void("the samples do not reach over the whole window")
+            return Void("the samples do not cover the whole window")
         part = capture.around(start_s, end_s)
         times_s = capture.time_s(np.arange(part.start, part.stop))
         inside = (times_s > start_s) & (times_s < end_s)

@@ -1,7 +1,7 @@
-"""Instruments that have to be asked for every reading: a thread that asks at a steady pace.
+"""Instruments that must be polled for every reading: a thread that polls at a steady pace.
 
 A capture of such an instrument begins with a reading taken inside ``start`` and ends with one taken
-inside ``stop``, so that it covers all that happens between the two.
+inside ``stop``, so that it covers everything between the two.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from profiler.meters.capture import Capture
 
 @dataclass(frozen=True)
 class Reading:
-    """``time_s`` on ``time.monotonic()``: the middle of the interval in which the value was true;
-    ``time_error_s`` is half of that interval. ``flaws``: of
-    :class:`~profiler.meters.capture.Flaw`."""
+    """One polled value.
+
+    ``time_s`` is the middle of the interval in which the value was true, on ``time.monotonic()``;
+    ``time_error_s`` is half of that interval. ``flaws``: of :class:`~profiler.meters.capture.Flaw`.
+    """
 
     time_s: float
     time_error_s: float
@@ -30,8 +32,7 @@ class Reading:
 
 
 class Poller:
-    """Calls ``read`` every ``period_s``. A reading that takes longer costs the ones that would
-    have been due meanwhile; they are not caught up with."""
+    """Calls ``read`` every ``period_s``. Readings that fall due during a slow one are skipped."""
 
     def __init__(self, read: Callable[[], Reading], period_s: float) -> None:
         self.period_s: Final = period_s
@@ -42,7 +43,7 @@ class Poller:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Raises what ``read`` raises."""
+        """Start polling. Raises what ``read`` raises."""
         self.close()
         self._ended.clear()
         self._error = None
@@ -51,7 +52,8 @@ class Poller:
         self._thread.start()
 
     def stop(self) -> list[Reading]:
-        """All readings since ``start``. Raises what ``read`` raised, in the thread or now."""
+        """Stop and return all readings since ``start``. Raises what ``read`` raised, in the thread
+        or now."""
         self.close()
         if self._error is not None:
             raise self._error
@@ -59,7 +61,7 @@ class Poller:
         return self._readings
 
     def close(self) -> None:
-        """No thread is left; waits for a reading that is under way."""
+        """End the thread, after waiting for a reading that is under way."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
@@ -74,13 +76,13 @@ class Poller:
                 if self._ended.wait(max(0.0, due_s - now_s)):
                     return
                 self._readings.append(self._read())
-        except Exception as error:  # raised again by stop, in the thread that can act on it
+        except Exception as error:  # raised again by stop, in the caller's thread
             self._error = error
 
 
 def polled_capture(readings: list[Reading], period_s: float) -> Capture:
-    """``readings`` of watts. How wrong the times can be is the worst of them but the slowest
-    twentieth, which is what half of a 95 % interval means."""
+    """Make a capture of readings in watts. Its time error is the largest of all but the worst
+    twentieth, in line with half of a 95 % interval."""
     errors_s = [reading.time_error_s for reading in readings]
     return Capture(
         start_s=readings[0].time_s,

@@ -1,7 +1,7 @@
-"""Supplies and multimeters that speak SCPI, over whatever PyVISA reaches.
+"""Supplies and multimeters with SCPI, over any interface of PyVISA.
 
 Conventions of SCPI-1999 (IVI Foundation, volume 1): a reading beyond the range is ±9.9E37, one that
-is no number 9.91E37; ``SYSTem:ERRor?`` answers ``code,"text"`` and code 0 when there is none.
+is not a number 9.91E37; ``SYSTem:ERRor?`` answers ``code,"text"``, with code 0 for no error.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _TIMEOUT_MS = 2_000
 _TRIAL_READINGS = 3
 _MOST_TIMEOUTS = 3
 _MOST_ERRORS = 32
-_MOST_LATE = 32  # answers that come late
+_MOST_LATE = 32  # late answers
 _OVERLOAD = 9.8e37
-# A reading this near to the full scale counts as beyond it.
+# A reading above this share of the full scale counts as saturated.
 _SATURATED_SHARE = 0.998
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:E[+-]?\d+)?|[+-]?INF|NAN)\s*[AVW]?\s*", re.I)
 
 
 class _NoAnswerError(Exception):
-    """An answer did not come in time, or is not a number."""
+    """An answer did not arrive in time, or is not a number."""
 
 
 class _Session:
-    """One resource and what is said over it; ``identity`` is its answer to ``*IDN?``."""
+    """Communication with one resource. ``identity`` is its answer to ``*IDN?``."""
 
     def __init__(self, meter: ScpiMeter) -> None:
         self.meter: Final = meter
@@ -92,7 +92,7 @@ class _Session:
             ) from error
 
     def set_up(self) -> None:
-        """Each command of the description, and what the instrument thinks of it."""
+        """Send each command of the description and check for errors."""
         if not self.meter.setup:
             return
         self.tell("*CLS")
@@ -123,7 +123,8 @@ class _Session:
             self._open_resource().write(command)
 
     def ask(self, query: str) -> str:
-        """Raises :class:`_NoAnswerError`, and :class:`BoardUnreachable` when it is gone."""
+        """Send a query and return its answer. Raises :class:`_NoAnswerError`, and
+        :class:`BoardUnreachable` when the instrument is gone."""
         with self._alive(query):
             return self._open_resource().query(query)
 
@@ -135,7 +136,7 @@ class _Session:
         return float(number.group(1))
 
     def resynchronise(self) -> None:
-        """Read away answers that come late, or they would be taken for those of later queries."""
+        """Read late answers and drop them, since they would be taken for those of later queries."""
         with contextlib.suppress(_NoAnswerError):
             answer = self.ask("*IDN?").strip()
             for _ in range(_MOST_LATE):
@@ -143,12 +144,12 @@ class _Session:
                     return
                 with self._alive("*IDN?"):
                     answer = self._open_resource().read().strip()
-            raise self.gone("*IDN?", "it talks without being asked")
+            raise self.gone("*IDN?", "it sends answers without queries")
 
     def close(self) -> None:
         for opened in (self._resource, self._manager):
             if opened is not None:
-                with contextlib.suppress(Exception):  # it may be gone, and so may its back-end
+                with contextlib.suppress(Exception):  # the instrument or its back-end may be gone
                     opened.close()
         self._resource = self._manager = None
 
@@ -167,7 +168,7 @@ class _Session:
                 raise _NoAnswerError(f"no answer to {message}") from error
             raise self.gone(message, error) from error
         except UnicodeDecodeError as error:
-            raise _NoAnswerError(f"{message} was answered with what is not text") from error
+            raise _NoAnswerError(f"the answer to {message} is not text") from error
         except (OSError, errors.InvalidSession) as error:
             raise self.gone(message, error) from error
 
@@ -181,7 +182,7 @@ class _Session:
             )
         return BoardUnreachable(
             f"{self}: the connection was lost at {message!r} ({reason})",
-            remedy="check power and cable, then start again: what was measured is kept",
+            remedy="check power and cable, then start again: finished trials are kept",
         )
 
     def __str__(self) -> str:
@@ -189,8 +190,8 @@ class _Session:
 
 
 class ScpiInstrument:
-    """Asks for power, or for voltage and current, at the description's rate. Its output and its
-    settings are left as ``setup`` and its user made them."""
+    """Queries power, or voltage and current, at the description's rate. Its output and settings
+    stay as ``setup`` and the user left them."""
 
     kind = "scpi"
 
@@ -205,7 +206,7 @@ class ScpiInstrument:
         self._poller = Poller(self._read, 1.0 / meter.rate_hz)
 
     def check(self) -> None:
-        """The readings are numbers, and come as fast as the description asks for."""
+        """Check that readings are numbers and arrive as fast as described."""
         took_s = []
         for _ in range(_TRIAL_READINGS):
             try:
@@ -219,7 +220,7 @@ class ScpiInstrument:
         if min(took_s) * self.rate_hz > 1.0:
             raise MeasurementInvalid(
                 f"{self._session}: a reading takes {min(took_s) * 1e3:.0f} ms, too long for"
-                f" {self.rate_hz:g} of them a second",
+                f" {self.rate_hz:g} readings a second",
                 remedy="lower meter.rate_hz in the description, or shorten the integration time in"
                 " meter.setup",
             )
@@ -264,21 +265,22 @@ class ScpiInstrument:
             )
             last = self._session.number(meter.current_query)
         middle_s, half_s = _bracket(begin_s)
-        if not (abs(factor) < _OVERLOAD and abs(last) < _OVERLOAD):  # NaN is not below it either
+        if not (abs(factor) < _OVERLOAD and abs(last) < _OVERLOAD):  # also true for NaN
             return Reading(middle_s, half_s, math.nan, Flaw.SATURATED)
         is_full = meter.full_scale is not None and abs(last) >= _SATURATED_SHARE * meter.full_scale
         return Reading(middle_s, half_s, factor * last, Flaw.SATURATED if is_full else 0)
 
 
 def _bracket(begin_s: float) -> tuple[float, float]:
-    """The middle between then and now, and half of what has passed."""
+    """Middle of the time since ``begin_s``, and half of that time."""
     half_s = (time.monotonic() - begin_s) / 2
     return begin_s + half_s, half_s
 
 
 def open_scpi(meter: ScpiMeter) -> ScpiInstrument:
-    """Raises :class:`~devices.errors.BoardUnreachable` when the instrument does not answer, and
-    :class:`~devices.errors.MeasurementInvalid` for a set-up or a reading that it refuses."""
+    """Open and check the described instrument. Raises :class:`~devices.errors.BoardUnreachable`
+    when it does not answer, and :class:`~devices.errors.MeasurementInvalid` for a refused set-up or
+    an unusable reading."""
     session = _Session(meter)
     try:
         session.open()

@@ -1,4 +1,4 @@
-"""Power traces: from samples to the energy of a window, or to the reason why it is void."""
+"""Power traces: the energy of a window from samples, or the reason why it is void."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _NS_PER_S = 1e9
 
 @dataclass(frozen=True)
 class SampledPower:
-    """Instantaneous power, taken as linear between samples. All arrays are [samples];
-    ``saturated`` marks samples at the end of the sensor's range."""
+    """Instantaneous power, linear between samples. All arrays are [samples]; ``saturated`` marks
+    samples at the end of the sensor's range."""
 
     times_ns: NDArray[np.int64]
     power_w: NDArray[np.float64]
@@ -38,8 +38,8 @@ class SampledPower:
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    """A counter of joules that starts again at zero after ``range_j``, taken as linear between
-    samples. Both arrays are [samples]."""
+    """A counter of joules that restarts at zero after ``range_j``, linear between samples. Both
+    arrays are [samples]."""
 
     times_ns: NDArray[np.int64]
     counter_j: NDArray[np.float64]
@@ -62,11 +62,11 @@ class EnergyCounter:
 def _samples_around(
     times_ns: NDArray[np.int64], start_ns: int, end_ns: int, period_s: float
 ) -> slice | Void:
-    """The samples of a window, and one on either side of it."""
+    """Samples of a window, and one on either side of it."""
     first = int(np.searchsorted(times_ns, start_ns, side="right")) - 1
     last = int(np.searchsorted(times_ns, end_ns, side="left"))
     if first < 0 or last >= len(times_ns):
-        return Void("the samples do not reach over the whole window")
+        return Void("the samples do not cover the whole window")
     inside = last - first - 1
     if inside < MIN_SAMPLES:
         return Void(f"{inside} samples in the window, {MIN_SAMPLES} are needed")

@@ -1,1 +1,1 @@
-"""A device description becomes a connected board and an open meter."""
+"""Open the board and the meter of a device description."""

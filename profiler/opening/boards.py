@@ -1,4 +1,4 @@
-"""Open the board of a description: started, flashed and connected as it needs."""
+"""Open the board of a description: start, flash and connect it as needed."""
 
 from __future__ import annotations
 
@@ -18,9 +18,20 @@ def open_board(
     progress: Callable[[str], None],
     plans: Sequence[ExecutionPlan] = (),
 ) -> Iterator[Board]:
-    """The board of a description, connected, with ``plans`` in its program. An emulated one is
-    started, and stopped in the end unless it was running already. On a microcontroller that is
-    none, the firmware that has the plans is written first, and stays."""
+    """Open the board of a description, connected, with ``plans`` in its program.
+
+    An emulated board is started, and stopped in the end unless it was already running. On a real
+    microcontroller, firmware with the plans is written first, and stays.
+
+    Args:
+        description: The board.
+        poll_interval_s: Time between two polls of a board that is measuring.
+        progress: Called with each step.
+        plans: Execution plans that the board can replay.
+
+    Yields:
+        The board, before :meth:`~profiler.boards.base.Board.prepare`.
+    """
     with ExitStack() as stack:
         if description.emulator is not None:
             from profiler import lab
@@ -29,9 +40,9 @@ def open_board(
             description = running.description
         elif plans and description.firmware is not None:
             from profiler.building.firmware_image import build_firmware
-            from profiler.flashing.flashing import put_on
+            from profiler.flashing.flashing import ensure_flashed
 
-            put_on(description, build_firmware(description, progress, plans), progress)
+            ensure_flashed(description, build_firmware(description, progress, plans), progress)
         yield stack.enter_context(_connected(description, poll_interval_s, plans))
 
 

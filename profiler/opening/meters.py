@@ -1,4 +1,4 @@
-"""Open the meter of a description, be it on this computer or on the board."""
+"""Open the meter of a description, on this computer or on the board."""
 
 from __future__ import annotations
 
@@ -25,13 +25,18 @@ def described_meter(
 ) -> Iterator[Callable[[Board], Meter | None]]:
     """Open the meter of a description in two steps, and close it in the end.
 
-    An instrument on this computer is opened at once, since it may feed the board. What is yielded
-    takes the connected board and returns that instrument, the sensor on the board, nominal power,
-    or None where the description has neither.
+    An instrument on this computer is opened at once, since it may feed the board.
 
-    Raises :class:`~devices.errors.BoardUnreachable` for an instrument that does not answer, and
-    :class:`~devices.errors.MeasurementInvalid` for a meter that is missing or cannot do what is
-    described.
+    Args:
+        description: The board with its meter.
+
+    Yields:
+        A function from the connected board to the meter: the instrument, the sensor on the board,
+            or nominal power; None where the description has none of them.
+
+    Raises:
+        BoardUnreachable: The instrument does not answer.
+        MeasurementInvalid: The meter is missing or does not support the described settings.
     """
     with ExitStack() as stack:
 
@@ -43,11 +48,11 @@ def described_meter(
 
 
 def open_host_meter(description: DeviceDescription) -> Meter | None:
-    """A described meter that is on this computer; None for any other. It may feed the board, which
-    can be reached only then, and until the meter is closed.
+    """Open a described meter on this computer; None for any other.
 
-    Raises :class:`~devices.errors.BoardUnreachable` when it does not answer, and
-    :class:`~devices.errors.MeasurementInvalid` for what it cannot do.
+    It may feed the board, which can then be reached only while the meter is open. Raises
+    :class:`~devices.errors.BoardUnreachable` when it does not answer, and
+    :class:`~devices.errors.MeasurementInvalid` for unsupported settings.
     """
     match description.meter:
         case described.NvmlMeter() as meter:
@@ -68,9 +73,10 @@ def open_host_meter(description: DeviceDescription) -> Meter | None:
 
 
 def open_board_meter(description: DeviceDescription, board: Board) -> Meter | None:
-    """The meter that is on the board; nominal power where none is described; None if there is
-    neither. Raises :class:`~devices.errors.MeasurementInvalid` when a described meter is not
-    there."""
+    """Open the meter on the board, or nominal power if none is described; None without either.
+
+    Raises :class:`~devices.errors.MeasurementInvalid` when a described meter does not exist.
+    """
     meter = description.meter
     if meter is None:
         if description.nominal_power_w is None:
@@ -103,7 +109,7 @@ def open_board_meter(description: DeviceDescription, board: Board) -> Meter | No
 
 
 def _source(description: DeviceDescription) -> EnergySource:
-    """What comes from an emulated board is emulated, whatever the meter."""
+    """Origin of the energies: "emulated" for an emulated board, whatever the meter."""
     return "measured" if description.emulator is None else "emulated"
 
 
@@ -146,7 +152,7 @@ def _transport(board: Board, kind: str) -> Transport:
 def open_synchroniser(
     sync: described.GpioSync | described.MarkerSync | described.SteadySync,
 ) -> Synchroniser:
-    """Way of tying the clocks that a device description names."""
+    """Make the synchroniser that a device description names."""
     match sync:
         case described.GpioSync():
             from profiler.meters.sync.gpio import GpioSynchroniser

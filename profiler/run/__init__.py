@@ -1,1 +1,1 @@
-"""A profile: measured block by block, evaluated and assembled."""
+"""Measure a profile block by block, evaluate the trials and assemble the result."""

@@ -1,4 +1,4 @@
-"""From all trials of a run to the device profile."""
+"""Assemble the device profile from all trials of a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from profiler.script.writer import COLD_CACHES, Memory, cold_copies, operand_byt
 from profiler.statistics import median_interval
 
 FEWEST_TRIALS = 3
-"""Valid ones that an operation needs for a median (of fewer blocks: all)."""
+"""Valid trials that the median of an operation needs; with fewer blocks, all."""
 
 _BLOCKS_FOR_AN_INTERVAL = 5
 _STEAL_WORTH_A_NOTE = 0.01
@@ -45,8 +45,8 @@ _NAMED_OPERATIONS = 3
 
 @dataclass(frozen=True)
 class RunResult:
-    """Everything that a profile is made from. ``energy_source`` and ``meter`` are None if the
-    board has neither a meter nor a nominal power."""
+    """Everything that a profile is made from. ``energy_source`` and ``meter`` are None if the board
+    has neither a meter nor a nominal power."""
 
     description: DeviceDescription
     facts: BoardFacts
@@ -65,8 +65,12 @@ class RunResult:
 
 
 def assemble(run: RunResult) -> DeviceProfile:
-    """Raises :class:`~devices.errors.MeasurementInvalid` naming the operations that have too few
-    valid trials."""
+    """Assemble the device profile of a finished run.
+
+    Raises:
+        MeasurementInvalid: An operation or the whole step has too few valid trials; the message
+            names the first one.
+    """
     _require_valid(run)
     operations = tuple(_operation(run, spec) for spec in run.content.specs)
     additivity = _additivity(run, run.step, operations) if run.step is not None else None
@@ -102,8 +106,8 @@ def assemble(run: RunResult) -> DeviceProfile:
 
 
 def _energy_source(run: RunResult) -> EnergySource:
-    """Of an emulated board the times are emulated too, so that it is said where there are no
-    energies."""
+    """Origin of the energies. The times of an emulated board are emulated too, so it counts as
+    "emulated" even without energies."""
     if run.description.emulator is not None:
         return "emulated"
     return run.energy_source or "estimated"
@@ -119,12 +123,12 @@ def _require_valid(run: RunResult) -> None:
         return
     label = lacking[0]
     reasons = {trial.void for trial in run.table.void(label) if trial.void}
-    others = f" ({len(lacking) - 1} more windows are as bad)" if len(lacking) > 1 else ""
+    others = f" ({len(lacking) - 1} more windows have too few)" if len(lacking) > 1 else ""
     raise MeasurementInvalid(
         f"{run.description.name}: {label}: {len(run.table.valid(label))} valid trials of"
         f" {run.blocks}, {needed} are needed; void because {'; '.join(sorted(reasons))}{others}."
         " Remove the cause (pin the frequency, cool the board, check its power supply, end other"
-        " programs) and start the same command again: what is valid is kept"
+        " programs) and start the same command again: valid trials are kept"
     )
 
 
@@ -134,7 +138,8 @@ def _op_labels(run: RunResult) -> list[str]:
 
 
 def _operation(run: RunResult, spec: OpSpec) -> OperationCost:
-    """Without a data cache the one state that was measured stands for both."""
+    """Warm and cold cost of one operation. Without a data cache, the one measured state stands for
+    both."""
     states = run.content.states
     costs = {state: _cost(run, OpWindow(spec, state).label) for state in states}
     return OperationCost(
@@ -176,7 +181,7 @@ def _additivity(
 
 
 def _cost_basis(additivity: Additivity | None) -> CacheState:
-    """The cache state whose sum is nearer to the whole step; the careful one without a step."""
+    """The cache state whose sum is nearer to the time of the whole step; "cold" without a step."""
     if additivity is None:
         return "cold"
     warm, cold = (abs(math.log(additivity.ratio(state))) for state in CACHE_STATES)
@@ -184,7 +189,7 @@ def _cost_basis(additivity: Additivity | None) -> CacheState:
 
 
 def _frequency_hz(run: RunResult) -> float | None:
-    """Under load, from the windows; what the board said when asked was idle."""
+    """Median frequency under load, or the frequency that the board reported while idle."""
     seen = [
         trial.frequency_after_khz
         for harness_run in run.table.harness_runs
@@ -199,19 +204,23 @@ def _notes(run: RunResult, storage: StorageCosts | None) -> Iterator[str]:
         yield "No energy: the board has neither a meter nor a nominal power."
     if run.content.transfers and storage is None:
         yield (
-            "No costs of storage: transfers of fewer than two sizes are valid, or more would have"
-            " written beyond the budget; measure again with a larger --storage-budget-mib."
+            "No storage costs: fewer than two transfer sizes have valid trials, or more transfers"
+            " would have exceeded the write budget; measure again with a larger"
+            " --storage-budget-mib."
         )
     if run.step is not None and not run.content.step_windows:
         yield (
             f"A whole step of {run.step.name} with every tensor in memory does not fit into the"
-            " board: there is no additivity check."
+            " board: additivity was not checked."
         )
     if run.blocks < _BLOCKS_FOR_AN_INTERVAL:
         yield f"{run.blocks} blocks are too few for intervals of 95 % confidence."
     if not run.facts.is_cache_known:
         assumed = run.facts.last_level_cache_bytes
-        yield f"The board does not tell its last-level cache; {assumed} bytes are assumed."
+        yield (
+            "The board does not report the size of its last-level cache;"
+            f" {assumed} bytes are assumed."
+        )
     yield from _cold_note(run)
     yield from _disturbance_notes(run)
 
@@ -249,7 +258,7 @@ def _disturbance_notes(run: RunResult) -> Iterator[str]:
     if shares and statistics.mean(shares) > _PREEMPTION_WORTH_A_NOTE:
         yield (
             f"Other programs had the processor for {statistics.mean(shares):.0%} of the windows'"
-            " time, which is left out; intervals are wider for it."
+            " time. That time is left out; the intervals are wider because of it."
         )
     for reason, count in run.table.void_reasons().most_common():
         yield f"{count} void trials: {reason}."

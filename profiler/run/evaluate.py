@@ -1,4 +1,4 @@
-"""From the records of a harness run to trials: energy of each window, and which ones are void."""
+"""Turn the records of a harness run into trials: energy of each window, and which ones are void."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from profiler.script.windows import OpWindow, StepWindow, Window
 FREQUENCY_TOLERANCE = 0.02
 
 PREEMPTION_LIMIT = 0.10
-"""A meter also sees what other programs do: the energy of a window that was pre-empted for a larger
-share than this is not the operation's. Its time still is, since pre-emption is left out of it."""
+"""Largest preempted share of a window whose energy is used. A meter also sees what other programs
+do, so beyond this share the energy is not the operation's. The time is still used, since it
+excludes preemption."""
 
-# Bits of `vcgencmd get_throttled`: what is the case now, and, 16 places higher, what has been the
-# case since boot (Raspberry Pi documentation).
+# Bits of `vcgencmd get_throttled`: present conditions, and 16 places higher those that occurred
+# since boot (Raspberry Pi documentation).
 _THROTTLE_BITS = {
     0: "under-voltage",
     1: "frequency capped",
@@ -39,9 +40,23 @@ def evaluate(
     start: Health | None,
     throttled: tuple[int, int] | None,
 ) -> tuple[Trial, ...]:
-    """``trace`` is what the meter saw during the harness run, ``is_measured`` whether it really
-    measures; ``start`` is how the board was when it began. ``throttled`` holds the Raspberry Pi's
-    bits before and after, for boards that do not tell them window by window."""
+    """Make a trial of each window record of a harness run.
+
+    Args:
+        records: What the harness recorded, one per finished window.
+        windows: The windows of the plan, by record id.
+        trace: Power during the harness run; None without a meter.
+        is_measured: Whether the trace comes from an instrument, not from a nominal power.
+        start: State of the board when the run began; None if it was not recorded.
+        throttled: Raspberry Pi's throttling bits before and after the run, for boards that do not
+            report them window by window.
+
+    Returns:
+        One trial per record. Void trials carry their reason.
+
+    Raises:
+        MeasurementInvalid: A record has no executions or ends before it starts.
+    """
     before = start.throttled if start is not None else _UNKNOWN
     cooling = start.cooling if start is not None else _UNKNOWN
     trials = []
@@ -61,7 +76,7 @@ def _trial(
     hindrances: Sequence[str],
 ) -> Trial:
     if record.executions < 1 or record.end_ns <= record.start_ns:
-        raise MeasurementInvalid(f"{window.label}: the record of its window makes no sense")
+        raise MeasurementInvalid(f"{window.label}: the window's record is invalid")
     trial = Trial(
         window=window.label,
         executions=record.executions,
@@ -80,7 +95,7 @@ def _trial(
     reasons = [*hindrances, *_disturbances(trial)]
     if is_measured and isinstance(window, OpWindow | StepWindow):
         reasons.extend(_preemption(trial))
-    # A transfer may be too short for the meter and still have its time measured.
+    # The time of a transfer that is too short for the meter is still valid.
     if isinstance(reading, Void) and not isinstance(window, TransferWindow):
         reasons.append(reading.reason)
     return trial.model_copy(
@@ -103,7 +118,7 @@ def _preemption(trial: Trial) -> Iterator[str]:
 
 
 def _throttling(bits: tuple[int, int] | None) -> Iterator[str]:
-    """What was the case at either end, or has been the case for the first time in between."""
+    """Conditions that held before or after the run, or that first occurred during it."""
     if bits is None:
         return
     before, after = (max(word, 0) for word in bits)

@@ -1,4 +1,4 @@
-"""Raw trials as a table, for a researcher's own statistics."""
+"""Raw trials as a data frame, for custom statistics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ if TYPE_CHECKING:
 
 
 def trials_frame(run_directory: Path) -> pd.DataFrame:
-    """One row for each window that was measured, void ones included, in the order of measuring.
+    """Raw trials of a run as a data frame, one row per measured window, in the order of measuring.
 
-    Columns: ``block``, ``sitting``, ``window``, ``executions``, ``time_s`` of one execution,
-    ``energy_j`` of the whole window as the meter saw it and what that is worth in
-    ``energy_source`` (both empty without a meter), ``start_s`` and ``length_s`` on the board's
-    clock, ``frequency_khz`` (0 where unknown), ``temperature_c``, ``preempted_share``, ``void``
-    (the reason, empty if valid).
+    Void trials are included. Columns: ``block``, ``sitting`` (number of the harness run in its
+    block), ``window``, ``executions``, ``time_s`` of one execution, ``energy_j`` of the whole
+    window as the meter saw it and ``energy_source``, its origin (both empty without a meter),
+    ``start_s`` and ``length_s`` on the board's clock, ``frequency_khz`` (0 where unknown),
+    ``temperature_c``, ``preempted_share``, ``void`` (the reason, empty if valid).
 
-    Raises :class:`~devices.documents.document.DocumentError` for a damaged file of trials.
+    Args:
+        run_directory: Directory of one profiling run.
+
+    Raises:
+        DocumentError: A file of trials is damaged.
     """
     import pandas as pd
 

@@ -1,4 +1,4 @@
-"""What the user may choose about a profile."""
+"""Options of a profiling run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,20 @@ from devices.errors import MeasurementInvalid
 
 @dataclass(frozen=True)
 class ProfileOptions:
-    """``min_window_s`` is prolonged where a meter needs more for its samples. ``step_windows`` is
-    how often a block runs the whole training step. Nothing is written to storage beyond
-    ``storage_budget_bytes``; without ``storage`` nothing at all, and nothing to a raw flash
-    partition without ``overwrite_raw_flash``."""
+    """How to measure a profile.
+
+    Attributes:
+        blocks: Number of blocks, each with one trial of every window.
+        min_window_s: Least length of a window; longer where the meter needs more for its samples.
+        seed: Seed of the order of windows and of the bootstrap.
+        storage: Whether storage is measured; if not, nothing is written to it.
+        storage_budget_bytes: Most bytes that may be written to storage.
+        overwrite_raw_flash: Allow overwriting a raw flash partition.
+        settle_s: Time for which a medium is watched after a transfer.
+        step_windows: Windows per block that run the whole training step.
+        idle_s: Least length of the idle windows of a block.
+        poll_interval_s: Time between two polls of a board that is measuring.
+    """
 
     blocks: int = 5
     min_window_s: float = 0.02

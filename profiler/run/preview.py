@@ -1,5 +1,4 @@
-"""What a profile would measure, how long it would take and what it would write: before anything
-is touched."""
+"""Preview of a profile: what it measures, how long it takes and what it writes."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ from profiler.script.windows import (
 )
 from profiler.script.writer import ALIGNMENT
 
-# Guesses, for the time before there are measurements: about a third of what one core's vector unit
-# can do at best, a modest memory, and what comes with every window (operands filled, calibration).
+# Guesses for use before the first measurement: about a third of the peak of one core's vector unit,
+# a modest memory bandwidth, and the overhead of every window (filling operands, calibration).
 _FLOP_PER_CYCLE = {
     "x86_64": 10.0,
     "aarch64": 2.5,
@@ -39,21 +38,24 @@ _FLOP_PER_CYCLE = {
     "armv7-m": 0.03,
     "armv6-m": 0.02,
 }
-_FLOP_PER_S = 30e9  # of a computer that is not described
+_FLOP_PER_S = 30e9  # without a description of the processor
 _BYTES_PER_S = 3e9
 _OVERHEAD_S = 0.02
 _BUILD_S = 10.0
 
-# Of the memory that is described; the rest is for what else the board does.
+# Share of the described memory; the rest is for other programs on the board.
 _ARENA_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class StoragePlan:
-    """What is overwritten, and the most that an undisturbed profile does to it; with windows
-    repeated it stays within ``budget_bytes`` and the share of ``endurance_cycles`` that a profile
-    may use. Of flash that is erased, ``written_bytes`` are those of all erased blocks, and
-    ``cycles`` of the block that is erased most often."""
+    """What a profile overwrites, and the most that it writes if no window is repeated.
+
+    With repeated windows it stays within ``budget_bytes`` and within the share of
+    ``endurance_cycles`` that a profile may use. For flash with erase blocks, ``written_bytes`` is
+    the size of all erased blocks, and ``cycles`` counts the erasures of the block that is erased
+    most often.
+    """
 
     place: str
     written_bytes: int
@@ -65,7 +67,7 @@ class StoragePlan:
 
 @dataclass(frozen=True)
 class ProfilePlan:
-    """``storage`` is None where storage is left alone."""
+    """Extent of a profile. ``storage`` is None where storage is not measured."""
 
     operations: int
     blocks: int
@@ -80,8 +82,17 @@ def plan_profile(
     step: ExecutionPlan | None,
     options: ProfileOptions,
 ) -> ProfilePlan:
-    """Reaches no board. Raises :class:`~devices.errors.RequestRefused` as
-    :func:`block_content` does."""
+    """Preview a profile without reaching the board.
+
+    Args:
+        description: The board.
+        specs: Operations to measure.
+        step: Whole training step to measure; None for none.
+        options: How to measure.
+
+    Raises:
+        RequestRefused: As for :func:`block_content`.
+    """
     content = block_content(description, specs, step, options)
     windows = content.ordered(options.seed, 0)
     per_block_s = sum(guess_s(window, step, description, options) for window in windows)
@@ -101,11 +112,14 @@ def block_content(
     options: ProfileOptions,
     arena_bytes: int | None = None,
 ) -> BlockContent:
-    """Every distinct operation once, those of the step among them, and transfers of what fits into
-    the memory that is described and (once it is known) the board's ``arena_bytes``.
+    """Windows of one block: every distinct operation of ``specs`` and ``step`` once, and transfers.
+
+    Transfers are limited by the described memory and, once it is known, by the board's
+    ``arena_bytes``.
 
     Raises :class:`~devices.errors.RequestRefused` for raw flash that the options do not allow to
-    be overwritten, for a budget or an endurance that is too small, and where too few sizes fit.
+    overwrite, for a write budget or an endurance that is too small, and where too few transfer
+    sizes fit.
     """
     of_step = () if step is None else tuple(op.spec for op in step.computes)
     storage = description.storage
@@ -129,7 +143,7 @@ def block_content(
 
 
 def _transfer_memory_bytes(description: DeviceDescription, arena_bytes: int | None) -> int:
-    """What one transfer may take, in whole lines of the arena."""
+    """Largest size of one transfer, in whole lines of the arena."""
     limits = [LARGEST_TRANSFER_BYTES]
     if description.memory is not None:
         limits.append(int(_ARENA_SHARE * description.memory.usable_bytes))
@@ -161,14 +175,14 @@ def _has_no_cache(description: DeviceDescription) -> bool:
 
 
 def window_s(description: DeviceDescription, options: ProfileOptions) -> float:
-    """The least length of a window: enough for the clock and for the meter."""
+    """Least length of a window that suffices for the clock and the meter."""
     if description.meter is None:
         return options.min_window_s
     return max(options.min_window_s, least_window_s(description.meter))
 
 
 def tail_s(description: DeviceDescription, options: ProfileOptions) -> float:
-    """How long the meter watches a medium settle; nothing without a meter to watch."""
+    """Time for which the meter watches a medium settle after a transfer; 0 without a meter."""
     if description.meter is None:
         return 0.0
     return max(options.settle_s, least_window_s(description.meter))
@@ -184,7 +198,7 @@ def guess_s(
     description: DeviceDescription,
     options: ProfileOptions,
 ) -> float:
-    """How long a window takes, with what comes with it."""
+    """Guess of the time that a window takes, including its overhead."""
     least_s = window_s(description, options)
     match window:
         case OpWindow(spec):

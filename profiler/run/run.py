@@ -49,8 +49,8 @@ _MARGIN = 1.1
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """``fraction`` of the measuring is done, ``left_s`` is what it probably still takes; None
-    before measuring has begun."""
+    """Progress of a profiling run. ``fraction`` of the measuring is done; ``left_s`` is the
+    estimated remaining time, None before measuring begins."""
 
     activity: str
     fraction: float
@@ -67,8 +67,18 @@ def choose_run_directory(
     step: ExecutionPlan | None,
     options: ProfileOptions,
 ) -> Path:
-    """A directory for :func:`profile_device` with the same arguments: of the run that was
-    interrupted with them, or a new one."""
+    """Choose the directory in which :func:`profile_device` measures.
+
+    Args:
+        campaigns: Directory that holds all runs.
+        description: The board, as for :func:`profile_device`.
+        specs: Operations to measure.
+        step: Whole training step to measure; None for none.
+        options: How to measure.
+
+    Returns:
+        The directory of the interrupted run with the same arguments, or a new one.
+    """
     content = block_content(description, specs, step, options)
     question = [
         description.model_dump_json(),
@@ -88,17 +98,28 @@ def profile_device(
     on_progress: OnProgress = lambda _event: None,
     networks: Sequence[ProfiledNetwork] = (),
 ) -> DeviceProfile:
-    """What every distinct operation of ``specs`` and ``step`` costs on a board, and what moving
-    pages to and from its storage costs.
+    """Measure what the operations of a training step cost on a board, and what its storage costs.
 
-    ``networks`` are those that the operations are from, for the profile to record.
+    Every finished trial is written to ``run_directory``. After an interruption, a call with the
+    same arguments continues where the last one stopped.
 
-    Trials go to ``run_directory`` as they are finished. When this is interrupted, calling it again
-    with the same arguments goes on where it ended.
+    Args:
+        description: The board.
+        specs: Operations to measure, in addition to those of ``step``.
+        step: Training step that is also measured as a whole; None for none.
+        options: How to measure.
+        run_directory: Directory of the raw trials, new or from an interrupted run.
+        on_progress: Called with every progress event.
+        networks: Networks that the operations come from, as recorded in the profile.
 
-    Raises :class:`~devices.errors.JoulewrightError` (board unreachable, build failed, measurement
-    invalid, trials that were measured under other circumstances) and
-    :class:`~devices.documents.document.DocumentError` for a damaged file of trials.
+    Returns:
+        Time and energy of every distinct operation, and of paging to and from storage if that was
+            measured.
+
+    Raises:
+        JoulewrightError: The board is unreachable, its build fails, too few trials are valid, or
+            the trials in ``run_directory`` were measured under other circumstances.
+        DocumentError: A file of trials is damaged.
     """
     directory = RunDirectory(run_directory)
 
@@ -121,7 +142,7 @@ def profile_device(
             workspace_bytes=board.workspace_bytes(content.specs),
         )
         if step is not None and step_bytes(step, memory) > memory.arena_limit_bytes:
-            # Which is what boards are that schedules are for. The profile says so.
+            # Common on small boards. The profile notes that additivity was not checked.
             content = replace(content, step_windows=0)
         storage_place = board.storage_place if content.transfers else None
         metadata = directory.claim(
@@ -179,8 +200,7 @@ def profile_device(
 
 @dataclass
 class _Run:
-    """The measuring itself: runs of the harness until no window is missing, or until what is
-    missing stays void."""
+    """Repeats runs of the harness until no window is missing, at most a few times per block."""
 
     description: DeviceDescription
     options: ProfileOptions
@@ -205,7 +225,7 @@ class _Run:
                 if not missing:
                     break
                 try:
-                    self._sit(block, missing)
+                    self._run_harness(block, missing)
                     harness_runs += 1
                 except RebootError:
                     self.reboots += 1
@@ -218,15 +238,18 @@ class _Run:
         return lambda what: self._report(block, windows, 0.0, what)
 
     def _within_budget(self, windows: Sequence[Window]) -> tuple[Window, ...]:
-        """Without transfers once they could wear the medium more than is allowed."""
+        """Leave out transfers once they could wear the medium more than allowed."""
         scratch = self.content.scratch
         if scratch is None or scratch.allows(self.table.wear() + scratch.wear(windows)):
             return tuple(windows)
         return tuple(window for window in windows if not isinstance(window, TransferWindow))
 
-    def _sit(self, block: int, windows: tuple[Window, ...]) -> None:
-        """One run of the harness. What it finished is on disk before anything else happens, also
-        when it was cut short; what it can have done to storage is on disk whatever happened."""
+    def _run_harness(self, block: int, windows: tuple[Window, ...]) -> None:
+        """Run the harness once and save what it measured.
+
+        Finished trials are saved first, even if the run was cut short. The possible wear of storage
+        is saved in every case.
+        """
         plan = write_plan(windows, self.step, self.memory, self._settings())
         cooled_s = cool_down(self.description, self.board, self._reporter(block, plan.windows))
         began_s = time.monotonic()
@@ -305,7 +328,7 @@ class _Run:
         )
 
     def _first_executions(self) -> Mapping[str, int]:
-        """From the last block that measured a window."""
+        """First number of executions of each window, from the last block that measured it."""
         least_s = window_s(self.description, self.options)
         return {
             trial.window: int(_MARGIN * least_s / trial.time_s) + 1
@@ -323,7 +346,7 @@ class _Run:
     def _report(
         self, block: int, under_way: Sequence[Window], share: float, what: str | None = None
     ) -> None:
-        """``share`` of the windows under way is done."""
+        """Report progress. ``share`` is the finished part of the windows under way."""
         done = sum(
             len(windows) - len(self.table.missing(number, windows))
             for number, windows in enumerate(self.blocks)

@@ -1,4 +1,4 @@
-"""From the transfers of a run to what storage costs: reading, writing and erasing apart."""
+"""Storage costs of a run: reading, writing and erasing, each fitted from its transfers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FEWEST_POINTS = 2
 def storage_costs(
     storage: Storage | None, place: str | None, content: BlockContent, table: TrialTable, seed: int
 ) -> StorageCosts | None:
-    """None where storage was not measured, or too little of it is valid for a fit. ``place`` is the
-    board's name for the stretch that was overwritten."""
+    """Fit the storage costs. ``place`` is the board's name for the overwritten stretch. None where
+    storage was not measured, or too few transfers are valid for a fit."""
     reads, writes, erases = (
         _sweep(content, table, method, seed) for method in ("read", "write", "erase")
     )
@@ -43,20 +43,20 @@ def _methods(content: BlockContent) -> set[TransferMethod]:
 
 
 def _method(storage: Storage, table: TrialTable) -> str:
-    """How it was measured, for the profile."""
+    """Measuring method, for the profile."""
     if storage.mtd_partition is not None:
         return (
             f"raw flash partition {storage.mtd_partition}: reads of programmed pages, writes into"
-            " blocks erased before, erasing apart"
+            " erased blocks, erasing measured separately"
         )
     if storage.path is None:
-        erasing = " into blocks erased before, erasing apart"
+        erasing = " into erased blocks, erasing measured separately"
         return (
             f"firmware driver {storage.driver}: reads at random places,"
             f" writes{erasing if storage.erase_block_bytes else ' at random places'}"
         )
     if all(harness_run.header.is_direct is not False for harness_run in table.harness_runs):
-        return "O_DIRECT reads; O_DIRECT and O_DSYNC writes over a file that is already there"
+        return "O_DIRECT reads; O_DIRECT and O_DSYNC writes over an existing file"
     return "through the page cache (the file system refuses O_DIRECT); O_DSYNC writes"
 
 

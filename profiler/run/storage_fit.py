@@ -1,4 +1,4 @@
-"""From a sweep over sizes to what a page costs: ``fixed + per_page × pages``."""
+"""Fit the cost of a page from a sweep over sizes: ``fixed + per_page × pages``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from devices.profile import AffinePageCost, SweepPoint
 
 @dataclass(frozen=True)
 class AffineFit:
-    """``error`` is the root mean square of the relative residuals."""
+    """Coefficients of a fit. ``error`` is the root mean square of the relative residuals."""
 
     fixed: float
     per_page: float
@@ -20,8 +20,11 @@ class AffineFit:
 
 
 def fit_affine(pages: Sequence[int], costs: Sequence[float]) -> AffineFit:
-    """Least squares on relative residuals, so that small transfers count as much as large ones;
-    neither part below zero (Lawson and Hanson 1974). Costs must be positive."""
+    """Fit by least squares on relative residuals; both parts are non-negative (Lawson and Hanson
+    1974).
+
+    Small transfers count as much as large ones. Costs must be positive.
+    """
     x = np.asarray(pages, dtype=np.float64)
     y = np.asarray(costs, dtype=np.float64)
     if len(x) < 2 or (y <= 0).any():
@@ -29,7 +32,7 @@ def fit_affine(pages: Sequence[int], costs: Sequence[float]) -> AffineFit:
     from scipy.optimize import nnls
 
     rows = np.column_stack([1.0 / y, x / y])
-    # Equal norms of the columns: nnls compares gradients across them.
+    # nnls compares gradients across columns, so that their norms are made equal.
     scale = np.linalg.norm(rows, axis=0)
     solution, _ = nnls(rows / scale, np.ones_like(y))
     fixed, per_page = solution / scale
@@ -38,7 +41,7 @@ def fit_affine(pages: Sequence[int], costs: Sequence[float]) -> AffineFit:
 
 
 def fit_page_cost(sweep: Sequence[SweepPoint], page_bytes: int) -> AffinePageCost:
-    """Raises :class:`ValueError` with fewer than two points."""
+    """Fit time and energy of a page. Raises :class:`ValueError` with fewer than two points."""
     pages = [-(-point.bytes // page_bytes) for point in sweep]
     time = fit_affine(pages, [point.time_s.median for point in sweep])
     with_energy = [

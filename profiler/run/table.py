@@ -1,4 +1,4 @@
-"""All trials of a run by window and block: what is there, what is missing, what is void."""
+"""All trials of a run by window and block: valid, missing and void ones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _IDLE_LABELS = (IdleWindow("before").label, IdleWindow("after").label)
 
 @dataclass
 class TrialTable:
-    """Of each window the first valid trial of every block counts; nothing is averaged away."""
+    """Trials by window and block. The first valid trial of a window in each block counts; nothing
+    is averaged."""
 
     harness_runs: list[HarnessRun] = field(default_factory=list)
     _valid: dict[str, dict[int, Trial]] = field(default_factory=dict)
@@ -37,14 +38,14 @@ class TrialTable:
                 self._void.setdefault(trial.window, []).append(trial)
 
     def valid(self, label: str) -> dict[int, Trial]:
-        """By block."""
+        """First valid trial of a window, by block."""
         return self._valid.get(label, {})
 
     def void(self, label: str) -> list[Trial]:
         return self._void.get(label, [])
 
     def missing(self, block: int, windows: Sequence[Window]) -> tuple[Window, ...]:
-        """Those without a valid trial in this block, in the given order."""
+        """Windows without a valid trial in this block, in the given order."""
         return tuple(window for window in windows if block not in self.valid(window.label))
 
     def void_reasons(self) -> Counter[str]:
@@ -56,7 +57,7 @@ class TrialTable:
         return sum(harness_run.header.block == block for harness_run in self.harness_runs)
 
     def wear(self) -> Wear:
-        """What the harness can have done to storage so far."""
+        """Most wear that the harness can have caused to storage so far."""
         headers = [harness_run.header for harness_run in self.harness_runs]
         return Wear(
             written_bytes=sum(header.written_bytes for header in headers),
@@ -64,7 +65,8 @@ class TrialTable:
         )
 
     def seconds_per_window(self) -> float | None:
-        """Measured so far, all that comes with a window included."""
+        """Mean time per window so far, including its overhead; None before the first whole harness
+        run."""
         whole = [
             harness_run for harness_run in self.harness_runs if not harness_run.header.interrupted
         ]
@@ -73,7 +75,7 @@ class TrialTable:
         return duration_s / count if count else None
 
     def idle_power_w(self) -> dict[int, float]:
-        """By block, the mean of its idle slots; empty if nothing tells the energy."""
+        """Mean power of the idle windows, by block; empty without energies."""
         powers: dict[int, list[float]] = {}
         for label in _IDLE_LABELS:
             for block, trial in self.valid(label).items():
@@ -82,6 +84,6 @@ class TrialTable:
         return {block: sum(values) / len(values) for block, values in powers.items()}
 
     def values(self, label: str, figure: Callable[[Trial], float | None]) -> list[float]:
-        """A figure of every block that has it."""
+        """A figure of the valid trial of every block that has it, in the order of blocks."""
         found = [figure(trial) for _, trial in sorted(self.valid(label).items())]
         return [value for value in found if value is not None]

@@ -1,13 +1,13 @@
 """Raw trials on disk: one file for each run of the harness on the board.
 
-A block that went through undisturbed has one harness run; one that was cut off, or some of whose
-windows were void, has more, each with the windows that were still missing. A harness run is written
-when it is over, whole or not at all, and never touched again::
+An undisturbed block has one harness run. A block that was cut off, or that had void windows, has
+more, each with the windows that were still missing. A file is written as a whole at the end of its
+harness run and never changed::
 
     run.json                    what was measured, where, with which code
-    block-00.sitting-0.jsonl    a header, a line for each window, a line that closes it
-    block-00.sitting-0.samples  what the meter's files said, as it came from the board
-    profile.yaml                what came out, once the run is finished
+    block-00.sitting-0.jsonl    a header, a line for each window, a closing line
+    block-00.sitting-0.samples  the meter's samples, as they came from the board
+    profile.yaml                the resulting profile, once the run is finished
 """
 
 from __future__ import annotations
@@ -38,10 +38,13 @@ _NS_PER_S = 1e9
 
 
 class Trial(StrictModel):
-    """One window as measured. ``energy_j`` is all that the meter saw from ``start_ns`` to
-    ``tail_end_ns``; absent without a meter or where the meter's samples say too little. ``void``
-    is the reason why the trial must not be used. ``temperature_mc``, ``throttled`` and ``cooling``
-    are as the board told them when the window was over."""
+    """One window as measured.
+
+    ``energy_j`` is all that the meter saw from ``start_ns`` to ``tail_end_ns``; absent without a
+    meter or where the meter has too few samples. ``void`` is the reason why the trial must not be
+    used. ``temperature_mc``, ``throttled`` and ``cooling`` are as the board reported them at the
+    end of the window.
+    """
 
     window: str
     executions: Count
@@ -60,12 +63,12 @@ class Trial(StrictModel):
 
     @property
     def time_s(self) -> float:
-        """Of one execution: the time for which it had the processor, pre-emption left out."""
+        """Processor time of one execution, without preemption."""
         return self.running_ns / self.executions / _NS_PER_S
 
     @property
     def length_s(self) -> float:
-        """Of the window, by the clock."""
+        """Length of the window by the clock."""
         return (self.end_ns - self.start_ns) / _NS_PER_S
 
     @property
@@ -73,9 +76,11 @@ class Trial(StrictModel):
         return (self.tail_end_ns - self.end_ns) / _NS_PER_S
 
     def execution_energy_j(self, idle_power_w: float = 0.0) -> float | None:
-        """Of one execution, None if it is not known. While a medium settles the board does nothing
-        else, so that of the tail only what is above idle belongs to the transfer; and pre-emption
-        is left out, as it is of the time."""
+        """Energy of one execution; None if it is not known.
+
+        While a medium settles, the board does nothing else, so that of the tail only the energy
+        above idle belongs to the transfer. Preemption is left out in proportion to time.
+        """
         if self.energy_j is None:
             return None
         energy_j = max(0.0, self.energy_j - idle_power_w * self.tail_s)
@@ -88,13 +93,20 @@ class Trial(StrictModel):
 
 
 class HarnessRunHeader(StrictModel):
-    """``sitting`` is the number of the run in its block, under the name that its files have.
-    ``throttled`` are Raspberry Pi's bits before and after; ``is_direct`` whether transfers went
-    past the page cache; ``written_bytes`` the most that can have been written to storage, and
-    ``erase_cycles`` the most that any block of it can have been erased; ``cooled_s`` is how long
-    the board was given to cool down before; ``temperature_mc`` is how hot it was then and in the
-    end; ``energy_source`` says what the joules of its trials are worth (absent without any);
-    ``interrupted`` says that windows are missing at the end."""
+    """Circumstances of one run of the harness.
+
+    Attributes:
+        sitting: Number of the run in its block; the name of the key in existing files.
+        steal_share: Share of the time that a hypervisor took.
+        throttled: Raspberry Pi's throttling bits before and after the run.
+        cooled_s: Time that the board was given to cool down before the run.
+        temperature_mc: Temperature at the start and at the end, in thousandths of a degree Celsius.
+        is_direct: Whether transfers bypassed the page cache.
+        written_bytes: Most bytes that can have been written to storage.
+        erase_cycles: Most erasures of any one erase block.
+        energy_source: Origin of the energies of its trials; absent without energies.
+        interrupted: Whether windows are missing at the end.
+    """
 
     schema_: Annotated[Literal["trials/1"], Field(alias="schema")] = "trials/1"
     block: WholeNumber
@@ -120,13 +132,18 @@ class Closing(StrictModel):
 
 
 class HarnessRun(StrictModel):
+    """One run of the harness with its trials."""
+
     header: HarnessRunHeader
     trials: tuple[Trial, ...]
 
 
 class RunMetadata(StrictModel):
-    """What all trials of a run have in common. Trials that differ in any of it are not mixed.
-    ``matmul_comparison`` is what had decided on the build when the run began."""
+    """What all trials of a run have in common.
+
+    Trials that differ in any of it are not mixed. ``matmul_comparison`` is the comparison that
+    decided on the build when the run began.
+    """
 
     schema_: Annotated[Literal["profile-run/1"], Field(alias="schema")] = "profile-run/1"
     description: Mapping[str, Any]
@@ -156,8 +173,8 @@ _PROFILE = "profile.yaml"
 
 
 def next_run_directory(campaigns: Path, device: str, question: str) -> Path:
-    """Where the next run belongs that asks this of a device: the last such one below ``campaigns``
-    if that was not finished, or else a new one."""
+    """Directory for a run that asks ``question`` of a device: the last such run below ``campaigns``
+    if it is unfinished, or else a new one."""
     digest = hashlib.sha256(question.encode()).hexdigest()[:8]
     runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
     if runs and not (runs[-1] / _PROFILE).exists():
@@ -172,13 +189,13 @@ class RunDirectory:
         self.path = path
 
     def metadata(self) -> RunMetadata | None:
-        """Of the run that was begun here; None where there is none."""
+        """Metadata of the run that was begun here; None before that."""
         return read_json(self._metadata_file, RunMetadata) if self._metadata_file.exists() else None
 
     def claim(self, metadata: RunMetadata) -> RunMetadata:
-        """Begin a run here, or go on with one, whose metadata are returned. Raises
-        :class:`~devices.errors.MeasurementInvalid` if the trials that are here were measured under
-        other circumstances."""
+        """Begin a run here or continue one, and return its metadata. Raises
+        :class:`~devices.errors.MeasurementInvalid` if the existing trials were measured under other
+        circumstances."""
         before = self.metadata()
         if before is None:
             write_atomically(self._metadata_file, _json(metadata, indent=1) + "\n")
@@ -186,7 +203,7 @@ class RunDirectory:
         for name, meaning in _MEANINGS.items():
             if getattr(before, name) != getattr(metadata, name):
                 raise MeasurementInvalid(
-                    f"{self.path}: the trials there were measured {meaning}"
+                    f"{self.path}: its trials were measured {meaning}"
                     f" ({_first_difference(getattr(before, name), getattr(metadata, name))});"
                     " they cannot be continued. Remove that directory, or name another one"
                 )
@@ -197,17 +214,17 @@ class RunDirectory:
         return self.path / "run.json"
 
     def harness_runs(self) -> list[HarnessRun]:
-        """In the order in which they were measured. Raises
-        :class:`~devices.documents.document.DocumentError` for a file that is damaged."""
+        """Harness runs in the order in which they were measured. Raises
+        :class:`~devices.documents.document.DocumentError` for a damaged file."""
         found = sorted(self.path.glob("block-*.sitting-*.jsonl"), key=_natural)
         return [_read_harness_run(file) for file in found]
 
     def finish(self, profile: DeviceProfile) -> None:
-        """Keep the profile beside the trials that it was made from."""
+        """Save the profile beside the trials that it was made from."""
         write_atomically(self.path / _PROFILE, dump_yaml(profile))
 
     def add(self, harness_run: HarnessRun, samples: str) -> None:
-        """Raises :class:`OSError`; nothing is then changed."""
+        """Save a harness run. Raises :class:`OSError` and then changes nothing."""
         name = f"block-{harness_run.header.block:02d}.sitting-{harness_run.header.sitting}"
         if samples:
             write_atomically(self.path / f"{name}.samples", samples)
@@ -238,7 +255,7 @@ def _read_harness_run(file: Path) -> HarnessRun:
     )
     closing = validate(documents[-1][1], Closing, f"{file}: last line")
     if closing.trials != len(trials):
-        raise _damaged(file, f"{len(trials)} trials of {closing.trials} are there")
+        raise _damaged(file, f"it holds {len(trials)} of {closing.trials} trials")
     return HarnessRun(header=header, trials=trials)
 
 
@@ -247,15 +264,15 @@ def _documents(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict[str
         try:
             document = json.loads(line)
         except json.JSONDecodeError:
-            raise _damaged(file, f"line {number} is no JSON") from None
+            raise _damaged(file, f"line {number} is not JSON") from None
         if not isinstance(document, dict):
-            raise _damaged(file, f"line {number} is no JSON object")
+            raise _damaged(file, f"line {number} is not a JSON object")
         yield number, document
 
 
 def _damaged(file: Path, what: str) -> DocumentError:
     return DocumentError(
-        f"{file}: the file of trials is damaged: {what}. Remove it, and its windows are measured"
+        f"{file}: the file of trials is damaged: {what}. Remove it; its windows are then measured"
         " again"
     )
 
@@ -269,4 +286,4 @@ def _first_difference(before: object, now: object) -> str:
                 return f"{key}: {_first_difference(before.get(key), now.get(key))}"
     if isinstance(before, tuple) and isinstance(now, tuple):
         return f"{len(set(before) ^ set(now))} of them differ"
-    return f"{before} then, {now} now"
+    return f"{before} before, {now} now"

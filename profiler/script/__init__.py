@@ -1,1 +1,1 @@
-"""The harness's plan, written from what a block measures, and its records, read back."""
+"""Write the harness's plan for a block, and read its records."""

@@ -1,4 +1,4 @@
-"""What the harness leaves on the board: a record for every window, and the meter's samples."""
+"""Results of the harness on the board: a record for every window, and the meter's samples."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ FIRST_LINE = "joulewright-results 1"
 
 @dataclass(frozen=True)
 class WindowRecord:
-    """One window. ``tail_end_ns`` is when the settling of the medium was over (``end_ns`` if there
-    was none); ``running_ns`` leaves out the time for which the thread was pre-empted; frequencies
-    and temperature are 0 where the board tells none. ``throttled`` (Raspberry Pi's bits) and
-    ``cooling`` (states of the cooling devices that slow processors down, added up) are as they were
-    when it was over, -1 where the board tells nothing."""
+    """Record of one window.
+
+    ``tail_end_ns`` is the end of the medium's settling (``end_ns`` without settling);
+    ``running_ns`` excludes the time for which the thread was preempted. Frequencies and temperature
+    are 0 where the board reports none. ``throttled`` (Raspberry Pi's bits) and ``cooling`` (sum of
+    the states of cooling devices that slow processors down) are as at the end of the window, -1
+    where the board reports none.
+    """
 
     id: int
     executions: int
@@ -37,8 +40,8 @@ class WindowRecord:
 
 @dataclass(frozen=True)
 class Health:
-    """At one end of a block. ``steal_ms``: what a hypervisor has taken since boot; the rest as in
-    :class:`WindowRecord`."""
+    """State of the board at one end of a block. ``steal_ms`` is the time that a hypervisor took
+    since boot; the rest as in :class:`WindowRecord`."""
 
     boot_id: str
     clock_ns: int
@@ -50,8 +53,8 @@ class Health:
 
 @dataclass(frozen=True)
 class Results:
-    """``end`` is None if the harness was stopped before its last window. ``is_direct`` is None
-    where nothing was transferred."""
+    """Parsed results of a harness run. ``end`` is None if the harness was stopped before its last
+    window. ``is_direct`` is None without transfers."""
 
     start: Health | None
     windows: tuple[WindowRecord, ...]
@@ -60,8 +63,14 @@ class Results:
 
 
 def parse_results(text: str) -> Results:
-    """A last line that was cut off is left out. Raises
-    :class:`~devices.errors.MeasurementInvalid` for anything else that is not as it should be."""
+    """Parse the harness's results. An incomplete last line is left out.
+
+    Args:
+        text: Content of the results file.
+
+    Raises:
+        MeasurementInvalid: Anything else is malformed.
+    """
     lines = text[: text.rfind("\n") + 1].splitlines()
     if not lines:
         return Results(None, (), None, None)
@@ -85,7 +94,7 @@ def parse_results(text: str) -> Results:
                 case "scratch":
                     is_direct = fields["direct"] == "1"
                 case _:
-                    raise MeasurementInvalid(f"record {line!r} is of no kind that is known")
+                    raise MeasurementInvalid(f"record {line!r} is of an unknown kind")
         except (KeyError, TypeError, ValueError):
             raise MeasurementInvalid(f"record {line!r} cannot be read") from None
     return Results(start, tuple(windows), is_direct, end)
@@ -97,7 +106,7 @@ def _health(fields: Mapping[str, str]) -> Health:
 
 
 def parse_samples(text: str, files: int) -> BoardSamples:
-    """Of so many files. As :func:`parse_results`."""
+    """Parse samples of ``files`` files. Raises as :func:`parse_results`."""
     lines = text[: text.rfind("\n") + 1].splitlines()
     try:
         table = np.array([line.split(" ") for line in lines], dtype=np.int64)

@@ -1,8 +1,8 @@
-"""Which transfers to and from storage a block measures, and what they do to the medium at most.
+"""Storage transfers that a block measures, and the most wear that they cause.
 
-A sweep of sizes for every way of moving pages: up from a page, or for erasing from an erase block,
-by powers of two. Where flash must be erased before it is written, what a window may write is erased
-in front of it, in whole blocks::
+For every method of moving pages a sweep over sizes is measured: from a page (for erasing: an erase
+block) upwards by powers of two. Where flash must be erased before it is written, the blocks that a
+window may write are erased before the window::
 
     erased, unseen            │ write │ write │ write │ …   the window, up to ``most`` writes
     ceil(most · bytes / erase_block_bytes) blocks
@@ -24,7 +24,7 @@ LARGEST_TRANSFER_BYTES = 4 << 20
 SCRATCH_FILE_BYTES = 2 * LARGEST_TRANSFER_BYTES
 
 ENDURANCE_SHARE = 0.01
-"""Of the cycles that a block of flash endures, what one profile may use of any block."""
+"""Share of an erase block's endurance that one profile may use."""
 
 _SECTOR_BYTES = 512
 _MOST_ERASED_AT_ONCE = 16  # blocks
@@ -33,19 +33,19 @@ _MOST_WRITES = 64
 _MOST_READS = 4096
 _FEWEST_SIZES = 3
 
-# Runs of the harness that the budgets provide for, over the blocks asked for: some windows are
-# repeated.
+# Harness runs that the budgets provide for, per requested block, since some windows are repeated.
 _RESERVE = 1.5
 
-# Raw flash of Linux: linux_mtd.h measures on one half of the blocks that are not bad, and takes a
-# stretch of which up to an eighth is.
+# Raw flash of Linux: linux_mtd.h measures on half of the good blocks, and accepts a stretch with up
+# to an eighth of bad blocks.
 _MOST_BAD_SHARE = 8
 _FEWEST_RAW_BLOCKS = 64
 
 
 @dataclass(frozen=True)
 class TransferWindow:
-    """``most`` bounds the number of transfers of ``bytes`` each, and so what is overwritten."""
+    """A window of transfers of ``bytes`` each. ``most`` bounds their number, and so what is
+    overwritten."""
 
     method: TransferMethod
     bytes: int
@@ -58,8 +58,8 @@ class TransferWindow:
 
 @dataclass(frozen=True)
 class Wear:
-    """The most that something does to a medium. Of flash that is erased, every block that is erased
-    counts as written whole; ``cycles`` are those of the block that is erased most often."""
+    """Most wear that something causes to a medium. For flash with erase blocks, every erased block
+    counts as written; ``cycles`` counts the erasures of the block that is erased most often."""
 
     written_bytes: int = 0
     erased_blocks: int = 0
@@ -78,9 +78,11 @@ class Wear:
 
 @dataclass(frozen=True)
 class Scratch:
-    """The stretch of a medium that is overwritten. The harness is told its ``bytes``, fills
-    ``filled_bytes`` of them when it opens it, and has ``free_bytes`` for transfers.
-    ``budget_bytes`` are all that a profile may write."""
+    """The stretch of a medium that is overwritten.
+
+    The harness is given its ``bytes``, fills ``filled_bytes`` of them when it opens it, and uses
+    ``free_bytes`` for transfers. ``budget_bytes`` is the most that a profile may write.
+    """
 
     bytes: int
     filled_bytes: int
@@ -93,8 +95,8 @@ class Scratch:
 
     @classmethod
     def of(cls, storage: Storage, budget_bytes: int) -> Scratch:
-        """Raises :class:`~devices.errors.RequestRefused` where what the description says may be
-        overwritten is not of whole pages or erase blocks."""
+        """The scratch of a board's storage. Raises :class:`~devices.errors.RequestRefused` if the
+        stretch of the description is not made of whole pages or erase blocks."""
         if storage.scratch_bytes is None:
             return cls._file(storage, budget_bytes)
         block = storage.erase_block_bytes
@@ -102,8 +104,8 @@ class Scratch:
         size, offset = storage.scratch_bytes, storage.scratch_offset_bytes
         if unit % storage.page_bytes or size % unit or offset % unit:
             raise RequestRefused(
-                f"storage: scratch_bytes {size} and scratch_offset_bytes {offset} must be whole"
-                f" multiples of {unit} bytes (an erase block, or else a page), and that of"
+                f"storage: scratch_bytes {size} and scratch_offset_bytes {offset} must be"
+                f" multiples of {unit} bytes (an erase block, or else a page), and {unit} of"
                 f" page_bytes {storage.page_bytes}"
             )
         filled, free = 0, size
@@ -124,7 +126,7 @@ class Scratch:
 
     @classmethod
     def _file(cls, storage: Storage, budget_bytes: int) -> Scratch:
-        """What is below the file system sees to even wear."""
+        """A scratch file. The layer below the file system levels the wear."""
         if storage.page_bytes % _SECTOR_BYTES:
             raise RequestRefused(
                 f"storage: page_bytes {storage.page_bytes} must be a multiple of {_SECTOR_BYTES}:"
@@ -142,13 +144,13 @@ class Scratch:
         )
 
     def overwritten_bytes(self, window: TransferWindow) -> int:
-        """The most that a window writes, erasing included."""
+        """Most bytes that a window writes, erasing included."""
         if window.method == "read":
             return 0
         return _rounded_up(window.bytes * window.most, self.erase_block_bytes or 1)
 
     def wear(self, windows: Sequence[object]) -> Wear:
-        """Of one harness run with these windows, the filling of the scratch included."""
+        """Most wear of one harness run with these windows, including the filling of the scratch."""
         transfers = [window for window in windows if isinstance(window, TransferWindow)]
         if not transfers:
             return Wear()
@@ -160,14 +162,14 @@ class Scratch:
         return Wear(self.filled_bytes + written, erased + filled, self._cycles(erased))
 
     def allows(self, wear: Wear) -> bool:
-        """Whether a profile may do so much to the medium."""
+        """Whether a profile may cause this wear to the medium."""
         allowed = math.inf
         if self.endurance_cycles is not None:
             allowed = ENDURANCE_SHARE * self.endurance_cycles
         return wear.written_bytes <= self.budget_bytes and wear.cycles <= allowed
 
     def bytes_for_windows(self, harness_runs: float) -> int:
-        """What the windows of one harness run may overwrite if there are so many."""
+        """Bytes that the windows of each of so many harness runs may overwrite."""
         available = int(self.budget_bytes / harness_runs) - self.filled_bytes
         if self.endurance_cycles is None or self.erase_block_bytes is None:
             return available
@@ -177,10 +179,13 @@ class Scratch:
         return min(available, erased_blocks * self.erase_block_bytes)
 
     def _cycles(self, erased_blocks: int) -> int:
-        """The harness erases from one end to the other and begins anew when the next stretch does
-        not fit. A lap and the first stretch of the next one then are longer than the scratch, so
-        that n erased blocks are at most 1 + 2n/(N + 1) laps over N; in a lap no block is erased
-        twice."""
+        """Most erasures of one block when ``erased_blocks`` blocks are erased.
+
+        The harness erases from one end to the other and restarts when the next stretch does not
+        fit. A lap and the first stretch of the next one then are longer than the N blocks of the
+        scratch, so that n erased blocks are at most 1 + 2n/(N + 1) laps; in a lap no block is
+        erased twice.
+        """
         return 1 + 2 * erased_blocks // (self._free_blocks + 1)
 
     @property
@@ -191,10 +196,12 @@ class Scratch:
 def plan_transfers(
     scratch: Scratch, *, blocks: int, memory_bytes: int
 ) -> tuple[TransferWindow, ...]:
-    """At least three sizes for each method, each transfer within the scratch and (erasing needs
-    none) within ``memory_bytes`` of the board's; and so few that the scratch allows all blocks,
-    some repeated windows included. Raises :class:`~devices.errors.RequestRefused` where that
-    cannot be."""
+    """Choose the transfers of a block: at least three sizes for each method.
+
+    Each transfer lies within the scratch and (except erasing) within ``memory_bytes``. Their number
+    is such that the scratch allows all blocks, including some repeated windows. Raises
+    :class:`~devices.errors.RequestRefused` where that is impossible.
+    """
     sizes = _sizes(scratch, memory_bytes)
     harness_runs = blocks * _RESERVE
     available = scratch.bytes_for_windows(harness_runs)
@@ -225,9 +232,9 @@ def _sizes(scratch: Scratch, memory_bytes: int) -> Mapping[TransferMethod, list[
     if any(len(ladder) < _FEWEST_SIZES for ladder in sizes.values()):
         blocks = f" and of {scratch.erase_block_bytes}" if scratch.erase_block_bytes else ""
         raise RequestRefused(
-            f"storage: costs are fitted to {_FEWEST_SIZES} sizes at least, multiples of"
+            f"storage: a fit of costs needs at least {_FEWEST_SIZES} sizes, multiples of"
             f" {scratch.page_bytes} bytes{blocks}; so many do not fit into {memory_bytes} bytes of"
-            f" memory and {scratch.free_bytes} bytes of storage that transfers may go to."
+            f" memory and {scratch.free_bytes} bytes of storage for transfers."
             " Enlarge the description's scratch_bytes, or leave storage out (--no-storage)"
         )
     return sizes
@@ -241,7 +248,7 @@ def _ladder(unit: int, largest: int) -> list[int]:
 
 
 def _least(scratch: Scratch, sizes: Mapping[TransferMethod, Sequence[int]]) -> int:
-    """What a block overwrites with a single transfer in every window."""
+    """Bytes that a block overwrites with a single transfer in every window."""
     return sum(
         scratch.overwritten_bytes(TransferWindow(method, size, 1))
         for method, ladder in sizes.items()
@@ -250,7 +257,8 @@ def _least(scratch: Scratch, sizes: Mapping[TransferMethod, Sequence[int]]) -> i
 
 
 def _most(scratch: Scratch, method: TransferMethod, size: int, share_bytes: int) -> int:
-    """As many writes as fill the blocks that are erased for them, and as the share adds."""
+    """Number of transfers: as many as fill the blocks that are erased for them, and the added
+    share."""
     if method == "read":
         return _MOST_READS
     least = scratch.overwritten_bytes(TransferWindow(method, size, 1))
@@ -266,8 +274,9 @@ def _too_little(scratch: Scratch, blocks: int, harness_runs: float, least: int) 
     needed = int((scratch.filled_bytes + least) * harness_runs) + 1
     if needed > scratch.budget_bytes:
         return RequestRefused(
-            f"storage: {scratch.budget_bytes} bytes are too few for {blocks} blocks of writes",
-            remedy=f"allow at least {needed}, or leave storage out",
+            f"storage: a write budget of {scratch.budget_bytes} bytes is too small for {blocks}"
+            " blocks",
+            remedy=f"allow at least {needed} bytes, or leave storage out",
         )
     return RequestRefused(
         f"storage: {blocks} blocks would use more than {ENDURANCE_SHARE:.0%} of the"

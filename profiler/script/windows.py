@@ -1,10 +1,12 @@
-"""What a block measures: every operation once warm and once cold, whole steps, transfers to and
-from storage, all in random order, between two idle slots::
+"""Windows of a block.
+
+A block measures every operation once warm and once cold, whole steps, and transfers to and from
+storage, all in random order, between two idle windows::
 
     idle before │ warm A │ step │ cold B │ write 64 KiB │ cold A │ … │ warm B │ idle after
 
-The order is drawn anew for every block, from the seed and the block's number, so that an
-interrupted block goes on in the order in which it began.
+The order is drawn for every block, from the seed and the block's number, so that an interrupted
+block continues in the same order.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ CACHE_STATES: tuple[CacheState, ...] = ("warm", "cold")
 
 @dataclass(frozen=True)
 class OpWindow:
+    """Window of one operation, with warm or cold caches."""
+
     spec: OpSpec
     state: CacheState
 
@@ -33,6 +37,8 @@ class OpWindow:
 
 @dataclass(frozen=True)
 class StepWindow:
+    """Window of a whole training step."""
+
     index: int
 
     @property
@@ -42,6 +48,8 @@ class StepWindow:
 
 @dataclass(frozen=True)
 class IdleWindow:
+    """Window in which the board is idle, at the start or the end of a block."""
+
     place: Literal["before", "after"]
 
     @property
@@ -54,8 +62,11 @@ Window: TypeAlias = OpWindow | StepWindow | IdleWindow | TransferWindow
 
 @dataclass(frozen=True)
 class BlockContent:
-    """What every block has, before it is shuffled. Where there is no data cache operations are
-    measured in one of the two ``states`` only. ``scratch`` is what transfers overwrite."""
+    """Windows of every block, before they are shuffled.
+
+    On a board without a data cache, operations are measured in only one of the two ``states``.
+    ``scratch`` is the stretch that transfers overwrite.
+    """
 
     specs: tuple[OpSpec, ...]
     step_windows: int

@@ -1,4 +1,4 @@
-"""The plan that the harness reads: windows, the operands they need and where a step's tensors lie.
+"""Write the harness's plan: windows, their operands, and where a step's tensors lie.
 
 The format is documented in ``harness/plan.h`` and ``harness/linux/linux_main.c``.
 """
@@ -18,30 +18,29 @@ from profiler.script.transfers import TransferWindow
 from profiler.script.windows import IdleWindow, OpWindow, StepWindow, Window
 
 MARKER_IDS = (900_000_000, 900_000_001)
-"""Of the records of the markers in front of and behind a block: beyond those of all windows."""
+"""Record ids of the markers before and after a block, beyond those of all windows."""
 
 _SETTLING_ID = 900_000_002
-"""Of records that nobody reads."""
+"""Record id of settling periods, whose records are ignored."""
 
 _FIRST_LINE = "joulewright-plan 1"
 ALIGNMENT = 64
-"""Of whatever lies in the harness's arena, in bytes."""
+"""Alignment of everything in the harness's arena, in bytes."""
 
 _NS_PER_S = 1e9
 
 COLD_CACHES = 2
-"""Cold executions go through copies of the operands that together are so many times as large as the
-last-level cache."""
+"""Size of the operand copies that cold executions use, in multiples of the last-level cache."""
 
 _WINDOW_TRIES = 2
 _MOST_TIMES_MIN_WINDOW = 4
 
-# Of the harness's tables for a step; generous, since they are small beside the tensors.
+# Sizes of the harness's tables for a step; generous, since they are small beside the tensors.
 _BYTES_PER_CALL = 1024
 _BYTES_PER_BUFFER = 256
 
-# What an operation is measured with. No learning: the same numbers are computed in the first
-# execution and in the millionth, and none drifts to where arithmetic is slow.
+# Scalars that operations are measured with. The learning rate is 0, so that every execution
+# computes the same numbers, and none drifts to values with slow arithmetic.
 _SCALARS = {
     "epsilon": 1e-5,
     "learning_rate": 0.0,
@@ -53,7 +52,7 @@ _SCALARS = {
 
 @dataclass(frozen=True)
 class Memory:
-    """What the board has for measuring; ``workspace_bytes`` is what kernels need for themselves."""
+    """Memory of a board for measuring. ``workspace_bytes`` is the kernels' own need."""
 
     arena_limit_bytes: int
     last_level_cache_bytes: int
@@ -70,10 +69,20 @@ class SyncLine:
 
 @dataclass(frozen=True)
 class Settings:
-    """``first_executions`` holds, by label, how often earlier blocks had to execute an operation
-    for its window; ``tail_s`` is how long a medium settles after it was written or erased, and a
-    sensor before an idle slot; ``storage_place`` is what the board calls the stretch of storage
-    that may be overwritten, and ``scratch_bytes`` how long that is."""
+    """Settings of a plan.
+
+    Attributes:
+        min_window_s: Least length of a window.
+        idle_s: Length of an idle window.
+        tail_s: Settling time of a medium after a write or erase, and of a sensor before an idle
+            window.
+        first_executions: Executions that earlier blocks needed for a window, by label.
+        sampler: Samples that the harness takes for the meter; None for none.
+        storage_place: The board's name for the stretch of storage that may be overwritten.
+        scratch_bytes: Size of that stretch.
+        marker: Pattern that the board plays before and after the block; None for none.
+        sync_line: GPIO line that is high during windows; None for none.
+    """
 
     min_window_s: float
     idle_s: float
@@ -88,7 +97,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class PlanFile:
-    """``windows[id]`` is what the record with that id is about."""
+    """Text of a plan. ``windows[id]`` is the window of the record with that id."""
 
     text: str
     windows: tuple[Window, ...]
@@ -97,8 +106,8 @@ class PlanFile:
 def write_plan(
     windows: Sequence[Window], step: ExecutionPlan | None, memory: Memory, settings: Settings
 ) -> PlanFile:
-    """Raises :class:`~devices.errors.MeasurementInvalid` if something does not fit into the
-    board's memory."""
+    """Write the plan of these windows. Raises :class:`~devices.errors.MeasurementInvalid` if a
+    window does not fit into the board's memory."""
     writer = _Writer(step, memory, settings)
     body = [line for id_, window in enumerate(windows) for line in writer.lines(id_, window)]
     arena_bytes = max((writer.arena_bytes(window) for window in windows), default=ALIGNMENT)
@@ -111,8 +120,14 @@ def write_plan(
 def plan_text(
     arena_bytes: int, head: Sequence[str], body: Sequence[str], settings: Settings
 ) -> str:
-    """A plan of the lines of ``body``, which measure, and of ``head`` in front of them, which do
-    not: with the memory that they need and all that the meter needs on the board."""
+    """Text of a plan, with the memory that it needs and the meter's lines.
+
+    Args:
+        arena_bytes: Size of the arena.
+        head: Lines before the measurement.
+        body: Lines that measure.
+        settings: Settings of the plan.
+    """
     lines = [_FIRST_LINE, f"arena bytes={arena_bytes}", f"tries count={_WINDOW_TRIES}"]
     if settings.sampler is not None:
         lines.extend(f"register {setting}" for setting in settings.sampler.setup)
@@ -130,14 +145,14 @@ def plan_text(
 
 
 def workspace_query(specs: Sequence[OpSpec]) -> str:
-    """Asks the harness what its kernels need."""
+    """A plan that asks the harness for the workspace of its kernels."""
     lines = [f"kernel kind={spec.kind} attributes={_numbers(spec.values)}" for spec in specs]
     return "\n".join([_FIRST_LINE, *lines, "end\n"])
 
 
 def cold_copies(spec: OpSpec, memory: Memory) -> int:
-    """How many copies of its operands a cold window goes through: enough to outgrow the caches, or
-    as many as memory has room for."""
+    """Number of operand copies of a cold window: enough to exceed the caches, or as many as memory
+    holds."""
     copy_bytes = operand_bytes(spec)
     wanted = math.ceil(COLD_CACHES * memory.last_level_cache_bytes / copy_bytes)
     room = memory.arena_limit_bytes - _aligned(memory.workspace_bytes[spec])
@@ -145,13 +160,17 @@ def cold_copies(spec: OpSpec, memory: Memory) -> int:
 
 
 def operand_bytes(spec: OpSpec) -> int:
-    """Of one copy of the operands, as the harness lays them out."""
+    """Size of one copy of the operands in the harness's layout.
+
+    Args:
+        spec: The operation.
+    """
     written = [write for write in spec.writes if write.role not in _in_place(spec)]
     return sum(_aligned(operand.bytes) for operand in (*spec.reads, *written))
 
 
 def step_bytes(step: ExecutionPlan, memory: Memory) -> int:
-    """What running a whole step takes, every tensor in memory."""
+    """Memory for running a whole step with every tensor in memory."""
     return (
         sum(_aligned(size) + _BYTES_PER_BUFFER for size in step.buffer_bytes.values())
         + len(step.computes) * _BYTES_PER_CALL
@@ -177,7 +196,8 @@ class _Writer:
                 yield self._transfer(id_, window)
 
     def arena_bytes(self, window: Window) -> int:
-        """Raises :class:`~devices.errors.MeasurementInvalid` beyond the board's limit."""
+        """Memory that a window needs. Raises :class:`~devices.errors.MeasurementInvalid` beyond the
+        board's limit."""
         match window:
             case OpWindow(spec):
                 needed = _aligned(self.memory.workspace_bytes[spec])
@@ -193,8 +213,8 @@ class _Writer:
         if needed > self.memory.arena_limit_bytes:
             raise MeasurementInvalid(
                 f"{what} needs {needed} bytes; {self.memory.arena_limit_bytes} bytes of the"
-                " board's memory are free for measuring, and all operands of an operation have to"
-                " fit. Choose a smaller batch, or a smaller network"
+                " board's memory are free for measuring, and all operands of an operation must fit."
+                " Choose a smaller batch, or a smaller network"
             )
         return needed
 
@@ -236,7 +256,7 @@ class _Writer:
         for address, size in step.buffer_bytes.items():
             yield f"buffer bytes={size} fill={initial.get(address, 'zero')}"
         for op in step.computes:
-            # Without learning, as above: every execution of the step is the first one again.
+            # Without learning, as above: every execution of the step computes the same numbers.
             scalars = {**_SCALARS, **op.scalars, "learning_rate": 0.0}
             yield (
                 f"call kind={op.spec.kind} attributes={_numbers(op.spec.values)}"
@@ -254,8 +274,14 @@ class _Writer:
 
 
 def idle_lines(id_: int, settings: Settings) -> Iterator[str]:
+    """Lines of an idle window, after the settling time.
+
+    Args:
+        id_: Record id of the window.
+        settings: Settings of the plan.
+    """
     if settings.tail_s:
-        # A sensor that averages still has the window before in its readings.
+        # The readings of an averaging sensor still contain the window before.
         yield f"idle id={_SETTLING_ID} duration_ns={_ns(settings.tail_s)}"
     yield f"idle id={id_} duration_ns={_ns(settings.idle_s)}"
 
@@ -266,12 +292,13 @@ def _marker(id_: int, pattern: MarkerPattern) -> str:
 
 
 def _in_place(spec: OpSpec) -> Mapping[str, str]:
-    """An operation that always works in place is measured so, any other with operands apart."""
+    """Roles that share a buffer. Operations that always work in place are measured in place, all
+    others with separate operands."""
     return spec.signature.in_place if spec.signature.mutates else {}
 
 
 def _initial_contents(step: ExecutionPlan) -> dict[int, str]:
-    """The fill of every buffer that is read before it is written, by its address."""
+    """Fill of every buffer that is read before it is written, by its address."""
     fills: dict[int, str] = {}
     written: set[int] = set()
     for op in step.computes:
@@ -283,8 +310,8 @@ def _initial_contents(step: ExecutionPlan) -> dict[int, str]:
 
 
 def _weight_amplitude(operand: Operand) -> float:
-    """Weights that keep the size of activations from layer to layer (uniform variant of He et al.
-    2015), so that nothing overflows on the way through a deep network."""
+    """Amplitude of weights that keeps the size of activations from layer to layer. It prevents
+    overflow in a deep network (uniform variant of He et al. 2015)."""
     if operand.role != "weight":
         return 1.0
     fan_in = math.prod(operand.shape[1:])

@@ -1,4 +1,4 @@
-"""Ways to reach a board."""
+"""Transports: ways to run commands on a board."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from profiler.transports.base import Transport
 
 
 def open_transport(description: described.DeviceDescription) -> Transport:
-    """The transport that a Linux board's description asks for, not yet connected."""
+    """Make the transport that a Linux board's description asks for, not yet connected."""
     match description.transport:
         case described.LocalTransport():
             from profiler.transports.local import LocalTransport
@@ -18,4 +18,4 @@ def open_transport(description: described.DeviceDescription) -> Transport:
 
             return SshTransport(reached)
         case described.SerialTransport():
-            raise ValueError("a serial line is no transport for commands: see profiler.boards")
+            raise ValueError("a serial line does not run commands: see profiler.boards")

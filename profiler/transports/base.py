@@ -1,4 +1,4 @@
-"""The one protocol by which the profiler reaches a board."""
+"""Protocol by which the profiler reaches a board."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Protocol, Self
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a finished command left: its exit code and its whole output."""
+    """Exit code and whole output of a finished command."""
 
     command: str
     exit_code: int
@@ -21,14 +21,14 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class DetachedStatus:
-    """``exit_code`` is None while the command still runs."""
+    """State of a detached command. ``exit_code`` is None while it runs."""
 
     exit_code: int | None
 
 
 class DetachedCommand(Protocol):
-    """A command that runs on the board with no connection open, so that the board stays quiet.
-    Its standard output and error go to files in the working directory."""
+    """A command that runs on the board with no connection open, so that the board stays quiet. Its
+    standard output and error go to files in the working directory."""
 
     def poll(self, *, timeout_s: float) -> DetachedStatus: ...
 
@@ -37,7 +37,7 @@ class DetachedCommand(Protocol):
         ...
 
     def stop(self, *, timeout_s: float) -> None:
-        """End it and all its children. Harmless if it has ended already."""
+        """End the command and all its children. Does nothing if it has ended already."""
         ...
 
 
@@ -45,29 +45,30 @@ class Transport(Protocol):
     """A board and a private directory on it.
 
     All methods raise :class:`~devices.errors.BoardUnreachable` when the board cannot be reached
-    before the deadline, and :class:`~devices.errors.BoardCommandFailed` when it can but says no.
-    Used as a context manager: entering connects, leaving closes, also after a failure.
+    before the deadline, and :class:`~devices.errors.BoardCommandFailed` when it is reached but the
+    operation fails. As a context manager, entering connects and leaving closes, also after a
+    failure.
     """
 
     @property
     def name(self) -> str:
-        """How messages call the board: ``local``, ``pi@pi4:22``."""
+        """Name of the board in messages: ``local``, ``pi@pi4:22``."""
         ...
 
     @property
     def directory(self) -> str:
-        """Absolute path of the private working directory on the board (mode 0700). Commands run
-        in it; relative paths given to put and get start from it."""
+        """Absolute path of the private working directory on the board (mode 0700). Commands run in
+        it; relative paths of put and get start from it."""
         ...
 
     def connect(self) -> None: ...
 
     def put(self, local: Path, remote: str, *, timeout_s: float, executable: bool = False) -> None:
-        """Copy a file to the board, whole or not at all."""
+        """Copy a file to the board, as a whole or not at all."""
         ...
 
     def get(self, remote: str, local: Path, *, timeout_s: float) -> None:
-        """Copy a file from the board, whole or not at all."""
+        """Copy a file from the board, as a whole or not at all."""
         ...
 
     def run(
@@ -78,20 +79,22 @@ class Transport(Protocol):
         environment: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> CommandResult:
-        """Run one command (no shell syntax: every word is quoted) within the time limit; when it
-        is outlasted, the command and its children are ended, and it has failed. ``check`` raises
-        unless it exits with 0."""
+        """Run one command within a time limit. Every word is quoted; there is no shell syntax.
+
+        At the limit, the command and its children are ended and the command has failed. With
+        ``check``, an exit code other than 0 raises.
+        """
         ...
 
     def start(
         self, argv: Sequence[str], *, timeout_s: float, environment: Mapping[str, str] | None = None
     ) -> DetachedCommand:
-        """Run a command detached; ``timeout_s`` bounds the starting of it."""
+        """Start a detached command. ``timeout_s`` bounds only the start."""
         ...
 
     def close(self) -> None:
-        """End what still runs detached, remove the private directory, disconnect. Never raises
-        because the board is gone; may be called twice."""
+        """End detached commands, remove the private directory and disconnect. Does not raise if the
+        board is lost; may be called twice."""
         ...
 
     def __enter__(self) -> Self: ...

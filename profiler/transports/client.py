@@ -1,5 +1,8 @@
-"""How sessions recognise the leftovers of dead ones: each holds a lock on this computer while its
-process lives, and the kernel lets go of it however that process ends."""
+"""Locks by which sessions recognise the leftovers of dead ones.
+
+Each session holds a lock on this computer while its process lives. The kernel releases the lock
+however that process ends.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,11 @@ _TOKEN = re.compile(r"[0-9a-f]{32}")
 
 
 class ClientLock:
-    """``token`` names the session, here and on the board. Where no lock file can be made the
-    session works all the same; it is then recognised as dead by its age only."""
+    """Lock of one session. ``token`` names the session, here and on the board.
+
+    Where no lock file can be made, the session still works; it is then recognised as dead only by
+    its age.
+    """
 
     def __init__(self) -> None:
         self.token = secrets.token_hex(16)
@@ -30,7 +36,8 @@ class ClientLock:
             self._handle = None
 
     def release(self, *, cleaned: bool) -> None:
-        """``cleaned``: nothing is left on the board that a later session would have to remove."""
+        """Release the lock. ``cleaned`` means that nothing is left on the board for a later session
+        to remove."""
         if self._handle is not None:
             if cleaned:
                 forget(self.token)
@@ -39,8 +46,10 @@ class ClientLock:
 
 
 def is_dead(token: str) -> bool:
-    """Whether a process of this computer began that session and has ended since. False also of a
-    session that another computer began, and of names that no session has."""
+    """Whether a process of this computer began that session and has ended since.
+
+    False for a session that another computer began, and for names that are no token.
+    """
     if not _TOKEN.fullmatch(token):
         return False
     try:
@@ -52,7 +61,7 @@ def is_dead(token: str) -> bool:
 
 
 def forget(token: str) -> None:
-    """Once a dead session's leftovers are gone."""
+    """Remove the lock file of a session whose leftovers are gone."""
     (_directory() / token).unlink(missing_ok=True)
 
 
@@ -65,7 +74,7 @@ def _directory() -> Path:
 
 
 def _lock(path: Path, flags: int) -> int:
-    """Raises :class:`OSError` if it is locked already."""
+    """Open and lock a file. Raises :class:`OSError` if it is locked already."""
     handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A point in time on the monotonic clock after which something is given up."""
+"""Deadline on the monotonic clock."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Deadline:
-    """``Deadline(10.0)`` ends ten seconds after it was made, whatever the wall clock does."""
+    """A point in time on the monotonic clock. ``Deadline(10.0)`` ends ten seconds after it was
+    made."""
 
     seconds: float
     _started: float = field(default_factory=time.monotonic, init=False)
 
     @property
     def remaining_s(self) -> float:
-        """Never below zero."""
+        """Seconds left, at least 0."""
         return max(0.0, self._started + self.seconds - time.monotonic())
 
     @property

@@ -1,4 +1,4 @@
-"""What a transport to a POSIX board needs of a connection: that it runs shell scripts."""
+"""Protocol of a connection to a POSIX board: it runs shell scripts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ Sink: TypeAlias = Callable[[bytes], object]
 
 
 class ConnectionLostError(ConnectionError):
-    """A network failure that may pass. ``started`` says whether the script may have begun."""
+    """A network failure that may be temporary. ``started`` says whether the script may have
+    begun."""
 
     def __init__(self, reason: str, *, started: bool = False) -> None:
         super().__init__(reason)
@@ -17,41 +18,42 @@ class ConnectionLostError(ConnectionError):
 
 
 class NoAnswerError(ConnectionLostError):
-    """The script had not ended when its time was over, and was abandoned."""
+    """The script did not end within its time limit and was abandoned."""
 
     def __init__(self, time_limit_s: float) -> None:
         super().__init__(f"no answer within {time_limit_s:.3g} s", started=True)
 
 
 class Link(Protocol):
-    """One way to a shell. Everything else about a transport is the same for all of them."""
+    """One way to a shell. Everything else about a transport is the same for all links."""
 
     @property
     def name(self) -> str:
-        """How messages call the board."""
+        """Name of the board in messages."""
         ...
 
     @property
     def patience_s(self) -> float:
-        """How long a lost connection is worth restoring; 0 where there is none to lose."""
+        """How long to try to restore a lost connection; 0 for a link that cannot be lost."""
         ...
 
     def open(self, *, timeout_s: float) -> None:
-        """Connect, once; nothing happens if connected already.
+        """Connect; does nothing if connected already.
 
-        Raises :class:`ConnectionLostError` for what may pass and
-        :class:`~devices.errors.BoardUnreachable` for what will not.
+        Raises :class:`ConnectionLostError` for temporary failures and
+        :class:`~devices.errors.BoardUnreachable` for permanent ones.
         """
         ...
 
     def execute(
         self, script: str, *, timeout_s: float, source: BinaryIO | None, out: Sink, err: Sink
     ) -> int:
-        """Run a script with ``source`` (a real file) as its input, pass on its standard output and
-        error as they come, and return its exit code.
+        """Run a script and return its exit code.
 
-        Raises :class:`ConnectionLostError`, which is :class:`NoAnswerError` after ``timeout_s``.
-        Whatever is raised, also by a sink, the script's streams are closed then.
+        ``source`` (a real file) is its standard input; its standard output and error are passed on
+        as they come. Raises :class:`ConnectionLostError`, after ``timeout_s`` as
+        :class:`NoAnswerError`. Whatever is raised, also by a sink, the script's streams are closed
+        then.
         """
         ...
 

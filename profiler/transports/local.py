@@ -1,4 +1,4 @@
-"""This computer as the board."""
+"""Transport to this computer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK_BYTES = 64 * 1024
 
 
 class LocalTransport(PosixTransport):
-    """Commands run here, with the same private directory and time limits as on any board."""
+    """Runs commands here, with the same private directory and time limits as on any board."""
 
     def __init__(self) -> None:
         super().__init__(_LocalLink())
@@ -30,14 +30,14 @@ class _LocalLink:
     patience_s = 0.0
 
     def open(self, *, timeout_s: float) -> None:
-        """There is nothing to connect to."""
+        """Does nothing: no connection is needed."""
 
     def execute(
         self, script: str, *, timeout_s: float, source: BinaryIO | None, out: Sink, err: Sink
     ) -> int:
         deadline = Deadline(timeout_s)
-        # A session of its own: Ctrl-C in the terminal is for this process, which then ends the
-        # shell, and on closing what the shell supervises.
+        # A session of its own: Ctrl-C in the terminal reaches only this process, which then ends
+        # the shell and, on closing, the processes that the shell supervises.
         with subprocess.Popen(
             ["sh", "-c", script],
             stdin=subprocess.DEVNULL if source is None else source,
@@ -56,11 +56,11 @@ class _LocalLink:
                         os.killpg(shell.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """There is nothing to disconnect from."""
+        """Does nothing: no connection exists."""
 
 
 def _pass_on(shell: subprocess.Popen[bytes], out: Sink, err: Sink, deadline: Deadline) -> None:
-    """Until both streams end. Raises :class:`subprocess.TimeoutExpired`."""
+    """Pass output on until both streams end. Raises :class:`subprocess.TimeoutExpired`."""
     with selectors.DefaultSelector() as selector:
         for stream, sink in ((shell.stdout, out), (shell.stderr, err)):
             if stream is not None:

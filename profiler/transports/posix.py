@@ -1,5 +1,8 @@
-"""A board with a POSIX shell: the whole protocol of :mod:`profiler.transports.base` on top of a
-link that can run scripts, so that every such board behaves the same however it is reached."""
+"""Transport to a board with a POSIX shell.
+
+Implements the whole protocol of :mod:`profiler.transports.base` over a link that runs scripts, so
+that every such board behaves the same however it is reached.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ from profiler.transports.client import ClientLock, forget, is_dead, is_token
 from profiler.transports.link import ConnectionLostError, Link
 from profiler.transports.shell import OUTPUT_LIMIT_BYTES, Finished, OutputLimitError, Shell, quoted
 
-_KILL_GRACE_S = 10.0  # for the board to kill, in two stages, what outlasted its limit, and say so
-_SESSION_LIMIT_S = 15.0  # for a session's directory to be made or removed
+_KILL_GRACE_S = 10.0  # for the board to end a command at its limit, in two stages
+_SESSION_LIMIT_S = 15.0  # to make or remove a session's directory
 
 _FULL = re.compile("No space|quota|too large|size limit", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,10 +37,10 @@ Control: TypeAlias = Callable[[str, float], tuple[str, str]]
 class PosixTransport:
     """Implements :class:`~profiler.transports.base.Transport`.
 
-    What can be repeated without harm (everything but ``run``) survives a lost connection: it is
+    Calls that can be repeated without harm (all but ``run``) survive a lost connection. It is
     restored and the call repeated until the link's patience ends, so that such a call may take that
-    much longer than its ``timeout_s``. A command whose connection is lost under way is not run
-    again, since it may have had its effect.
+    much longer than its ``timeout_s``. A command that loses its connection is not run again, since
+    it may have had its effect.
     """
 
     def __init__(self, link: Link) -> None:
@@ -67,7 +70,7 @@ class PosixTransport:
             raise
 
     def put(self, local: Path, remote: str, *, timeout_s: float, executable: bool = False) -> None:
-        """Also raises :class:`OSError` if ``local`` cannot be read."""
+        """As the protocol; also raises :class:`OSError` if ``local`` cannot be read."""
         with local.open("rb") as source:
             size_bytes = os.fstat(source.fileno()).st_size
             script = scripts.put(
@@ -94,7 +97,7 @@ class PosixTransport:
             )
 
     def get(self, remote: str, local: Path, *, timeout_s: float) -> None:
-        """Also raises :class:`OSError` if ``local`` cannot be written."""
+        """As the protocol; also raises :class:`OSError` if ``local`` cannot be written."""
         script = scripts.get(self.directory, _checked_path(remote))
         handle, part = tempfile.mkstemp(prefix=".get.", dir=local.parent)
         try:
@@ -113,8 +116,8 @@ class PosixTransport:
         environment: Mapping[str, str] | None = None,
         check: bool = True,
     ) -> CommandResult:
-        """The board itself ends the command's process group at the time limit, even if nobody is
-        connected any more. Children that the command leaves behind are ended with it."""
+        """As the protocol. The board itself ends the command's process group at the time limit,
+        even without a connection, and with it children that outlive the command."""
         command = shlex.join(argv)
         job = f"run-{secrets.token_hex(8)}"
         script = scripts.run(
@@ -188,7 +191,7 @@ class PosixTransport:
                 self._shell.control(script, _SESSION_LIMIT_S, patience_s=patience_s)
                 cleaned = True
         except JoulewrightError:
-            return  # the board is gone; a later session finds the leftovers by the lock file
+            return  # the board is lost; a later session finds the leftovers by the lock file
         finally:
             self._client.release(cleaned=cleaned)
             self._shell.close()
@@ -219,7 +222,7 @@ class PosixTransport:
                 abandoned.append(token)
         for token in abandoned:
             script = scripts.remove_sessions(posixpath.dirname(self._directory), [token])
-            with contextlib.suppress(JoulewrightError):  # nothing of ours depends on it
+            with contextlib.suppress(JoulewrightError):  # this session does not depend on it
                 self._shell.control(script, _SESSION_LIMIT_S)
                 forget(token)
 
@@ -250,15 +253,15 @@ class PosixDetachedCommand:
         self._control = control
 
     def poll(self, *, timeout_s: float) -> DetachedStatus:
-        """Raises :class:`~devices.errors.BoardCommandFailed` if it is gone without an exit code,
-        because the board was restarted or ran out of memory."""
+        """State of the command. Raises :class:`~devices.errors.BoardCommandFailed` if it is gone
+        without an exit code, because the board was restarted or ran out of memory."""
         text, _ = self._control(scripts.poll(self._directory, self._job), timeout_s)
         state = text.strip()
         if state == "running":
             return DetachedStatus(None)
         if state == "vanished":
             raise BoardCommandFailed(
-                f"{self._name}: gone without an exit code; it was killed, or the board restarted"
+                f"{self._name}: ended without an exit code; it was killed, or the board restarted"
             )
         return DetachedStatus(int(state.removeprefix("exit-")))
 
@@ -270,7 +273,7 @@ class PosixDetachedCommand:
 
 
 def _split_report(stderr: str, word: str) -> tuple[str, int | None]:
-    """The last reason that tools gave, and the number in our own last line ``word NUMBER``."""
+    """A tool's last reason, and the number in the script's own last line, ``word NUMBER``."""
     lines = stderr.strip().splitlines() or [""]
     number = None
     if re.fullmatch(rf"{word} \d+", lines[-1]):

@@ -1,4 +1,5 @@
-"""``ProxyCommand``: a program that passes data to and from a host, in place of a connection."""
+"""``ProxyCommand``: a program that passes data to and from a host instead of a direct
+connection."""
 
 from __future__ import annotations
 
@@ -17,14 +18,14 @@ _END_LIMIT_S = 2.0
 
 @dataclass(frozen=True)
 class ProxyCommand:
-    """``socket`` is our end of the connection that the command makes."""
+    """A running command. ``socket`` is this program's end of the connection."""
 
     socket: socket.socket
     standard_error: BinaryIO
 
     @property
     def last_words(self) -> str:
-        """The last line that it printed on standard error."""
+        """Last line that the command printed on standard error."""
         self.standard_error.seek(0)
         lines = self.standard_error.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else ""
@@ -32,10 +33,10 @@ class ProxyCommand:
 
 @contextlib.contextmanager
 def running_proxy(command: str) -> Iterator[ProxyCommand]:
-    """A command of the shell on one end of a pair of sockets; ended, with what it started, after.
+    """Run a shell command on one end of a pair of sockets; end it and its children afterwards.
 
-    paramiko has one of its own, which does not notice that the command has ended, and waits for it
-    with a busy processor. Raises :class:`OSError` if there is no shell to run it.
+    paramiko's own implementation does not notice that the command has ended and waits for it with a
+    busy processor. Raises :class:`OSError` if there is no shell to run it.
     """
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as standard_error:

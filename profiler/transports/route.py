@@ -1,5 +1,4 @@
-"""The way to a board behind SSH: what its description states, then what the SSH configuration says,
-then defaults."""
+"""Route to a board over SSH: from its description, then the SSH configuration, then defaults."""
 
 from __future__ import annotations
 
@@ -22,11 +21,10 @@ _NOWHERE = {"none", "/dev/null"}
 class Host:
     """One end of an SSH connection.
 
-    ``name`` is what the description or ``ProxyJump`` calls it, ``host`` what that stands for.
-    ``known_hosts`` are the files that are searched for its key under ``known_as``; an accepted key
-    goes to the first. ``key`` is the described one, ``identities`` those of the configuration.
-    ``jump`` is the host that leads to it, ``proxy_command`` the command that does; at most one is
-    given.
+    ``name`` is the name in the description or in ``ProxyJump``, ``host`` the address that it stands
+    for. The files ``known_hosts`` are searched for its key under ``known_as``; an accepted key goes
+    to the first. ``key`` comes from the description, ``identities`` from the configuration. At most
+    one of ``jump``, a jump host, and ``proxy_command`` is given.
     """
 
     name: str
@@ -52,15 +50,14 @@ class Host:
 
     @property
     def hops(self) -> list[Host]:
-        """The hosts to connect to, one through the other; this one is the last."""
+        """The hosts to connect to, each through the one before it; this host is the last."""
         return [self] if self.jump is None else [*self.jump.hops, self]
 
 
 def find_route(reached: SshTransport) -> Host:
-    """The board, with the hosts that lead to it.
+    """The board's host, with its jump hosts.
 
-    Raises :class:`~devices.documents.document.DocumentError` for a configuration that makes no
-    sense.
+    Raises :class:`~devices.documents.document.DocumentError` for an invalid configuration.
     """
     return _Finder(SshConfig.read(), reached.connect_timeout_s).board(reached)
 
@@ -76,7 +73,8 @@ class _Finder:
         self._limit_s = limit_s
 
     def board(self, reached: SshTransport) -> Host:
-        """A described key and known_hosts file are also those of a described jump host."""
+        """The board's host. A described key and known_hosts file also apply to a described jump
+        host."""
         jump = None
         if reached.jump is not None:
             jump = self._find(
@@ -108,11 +106,12 @@ class _Finder:
         jump: Host | None = None,
         led_to: tuple[str, ...] = (),
     ) -> Host:
-        """``led_to`` are the hosts whose configuration asks for this one as their jump host."""
+        """Settings of one host. ``led_to`` are the hosts whose configuration names it as their jump
+        host."""
         found = self._config.lookup(name, user=user, port=port, limit_s=self._limit_s)
         proxy_command = None
         if jump is None:
-            # The first of the two counts, as for ssh.
+            # The first of the two applies, as for ssh.
             way = next((key for key in found if key in {"proxyjump", "proxycommand"}), None)
             if way == "proxyjump":
                 jump = self._jumps(name, found[way], led_to)
@@ -150,7 +149,7 @@ class _Finder:
             raise DocumentError(f"{USER_FILE}: {name}: {error}") from None
         led_to = (*led_to, name)
         if any(jump.host == name for jump in jumps):
-            return None  # a jump host that a wildcard tells to jump through itself
+            return None  # a wildcard would make the jump host jump through itself
         hop = None
         for jump in jumps:
             if jump.host in led_to:
@@ -162,8 +161,8 @@ class _Finder:
 
 
 def _known_hosts(found: Settings) -> tuple[Path, ...]:
-    """Those of the user, then the system's. Keys are always checked: ``UserKnownHostsFile none``
-    and ``/dev/null`` stand for the default."""
+    """Known_hosts files of the user, then those of the system. Keys are always checked:
+    ``UserKnownHostsFile none`` and ``/dev/null`` stand for the default."""
     users = _files(found.get("userknownhostsfile", "")) or _KNOWN_HOSTS
     systems = _files(found.get("globalknownhostsfile", "")) or _GLOBAL_KNOWN_HOSTS
     return tuple(path.expanduser() for path in (*users, *systems))

@@ -1,22 +1,22 @@
-"""The shell scripts by which a session lives on a board.
+"""Shell scripts that keep a session on a board.
 
-They keep to POSIX sh and to what both busybox and Debian bring (``setsid``, ``mkdir``, ``mv``,
-``cat``, ``head``, ``wc``, ``cut``, ``df``, ``find``), since they run on whatever the board has.
+They use only POSIX sh and tools of both busybox and Debian (``setsid``, ``mkdir``, ``mv``, ``cat``,
+``head``, ``wc``, ``cut``, ``df``, ``find``), so that they run on any board.
 
-A session's private directory and what is in it besides the caller's own files::
+A session's private directory, without the caller's own files::
 
     PARENT/session.TOKEN/            mode 0700; the client made up the token
         .joulewright/
             boot.BOOT                the board's boot id when the session began
-            seen                     touched by every call: when the client was last heard of
+            seen                     touched by every call: the client's last sign of life
             JOB.PID.BORN.BOOT.STATE  a note of a command: the leader of its process group, when that
                                      began and in which boot, and running, exit-CODE or timed-out
-            JOB.stdout JOB.stderr    of a detached command
+            JOB.stdout JOB.stderr    output of a detached command
 
-All but the outputs are empty files, whose names can still be written and changed on a full disk.
+All but the outputs are empty files, whose names can be written and changed even on a full disk.
 
-A directory is renamed to ``PARENT/closing.TOKEN`` before its jobs are ended: a job that is being
-started meanwhile then finds no place for its note, and gives up.
+A directory is renamed to ``PARENT/closing.TOKEN`` before its jobs are ended. A job that is being
+started meanwhile then cannot write its note, and gives up.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from collections.abc import Mapping, Sequence
 CONTROL = ".joulewright"
 
 DIRECTORY_GONE = 97
-"""Exit code of a script whose session directory is not there any more."""
+"""Exit code of a script whose session directory no longer exists."""
 
 STALE_AFTER_MINUTES = 7 * 24 * 60
-"""A session that another computer began is left alone until it was silent for that long."""
+"""Silence after which a session of another computer is removed."""
 
 _FUNCTIONS = r"""
 boot_id() { cat /proc/sys/kernel/random/boot_id 2>/dev/null; }
 
 pause() { sleep 0.1 2>/dev/null || sleep 1; }
 
-# Is the process that leads the group still the one in the note? Sets leader.
+# Whether the leader of the process group is still the one in the note. Sets leader.
 lives() {
   words=${1##*/}
   words=${words#*.}
@@ -52,7 +52,7 @@ lives() {
   [ "$(cut -d' ' -f3 "/proc/$leader/stat" 2>/dev/null)" != Z ]
 }
 
-# End the groups in these notes: asked first, two seconds later killed.
+# End the groups in these notes: with SIGTERM, and two seconds later with SIGKILL.
 end_jobs() {
   for note in "$@"; do lives "$note" && kill -TERM "-$leader" 2>/dev/null; done
   tries=0
@@ -75,7 +75,7 @@ remove_session() {
 """
 
 # $1 path of the job's notes, $2 time limit in seconds or nothing if detached, $3 the limit in whole
-# seconds, then the command. Leads a session of its own, which its time keeper belongs to as well.
+# seconds, then the command. Leads a session of its own, to which its timer belongs as well.
 _SUPERVISE = r"""
 job=$1 limit=$2 whole=$3
 shift 3
@@ -101,14 +101,16 @@ kill -KILL 0
 
 
 def quote_path(path: str) -> str:
-    """A path as a word of a script: safe from the shell, and from commands that would take a
-    leading dash for an option."""
+    """Quote a path as a word of a script. A leading dash is protected from being taken for an
+    option."""
     return shlex.quote(path if path.startswith("/") else f"./{path}")
 
 
 def open_session(token: str) -> str:
-    """Make the private directory, print it, and then a line ``TOKEN young|old`` for each other
-    session there. Can be repeated."""
+    """Make the private directory and print it. Can be repeated.
+
+    Then a line ``TOKEN young|old`` is printed for each other session in the parent directory.
+    """
     return f"""{_FUNCTIONS}
 umask 077
 command -v setsid >/dev/null || {{
@@ -157,7 +159,7 @@ for token in {words}; do remove_session {shlex.quote(parent)} "$token"; done
 
 
 def put(directory: str, remote: str, *, token: str, size_bytes: int, executable: bool) -> str:
-    """Standard input becomes a file; ``free KIBIBYTES DIRECTORY`` on standard error otherwise."""
+    """Write standard input to a file. On failure, print ``free KIBIBYTES`` on standard error."""
     target = quote_path(remote)
     part = quote_path(posixpath.join(posixpath.dirname(remote), f".{token}.part"))
     return f"""{_enter(directory)}
@@ -172,8 +174,8 @@ exit 1
 
 
 def get(directory: str, remote: str) -> str:
-    """A file on standard output, ``size BYTES`` on standard error. Of a file that grows meanwhile,
-    as much as there was at the beginning."""
+    """Print a file on standard output, and ``size BYTES`` on standard error. A file that grows
+    meanwhile is cut to its size at the start."""
     source = quote_path(remote)
     return f"""{_enter(directory)}
 size=$(wc -c <{source}) && head -c "$((size))" {source} && echo "size $((size))" >&2
@@ -188,8 +190,8 @@ def run(
     *,
     time_limit_s: float,
 ) -> str:
-    """A command with its output, then ``JOB exit-CODE``, ``JOB timed-out`` or ``JOB vanished`` as
-    the last line of standard error."""
+    """Run a command. The last line of standard error is ``JOB exit-CODE``, ``JOB timed-out`` or
+    ``JOB vanished``."""
     notes = f"{directory}/{CONTROL}/{job}"
     words = [notes, f"{time_limit_s:.3f}", str(math.ceil(time_limit_s)), *argv]
     return f"""{_enter(directory)}
@@ -208,7 +210,7 @@ rm -f {shlex.quote(notes)}.*
 
 
 def start(directory: str, job: str, argv: Sequence[str], environment: Mapping[str, str]) -> str:
-    """A detached command. Repeated with the same job, it starts nothing."""
+    """Start a detached command. Repeated with the same job, it starts nothing."""
     notes = f"{directory}/{CONTROL}/{job}"
     words = [notes, "", "", *argv]
     # The pipe closes once the supervisor has written its note and opened its output files.
@@ -239,7 +241,7 @@ echo "$state"
 
 
 def output(directory: str, job: str) -> str:
-    """Print both streams of a detached command as far as they are."""
+    """Print both streams of a detached command as far as they have been written."""
     notes = shlex.quote(f"{directory}/{CONTROL}/{job}")
     return f"""{_enter(directory)}
 cat {notes}.stdout && cat {notes}.stderr >&2
@@ -247,7 +249,7 @@ cat {notes}.stdout && cat {notes}.stderr >&2
 
 
 def stop(directory: str, job: str) -> str:
-    """End a command; one that had to be killed has exit code 137, as a shell says it."""
+    """End a command. One that had to be killed has exit code 137, as in a shell."""
     notes = shlex.quote(f"{directory}/{CONTROL}/{job}")
     return f"""{_enter(directory)}
 end_jobs {notes}.[0-9]*.*

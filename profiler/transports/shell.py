@@ -1,5 +1,4 @@
-"""A board's shell with patience: scripts that may be repeated survive a lost connection, and what
-went wrong for good is said in one sentence."""
+"""A board's shell. Repeatable scripts survive a lost connection; final failures are explained."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from profiler.transports.link import ConnectionLostError, Link, NoAnswerError, S
 from profiler.transports.scripts import DIRECTORY_GONE
 
 OUTPUT_LIMIT_BYTES = 16 * 1024 * 1024
-"""Of one stream of one command. What prints more should write to a file and have it fetched."""
+"""Limit of one stream of one command. A command that prints more should write to a file."""
 
-_SHOWN_CHARACTERS = 2000  # of what a failed script or command said
+_SHOWN_CHARACTERS = 2000  # of the output of a failed script or command
 
 Answer = TypeVar("Answer")
 
@@ -50,7 +49,7 @@ class Shell:
         return self._link.patience_s
 
     def connect(self) -> None:
-        """Raises :class:`~devices.errors.BoardUnreachable`."""
+        """Connect. Raises :class:`~devices.errors.BoardUnreachable`."""
         try:
             self.repeat(lambda _limit_s: None, 0.0)
         except ConnectionLostError as lost:
@@ -67,7 +66,7 @@ class Shell:
         source: BinaryIO | None = None,
         out: Sink | None = None,
     ) -> Finished:
-        """Once, whatever happens; collects the output that no sink was given for. Raises
+        """Run a script once, and collect the output for which no sink is given. Raises
         :class:`OutputLimitError` and what the link raises."""
         collected, errors = _Collector(), _Collector()
         exit_code = self._link.execute(
@@ -83,9 +82,11 @@ class Shell:
         again: Callable[[ConnectionLostError], bool] = lambda _lost: True,
         patience_s: float | None = None,
     ) -> Answer:
-        """``attempt`` with a connection, repeated while that gets lost and comes back within the
-        patience (the link's, unless another is given); it is told how many seconds it has. Raises
-        the last :class:`ConnectionLostError`."""
+        """Call ``attempt`` with a connection, and again if a lost connection comes back in time.
+
+        ``attempt`` gets the number of seconds that it has. ``patience_s`` replaces the link's
+        patience. Raises the last :class:`ConnectionLostError`.
+        """
         if patience_s is None:
             patience_s = self._link.patience_s
         overall = Deadline(timeout_s + patience_s)
@@ -121,7 +122,7 @@ class Shell:
         what: str = "keeping the session",
         patience_s: float | None = None,
     ) -> tuple[str, str]:
-        """What a short, repeatable script of our own prints on standard output and error. Raises
+        """Run a short, repeatable script and return its standard output and error. Raises
         :class:`~devices.errors.JoulewrightError`."""
 
         def attempt(limit_s: float) -> Finished:
@@ -133,7 +134,7 @@ class Shell:
             raise self.gave_up(lost) from lost
         except OutputLimitError:
             raise BoardCommandFailed(
-                f"{self.name}: there are more than {OUTPUT_LIMIT_BYTES} bytes of output",
+                f"{self.name}: the output has more than {OUTPUT_LIMIT_BYTES} bytes",
                 remedy="let the command write to a file",
             ) from None
         if finished.exit_code != 0:
@@ -143,8 +144,8 @@ class Shell:
     def transfer(
         self, what: str, attempt: Callable[[float], Finished], timeout_s: float
     ) -> Finished:
-        """The same for an attempt that moves a file, which is not repeated because it was slow;
-        the caller makes sense of its exit code."""
+        """Run an attempt that moves a file. It is not repeated when it was too slow, and the caller
+        interprets its exit code."""
         try:
             finished = self.repeat(
                 attempt, timeout_s, again=lambda lost: not isinstance(lost, NoAnswerError)
@@ -170,8 +171,8 @@ class Shell:
     def refused(self, what: str, finished: Finished) -> BoardCommandFailed:
         if finished.exit_code == DIRECTORY_GONE:
             return BoardCommandFailed(
-                "the working directory is gone from the board, which was restarted or cleaned"
-                " meanwhile",
+                "the working directory no longer exists on the board, which was restarted or"
+                " cleaned meanwhile",
                 operation=f"{self.name}: {what}",
             )
         return BoardCommandFailed(
@@ -181,7 +182,7 @@ class Shell:
 
 
 class _Collector:
-    """Collects output, and refuses to fill this computer's memory with it."""
+    """Collects output up to a limit, so that it cannot fill this computer's memory."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -197,6 +198,6 @@ class _Collector:
 
 
 def quoted(output: str) -> str:
-    """The end of what a command said, as the end of an error's sentence."""
-    said = output.strip()[-_SHOWN_CHARACTERS:]
-    return f": {said}" if said else ""
+    """The end of a command's output, to append to the text of an error."""
+    shown = output.strip()[-_SHOWN_CHARACTERS:]
+    return f": {shown}" if shown else ""

@@ -1,4 +1,4 @@
-"""Boards behind SSH.
+"""Boards that are reached over SSH.
 
 What the description does not state comes from ``~/.ssh/config`` and ``/etc/ssh/ssh_config``, so
 that a board is reached as ``ssh`` reaches it (:mod:`profiler.transports.route`); fabric's own
@@ -41,11 +41,13 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class SshTransport(PosixTransport):
-    """A board that is reached as its description and the SSH configuration say."""
+    """A board that is reached as its description and the SSH configuration say.
+
+    Raises:
+        DocumentError: The SSH configuration is invalid.
+    """
 
     def __init__(self, reached: description.SshTransport) -> None:
-        """Raises :class:`~devices.documents.document.DocumentError` for a configuration that makes
-        no sense."""
         super().__init__(_SshLink(reached))
 
 
@@ -60,7 +62,7 @@ class _SshLink:
     def __init__(self, reached: description.SshTransport) -> None:
         self._reached = reached
         self._board = find_route(reached)
-        self._connections: list[fabric.Connection] = []  # those of jump hosts, the board's
+        self._connections: list[fabric.Connection] = []  # jump hosts first, the board last
         self._proxies = contextlib.ExitStack()
         self._was_connected = False
 
@@ -109,10 +111,10 @@ class _SshLink:
         self._proxies.close()
 
     def _connect(self, host: Host, limit_s: float) -> None:
-        """One more connection, through the last one there is."""
+        """Make one more connection, through the last existing one."""
         credentials = Credentials.of(host, is_board=host is self._board)
         options: dict[str, Any] = {
-            "timeout": limit_s,  # fabric's own takes whole seconds, and none as no limit
+            "timeout": limit_s,  # fabric's own takes whole seconds, with none for no limit
             "banner_timeout": limit_s,
             "channel_timeout": limit_s,
             "auth_strategy": Login(host.user, credentials, limit_s),
@@ -145,7 +147,8 @@ class _SshLink:
         self._keep_alive(connection.transport)
 
     def _keep_alive(self, transport: paramiko.Transport) -> None:
-        """paramiko sends keep-alives but does not miss the answers; the kernel does, if asked."""
+        """Detect a dead connection. paramiko sends keep-alives but ignores missing answers; the
+        kernel does not."""
         transport.set_keepalive(max(1, round(self._reached.keep_alive_s)))
         sock = transport.sock
         if isinstance(sock, socket.socket) and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -189,7 +192,8 @@ def _network(*, started: bool) -> Iterator[None]:
 
 
 def _send(channel: paramiko.Channel, source: BinaryIO) -> None:
-    """Stops early if the script wants no more or the connection is lost; its exit code tells."""
+    """Send the script's input. Stops early if the script stops reading or the connection is lost;
+    its exit code tells which."""
     while chunk := source.read(_CHUNK_BYTES):
         try:
             channel.sendall(chunk)
@@ -200,7 +204,7 @@ def _send(channel: paramiko.Channel, source: BinaryIO) -> None:
 
 
 def _receive(channel: paramiko.Channel, out: Sink, err: Sink) -> None:
-    """Until the script's streams end or the channel is closed."""
+    """Pass output on until the script's streams end or the channel is closed."""
     with selectors.DefaultSelector() as selector:
         selector.register(channel, selectors.EVENT_READ)
         over = False

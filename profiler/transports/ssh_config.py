@@ -1,8 +1,8 @@
 """The user's and the system's SSH configuration (``ssh_config(5)``), looked up as ``ssh`` does.
 
-paramiko parses it and matches hosts. Its parser knows no ``Include``, takes a ``Match`` criterion
-that it does not know as fulfilled, and names no file when it fails, so the files are first read
-into one text, with every line checked where its file and number are known.
+paramiko parses it and matches hosts. Its parser does not support ``Include``, takes unknown
+``Match`` criteria as fulfilled, and names no file when it fails. The files are therefore first
+joined into one text, and every line is checked where its file and number are known.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _JUMP = re.compile(
 
 @dataclass(frozen=True)
 class Jump:
-    """One entry of ``ProxyJump``; what it leaves open is None."""
+    """One entry of ``ProxyJump``; omitted parts are None."""
 
     host: str
     user: str | None
@@ -49,26 +49,26 @@ class Jump:
 
 
 class SshConfig:
-    """What the configuration files say about hosts. Missing files say nothing."""
+    """Settings of hosts from the configuration files. Missing files count as empty."""
 
     def __init__(self, lines: list[str]) -> None:
         self._lines = lines
 
     @classmethod
     def read(cls) -> SshConfig:
-        """The user's file, then the system's.
+        """Read the user's file, then the system's.
 
-        Raises :class:`~devices.documents.document.DocumentError` for one that cannot be read, or
-        has a line that makes no sense or asks for something that is not supported.
+        Raises :class:`~devices.documents.document.DocumentError` for a file that cannot be read, or
+        has an invalid or unsupported line.
         """
         return cls([line for path in (USER_FILE, _SYSTEM_FILE) for line in _lines_of(path)])
 
     def lookup(self, host: str, *, user: str | None, port: int | None, limit_s: float) -> Settings:
-        """What applies to ``host``. A stated user and port win over the files, and count for their
-        ``Match user`` and for the tokens ``%r`` and ``%p``.
+        """Settings that apply to ``host``.
 
-        Raises :class:`~devices.documents.document.DocumentError`, also if a command of
-        ``Match exec`` takes longer than ``limit_s``.
+        A stated user and port take precedence over the files, and apply to their ``Match user`` and
+        to the tokens ``%r`` and ``%p``. Raises :class:`~devices.documents.document.DocumentError`,
+        also if a command of ``Match exec`` takes longer than ``limit_s``.
         """
         lines = [f"User {user}"] if user is not None else []
         lines += [f"Port {port}"] if port is not None else []
@@ -90,16 +90,16 @@ def parse_jumps(value: str) -> list[Jump]:
         port = int(match["port"]) if match and match["port"] else None
         if match is None or (port is not None and not _is_port(port)):
             raise ValueError(
-                f"ProxyJump: found {value!r}; allowed: [user@]host[:port], several with commas"
-                " between them, or none"
+                f"ProxyJump: found {value!r}; allowed: [user@]host[:port], several separated"
+                " by commas, or none"
             )
         jumps.append(Jump(match["host"].strip("[]"), match["user"], port))
     return jumps
 
 
 class _Config(paramiko.SSHConfig):
-    """Expands tokens in the names of known_hosts files too, as ``ssh`` does, and in our own
-    keyword."""
+    """Expands tokens in the names of known_hosts files too, as ``ssh`` does, and in
+    :data:`_EXEC`."""
 
     _TOKENS = paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY["match-exec"]
     TOKENS_BY_CONFIG_KEY = paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY | dict.fromkeys(
@@ -119,8 +119,11 @@ def _look_up(lines: list[str], host: str) -> Settings:
 
 
 def _without_exec(line: str, before: list[str], host: str, limit_s: float) -> str:
-    """A ``Match`` line whose commands have run, those that are reached by the criteria and lines
-    before. paramiko would run them without a time limit, and with our input."""
+    """Run the commands of a ``Match`` line and replace them by their results.
+
+    Only commands that are reached by the criteria and the lines before are run. paramiko would run
+    them without a time limit, and with this program's input.
+    """
     criteria: list[str] = []
     words = iter(shlex.split(line.removeprefix(_MATCH)))
     for word in words:
@@ -159,9 +162,9 @@ def _lines_of(path: Path) -> list[str]:
 def _expanded(path: Path, directory: Path, outer: tuple[str, ...], depth: int) -> Iterator[str]:
     """The lines of a file with its includes in place.
 
-    A ``Host`` becomes the ``Match`` that means the same, since criteria of ``Match`` can be joined:
-    a file that is included within a block counts only where that block does (``outer``), and the
-    block goes on after it.
+    A ``Host`` becomes the equivalent ``Match``, since criteria of ``Match`` can be joined: a file
+    that is included within a block applies only where that block does (``outer``), and the block
+    continues after it.
     """
     block = outer
     for number, line in enumerate(_read(path).splitlines(), 1):
@@ -189,15 +192,15 @@ def _expanded(path: Path, directory: Path, outer: tuple[str, ...], depth: int) -
                     yield from _expanded(included, directory, block, depth + 1)
                     yield _match_line(block)
             case _:
-                _require_sense(keyword, value, where)
+                _require_valid(keyword, value, where)
                 if keyword in _LISTS_OF_FILES:
-                    value = f'"{value}"'  # paramiko takes off one pair of quotes, here this one
+                    value = f'"{value}"'  # paramiko removes one pair of quotes: this one
                 yield f"{keyword} {value}"
 
 
 def _read(path: Path) -> str:
     try:
-        # ssh takes any bytes in comments and names of files
+        # ssh accepts any bytes in comments and file names
         return path.expanduser().read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return ""
@@ -217,7 +220,7 @@ def _words(value: str, where: str) -> list[str]:
 
 
 def _criteria(value: str, where: str) -> list[str]:
-    """Those of a ``Match`` line, without ``all``, which adds nothing to others."""
+    """Criteria of a ``Match`` line, without ``all``, which adds nothing to others."""
     criteria = []
     words = iter(_words(value, where))
     for word in words:
@@ -239,13 +242,13 @@ def _criteria(value: str, where: str) -> list[str]:
 
 
 def _included(value: str, directory: Path, where: str) -> list[Path]:
-    """Files that an ``Include`` names; as for ``ssh``, there may be none."""
+    """Files that an ``Include`` names; possibly none, as for ``ssh``."""
     paths: list[Path] = []
     for word in _words(value, where):
         try:
             pattern = directory.expanduser() / Path(word).expanduser()
         except RuntimeError:
-            raise DocumentError(f"{where}: Include: there is no such user as in {word}") from None
+            raise DocumentError(f"{where}: Include: the user in {word} does not exist") from None
         root = Path(pattern.anchor)
         found = sorted(root.glob(str(pattern.relative_to(root))))
         hidden = pattern.name.startswith(".")
@@ -253,8 +256,8 @@ def _included(value: str, directory: Path, where: str) -> list[Path]:
     return paths
 
 
-def _require_sense(keyword: str, value: str, where: str) -> None:
-    """Of values that are used as something else than text."""
+def _require_valid(keyword: str, value: str, where: str) -> None:
+    """Check values that are not used as plain text."""
     if keyword in _LISTS_OF_FILES:
         _words(value, where)
     value = value.strip('"')

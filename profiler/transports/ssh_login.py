@@ -1,4 +1,4 @@
-"""Who we are to a board behind SSH, and why a login was refused."""
+"""SSH login to a board, and the explanation of a refusal."""
 
 from __future__ import annotations
 
@@ -39,9 +39,11 @@ _SHORTEST_LIMIT_S = 0.1
 
 @dataclass(frozen=True, repr=False)
 class KeyFile:
-    """A private key on this computer. ``keys`` is what to show: it with its certificate, if it has
-    one, and it alone. Empty if there is a ``problem``, or if the key is encrypted and nobody said
-    the passphrase."""
+    """A private key on this computer.
+
+    ``keys`` are the keys to present: first with the certificate, if it has one, then alone. It is
+    empty if there is a ``problem``, or if the key is encrypted and no passphrase was given.
+    """
 
     path: Path
     keys: tuple[paramiko.PKey, ...] = ()
@@ -50,21 +52,25 @@ class KeyFile:
 
     @property
     def public_part(self) -> bytes | None:
-        """Also known of a locked key whose public part lies next to it."""
+        """The public key. For a locked key it is read from the file beside it, if that exists."""
         if self.keys:
             return self.keys[-1].asbytes()
         for path in (Path(f"{self.path}.pub"), self.path):
             try:
                 return paramiko.pkey.PublicBlob.from_file(str(path)).key_blob
-            except (OSError, ValueError):  # UnicodeDecodeError among them
+            except (OSError, ValueError):  # including UnicodeDecodeError
                 continue
         return None
 
 
 @dataclass(frozen=True, repr=False)
 class Credentials:
-    """What a host is shown: ``named`` keys (or, if none are, the ``default`` ones), then the
-    agent's, then a password. With ``named_only``, of the agent's only those that are named."""
+    """Credentials for a host.
+
+    They are presented in this order: ``named`` keys (or, if there are none, the ``default`` ones),
+    the agent's keys, a password. With ``named_only``, only those of the agent's keys that are
+    named.
+    """
 
     named: tuple[KeyFile, ...]
     default: tuple[KeyFile, ...]
@@ -73,11 +79,12 @@ class Credentials:
 
     @classmethod
     def of(cls, host: Host, *, is_board: bool) -> Credentials:
-        """Raises :class:`~devices.errors.BoardUnreachable` for a described key that cannot be
-        read. A key of the SSH config may be missing or locked, as for ``ssh``.
+        """Credentials for a host.
 
-        The secret in the environment is the passphrase of these keys. Where it opened none and no
-        key is described, it is the board's password; a jump host is never shown it.
+        The secret in the environment is the passphrase of its keys. If it opened none and no key is
+        described, it is the board's password; it is never sent to a jump host. Raises
+        :class:`~devices.errors.BoardUnreachable` for a described key that cannot be read. A key of
+        the SSH config may be missing or locked, as for ``ssh``.
         """
         secret = os.environ.get(CREDENTIAL_VARIABLE)
         named = []
@@ -99,7 +106,7 @@ class Credentials:
 
 
 class Login(AuthStrategy):
-    """Shows a host our credentials, one after the other, within one time limit for all."""
+    """Presents credentials to a host, one after the other, within one time limit for all."""
 
     def __init__(self, user: str, credentials: Credentials, limit_s: float) -> None:
         super().__init__(ssh_config=paramiko.SSHConfig())
@@ -126,9 +133,9 @@ class Login(AuthStrategy):
             yield Password(self._user, lambda: password)
 
     def authenticate(self, transport: paramiko.Transport) -> list[SourceResult]:
-        """Raises :class:`paramiko.SSHException`."""
+        """Log in. Raises :class:`paramiko.SSHException`."""
         deadline = Deadline(self._limit_s)
-        refusal = paramiko.SSHException("there is no key and no password to show")
+        refusal = paramiko.SSHException("no key and no password to present")
         try:
             for source in self.get_sources():
                 transport.auth_timeout = max(deadline.remaining_s, _SHORTEST_LIMIT_S)
@@ -159,10 +166,10 @@ def explain(
     *,
     reconnecting: bool,
 ) -> BoardUnreachable | ConnectionLostError:
-    """What a failed connection means: :class:`ConnectionLostError` if trying again may help.
+    """Explain a failed connection: :class:`ConnectionLostError` if trying again may help.
 
-    A refused login or host key stays refused. A closed port or an unknown name does as well, except
-    for a board that was there a moment ago, which may be restarting.
+    A refused login or host key is permanent. A closed port or an unknown name is too, except while
+    ``reconnecting`` to a board, which may be restarting.
     """
     if isinstance(error, paramiko.BadHostKeyException):
         return changed_key(host, error.key, error.expected_key)
@@ -177,14 +184,14 @@ def explain(
     reason, lasting = _network_reason(error, host)
     if proxy is not None:
         reason += f"; it is reached by ProxyCommand {host.proxy_command}"
-        reason += f", which said: {proxy.last_words}" if proxy.last_words else ""
+        reason += f", which reported: {proxy.last_words}" if proxy.last_words else ""
     if lasting and not reconnecting:
         return BoardUnreachable(f"{host}: {reason}")
     return ConnectionLostError(reason)
 
 
 def _read_key(path: Path, passphrase: str | None) -> KeyFile:
-    """The passphrase is tried only if the key asks for one."""
+    """Read a private key. The passphrase is tried only if the key needs one."""
     tried = None
     try:
         try:
@@ -204,7 +211,7 @@ def _read_key(path: Path, passphrase: str | None) -> KeyFile:
 
 
 def _load_key(path: Path, passphrase: str | None) -> paramiko.PKey | None:
-    """None if it is of no type that is known, or the passphrase is wrong."""
+    """Load a private key; None if its type is unknown or the passphrase is wrong."""
     for kind in _KEY_TYPES:
         try:
             return kind.from_private_key_file(str(path), passphrase)
@@ -225,8 +232,8 @@ def _with_certificate(path: Path, key: paramiko.PKey) -> list[paramiko.PKey]:
 
 
 def _presented_key(transport: paramiko.Transport) -> paramiko.PKey | None:
-    """The host key, if the connection still stands and is past the exchange of keys: what failed
-    then is not the network."""
+    """The host key, if the connection stands after the key exchange. The failure is then not the
+    network's."""
     try:
         key = transport.get_remote_server_key()
     except paramiko.SSHException:
@@ -238,7 +245,7 @@ def _refused_login(error: Exception, host: Host, credentials: Credentials) -> st
     problems = [file.problem for file in credentials.named if file.problem is not None]
     if not host.is_user_stated:
         problems.append(
-            f"{host.user} is the user name on this computer, taken because neither the description"
+            f"{host.user} is the user name on this computer, used because neither the description"
             " nor the SSH config states one"
         )
     return "; ".join([_what_was_refused(error, host, credentials), *problems])
@@ -260,23 +267,23 @@ def _what_was_refused(error: Exception, host: Host, credentials: Credentials) ->
         origin = "" if host.key is not None else " of the SSH config"
         either = "" if len(paths) == 1 else " or that of another"
         return (
-            f"refused to log in {host.user} with {keys}{origin} ({error}); the line in"
-            f" {paths[0]}.pub{either} must stand in ~{host.user}/.ssh/authorized_keys there"
+            f"SSH login of {host.user} with {keys}{origin} refused ({error}); the line in"
+            f" {paths[0]}.pub{either} must be in ~{host.user}/.ssh/authorized_keys on the board"
         )
     if credentials.named:
         return (
-            f"refused to log in {host.user} with the agent's keys ({error}), and no key that the"
+            f"SSH login of {host.user} with the agent's keys refused ({error}), and no key that the"
             " SSH config names could be read"
         )
     return (
-        f"refused to log in {host.user} with the agent's and the default keys ({error}); name a"
+        f"SSH login of {host.user} with the agent's and the default keys refused ({error}); name a"
         f" key in the description, load one with ssh-add, or set {CREDENTIAL_VARIABLE} to the"
         " password"
     )
 
 
 def _network_reason(error: Exception, host: Host) -> tuple[str, bool]:
-    """What went wrong below SSH, and whether it will be the same in a moment."""
+    """The reason of a failure below SSH, and whether it is permanent."""
     if isinstance(error, socket.gaierror):
         reason = (
             f"the name {host.host} does not resolve ({error.strerror}); give an address, a full"
@@ -292,7 +299,7 @@ def _network_reason(error: Exception, host: Host) -> tuple[str, bool]:
     if isinstance(error, TimeoutError):
         return "no answer in time", False
     if isinstance(error, OSError) and error.errno == errno.ECONNREFUSED:
-        return f"nothing listens on port {host.port}; is sshd running there, on that port?", True
+        return f"nothing listens on port {host.port}; check that sshd runs there on that port", True
     if isinstance(error, OSError) and error.errno in _NO_ROUTE:
-        return f"there is no way to it ({error.strerror}); is it on this network?", True
+        return f"it cannot be reached ({error.strerror}); check that it is on this network", True
     return f"the connection could not be made ({error or 'closed by the other end'})", False

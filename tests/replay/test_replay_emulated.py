@@ -268,7 +268,7 @@ def test_a_step_takes_time_for_what_it_does(training: Training, record: ReplayRe
 
 def test_a_reset_in_a_step_leaves_what_the_last_complete_one_has(training: Training) -> None:
     reset_in_step(training, number=1)
-    with pytest.raises(ReplayFailed, match="started anew while it was measuring") as failed:
+    with pytest.raises(ReplayFailed, match="restarted while it was measuring") as failed:
         training.on_board()
     recovered = failed.value.recovered
     assert recovered is not None

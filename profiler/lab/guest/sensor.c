@@ -1,6 +1,6 @@
 /*
- * Stands in for the analogue side of an INA226 on an emulated I2C bus: keeps the chip's registers
- * at the power that a board would draw under the processor's present load.
+ * Stands in for the analogue side of an INA226 on an emulated I2C bus: sets the chip's registers to
+ * the power that a board would draw under the processor's present load.
  *
  *     board-sensor /dev/i2c-N IDLE_W BUSY_W LOG
  *
@@ -10,8 +10,8 @@
  * stands until the next one. Registers and formulas: INA226 data sheet, Texas Instruments SBOS547A,
  * sections 7.5 and 7.6.
  *
- * Each time the power register changes, a line goes to LOG: CLOCK_MONOTONIC in nanoseconds, and the
- * power that it now tells, in microwatts. A log of more than 8 MiB is put aside as LOG.old.
+ * Each time the power register changes, a line is written to LOG: CLOCK_MONOTONIC in nanoseconds,
+ * and the new power in microwatts. A log of more than 8 MiB is renamed to LOG.old.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -52,7 +52,7 @@ typedef struct {
     const char *log_path;
     int log;
     off_t log_bytes;
-    long told; /* what the power register holds; -1 before the first value */
+    long shown; /* value of the power register; -1 before the first value */
 } sensor;
 
 static _Noreturn void fail(const char *what) {
@@ -89,7 +89,7 @@ static void set(int bus, uint8_t register_number, long value) {
     transfer(bus, register_number, false, (uint16_t)value);
 }
 
-/* From the conversion times of both quantities and the number of averages. */
+/* Interval between values, from the conversion times of both quantities and the averages. */
 static int64_t interval_ns(uint16_t configuration) {
     static const int64_t conversion_us[] = {140, 204, 332, 588, 1100, 2116, 4156, 8244};
     static const int64_t averages[] = {1, 4, 16, 64, 128, 256, 512, 1024};
@@ -99,9 +99,9 @@ static int64_t interval_ns(uint16_t configuration) {
 }
 
 /*
- * Processor time that tasks have used since boot, all processors together. The kernel adds a task's
- * time when it leaves its processor; being scheduled on each in turn, above all others, sees to
- * that.
+ * Processor time that tasks have used since boot, summed over processors. The kernel adds a task's
+ * time when the task leaves its processor; this program runs on each processor in turn, above all
+ * other tasks, to enforce that.
  */
 static int64_t busy_ns(int schedstat, int processors) {
     static char text[65536];
@@ -153,14 +153,14 @@ static void note(sensor *self, long power) {
     self->log_bytes += length;
 }
 
-/* Current and power are what the chip makes of its two voltages. */
-static void tell(sensor *self, int bus, double share) {
+/* Sets the registers. As in the chip, current and power are computed from its two voltages. */
+static void show(sensor *self, int bus, double share) {
     const double power_w = self->idle_w + (self->busy_w - self->idle_w) * share;
     const long bus_voltage = lround(BUS_V / BUS_LSB_V);
     const long shunt_voltage = lround(fmin(power_w / BUS_V * SHUNT_OHM / SHUNT_LSB_V, INT16_MAX));
     const long current = shunt_voltage * CALIBRATION / 2048;
     const long power = current * bus_voltage / 20000;
-    if (power == self->told) {
+    if (power == self->shown) {
         return;
     }
     set(bus, BUS_VOLTAGE, bus_voltage);
@@ -168,7 +168,7 @@ static void tell(sensor *self, int bus, double share) {
     set(bus, CURRENT, current);
     set(bus, POWER, power);
     note(self, power);
-    self->told = power;
+    self->shown = power;
 }
 
 static _Noreturn void follow(sensor *self, int bus, int schedstat) {
@@ -184,7 +184,7 @@ static _Noreturn void follow(sensor *self, int bus, int schedstat) {
         const int64_t now_ns = clock_ns();
         const double share =
             (double)(now_used_ns - used_ns) / ((double)(now_ns - before_ns) * processors);
-        tell(self, bus, fmin(fmax(share, 0.0), 1.0));
+        show(self, bus, fmin(fmax(share, 0.0), 1.0));
         used_ns = now_used_ns;
         before_ns = now_ns;
     }
@@ -196,10 +196,10 @@ int main(int argc, char **argv) {
         return 2;
     }
     sensor self = {
-        .idle_w = atof(argv[2]), .busy_w = atof(argv[3]), .log_path = argv[4], .told = -1};
+        .idle_w = atof(argv[2]), .busy_w = atof(argv[3]), .log_path = argv[4], .shown = -1};
     const int bus = open(argv[1], O_RDWR | O_CLOEXEC);
     if (bus < 0 || ioctl(bus, I2C_SLAVE_FORCE, CHIP_ADDRESS) != 0) {
-        fail(argv[1]); /* forced, since the kernel's driver has it as well */
+        fail(argv[1]); /* forced, since the kernel's driver uses it as well */
     }
     const int schedstat = open("/proc/schedstat", O_RDONLY | O_CLOEXEC);
     if (schedstat < 0) {
@@ -209,7 +209,7 @@ int main(int argc, char **argv) {
     set(bus, CONFIGURATION, POWER_ON_CONFIGURATION);
     set(bus, MANUFACTURER, MANUFACTURER_ID);
     set(bus, DIE, DIE_ID);
-    tell(&self, bus, 0.0);
+    show(&self, bus, 0.0);
 
     const struct sched_param above_all = {sched_get_priority_max(SCHED_FIFO)};
     if (sched_setscheduler(0, SCHED_FIFO, &above_all) != 0 || daemon(0, 0) != 0) {

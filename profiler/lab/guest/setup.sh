@@ -1,11 +1,10 @@
 #!/bin/busybox sh
-# Runs once, before anybody can log in: sets up what the kernel's command line asks for. When the SSH
-# server answers, everything is there.
+# Runs once, before the SSH server starts: sets up what the kernel's command line asks for.
 
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 /bin/busybox --install -s /bin
 
-# Without what it is to emulate, the board would be another one: its console says why, and it goes.
+# A board that cannot be set up reports the failure on its console and powers off.
 try() {
     "$@" && return
     echo "the board cannot be set up: $* failed"
@@ -22,7 +21,7 @@ try mount -t tmpfs -o mode=0755 tmpfs /run
 try mount -t tmpfs tmpfs /tmp
 hostname emulated-board
 
-# QEMU's user network gives a lone guest this address.
+# QEMU's user network gives a single guest this address.
 try modprobe virtio_pci
 try modprobe virtio_net
 try ip link set lo up
@@ -46,9 +45,9 @@ set_up_card() {
     try mount -t ext4 -o noatime /dev/mmcblk0 /mnt/sd
 }
 
-# READ_US,PROGRAM_US,ERASE_MS. The chip is 128 MiB of pages of 2 KiB in blocks of 128 KiB; its first
-# 16 MiB stand for a system that nobody may touch. Four bits in every 512 bytes are corrected, by the
-# processor.
+# READ_US,PROGRAM_US,ERASE_MS. The chip has 128 MiB with pages of 2 KiB in blocks of 128 KiB; its
+# first 16 MiB stand for a system that must not be changed. The processor corrects four bits in every
+# 512 bytes.
 set_up_nand() {
     old_ifs=$IFS
     IFS=,
@@ -60,9 +59,9 @@ set_up_nand() {
     try grep -q '"scratch"' /proc/mtd
 }
 
-# IDLE_W,BUSY_W. An INA226 at the address that its pins A0 and A1 on ground give it, measuring over
-# 10 mOhm, which its driver assumes. It averages over four conversions of each quantity, so that it
-# has a new value every 8.8 ms.
+# IDLE_W,BUSY_W. An INA226 with its address pins A0 and A1 on ground, and a shunt of 10 mOhm, which
+# its driver assumes. It averages four conversions of each quantity, so that it has a new value every
+# 8.8 ms.
 set_up_sensor() {
     try modprobe i2c_dev
     try modprobe i2c_stub chip_addr=0x40

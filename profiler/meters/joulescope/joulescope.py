@@ -1,8 +1,8 @@
 """Joulescope JS110, JS220 and JS320 on USB, through Jetperch's package pyjoulescope_driver.
 
-The driver publishes and subscribes by topic; a device's are ``u/{model}/{serial}/…``. Its streams
-``s/p``, ``s/i``, ``s/v`` (power, current, voltage) and ``s/gpi/{n}`` (logic inputs) are switched by
-``…/ctrl`` and come as ``…/!data``; ``h/fs`` is the rate of the first three.
+The driver publishes and subscribes by topic; those of a device are ``u/{model}/{serial}/…``. Its
+streams ``s/p``, ``s/i``, ``s/v`` (power, current, voltage) and ``s/gpi/{n}`` (logic inputs) are
+switched by ``…/ctrl`` and published as ``…/!data``; ``h/fs`` is the rate of the first three.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ _MODELS = ("js110", "js220", "js320")
 _INPUTS = {"js110": (0, 1), "js220": (0, 1, 2, 3, 7), "js320": (0, 1, 2, 3, 7)}
 _FASTEST_HZ = {"js110": 2_000_000, "js220": 1_000_000, "js320": 1_000_000}
 _RATES_HZ = (2_000_000, *(n * 10**k for k in range(5, -1, -1) for n in (10, 5, 2)), 1)
-# The top of the current ranges, and of the voltage range. A reading this near to either counts as
-# beyond it.
+# Ends of the current and voltage ranges. A reading at or above either counts as saturated.
 _FULL_SCALE_A = 10.0
 _FULL_SCALE_V = 15.0
 _SATURATED_SHARE = 0.998
 _WAIT_S = 3.0
-# The driver's filters need some samples before the first comes out.
+# The driver's filters need some samples before their first output.
 _FILTER_SAMPLES = 100
 
 
 class JoulescopeInstrument:
-    """One device, with its current path left closed throughout, so that the board stays powered;
-    its ranges are set to automatic, and stay so."""
+    """One device. Its current path stays closed throughout, so that the board stays powered; its
+    ranges are set to automatic and stay so."""
 
     kind = "joulescope"
 
@@ -61,7 +60,7 @@ class JoulescopeInstrument:
         ]
         wired = [meter.sync.input] if isinstance(meter.sync, GpioSync) else []
         self._inputs = {number: Stream(level_changes) for number in wired}
-        # Power last, so that the others are there from its first sample on.
+        # Power last, so that the others cover its first sample.
         self._streams = {
             **{f"s/gpi/{number}": stream for number, stream in self._inputs.items()},
             "s/i": self._limits[0],
@@ -73,7 +72,7 @@ class JoulescopeInstrument:
     def open(self, meter: JoulescopeMeter) -> None:
         self._check(meter)
         try:
-            # "restore" takes the device as it is; "defaults" would open the current path.
+            # "restore" keeps the device's state; "defaults" would open the current path.
             self._driver.open(self._path, "restore")
             self._is_open = True
             self._publish("h/fs", round(meter.rate_hz))
@@ -118,17 +117,17 @@ class JoulescopeInstrument:
         self._await_samples(0)
 
     def stop(self) -> Capture:
-        # One count for all streams: each by its own arrivals would end elsewhere.
+        # One sample id for all streams, so that all end at the same sample.
         self._await_samples(self._power.id_at(time.monotonic()))
         self._halt()
         if any(stream.is_broken for stream in self._streams.values()):
             raise MeasurementInvalid(
-                f"{self._name}: its count of samples went back in the middle of a block",
-                remedy="connect it to a USB port of its own, then start again: what was measured"
-                " is kept",
+                f"{self._name}: its sample counter went back during a block",
+                remedy="connect it to a USB port of its own, then start again: finished trials"
+                " are kept",
             )
-        is_behind = self._model == "js220"  # there the driver filters power and not the inputs
-        lag_s = filter_lag_s(_FASTEST_HZ["js220"], self.rate_hz) if is_behind else 0.0
+        is_delayed = self._model == "js220"  # its driver filters power but not the inputs
+        lag_s = filter_lag_s(_FASTEST_HZ["js220"], self.rate_hz) if is_delayed else 0.0
         return to_capture(self._power, self._limits, self._inputs, lag_s)
 
     def close(self) -> None:
@@ -147,7 +146,7 @@ class JoulescopeInstrument:
         if not self._is_recording:
             return
         self._is_recording = False
-        with contextlib.suppress(RuntimeError, TimeoutError):  # what came is there all the same
+        with contextlib.suppress(RuntimeError, TimeoutError):  # received samples are kept
             for topic, callback in self._callbacks.items():
                 self._publish(f"{topic}/ctrl", 0)
                 self._driver.unsubscribe(f"{self._path}/{topic}/!data", callback)
@@ -164,13 +163,16 @@ class JoulescopeInstrument:
     def _gone(self, reason: object) -> BoardUnreachable:
         return BoardUnreachable(
             f"{self._name}: it has stopped sending ({reason})",
-            remedy="check the USB cable, then start again: what was measured is kept",
+            remedy="check the USB cable, then start again: finished trials are kept",
         )
 
 
 def open_joulescope(meter: JoulescopeMeter) -> JoulescopeInstrument:
-    """Raises :class:`~devices.errors.BoardUnreachable` when there is no such device or it does not
-    open, and :class:`~devices.errors.MeasurementInvalid` for what it cannot do."""
+    """Open the described Joulescope.
+
+    Raises :class:`~devices.errors.BoardUnreachable` when there is no such device or it does not
+    open, and :class:`~devices.errors.MeasurementInvalid` for unsupported settings.
+    """
     try:
         package = importlib.import_module("pyjoulescope_driver")
     except ImportError as error:
@@ -198,7 +200,7 @@ def open_joulescope(meter: JoulescopeMeter) -> JoulescopeInstrument:
 
 
 def _choose(driver: Any, serial: str | None) -> str:
-    """The path of the one device that fits."""
+    """Path of the one device that fits."""
     paths = [path for path in driver.device_paths() if path.split("/")[1] in _MODELS]
     fitting = [
         path

@@ -1,9 +1,9 @@
-"""What a Joulescope's driver publishes while it samples, and the capture that it adds up to.
+"""Messages that a Joulescope's driver publishes, and the capture that they form.
 
 Every message of a stream carries ``sample_id``, which counts ``sample_rate`` a second and is common
 to all streams of a device, ``decimate_factor`` (ids between two of its samples) and ``data``:
 float32, NaN where the device missed a sample, or for a logic input 8 levels a byte, the lowest bit
-first (joulescope_driver, ``include/jsdrv.h``). A gap between messages is seen in the ids.
+first (joulescope_driver, ``include/jsdrv.h``). A gap between messages shows in the ids.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from numpy.typing import NDArray
 
 from profiler.meters.capture import Capture, Flaw
 
-# Taps to the centre of the driver's filters that halve and fifth a rate (src/downsample.c).
+# Taps to the centre of the driver's filters that divide a rate by 2 and by 5 (src/downsample.c).
 _CENTRE_TAPS = {2: 19, 5: 44}
-# Between the last sample of a message and its arrival here: USB and two threads.
+# Delay from the last sample of a message to its arrival here: USB and two threads.
 _LATENCY_S = 5e-3
-# Between the device's clock and this computer's: crystals.
+# Relative drift between the crystals of the device and of this computer.
 _DRIFT = 50e-6
 
 
 def filter_lag_s(from_hz: float, to_hz: float) -> float:
-    """By how much samples come behind what they measure once the driver has brought them to a
-    lower rate: by 2 as often as that goes, then by 5."""
+    """Delay of samples by the driver's filters. They divide the rate by 2 as often as possible,
+    then by 5."""
     lag_s, factor = 0.0, round(from_hz / to_hz)
     while factor > 1:
         by = 2 if factor % 2 == 0 else 5
@@ -41,7 +41,7 @@ def filter_lag_s(from_hz: float, to_hz: float) -> float:
 
 @dataclass(frozen=True)
 class _Part:
-    """Of a stream, one message. ``end_id`` is that of the sample behind its last."""
+    """One message of a stream. ``end_id`` is the id after its last sample."""
 
     start_id: int
     end_id: int
@@ -49,15 +49,17 @@ class _Part:
 
 
 class Stream:
-    """Collects one stream of a device; ``keep`` is told the data and says what is kept of it.
-    Messages come in a thread of the driver."""
+    """Collects one stream of a device. ``keep`` maps a message's data to the values to keep.
+
+    Messages arrive in a thread of the driver.
+    """
 
     def __init__(self, keep: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
         self.parts: list[_Part] = []
         self.ids_per_s = 0
         self.ids_per_sample = 0
         self.zero_s = math.inf
-        """When id 0 was, on this computer's clock: no message comes before its last sample."""
+        """Time of id 0 on this computer's clock: no message arrives before its last sample."""
         self.is_broken = False
         self._keep: Final = keep
         self._changed = threading.Condition()
@@ -80,30 +82,30 @@ class Stream:
             self.parts, self.zero_s, self.is_broken = [], math.inf, False
 
     def wait_for(self, sample_id: int, timeout_s: float) -> bool:
-        """For a message that reaches to this id."""
+        """Wait for a message that reaches this id; False after the time-out."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: bool(self.parts) and self.parts[-1].end_id >= sample_id, timeout_s
             )
 
     def id_at(self, time_s: float) -> int:
-        """The id at an instant of this computer's clock, less what a message takes to get here."""
+        """The id at an instant of this computer's clock, reduced by the delay of a message."""
         return math.ceil((time_s - self.zero_s) * self.ids_per_s)
 
 
 def all_values(data: NDArray[Any]) -> NDArray[Any]:
-    """Keeps everything."""
+    """Keep everything."""
     return data
 
 
 def limited_to(limit: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Keeps which samples are at or beyond a limit, by their places in the message."""
+    """Keep the positions in the message of samples at or beyond a limit."""
     return lambda data: np.flatnonzero(np.abs(data) >= limit)
 
 
 def level_changes(data: NDArray[Any]) -> NDArray[Any]:
-    """Keeps the places at which a logic input's level is another than before, the first among
-    them if it is high there."""
+    """Keep the positions at which a logic input's level changes; the first position too if it is
+    high."""
     levels = np.unpackbits(data, bitorder="little")
     return np.flatnonzero(np.diff(levels, prepend=np.uint8(0)))
 
@@ -111,8 +113,14 @@ def level_changes(data: NDArray[Any]) -> NDArray[Any]:
 def to_capture(
     power: Stream, limits: list[Stream], inputs: Mapping[int, Stream], lag_s: float
 ) -> Capture:
-    """``power`` keeps :func:`all_values`, ``limits`` keep what :func:`limited_to` says, ``inputs``,
-    by number, :func:`level_changes`. ``lag_s``: of power behind the inputs."""
+    """Make a capture from streams.
+
+    Args:
+        power: Power, kept by :func:`all_values`.
+        limits: Streams that saturate, kept by :func:`limited_to`.
+        inputs: Logic inputs by number, kept by :func:`level_changes`.
+        lag_s: Delay of power relative to the inputs.
+    """
     step, ids_per_s = power.ids_per_sample, power.ids_per_s
     first_id = power.parts[0].start_id
     count = (power.parts[-1].end_id - first_id) // step
@@ -142,14 +150,14 @@ def to_capture(
 
 
 def _levels(stream: Stream, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Of a logic input at these ids, and whether a message holds them."""
+    """Levels of a logic input at these ids, and whether a message contains them."""
     starts = np.array([part.start_id for part in stream.parts], dtype=np.int64)
     ends = np.array([part.end_id for part in stream.parts], dtype=np.int64)
     # Every message begins low, before its changes.
     changed = np.concatenate(
         [part.start_id + stream.ids_per_sample * part.values for part in stream.parts]
     )
-    behind = np.searchsorted(changed, ids, side="right")
+    until = np.searchsorted(changed, ids, side="right")
     message = np.searchsorted(starts, ids, side="right") - 1
     before = np.searchsorted(changed, starts, side="left")[message]
-    return (behind - before) % 2 == 1, (message >= 0) & (ids < ends[message])
+    return (until - before) % 2 == 1, (message >= 0) & (ids < ends[message])

@@ -1,1 +1,1 @@
-"""Sensors that the board itself reads."""
+"""Meters whose sensors the board itself reads."""

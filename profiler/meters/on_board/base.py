@@ -11,7 +11,8 @@ from profiler.meters.base import BlockRecord, BoardSamples, MarkerPattern, Power
 
 @dataclass(frozen=True)
 class OnBoardMeter:
-    """Samples carry the board's own clock, so nothing has to be synchronised."""
+    """Meter that is read by the harness. Samples carry the board's own clock, so no synchronisation
+    is needed."""
 
     record: MeterRecord
     sampler: SamplerSpec

@@ -1,8 +1,8 @@
-"""Power sensors behind Linux hwmon, found by driver and rail, never by hwmon number.
+"""Power sensors of Linux hwmon, found by driver and rail, never by hwmon number.
 
 The kernel's interface (Documentation/hwmon/sysfs-interface): ``powerN_input`` in µW, ``inN_input``
-in mV, ``currN_input`` in mA, ``inN_label`` the rail's name. INA226 and its kin offer power of one
-channel; INA3221 voltage and current of three, whose product is taken.
+in mV, ``currN_input`` in mA, ``inN_label`` the rail's name. INA226 and related chips offer the
+power of one channel; INA3221 offers voltage and current of three, which are multiplied.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from profiler.meters.on_board.sysfs import SysfsDevice, read_devices
 from profiler.meters.trace import SampledPower
 from profiler.transports.base import Transport
 
-# Largest voltage over the shunt that the chip can tell, as its kernel driver sets it up. Data
+# Largest shunt voltage that the chip can measure, as its kernel driver configures it. Data
 # sheets: INA219 (SBOS448), INA226 (SBOS547), INA230 (SBOS601), INA231 (SBOS644), INA3221 (SBOS576).
 _FULL_SCALE_V = {
     "ina219": 0.320,
@@ -31,7 +31,7 @@ _FULL_SCALE_V = {
     "ina231": 0.08192,
     "ina3221": 0.1638,
 }
-# A reading this near to the end of the range counts as beyond it.
+# A reading above this share of the range counts as saturated.
 _SATURATED_SHARE = 0.998
 
 _PATTERNS = ("name", "*_label", "power*_input", "in*_input", "curr*_input", "shunt*_resistor")
@@ -39,8 +39,8 @@ _PATTERNS = ("name", "*_label", "power*_input", "in*_input", "curr*_input", "shu
 
 @dataclass(frozen=True)
 class _Rail:
-    """One channel of one sensor. ``files`` are sampled: power in µW where there is such a reading,
-    or else voltage in mV; then the current in mA where there is one."""
+    """One channel of one sensor. ``files`` are sampled: power in µW if available, else voltage in
+    mV; then current in mA if available."""
 
     files: tuple[str, ...]
     has_power: bool
@@ -63,7 +63,8 @@ class _Rail:
 
 
 def open_hwmon(meter: HwmonMeter, transport: Transport, source: EnergySource) -> OnBoardMeter:
-    """Raises :class:`~devices.errors.MeasurementInvalid`, which says what sensors there are."""
+    """Find the described sensor. Raises :class:`~devices.errors.MeasurementInvalid` with the
+    existing sensors."""
     board = transport.name
     devices = read_devices(transport, str(meter.root), _PATTERNS)
     device = _find_device(devices, meter, board)
@@ -112,7 +113,7 @@ def _find_device(devices: list[SysfsDevice], meter: HwmonMeter, board: str) -> S
 
 
 def _labels(device: SysfsDevice) -> dict[str, str]:
-    """Label by file name; the rails of a channel, not its shunts."""
+    """Labels of measurable rails by file name, without those of shunts."""
     return {
         name: text
         for name, text in device.files.items()
@@ -172,7 +173,7 @@ def _rail(device: SysfsDevice, channel: int, board: str) -> _Rail:
 
 
 def _current_limit_ma(device: SysfsDevice, channel: int) -> float | None:
-    """Where the sensor's range ends: full scale over the shunt, which sysfs has in µΩ."""
+    """End of the sensor's range: full scale over the shunt, which sysfs gives in µΩ."""
     full_scale_v = _FULL_SCALE_V.get(device.files["name"])
     shunt_uohm = device.number(f"shunt{channel}_resistor") or device.number("shunt_resistor")
     if full_scale_v is None or not shunt_uohm:

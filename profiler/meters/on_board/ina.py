@@ -18,7 +18,7 @@ from profiler.meters.base import BoardSamples, PowerTrace, SamplerSpec
 from profiler.meters.on_board.base import OnBoardMeter
 from profiler.meters.trace import SampledPower
 
-# A reading this near to the end of the range counts as beyond it.
+# A reading above this share of the range counts as saturated.
 _SATURATED_SHARE = 0.998
 
 _CONFIGURATION = 0x00
@@ -26,8 +26,9 @@ _CONFIGURATION = 0x00
 
 @dataclass(frozen=True)
 class _Chip:
-    """``*_v`` are volts a count of a register, read as a signed number of 16 bits. The bus register
-    may carry flags in its low bits: what is left after ``bus_shift`` is the number."""
+    """Registers and scales of a chip. ``*_v`` are volts per count of a register, read as a signed
+    number of 16 bits. The bus register may carry flags in its ``bus_shift`` low bits, which are
+    shifted out."""
 
     shunt_register: int
     shunt_v: float
@@ -39,20 +40,20 @@ class _Chip:
 
 
 def open_ina(meter: InaMeter, board: str, source: EnergySource) -> OnBoardMeter:
-    """Raises :class:`~devices.errors.MeasurementInvalid` if the current asked for is beyond the
-    chip's range."""
+    """Configure the described chip. Raises :class:`~devices.errors.MeasurementInvalid` if the
+    described current is beyond the chip's range."""
     chip = _chip(meter)
     most_a = chip.full_scale_v / meter.shunt_ohm
     if meter.max_current_a > most_a:
         raise MeasurementInvalid(
-            f"{board}: {meter.chip} on a shunt of {meter.shunt_ohm:g} Ω tells up to {most_a:.3g} A,"
-            f" not meter.max_current_a {meter.max_current_a:g}",
-            remedy="take a smaller shunt",
+            f"{board}: {meter.chip} on a shunt of {meter.shunt_ohm:g} Ω measures up to"
+            f" {most_a:.3g} A, not meter.max_current_a {meter.max_current_a:g}",
+            remedy="use a smaller shunt",
         )
     where = f"i2c=/dev/i2c-{meter.bus} address={meter.address}"
 
     def to_trace(samples: BoardSamples) -> PowerTrace:
-        # Never below zero: the INA219 uses the sixteenth bit too.
+        # Unsigned: the INA219 uses the sixteenth bit for magnitude.
         bus_v = ((samples.values[:, 0] & 0xFFFF) >> chip.bus_shift) * chip.bus_v
         shunt_v = samples.values[:, 1] * chip.shunt_v
         return SampledPower(
@@ -99,13 +100,13 @@ def _chip(meter: InaMeter) -> _Chip:
             enabled = 1 << (15 - meter.channel)
             configuration = enabled | averages << 9 | 4 << 6 | 4 << 3 | 7
             shunt = 2 * meter.channel - 1
-            # Numbers stand three bits up in these registers: 40 µV and 8 mV a count of the rest.
+            # Values are shifted left by three bits in these registers: 40 µV and 8 mV per step.
             return _Chip(shunt, 5e-6, shunt + 1, 1e-3, 0, 0.1638, configuration)
 
 
 def _ina219(meter: InaMeter) -> _Chip:
-    """The range is the smallest that holds the current; 32 V on the bus; 12 bits, averaged 2^n
-    times at 532 µs each."""
+    """The INA219 in the smallest range that holds the current. 32 V on the bus; 12 bits, averaged
+    2^n times at 532 µs each."""
     shunt_v = meter.max_current_a * meter.shunt_ohm
     gain = next((gain for gain in range(4) if 0.04 * 2**gain >= shunt_v), 3)
     averages = _averages(meter.rate_hz, 2 * 532e-6, tuple(2**n for n in range(8)))
@@ -115,7 +116,7 @@ def _ina219(meter: InaMeter) -> _Chip:
 
 
 def _averages(rate_hz: float, conversion_s: float, choices: tuple[int, ...]) -> int:
-    """The index of the most averages that still give a new reading for every sample."""
+    """Index of the largest number of averages that still gives a new reading for every sample."""
     fitting = [
         index for index, count in enumerate(choices) if count * conversion_s * rate_hz <= 1.0
     ]

@@ -1,8 +1,9 @@
-"""The power management chip of a Raspberry Pi 5.
+"""Power management chip of a Raspberry Pi 5.
 
-``vcgencmd pmic_read_adc`` tells current and voltage of every rail behind the chip (Raspberry Pi
-documentation, "OS applications, vcgencmd"). What is taken from the 5 V pins and by USB devices does
-not pass through it. A reading takes the firmware milliseconds: tens of readings a second at best.
+``vcgencmd pmic_read_adc`` reports current and voltage of every rail that the chip feeds (Raspberry
+Pi documentation, "OS applications, vcgencmd"). Power drawn from the 5 V pins and by USB devices
+does not pass through it. The firmware takes milliseconds for a reading, so that tens of readings a
+second are possible at best.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def open_pmic(meter: PmicMeter, source: EnergySource) -> OnBoardMeter:
     return OnBoardMeter(
         record=MeterRecord(
             kind="pmic",
-            detail="all rails behind the power management chip; not the 5 V pins, not USB",
+            detail="all rails of the power management chip; not the 5 V pins, not USB",
             rate_hz=meter.rate_hz,
             sync="sampled on the board, by its own clock",
         ),

@@ -1,6 +1,6 @@
-"""Energy counters of Intel and AMD processors behind Linux powercap.
+"""Energy counters of Intel and AMD processors in Linux powercap.
 
-``energy_uj`` counts microjoules and starts again after ``max_energy_range_uj``
+``energy_uj`` counts microjoules and restarts at zero after ``max_energy_range_uj``
 (Documentation/power/powercap). Since CVE-2020-8694 only root may read it by default.
 """
 
@@ -21,8 +21,8 @@ _PATTERNS = ("name", "energy_uj", "max_energy_range_uj")
 
 
 def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> OnBoardMeter:
-    """Raises :class:`~devices.errors.MeasurementInvalid`, with the zones that there are or the
-    command that makes the counter readable."""
+    """Find the described zone. Raises :class:`~devices.errors.MeasurementInvalid` with the existing
+    zones or the command that makes the counter readable."""
     board = transport.name
     zone = _find_zone(read_devices(transport, str(meter.root), _PATTERNS), meter, board)
     if zone.number("energy_uj") is None:
@@ -33,7 +33,7 @@ def open_rapl(meter: RaplMeter, transport: Transport, source: EnergySource) -> O
     range_uj = zone.number("max_energy_range_uj")
     if not range_uj:
         raise MeasurementInvalid(
-            f"{board}: {zone.path('max_energy_range_uj')} does not say where the counter wraps"
+            f"{board}: {zone.path('max_energy_range_uj')} does not give the counter's range"
         )
     range_j, rate_hz = range_uj * 1e-6, meter.rate_hz
 

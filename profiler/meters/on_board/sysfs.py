@@ -9,7 +9,7 @@ from profiler.transports.base import Transport
 
 _READ_TIMEOUT_S = 30.0
 
-# Prints "path<TAB>first line" of every file that one of the patterns below a directory names.
+# Prints "path<TAB>first line" of every file below a directory that matches one of the patterns.
 _READ_FILES = """\
 root=$1
 shift
@@ -29,7 +29,7 @@ done
 
 @dataclass(frozen=True)
 class SysfsDevice:
-    """A directory and the first line of each of its files ("" where it could not be read)."""
+    """A directory and the first line of each of its files ("" for an unreadable file)."""
 
     directory: str
     files: dict[str, str]
@@ -43,7 +43,7 @@ class SysfsDevice:
 
 
 def read_devices(transport: Transport, root: str, patterns: tuple[str, ...]) -> list[SysfsDevice]:
-    """The directories below ``root`` with those of their files that match, by directory name."""
+    """Directories below ``root`` with their matching files, by directory name."""
     listing = transport.run(
         ["sh", "-c", _READ_FILES, "sh", root, *patterns], timeout_s=_READ_TIMEOUT_S
     ).stdout

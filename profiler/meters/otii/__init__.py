@@ -1,1 +1,1 @@
-"""The Otii Arc and Ace, through their server."""
+"""Otii Arc and Ace, through their server."""

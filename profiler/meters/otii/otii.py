@@ -1,7 +1,7 @@
 """Qoitech Otii Arc and Ace, through the TCP server of the Otii application.
 
 An Otii feeds the board: ``mc`` and ``mv`` are current and voltage of its main output, ``i1`` and
-``i2`` its two logic inputs, which compare with the voltage of its expansion port.
+``i2`` its two logic inputs, which are compared with the voltage of its expansion port.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 _FIND_TIMEOUT_S = 3
 _INPUTS = ("i1", "i2")
-# A reading this near to the limit counts as beyond it.
+# A reading above this share of the limit counts as saturated.
 _SATURATED_SHARE = 0.998
 _SAME_VOLTAGE_SHARE = 0.01
 _RATE_TOLERANCE = 0.01
-# Between the instrument's clock and this computer's: crystals.
+# Relative drift between the crystals of the instrument and of this computer.
 _DRIFT = 50e-6
 
 
 @dataclass(frozen=True)
 class _Output:
-    """What the device is set to."""
+    """Settings of the device's output."""
 
     is_on: bool
     voltage_v: float
@@ -44,8 +44,8 @@ class _Output:
 
 
 class OtiiInstrument:
-    """One device. Its output is left as it was found: off again if it was off. Recordings are
-    deleted once they are read."""
+    """One device. On closing, its output is switched off again if it was off. Recordings are
+    deleted after they are read."""
 
     kind = "otii"
 
@@ -85,13 +85,13 @@ class OtiiInstrument:
 
         try:
             return self._server.otii.get_active_project()
-        except OtiiException:  # there is none
+        except OtiiException:  # no project is open
             return self._server.otii.create_project()
 
     def set_up(self) -> None:
-        """The output as described; channels on. Raises
-        :class:`~devices.errors.MeasurementInvalid` rather than change the voltage of a board that
-        is running."""
+        """Set the output as described and switch the channels on. Raises
+        :class:`~devices.errors.MeasurementInvalid` instead of changing the voltage of a running
+        board."""
         meter, device = self._meter, self._device
         with self._server.answering("set its output"):
             found = _Output(
@@ -104,7 +104,7 @@ class OtiiInstrument:
             if found.is_on and off_v > _SAME_VOLTAGE_SHARE * meter.voltage_v:
                 raise MeasurementInvalid(
                     f"{self._server}: the output is on at {found.voltage_v:g} V, the description"
-                    f" says {meter.voltage_v:g} V",
+                    f" states {meter.voltage_v:g} V",
                     remedy="switch it off, or correct meter.voltage_v",
                 )
             self._found = found
@@ -134,7 +134,7 @@ class OtiiInstrument:
     def stop(self) -> Capture:
         assert self._started is not None, "nothing was started"
         asked_s, answered_s = self._started
-        with self._server.answering("hand over its recording"):
+        with self._server.answering("return its recording"):
             self._project.stop_recording()
             recording = self._project.get_last_recording()
             if recording is None:
@@ -147,7 +147,7 @@ class OtiiInstrument:
             self._started = None
             if not self._device.get_main():
                 raise MeasurementInvalid(
-                    f"{self._server}: the output has switched itself off, the board drew more than"
+                    f"{self._server}: the output has switched itself off; the board drew more than"
                     f" meter.max_current_a, {self._meter.max_current_a:g} A"
                 )
         return self._capture(channels, (asked_s + answered_s) / 2, (answered_s - asked_s) / 2)
@@ -186,7 +186,7 @@ class OtiiInstrument:
     def _analog(
         self, answers: list[dict[str, Any]], channel: str
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds since the recording began, and readings; NaN where there is none."""
+        """Seconds since the recording began, and readings; NaN for missing ones."""
         values = [np.array(answer["values"], dtype=np.float64) for answer in answers]
         if not values:
             raise MeasurementInvalid(
@@ -197,7 +197,7 @@ class OtiiInstrument:
         return times_s, readings
 
     def _end(self) -> None:
-        """Drop what is being recorded."""
+        """Stop and delete the current recording."""
         self._started = None
         self._project.stop_recording()
         recording = self._project.get_last_recording()
@@ -227,7 +227,7 @@ class OtiiInstrument:
 def _levels(
     answers: list[dict[str, Any]], times_s: NDArray[np.float64], before: bool
 ) -> NDArray[np.bool_]:
-    """Of a logic input at these times, from its changes; ``before`` them it was so."""
+    """Levels of a logic input at these times, from its changes and its level ``before`` them."""
     changes = [change for answer in answers for change in answer["values"]]
     changed_s = np.array([change["timestamp"] for change in changes], dtype=np.float64)
     levels = np.array([before, *(change["value"] for change in changes)], dtype=np.bool_)
@@ -235,8 +235,9 @@ def _levels(
 
 
 def open_otii(meter: OtiiMeter) -> OtiiInstrument:
-    """Raises :class:`~devices.errors.BoardUnreachable` when the server does not answer, and
-    :class:`~devices.errors.MeasurementInvalid` for a device or a setting that it refuses."""
+    """Open and set up the described device. Raises :class:`~devices.errors.BoardUnreachable` when
+    the server does not answer, and :class:`~devices.errors.MeasurementInvalid` for a refused device
+    or setting."""
     if isinstance(meter.sync, GpioSync) and meter.sync.input >= len(_INPUTS):
         raise MeasurementInvalid(
             f"meter.sync.input is {meter.sync.input}; an Otii has inputs 0 (GPI1) and 1 (GPI2)"

@@ -1,6 +1,6 @@
-"""Otii's TCP server: connecting, being let in, and reading a channel, with errors in sentences.
+"""Otii's TCP server: connect, log in and read a channel, with errors in sentences.
 
-JSON, one object a line (qoitech.com/help/tcpserver); the package otii-tcp-client speaks it.
+JSON, one object a line (qoitech.com/help/tcpserver); the package otii-tcp-client implements it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LICENCE = "Automation"
 
 
 class OtiiServer:
-    """The connection to Otii's server, and what had to be taken from it to be let in. Errors of the
-    client's library become sentences."""
+    """Connection to Otii's server, with the licences and login that it took. The library's errors
+    become sentences."""
 
     def __init__(self, meter: OtiiMeter) -> None:
         self._name = f"Otii at {meter.host}:{meter.port}"
@@ -48,13 +48,14 @@ class OtiiServer:
         with self.answering("connect"):
             connection.sock = socket.create_connection(self._address, _ANSWER_TIMEOUT_S)
             self._connection = connection
-            connection.receive_response(_ANSWER_TIMEOUT_S, "")  # it says what it is
-        with self.answering("let us in"):
+            connection.receive_response(_ANSWER_TIMEOUT_S, "")  # the server's greeting
+        with self.answering("accept the login"):
             self._unlock()
 
     @property
     def otii(self) -> Otii:
-        """Raises what its methods do as they do; see :meth:`answering`."""
+        """The client library's object. Its methods raise the library's own errors; see
+        :meth:`answering`."""
         from otii_tcp_client.otii import Otii
 
         assert self._connection is not None, "the connection is closed"
@@ -68,7 +69,7 @@ class OtiiServer:
             user, password = os.environ.get(OTII_USERNAME), os.environ.get(OTII_PASSWORD)
             if user is None or password is None:
                 raise MeasurementInvalid(
-                    f"{self}: nobody is logged in",
+                    f"{self}: no user is logged in",
                     remedy=f"log in in the Otii application, or set {OTII_USERNAME} and"
                     f" {OTII_PASSWORD} in the environment",
                 )
@@ -90,8 +91,8 @@ class OtiiServer:
         self._licences.append(fitting[0]["id"])
 
     def data(self, recording: Recording, device: Arc, channel: str) -> list[dict[str, Any]]:
-        """The answers that together hold all of a channel. Asked for here, since the library waits
-        for them without an end."""
+        """The answers that together hold a whole channel. Requested here, since the library waits
+        for them without a time limit."""
         assert self._connection is not None
         answers = []
         count = recording.get_channel_data_count(device.id, channel)
@@ -136,7 +137,7 @@ class OtiiServer:
         except Otii_Exception as error:
             raise MeasurementInvalid(
                 f"{self}: it refused to {what} ({error.message})",
-                remedy="see what the Otii application shows",
+                remedy="check the message in the Otii application",
             ) from error
         except (OSError, DisconnectedException, ValueError, KeyError) as error:
             reason = str(error) or type(error).__name__

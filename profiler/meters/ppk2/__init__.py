@@ -1,1 +1,1 @@
-"""The Nordic Power Profiler Kit II."""
+"""Nordic Power Profiler Kit II."""

@@ -1,4 +1,4 @@
-"""From what a PPK2 sent to a capture."""
+"""Decode the stream of a PPK2 into a capture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNSURE = 4
 def decode(
     stream: bytes, arrivals: Arrivals, metadata: Metadata, supply_v: float
 ) -> Capture | None:
-    """``stream`` as it was received between start and stop; None if there is no sample in it."""
+    """Decode ``stream``, as received between start and stop; None if it contains no sample."""
     runs = find_runs(stream)
     if not runs:
         return None
@@ -55,9 +55,12 @@ def decode(
 
 
 def _untrusted(line: Timeline) -> list[tuple[int, int]]:
-    """Samples that arrived and still cannot be used: next to a gap a word may have been put
-    together from the bytes of two, and happen to count on all the same (one in 64)."""
+    """Ranges of samples that arrived but cannot be used.
+
+    Next to a gap, a word may have been assembled from the bytes of two and fit the counter by
+    chance (one in 64).
+    """
     gaps = list(zip(line.runs[:-1], line.runs[1:], strict=True))
     before = [(max(run.index, run.end_index - _UNSURE), run.end_index) for run, _ in gaps]
-    behind = [(run.index, min(run.index + _UNSURE, run.end_index)) for _, run in gaps]
-    return [*line.doubtful, *before, *behind]
+    after = [(run.index, min(run.index + _UNSURE, run.end_index)) for _, run in gaps]
+    return [*line.doubtful, *before, *after]

@@ -1,14 +1,14 @@
-"""From the words of a PPK2 to amperes.
+"""Convert the words of a PPK2 to amperes.
 
-Five shunts make five ranges. With the values of the instrument's own calibration, an ADC reading
+Five shunts form five ranges. With the values of the instrument's own calibration, an ADC reading
 *a* in range *r* is (as in Nordic's Power Profiler app)
 
     x = (4 a - O_r) · k / R_r          k = 1.8 V / 163840
     I = UG_r · (x · (GS_r x + GI_r) + S_r U + I_r)
 
-with the board's supply voltage *U*. In the three samples from a change of range on, the reading is
-that of a circuit that still settles; the app replaces it by a running mean, and so does this, so
-that both agree. Such samples are flagged.
+with the board's supply voltage *U*. In the first three samples after a change of range, the circuit
+still settles. Like the app, this module replaces these readings by a running mean, so that both
+agree, and flags the samples.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ADC_UNITS = 4
 
 FULL_SCALE = 0x3FFF
 MOST_CURRENT_A = 1.0
-"""The largest that the instrument is specified for (PPK2 product brief)."""
+"""Largest current that the instrument is specified for (PPK2 product brief)."""
 
 _SETTLING = 3
 _HIGHEST = RANGES - 1
 # Weights of the newest sample in the running means, in the highest range and in the others; the
-# first two samples in the highest range do not enter.
+# first two samples in the highest range are left out.
 _WEIGHT, _WEIGHT_HIGHEST = 0.18, 0.06
 _SKIPPED_HIGHEST = 2
 
@@ -49,13 +49,13 @@ _NEUTRAL: dict[str, tuple[float, ...]] = {
 
 
 class MetadataError(Exception):
-    """The instrument's answer is not complete."""
+    """The instrument's answer is incomplete."""
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """What the instrument says about itself. float64 [ranges] each; ``hardware`` is None if it does
-    not tell."""
+    """Calibration that the instrument reports, float64 [ranges] each. ``hardware`` is None if it
+    reports none."""
 
     r_ohm: NDArray[np.float64]
     gs: NDArray[np.float64]
@@ -68,9 +68,11 @@ class Metadata:
 
     @classmethod
     def parse(cls, answer: bytes) -> Metadata:
-        """The last complete answer among what was received, whatever was in front of it. A value
-        that the instrument has not (``-nan``) is taken as one that changes nothing. Raises
-        :class:`MetadataError`."""
+        """Parse the last complete answer in the received bytes.
+
+        A value that the instrument lacks (``-nan``) is replaced by a neutral one. Raises
+        :class:`MetadataError`.
+        """
         before_end, end, _ = answer.rpartition(b"END")
         _, start, lines = before_end.rpartition(b"Calibrated:")
         if not end or not start:
@@ -103,13 +105,13 @@ def _number(text: str, neutral: float) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise MetadataError(f"{text!r} is no number") from None
+        raise MetadataError(f"{text!r} is not a number") from None
     return value if math.isfinite(value) else neutral
 
 
 @dataclass(frozen=True)
 class Amperes:
-    """float64, bool, bool [samples]."""
+    """Decoded samples: float64, bool, bool [samples]."""
 
     current_a: NDArray[np.float64]
     settling: NDArray[np.bool_]
@@ -127,7 +129,7 @@ class AmpereDecoder:
     _means: dict[float, float] = field(default_factory=dict)
 
     def decode(self, words: NDArray[np.uint32]) -> Amperes:
-        """The next words, one at least, all with a range that exists."""
+        """Decode the next words, at least one, all with an existing range."""
         ranges, adc = range_of(words), adc_of(words)
         current_a = self._calibrated(ranges, adc)
         since = self._samples_since_change(ranges)
@@ -159,7 +161,7 @@ class AmpereDecoder:
         return result
 
     def _samples_since_change(self, ranges: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """0 for the first in another range."""
+        """Samples since the last change of range; 0 for the first sample in a new range."""
         before = ranges[0] if self._range is None else self._range
         changes = np.flatnonzero(np.diff(ranges, prepend=np.uint8(before)))
         number = np.arange(len(ranges))
@@ -173,7 +175,7 @@ class AmpereDecoder:
     def _running_mean(
         self, weight: float, current_a: NDArray[np.float64], entering: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
-        """mean += weight · (sample - mean), begun with the first sample."""
+        """Running mean: mean += weight · (sample - mean), starting with the first sample."""
         from scipy.signal import lfilter
 
         before = self._means.get(weight, float(current_a[0]))

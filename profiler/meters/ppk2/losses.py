@@ -1,8 +1,8 @@
-"""Samples of a PPK2 that were lost in multiples of 64, which its counter cannot show.
+"""Detect samples of a PPK2 that were lost in multiples of 64, which its counter cannot show.
 
 They show in time. A sample arrives some latency after it was taken; the latency varies, but its
-least value over a second or two does not. When 64 samples are lost, everything behind them seems
-0.64 ms later than it can have been, for good::
+minimum over a second or two does not. When 64 samples are lost, all later samples seem to arrive
+0.64 ms late, permanently::
 
     late by   ·  ·    · ·    ·   ·  | ·    ·  ·
               ▁▁·▁▁·▁▁▁·▁▁·▁▁▁·▁▁▁▁▁|▔▔·▔▔▔▔▔·▔▔▔·▔   least of two seconds
@@ -18,22 +18,22 @@ from numpy.typing import NDArray
 from profiler.meters.ppk2.words import COUNTER_STEPS, WORD_BYTES, Run
 
 JUDGED_S = 0.5
-"""Of arrivals that are needed in front of a loss, and behind it, to see it."""
+"""Time with arrivals that is needed before and after a loss to detect it."""
 
 _WINDOW_S = 2.0
 _BIN_S = 0.02
-# A sample's way through the instrument's buffers and USB, whose frames are 1 ms apart.
+# Delay of a sample in the instrument's buffers and on USB, whose frames are 1 ms apart.
 _LATENCY_S = 2e-3
-# In samples. Two crystals that are 100 ppm apart come to 20 in two seconds.
+# In samples. Two crystals that differ by 100 ppm drift 20 samples apart in two seconds.
 _LEAST_STEP = 40
-# So many arrivals that are as early as any behind a loss are not all late ones from before it.
+# This many arrivals as early as any after a loss cannot all be late ones from before it.
 _SETTLED = 3
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """After each piece that was read: bytes of the stream so far (int64 [pieces]), and when that
-    was (float64 [pieces], ``time.monotonic()``)."""
+    """After each piece that was read: bytes of the stream so far (int64 [pieces]), and the time
+    (float64 [pieces], ``time.monotonic()``)."""
 
     bytes_so_far: NDArray[np.int64]
     times_s: NDArray[np.float64]
@@ -41,9 +41,11 @@ class Arrivals:
 
 @dataclass(frozen=True)
 class Timeline:
-    """``runs`` with all that is missing between them counted; ``doubtful`` ranges of samples among
-    which some are missing, nobody knows where. ``start_s``: when the first sample was taken, on
-    ``time.monotonic()``, which can be wrong by ``error_s``."""
+    """Runs of samples, with all missing samples between them counted.
+
+    ``doubtful`` lists ranges of samples in which some are missing at unknown places. ``start_s`` is
+    the time of the first sample on ``time.monotonic()``, with an error of up to ``error_s``.
+    """
 
     runs: list[Run]
     doubtful: list[tuple[int, int]]
@@ -55,7 +57,7 @@ class Timeline:
 
 
 def timeline(runs: list[Run], arrivals: Arrivals, period_s: float) -> Timeline:
-    """``runs`` as the counter has them, at least one."""
+    """Find the losses in ``runs``, at least one, which count samples as the counter shows them."""
     samples, times_s, ended = _samples_by_arrival(runs, arrivals)
     late = times_s / period_s - samples
     late -= late.min()
@@ -77,12 +79,12 @@ def timeline(runs: list[Run], arrivals: Arrivals, period_s: float) -> Timeline:
 def _samples_by_arrival(
     runs: list[Run], arrivals: Arrivals
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Samples taken before each piece had arrived, lost ones counted; when that was; and where in
-    the stream the piece ended. Pieces with no sample among them are left out."""
+    """For each piece: samples taken before it arrived (lost ones included), its time, and its end
+    in the stream. Pieces that complete no sample are left out."""
     first = np.array([run.first_byte for run in runs])
     words = np.array([run.words for run in runs])
     index = np.array([run.index for run in runs])
-    # The run whose first word, at least, was there.
+    # The last run whose first word had arrived.
     run = np.searchsorted(first + WORD_BYTES, arrivals.bytes_so_far, side="right") - 1
     kept = np.flatnonzero(run >= 0)
     run, ended = run[kept], arrivals.bytes_so_far[kept]
@@ -93,9 +95,11 @@ def _samples_by_arrival(
 
 @dataclass(frozen=True)
 class _Step:
-    """All arrivals behind a bin are later than before, by so many ``samples``. Losses lie between
-    the arrivals ``low`` and ``high``: the last that was as early as before, and one by which
-    several were as early as any behind."""
+    """A permanent delay: all arrivals after a bin are later than before it, by ``samples``.
+
+    Losses lie between the arrivals ``low``, the last one as early as before, and ``high``, by which
+    several arrivals were as early as any later one.
+    """
 
     bin: int
     samples: float
@@ -106,10 +110,10 @@ class _Step:
 def _first_step(
     times_s: NDArray[np.float64], late: NDArray[np.float64], after: int
 ) -> _Step | None:
-    """The first behind bin ``after``."""
+    """The first step after bin ``after``; None without one."""
     if len(times_s) < 2 or times_s[-1] - times_s[0] < 2 * JUDGED_S:
         return None
-    # Bins in which nothing arrived do not count: the reader may have been held up for seconds.
+    # Bins without arrivals do not count: the reader may have been delayed for seconds.
     numbers, bins = np.unique(
         ((times_s - times_s[0]) / _BIN_S).astype(np.int64), return_inverse=True
     )
@@ -118,20 +122,20 @@ def _first_step(
     reach = round(_WINDOW_S / _BIN_S)
     padded = np.concatenate([np.full(reach, np.inf), least, np.full(reach, np.inf)])
     least_ahead = np.lib.stride_tricks.sliding_window_view(padded, reach).min(axis=1)
-    # At the boundary in front of a bin: the least of the bins before it, and of those from it on.
-    before, behind = least_ahead[: len(least)], least_ahead[reach : reach + len(least)]
+    # At the start of each bin: the least of the bins before it, and of those from it on.
+    before, after_it = least_ahead[: len(least)], least_ahead[reach : reach + len(least)]
     judged = round(JUDGED_S / _BIN_S) // 2
     first = max(judged, int(np.searchsorted(numbers, after, side="right")))
     last = len(least) - judged
     if first >= last:
         return None
-    steps = np.flatnonzero(behind[first:last] - before[first:last] >= _LEAST_STEP)
+    steps = np.flatnonzero(after_it[first:last] - before[first:last] >= _LEAST_STEP)
     if len(steps) == 0:
         return None
     boundary = first + int(steps[0])
-    # Losses in quick succession, and one that is being drained, are taken together.
+    # Losses in quick succession, and a loss during a backlog, are treated as one.
     settled = min(boundary + judged, len(least) - 1)
-    level = behind[settled]
+    level = after_it[settled]
     low = _last(late < before[boundary] + _LEAST_STEP / 2, bins, boundary)
     lower = _last(late < level - _LEAST_STEP / 2, bins, settled)
     high = np.flatnonzero(late < level + _LEAST_STEP / 2)
@@ -145,13 +149,13 @@ def _first_step(
 
 
 def _last(chosen: NDArray[np.bool_], bins: NDArray[np.int64], boundary: int) -> int:
-    """Arrival in front of a boundary, -1 if there is none."""
+    """Last chosen arrival before a boundary, -1 without one."""
     return int(np.flatnonzero(np.append(True, chosen & (bins < boundary)))[-1]) - 1
 
 
 def _insert(runs: list[Run], low_byte: int, high_byte: int, missing: int) -> list[Run]:
-    """So many samples more at the first gap between two bytes of the stream; where there is none,
-    at the first of these bytes."""
+    """Insert missing samples at the first gap between two bytes of the stream. Without a gap,
+    insert them at the first of these bytes."""
     gap = next((n for n, run in enumerate(runs) if low_byte < run.first_byte <= high_byte), None)
     if gap is None:
         gap = 1 + next(n for n, run in enumerate(runs) if low_byte <= run.end_byte)
@@ -166,12 +170,13 @@ def _insert(runs: list[Run], low_byte: int, high_byte: int, missing: int) -> lis
 def _start(
     times_s: NDArray[np.float64], samples: NDArray[np.int64], period_s: float
 ) -> tuple[float, float]:
-    """From what arrived soonest, second by second: crystals that differ make it wander."""
+    """Time of the first sample, and its error. It is estimated from the earliest arrival of each
+    second, which wanders because the crystals differ."""
     zero_s = times_s - period_s * (samples - 1)
     seconds = (times_s - times_s[0]).astype(np.int64)
     least_s = np.full(int(seconds[-1]) + 1, np.inf)
     np.minimum.at(least_s, seconds, zero_s)
-    # The last second is not a whole one, and its least is not as little.
+    # The last second is incomplete, so that its minimum is too high.
     least_s = least_s[: max(1, len(least_s) - 1)]
     least_s = least_s[np.isfinite(least_s)]
     return float(least_s.min()), float(np.ptp(least_s)) + _LATENCY_S

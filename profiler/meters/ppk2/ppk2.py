@@ -4,10 +4,10 @@
       kind: ppk2
       port: /dev/serial/by-id/usb-Nordic_Semiconductor_PPK2_…-if01
       mode: source            # it feeds the board; ampere: it measures another supply's current
-      voltage_v: 3.3          # what it feeds, or what the other supply has
+      voltage_v: 3.3          # of its output, or of the other supply
       sync: {kind: gpio, input: 0}
 
-Voltage is set, not measured: power is current times ``voltage_v``, and what the voltage sags under
+Voltage is set, not measured: power is current times ``voltage_v``, and a drop of the voltage under
 load is not seen.
 """
 
@@ -43,13 +43,19 @@ _QUIET_S = 0.1
 _POLL_S = 0.002
 
 MOST_CAPTURE_S = 1800.0
-"""Of a capture, whose words take 400 kB a second. What comes later is not kept, and windows in it
-are void."""
+"""Longest capture; its words take 400 kB a second. Later words are dropped, and their windows are
+void."""
 
 
 def open_ppk2(described: Ppk2Meter) -> Ppk2:
-    """The instrument, set up as described and feeding the board. Raises
-    :class:`~devices.errors.BoardUnreachable` when it is not there or does not answer."""
+    """Open the described PPK2 and set it up, so that it feeds the board.
+
+    Args:
+        described: The meter of the device description.
+
+    Raises:
+        BoardUnreachable: It is not connected or does not answer.
+    """
     port = _open_port(described.port)
     try:
         metadata = _ask_metadata(port)
@@ -59,7 +65,7 @@ def open_ppk2(described: Ppk2Meter) -> Ppk2:
     except OSError as error:
         port.close()
         raise BoardUnreachable(
-            f"PPK2 on {described.port}: {error}", remedy="plug it in anew"
+            f"PPK2 on {described.port}: {error}", remedy="unplug it and plug it in again"
         ) from error
     except BaseException:
         port.close()
@@ -74,12 +80,15 @@ def _open_port(name: str) -> Serial:
         return serial.Serial(name, timeout=_QUIET_S, write_timeout=_ANSWER_S, exclusive=True)
     except serial.SerialException as error:
         if error.errno == errno.ENOENT:
-            remedy = "it is not there: plug the PPK2 in, or correct meter.port in the description"
+            remedy = (
+                "the port does not exist: plug the PPK2 in, or correct meter.port in the"
+                " description"
+            )
         elif error.errno in (errno.EACCES, errno.EPERM):
             remedy = "this user may not open it: sudo usermod -aG dialout $USER, and log in again"
         elif error.errno in (errno.EAGAIN, errno.EBUSY):
             remedy = (
-                "another program has it: close the Power Profiler app, or the other profile run"
+                "another program uses it: close the Power Profiler app or the other profiling run"
             )
         else:
             remedy = str(error)
@@ -87,7 +96,8 @@ def _open_port(name: str) -> Serial:
 
 
 def _ask_metadata(port: Serial) -> Metadata:
-    """An earlier session may have left it streaming, so that its answer stands among words."""
+    """Read the metadata. An earlier session may have left the PPK2 streaming, so the answer can be
+    surrounded by words."""
     reason = "nothing was received"
     for _ in range(_ATTEMPTS):
         port.write(_STOP)
@@ -108,20 +118,20 @@ def _ask_metadata(port: Serial) -> Metadata:
 
 
 def _drain(port: Serial) -> None:
-    """Until nothing comes any more."""
+    """Read until nothing more arrives."""
     deadline_s = time.monotonic() + _ANSWER_S
     while port.read(max(1, port.in_waiting)) and time.monotonic() < deadline_s:
         pass
 
 
 def _voltage_command(voltage_v: float) -> bytes:
-    """In millivolts above 800, which is (3, 32)."""
+    """Command that sets the voltage, in millivolts above 800, which is encoded as (3, 32)."""
     steps = round(voltage_v * 1000) - 800 + 32
     return bytes([_SET_VOLTAGE, 3 + steps // 256, steps % 256])
 
 
 class _Reader:
-    """A thread that does nothing but take what arrives, so that decoding is never in its way."""
+    """A thread that only reads what arrives, so that decoding never delays it."""
 
     def __init__(self, port: Serial) -> None:
         self.pieces: Final[list[bytes]] = []
@@ -134,8 +144,7 @@ class _Reader:
         self._thread.start()
 
     def end(self) -> None:
-        """What is still on its way is taken as well; nothing of it is missed by an instrument that
-        has been told to stop."""
+        """End the thread after reading what is still on its way from the stopped instrument."""
         self._deadline_s = time.monotonic() + _ANSWER_S
         self._thread.join()
 
@@ -154,12 +163,12 @@ class _Reader:
                     self.bytes_so_far.append(so_far)
                     self.times_s.append(arrived_s)
                 time.sleep(_POLL_S)
-        except OSError as error:  # SerialException is one: raised again by whoever asked
+        except OSError as error:  # includes SerialException; raised again by the caller
             self.error = error
 
     def _next(self) -> tuple[bytes, float]:
-        """All that there is, and when that was. If this thread was interrupted while it read, more
-        has come, and the instant would be too late for what was read."""
+        """Read all waiting bytes, and the time. If more bytes arrived meanwhile, they are read too,
+        since the time would otherwise be too late for the first ones."""
         piece = self._port.read(max(1, self._port.in_waiting))
         arrived_s = time.monotonic()
         while waiting := self._port.in_waiting:
@@ -169,8 +178,8 @@ class _Reader:
 
 
 class Ppk2:
-    """An :class:`~profiler.meters.capture.Instrument`. Closing it ends the stream and leaves its
-    output on: a board loses what it holds when its power goes."""
+    """Implements :class:`~profiler.meters.capture.Instrument`. Closing ends the stream but leaves
+    the output on, since a board without power loses its memory."""
 
     kind: Final = "ppk2"
     rate_hz: Final = RATE_HZ
@@ -212,8 +221,8 @@ class Ppk2:
         capture = decode(stream, arrivals, self._metadata, self._described.voltage_v)
         if capture is None:
             raise MeasurementInvalid(
-                f"PPK2 on {self._port.name}: {len(stream)} bytes in a block and no samples among"
-                " them: switch it off and on"
+                f"PPK2 on {self._port.name}: received {len(stream)} bytes in a block but no"
+                " samples: switch it off and on"
             )
         return capture
 
@@ -222,7 +231,7 @@ class Ppk2:
         self._port.close()
 
     def _end_reading(self) -> OSError | None:
-        """End the stream; what went wrong with it, or goes wrong now."""
+        """End the stream and return its error, if any."""
         if self._reader is None:
             return None
         reader, self._reader = self._reader, None
@@ -236,5 +245,5 @@ class Ppk2:
     def _gone(self, error: OSError) -> BoardUnreachable:
         return BoardUnreachable(
             f"PPK2 on {self._port.name}: lost during a block ({error})",
-            remedy="check its cable, then start again: what was measured is kept",
+            remedy="check its cable, then start again: finished trials are kept",
         )

@@ -3,9 +3,8 @@
     bits   31 … 24        23 … 18          17    16 … 14   13 … 0
            logic inputs   sample counter   –     range     ADC, in units of four
 
-(Layout as in Nordic's Power Profiler app.) The counter goes up by one with every sample, so that
-lost samples show, and so does a stream from which single bytes are missing: read at the wrong byte,
-nothing counts upwards.
+(Layout as in Nordic's Power Profiler app.) The counter rises by one with every sample, which shows
+lost samples. It also shows lost single bytes: words read from the wrong byte do not count upwards.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ COUNTER_STEPS = 64
 RANGES = 5
 
 _LOCK_WORDS = 32
-"""So many words in a row that count upwards are taken for the stream."""
+"""Words in a row that must count upwards to be recognised as the stream."""
 _LOOK_WORDS = 256
 _FIRST_BLOCK_WORDS = 1 << 12
 _LARGEST_BLOCK_WORDS = 1 << 20
@@ -28,8 +27,8 @@ _LARGEST_BLOCK_WORDS = 1 << 20
 
 @dataclass(frozen=True)
 class Run:
-    """Words without a gap: ``words`` from ``first_byte`` of the stream on. ``index`` is which
-    sample the first is, those that were lost counted."""
+    """Words without a gap: ``words`` from ``first_byte`` of the stream on. ``index`` is the number
+    of the first sample, with lost ones counted."""
 
     first_byte: int
     words: int
@@ -66,8 +65,10 @@ def words_of(stream: bytes | bytearray, first_byte: int, count: int) -> NDArray[
 
 
 def find_runs(stream: bytes | bytearray) -> list[Run]:
-    """Every run of words that count upwards; what lies between two of them is lost. How many
-    samples that were is known but for multiples of 64: here, as few as there can have been."""
+    """Every run of words that count upwards; samples between two runs are lost.
+
+    The counter gives their number only modulo 64; the smallest possible number is assumed.
+    """
     runs: list[Run] = []
     at = 0
     while (start := _lock(stream, at)) is not None:
@@ -79,7 +80,7 @@ def find_runs(stream: bytes | bytearray) -> list[Run]:
 
 
 def _counts_upwards(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """bool [words - 1]: whether the one behind is the next sample."""
+    """bool [words - 1]: whether the following word is the next sample."""
     counters, ranges = counter_of(words), range_of(words)
     steps: NDArray[np.bool_] = ((counters[1:] - counters[:-1]) & 0x3F) == 1
     in_range = ranges < RANGES
@@ -87,8 +88,8 @@ def _counts_upwards(words: NDArray[np.uint32]) -> NDArray[np.bool_]:
 
 
 def _lock(stream: bytes | bytearray, at: int) -> int | None:
-    """The first byte, from ``at`` on, of a run that is long enough. Where words can be read at more
-    than one byte, that is right where the run is longest."""
+    """First byte, from ``at`` on, of a run that is long enough. If words can be read from more than
+    one byte, the longest run is right."""
     while len(stream) - at >= WORD_BYTES * (_LOCK_WORDS + 1):
         found: list[tuple[int, int]] = []
         for byte in range(at, at + WORD_BYTES):
@@ -99,7 +100,7 @@ def _lock(stream: bytes | bytearray, at: int) -> int | None:
             if lengths[first] >= _LOCK_WORDS:
                 found.append((-int(lengths[first]), byte + WORD_BYTES * (int(stops[first]) + 1)))
         if found:
-            # Two that are true are further apart than the shortest that counts as one.
+            # Two true runs are at least the shortest run apart.
             earliest = min(start for _, start in found)
             return min(f for f in found if f[1] < earliest + WORD_BYTES * _LOCK_WORDS)[1]
         at += WORD_BYTES * (_LOOK_WORDS - _LOCK_WORDS)
@@ -107,7 +108,7 @@ def _lock(stream: bytes | bytearray, at: int) -> int | None:
 
 
 def _run_words(stream: bytes | bytearray, start: int) -> int:
-    """Length of the run that begins there."""
+    """Length in words of the run that begins at ``start``."""
     done, block = 0, _FIRST_BLOCK_WORDS
     while True:
         words = words_of(stream, start + WORD_BYTES * done, block + 1)
@@ -121,7 +122,7 @@ def _run_words(stream: bytes | bytearray, start: int) -> int:
 
 
 def _missing(stream: bytes | bytearray, before: Run, start: int) -> int:
-    """Samples between a run and the one that starts there."""
+    """Samples between a run and the run that begins at ``start``."""
     last = int(counter_of(words_of(stream, before.end_byte - WORD_BYTES, 1))[0])
     following = int(counter_of(words_of(stream, start, 1))[0])
     missing = (following - last - 1) % COUNTER_STEPS

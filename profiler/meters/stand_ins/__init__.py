@@ -1,2 +1,2 @@
-"""Stand-ins for instruments that cannot be where there is no hardware. They speak the instruments'
-protocols and measure nothing."""
+"""Stand-ins for instruments, for use without hardware. They implement the protocols and measure
+nothing."""

@@ -1,6 +1,8 @@
-"""A stand-in for Jetperch's driver object: the methods of ``pyjoulescope_driver.Driver`` that the
-meter calls, and messages with the keys and types of the real binding. It measures nothing: what
-the device sees is given as functions of the sample id."""
+"""Stand-in for Jetperch's driver object.
+
+It has the methods of ``pyjoulescope_driver.Driver`` that the meter calls, and messages with the
+keys and types of the real binding. It measures nothing: signals are functions of the sample id.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MESSAGE_SAMPLES = 96
-"""Of a message at 10 kHz; it comes about every 10 ms at any rate."""
+"""Samples in a message at 10 kHz; a message comes about every 10 ms at any rate."""
 IDS_PER_S = {"js110": 2_000_000, "js220": 2_000_000, "js320": 16_000_000}
 
 Signal = Callable[[NDArray[np.int64]], NDArray[Any]]
@@ -26,8 +28,9 @@ def constant(value: float) -> Signal:
 
 @dataclass
 class DriverStandIn:
-    """``signals`` by stream. ``to_lose`` says how many of the next messages of a stream never
-    come. ``first_id`` is where the device's count stands when it is asked to stream first."""
+    """Stand-in for the driver with its devices. ``signals`` are by stream. ``to_lose`` counts the
+    next messages of a stream that are dropped. ``first_id`` is the device's counter at the first
+    start of a stream."""
 
     paths: list[str] = field(default_factory=lambda: ["u/js220/000415"])
     signals: dict[str, Signal] = field(default_factory=dict)

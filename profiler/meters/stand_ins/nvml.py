@@ -1,5 +1,5 @@
-"""A stand-in for a GPU behind NVML's functions; constants, structures and errors are those of the
-real package."""
+"""Stand-in for NVML with one GPU. Constants, structures and errors are those of the real
+package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UUID = "GPU-5f0e7e0c-0000-0000-0000-000000000000"
 
 @dataclass
 class GpuStandIn:
-    """``power_w`` all the time; the counter moves every ``step_s``. ``offers`` names what it has:
+    """A GPU with constant power. The counter moves every ``step_s``. ``offers`` lists its sources:
     energy, instant, power. ``fails`` is an NVML error code that every reading raises."""
 
     model: str = "Stand-in GPU"
@@ -57,7 +57,7 @@ class GpuStandIn:
         self.initialised -= 1
 
     def functions(self) -> dict[str, Callable[..., Any]]:
-        """By the names that they have in the package."""
+        """The functions, by their names in the package."""
         return {
             "nvmlInit": self.start,
             "nvmlShutdown": self.shut_down,

@@ -1,6 +1,8 @@
-"""A stand-in for Otii's TCP server with one device or more: a real TCP server that speaks the JSON
-protocol of qoitech.com/help/tcpserver as far as the meter needs it. It measures nothing: what a
-recording holds is given beforehand."""
+"""Stand-in for Otii's TCP server with one or more devices.
+
+It is a real TCP server with those parts of the JSON protocol of qoitech.com/help/tcpserver that the
+meter needs. It measures nothing: recordings are given beforehand.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ DEVICE_ID = "Arc000000000000000000000000000000001"
 
 
 class _Refused(Exception):
-    """Answered as an error: its code, and what belongs to it."""
+    """Answered as an error: its code and its data."""
 
 
 @dataclass
 class OtiiStandIn:
-    """``channels``: analog ones as (rate_hz, values), digital ones as [(seconds, level)].
-    ``fails`` maps a command to the error code that it is answered with; ``falls_silent_at`` is a
+    """State and answers of the server. ``channels``: analog ones as (rate_hz, values), digital ones
+    as [(seconds, level)]. ``fails`` maps a command to its error code; ``falls_silent_at`` is a
     command that ends the connection."""
 
     names: tuple[str, ...] = ("Arc",)
@@ -48,11 +50,11 @@ class OtiiStandIn:
     fails: dict[str, str] = field(default_factory=dict)
     falls_silent_at: str | None = None
     greeting: bytes | None = None
-    said: list[str] = field(default_factory=list)
+    received: list[str] = field(default_factory=list)
     connections: int = 0
 
     def respond(self, command: str, data: dict[str, Any]) -> dict[str, Any]:
-        self.said.append(command)
+        self.received.append(command)
         if command in self.fails:
             raise _Refused(self.fails[command])
         return getattr(self, command)(data) or {}
@@ -207,7 +209,7 @@ def _converse(
 
 @contextmanager
 def served(stand_in: OtiiStandIn) -> Iterator[int]:
-    """The port. On leaving, whoever is connected loses the connection."""
+    """Serve the stand-in and yield its port. On leaving, existing connections are closed."""
     wake, woken = socket.socketpair()
     server = socket.create_server(("127.0.0.1", 0))
 

@@ -1,5 +1,6 @@
-"""A stand-in for a PPK2 on a pseudo-terminal, in a process of its own, so that it shares no
-interpreter with the client that it is to keep up with::
+"""Stand-in for a PPK2 on a pseudo-terminal.
+
+It runs in a process of its own, so that it does not share an interpreter with its client::
 
     with Ppk2StandIn(Scenario(steps=(Step(0.1, 0.005), Step(0.2, 0.020, inputs=1)))) as stand_in:
         open_ppk2(Ppk2Meter(kind="ppk2", port=stand_in.port, …))
@@ -18,7 +19,7 @@ from devices.program import module_process
 
 @dataclass(frozen=True)
 class Step:
-    """So long, the board draws this current and its lines have these levels."""
+    """A stretch of time in which the board draws this current and its lines have these levels."""
 
     length_s: float
     current_a: float
@@ -27,7 +28,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Loss:
-    """Of ``bytes`` in the stream, from byte ``offset`` of the word of a sample on."""
+    """Loss of ``bytes`` in the stream, from byte ``offset`` of a sample's word on."""
 
     sample: int
     bytes: int
@@ -36,9 +37,12 @@ class Loss:
 
 @dataclass(frozen=True)
 class Scenario:
-    """``steps`` begin with the start command, and are repeated. ``clock_error``: the rate of
-    samples is higher by this share. ``settling`` samples behind a change of range are wrong.
-    ``still_streaming``: an earlier client has left it so. ``mute``: it answers nothing."""
+    """What the stand-in plays.
+
+    ``steps`` begin with the start command and are repeated. ``clock_error`` raises the rate of
+    samples by this share. ``settling`` samples after a change of range are wrong.
+    ``still_streaming``: an earlier client has left it streaming. ``mute``: it answers nothing.
+    """
 
     steps: tuple[Step, ...] = (Step(1.0, 0.010),)
     losses: tuple[Loss, ...] = ()
@@ -50,9 +54,12 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Status:
-    """What happened to it. ``overflowed``: samples that it threw away because nobody read;
-    ``floor_s``: by how much it was behind its own clock at the best moment of the worst half
-    second, which a busy computer causes and an instrument is never."""
+    """State of the stand-in.
+
+    ``overflowed`` counts samples that it dropped because nobody read. ``floor_s`` is its delay
+    relative to its own clock at the best moment of the worst half second; a busy computer causes
+    it, a real instrument never has it.
+    """
 
     samples: int
     overflowed: int
@@ -65,7 +72,7 @@ class Status:
 
 
 class Ppk2StandIn:
-    """Leaving ends the process; so does the end of this one."""
+    """Process of the stand-in. Leaving ends it; so does the end of this process."""
 
     port: str
 
@@ -89,7 +96,7 @@ class Ppk2StandIn:
         return Status(**{**answer, "commands": tuple(answer["commands"])})
 
     def vanish(self) -> None:
-        """As if its cable were pulled."""
+        """Simulate an unplugged cable."""
         self._process.kill()
         self._process.wait()
 
@@ -106,7 +113,7 @@ class Ppk2StandIn:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._process as process:  # closes its input, at which it ends
+        with self._process as process:  # the process ends when its input closes
             if process.stdin is not None:
                 process.stdin.close()
             try:

@@ -1,7 +1,7 @@
-"""The process of :mod:`profiler.meters.stand_ins.ppk2`.
+"""Process of :mod:`profiler.meters.stand_ins.ppk2`.
 
-Its input is a line with the scenario, then ``status`` as often as wanted; when the input ends, so
-does the process. Its output is the port, then a line of JSON for every ``status``.
+Its input is a line with the scenario, then any number of ``status`` lines; the process ends with
+its input. Its output is the port, then a line of JSON for every ``status``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from devices.meters import Ppk2Meter
 _RATE_HZ = Ppk2Meter.rate_hz
 _PERIOD_S = 0.001
 _FLOOR_S = 0.5
-# Nordic's nominal shunts; the calibration is made up, and nowhere neutral but in GS of the lower
-# ranges.
+# Nordic's nominal shunts; the calibration is invented, and neutral only in GS of the lower ranges.
 _R_OHM = np.array([1031.64, 101.65, 10.15, 0.94, 0.043])
 _GS = np.array([0.0, 0.0, 0.0, 0.0, 0.02])
 _GI = np.array([1.01, 0.99, 1.002, 0.998, 0.985])
@@ -39,7 +38,7 @@ _FIRST_COUNTER = 17
 
 
 def _codes(current_a: NDArray[np.float64], ranges: NDArray[np.int64], volts: float) -> Any:
-    """What the ADC reads: the calibration formula the other way round."""
+    """ADC readings of these currents: the inverse of the calibration formula."""
     linear = current_a / _UG[ranges] - (_S[ranges] * volts + _I[ranges])
     gs, gi = _GS[ranges], _GI[ranges]
     root = np.sqrt(gi * gi + 4 * gs * linear)
@@ -127,7 +126,7 @@ class _Device:
         return ("\n".join(lines) + "\n").encode()
 
     def stream(self) -> None:
-        """All samples that are due."""
+        """Queue all samples that are due."""
         late_s = time.monotonic() - self.started_s - self.sent / self.rate_hz
         due = self.sent + int(late_s * self.rate_hz)
         if due <= self.sent:
@@ -174,7 +173,7 @@ class _Device:
             self._note_lateness()
 
     def _note_lateness(self) -> None:
-        """The least in every stretch of so long."""
+        """Keep the least delay of every stretch of ``_FLOOR_S``."""
         now_s = time.monotonic() - self.started_s
         self.floors_s += [np.inf] * (1 + int(now_s / _FLOOR_S) - len(self.floors_s))
         self.floors_s[-1] = min(self.floors_s[-1], now_s - self.sent / self.rate_hz)
@@ -182,7 +181,7 @@ class _Device:
 
 def main() -> None:
     device = _Device(json.loads(sys.stdin.readline()))
-    print(device.port, flush=True)  # noqa: T201 - how its parent learns where it is
+    print(device.port, flush=True)  # noqa: T201 - tells the port to the parent process
     while True:
         readable, _, _ = select.select([device.master, sys.stdin.fileno()], [], [], _PERIOD_S)
         device.hear()

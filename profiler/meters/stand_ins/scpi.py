@@ -1,5 +1,8 @@
-"""A stand-in for a SCPI instrument: a real TCP server, or the far end of a real pseudo-terminal,
-that speaks the few commands a power meter is asked. It measures nothing."""
+"""Stand-in for a SCPI instrument.
+
+It is a real TCP server, or the far end of a real pseudo-terminal, with the few commands of a power
+meter. It measures nothing.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ IDENTITY = "STAND-IN,SMU-1,0000,1.0"
 
 @dataclass
 class ScpiStandIn:
-    """``answers`` by query; a list is used up one answer at a time, its last one for good. None
-    means silence. ``heard`` is every line that came in."""
+    """Answers of the instrument. ``answers`` are by query; a list is used up one answer at a time,
+    and its last answer repeats. None means no answer. ``heard`` holds every received line."""
 
     answers: dict[str, str | list[str | None]] = field(default_factory=dict)
     known: tuple[str, ...] = ("*CLS",)
@@ -41,7 +44,7 @@ class ScpiStandIn:
 
 
 class _Served(threading.Thread):
-    """Answers lines on one descriptor after another until it is told to stop."""
+    """Answers lines on one descriptor after another until stopped."""
 
     def __init__(self, stand_in: ScpiStandIn) -> None:
         super().__init__(daemon=True)
@@ -101,7 +104,7 @@ class _Serial(_Served):
 
 @contextmanager
 def over_tcp(stand_in: ScpiStandIn) -> Iterator[str]:
-    """Its VISA address. On leaving, the connection breaks."""
+    """Serve over TCP and yield the VISA address. On leaving, the connection breaks."""
     served = _Tcp(stand_in)
     try:
         yield f"TCPIP::127.0.0.1::{served.server.getsockname()[1]}::SOCKET"

@@ -1,1 +1,1 @@
-"""An instrument's samples are placed on the board's clock."""
+"""Synchronisation: place an instrument's samples on the board's clock."""

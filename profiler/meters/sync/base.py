@@ -1,8 +1,8 @@
-"""How the samples of an instrument are placed on the board's clock.
+"""Protocol of synchronisation between an instrument and the board.
 
-Instrument, board and this computer each have a crystal of their own; they are some 10 to 100 parts
-in a million apart, so that one offset for a whole block is not enough. Every way of synchronising
-ends in a :class:`ClockMap`, which goes through pairs of instants that were seen on both clocks.
+Instrument, board and this computer each have their own crystal. The rates differ by some 10 to 100
+parts in a million, so that one offset for a whole block is not enough. Every method results in a
+:class:`ClockMap` through pairs of instants that are known on both clocks.
 """
 
 from __future__ import annotations
@@ -20,23 +20,26 @@ _NS_PER_S = 1e9
 
 
 class SyncLost(Exception):
-    """The clocks of a block cannot be tied together; the message says why, and what would help."""
+    """The clocks of a block cannot be tied together; the message gives the reason and the
+    remedy."""
 
 
 @dataclass(frozen=True)
 class ClockMap:
-    """Instants of the board (int64 [pairs], ns) and of the instrument (float64 [pairs], s), both
-    rising, two at least. ``uncertainty_s`` is by how much an instant can be wrong: half of a 95 %
-    interval."""
+    """Pairs of instants on the clocks of the board and the instrument, at least two.
+
+    ``board_ns``: int64 [pairs]; ``meter_s``: float64 [pairs]; both rising. ``uncertainty_s`` is the
+    error of an instant: half of a 95 % interval.
+    """
 
     board_ns: NDArray[np.int64]
     meter_s: NDArray[np.float64]
     uncertainty_s: float
 
     def at(self, board_ns: int) -> float:
-        """On the instrument's time base: linear between pairs, at the mean rate outside."""
+        """Instant on the instrument's time base: linear between pairs, at the mean rate outside."""
         first, last = int(self.board_ns[0]), int(self.board_ns[-1])
-        # Against the nearest end: as seconds since some epoch, nanoseconds would be lost.
+        # Relative to the nearest end: seconds since an epoch would lose nanoseconds.
         if first <= board_ns <= last:
             since_ns = (self.board_ns - first).astype(np.float64)
             return float(np.interp(board_ns - first, since_ns, self.meter_s))
@@ -46,23 +49,25 @@ class ClockMap:
 
 
 class Synchroniser(Protocol):
+    """Method of tying an instrument's time base to the board's clock."""
+
     @property
     def name(self) -> str:
-        """For the profile."""
+        """Name of the method, for the profile."""
         ...
 
     @property
     def marker(self) -> MarkerPattern | None:
-        """What the board has to play."""
+        """Pattern that the board must play."""
         ...
 
     @property
     def guard_s(self) -> float:
-        """What is left out at either end of a window; the power between is taken for all of it. 0
-        where windows are known well enough to be integrated as they are."""
+        """Guard at either end of a window, which is left out; the mean power between the guards is
+        used for the whole window. 0 where windows can be integrated as they are."""
         ...
 
     def clock(self, capture: Capture, block: BlockRecord) -> ClockMap:
-        """Raises :class:`SyncLost`; :class:`~devices.errors.MeasurementInvalid` where no block
-        would ever be different."""
+        """Tie the clocks of a block together. Raises :class:`SyncLost`, or
+        :class:`~devices.errors.MeasurementInvalid` if every other block would fail too."""
         ...

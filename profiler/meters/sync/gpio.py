@@ -1,7 +1,7 @@
-"""Synchronising by a line of the board that is high while a window is open.
+"""Synchronisation by a line of the board that is high while a window is open.
 
 The line also rises in windows that are not recorded (calibration, repeated tries), so the recorded
-ones are found among the pulses by their lengths and by the time between them::
+windows are identified among the pulses by their lengths and by the time between them::
 
     line      ▁▇▇▁▁▇▁▇▇▇▁▁▁▇▇▇▁▁▇▇▇▇▇▁
     windows    └┘   └─┘   (×)  └───┘
@@ -22,16 +22,16 @@ from profiler.meters.capture import Capture, Flaw
 from profiler.meters.sync.base import ClockMap, SyncLost
 
 _MOST_RATE_ERROR = 0.05
-"""Of a board's clock: internal RC oscillators are within a few per cent."""
+"""Largest rate error of a board's clock: internal RC oscillators are within a few per cent."""
 
 _RATE_WANDER = 2e-3
-"""By how much the rate may change in the course of a block: an RC oscillator's, as it warms up."""
+"""Largest change of the rate during a block, as of an RC oscillator that warms up."""
 
 _LATENCY_S = 300e-6
-"""Between the line and the reading of the clock, on a board whose system can be in the way."""
+"""Delay between the line and the reading of the clock, on a board with an operating system."""
 
 _MOST_UNMATCHED = 0.1
-"""Of the windows, where a glitch has split a pulse. Their neighbours tell when they were."""
+"""Largest share of windows whose pulse a glitch has split. Their neighbours give their times."""
 
 _RECENT = 16
 _CLEARLY_WORSE = 3.0
@@ -39,7 +39,7 @@ _CLEARLY_WORSE = 3.0
 
 @dataclass(frozen=True)
 class _Pulses:
-    """float64 [pulses]: rising and falling edges on the instrument's time base."""
+    """Rising and falling edges on the instrument's time base: float64 [pulses]."""
 
     start_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
@@ -50,8 +50,7 @@ class _Pulses:
 
 @dataclass(frozen=True)
 class _Match:
-    """Pairs of a window and a pulse, and how far (rms) starts were from where they were
-    expected."""
+    """Pairs of a window and a pulse, and the rms distance of starts from their expected times."""
 
     pairs: list[tuple[int, int]]
     missed_s: float
@@ -59,6 +58,9 @@ class _Match:
 
 @dataclass(frozen=True)
 class GpioSynchroniser:
+    """Implements :class:`~profiler.meters.sync.base.Synchroniser` by a line on logic input
+    ``input``."""
+
     input: int
     marker: None = None
     guard_s: float = 0.0
@@ -70,7 +72,7 @@ class GpioSynchroniser:
     def clock(self, capture: Capture, block: BlockRecord) -> ClockMap:
         pulses = _pulses(capture, self.input)
         if len(pulses) == 0 and capture.flawed(Flaw.LOST, slice(None)).any():
-            raise SyncLost("the sync line's edges were among the samples that were lost")
+            raise SyncLost("all edges of the sync line are among lost samples")
         if len(pulses) == 0:
             raise MeasurementInvalid(
                 f"logic input {self.input} of the instrument saw no window during a whole block:"
@@ -90,8 +92,10 @@ class GpioSynchroniser:
 
 
 def _pulses(capture: Capture, number: int) -> _Pulses:
-    """An edge lies between two samples. Pulses that begin or end among lost samples are left out:
-    the windows that they belong to are void."""
+    """Pulses of a logic input. An edge lies between two samples.
+
+    Pulses that begin or end among lost samples are left out; their windows are void.
+    """
     if capture.inputs is None:
         raise MeasurementInvalid("the instrument recorded no logic inputs: use another sync")
     level = ((capture.inputs >> number) & 1).astype(np.int8)
@@ -101,7 +105,9 @@ def _pulses(capture: Capture, number: int) -> _Pulses:
     edges_s = capture.time_s(changed) - capture.period_s / 2
     lost = capture.flawed(Flaw.LOST, slice(None))
     seen = ~(lost[changed] | lost[changed - 1])
-    first = 0 if level[changed[0]] else 1  # a line that was high from the start says nothing
+    first = (
+        0 if level[changed[0]] else 1
+    )  # the start of a line that is high from the beginning is unknown
     falling = slice(first + 1, None, 2)
     count = len(edges_s[falling])
     rising = slice(first, first + 2 * count, 2)
@@ -110,8 +116,8 @@ def _pulses(capture: Capture, number: int) -> _Pulses:
 
 
 class _Matcher:
-    """Walks along windows and pulses together. What the walk has learnt of the rate of the two
-    clocks says where the next pulse has to be."""
+    """Walks along windows and pulses together. The rate of the two clocks, learnt so far, predicts
+    the next pulse."""
 
     def __init__(
         self, capture: Capture, pulses: _Pulses, windows_ns: tuple[tuple[int, int], ...]
@@ -123,7 +129,7 @@ class _Matcher:
         self._windows_s: Final = (table - table[0, 0]) / 1e9
 
     def best(self) -> _Match:
-        """Raises :class:`SyncLost` if no walk gets through, or more than one."""
+        """The best match. Raises :class:`SyncLost` if no walk succeeds, or several do."""
         found = sorted(self._walks(), key=lambda match: match.missed_s)
         if not found:
             raise SyncLost(
@@ -148,7 +154,8 @@ class _Matcher:
                     yield match
 
     def _most_unmatched(self) -> int:
-        """Windows whose pulse may be missing: as many as can lie among lost samples, besides."""
+        """Windows whose pulse may be missing: a share of all, and as many as can lie among lost
+        samples."""
         count = len(self._windows_s)
         lost = int(np.count_nonzero(self._capture.flawed(Flaw.LOST, slice(None))))
         shortest_s = float(np.diff(self._windows_s, axis=1).min())
@@ -179,8 +186,8 @@ class _Matcher:
         return _Match(pairs, missed_s)
 
     def _rate(self, pairs: list[tuple[int, int]]) -> tuple[float, float]:
-        """Seconds of the instrument in one of the board, and by how much that can be wrong, both
-        from the last windows that were matched."""
+        """Seconds of the instrument per second of the board, and the error of this rate. Both come
+        from the windows that were matched last."""
         first, last = pairs[-_RECENT:][0], pairs[-1]
         span_s = float(self._windows_s[last[0], 1] - self._windows_s[first[0], 0])
         pulses = self._pulses
@@ -192,14 +199,14 @@ class _Matcher:
     def _nearest(
         self,
         window: int,
-        behind: int,
+        after: int,
         expected_s: float,
         leeway_s: float,
         rate: float,
         rate_error: float,
     ) -> int | None:
         starts_s = self._pulses.start_s
-        low = max(int(np.searchsorted(starts_s, expected_s - leeway_s)), behind + 1)
+        low = max(int(np.searchsorted(starts_s, expected_s - leeway_s)), after + 1)
         high = int(np.searchsorted(starts_s, expected_s + leeway_s, side="right"))
         fitting = [p for p in range(low, high) if self._fits(window, p, rate, rate_error)]
         return min(fitting, key=lambda p: abs(starts_s[p] - expected_s), default=None)

@@ -1,9 +1,9 @@
-"""Synchronising by what the board draws: a known pattern of busy and idle stretches in front of a
-block and behind it.
+"""Synchronisation by the board's power: a known pattern of busy and idle stretches before and after
+a block.
 
-The pattern is first found by correlation with the whole capture, to a fraction of a bit. Then each
-of its edges is timed by itself, by the energy on either side of it, and how far the edges are apart
-in what they say is the uncertainty of their mean.
+The pattern is first located by correlation with the whole capture, to a fraction of a bit. Then
+each of its edges is timed by the energy on either side of it. The spread of the edges' times gives
+the uncertainty of their mean.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from profiler.meters.capture import Capture
 from profiler.meters.sync.base import ClockMap, SyncLost
 
 PATTERN = tuple(digit == "1" for digit in "1100011110000101101100101")
-"""Six times up and down. Among some ten thousand random patterns of this length the one that
-correlates least with itself when shifted, busy or idle around it: 0.20 at most."""
+"""Six times up and down. Of some ten thousand random patterns of this length, it correlates least
+with shifted copies of itself, busy or idle around it: 0.20 at most."""
 
 _LEAST_SAMPLES_PER_BIT = 4
 _STEPS_PER_BIT = 8
-# Rates of the two clocks that are tried; between two of them the pattern's ends are off by no more
-# than a sixteenth of a bit.
+# Ratios of the two clocks that are tried; between two of them the pattern's ends shift by at most a
+# sixteenth of a bit.
 _RATES = np.linspace(0.98, 1.02, 9)
 _MOST_RATE_ERROR = 0.025
 _LEAST_CORRELATION = 0.6
 _MOST_SECOND = 0.9
-"""Of the best sum of correlations, that another pair of places may have."""
+"""Largest sum of correlations of another pair of places, as a share of the best sum."""
 _EDGE_REACH = 0.4
 _ROUNDS = 4
 _OUTLIER = 4.0
@@ -38,7 +38,7 @@ _OUTLIER = 4.0
 
 @dataclass(frozen=True)
 class _Place:
-    """Where the pattern begins on the instrument's time base, and how alike it is (1: the same)."""
+    """Start of the pattern on the instrument's time base, and its correlation (1: identical)."""
 
     start_s: float
     correlation: float
@@ -46,6 +46,9 @@ class _Place:
 
 @dataclass(frozen=True)
 class MarkerSynchroniser:
+    """Implements :class:`~profiler.meters.sync.base.Synchroniser` by a pattern of bits of
+    ``bit_s``."""
+
     bit_s: float
     guard_s: float = 0.0
 
@@ -65,11 +68,11 @@ class MarkerSynchroniser:
                 f" {_LEAST_SAMPLES_PER_BIT * capture.period_s:.3g} at least"
             )
         if len(block.markers_ns) < 2:
-            raise SyncLost("the marker behind the block is missing")
+            raise SyncLost("the marker after the block is missing")
         markers_ns = np.array([block.markers_ns[0], block.markers_ns[-1]], dtype=np.int64)
         apart_s = float(markers_ns[1] - markers_ns[0]) / 1e9
         front, rear, rate = self._find(capture, apart_s)
-        for _ in range(2):  # the second time with the rate that the first has told
+        for _ in range(2):  # the second time with the rate from the first
             refined = [_refine(capture, place, self.bit_s * rate) for place in (front, rear)]
             rate = (refined[1].start_s - refined[0].start_s) / apart_s
         return ClockMap(
@@ -79,7 +82,7 @@ class MarkerSynchroniser:
         )
 
     def _find(self, capture: Capture, apart_s: float) -> tuple[float, float, float]:
-        """Where both begin, roughly, and the rate of the clocks at which they are most alike."""
+        """Approximate starts of both markers, and the clock ratio with the highest correlation."""
         energy = _Energy.of(capture, slice(0, len(capture)), self.bit_s / _STEPS_PER_BIT)
         best: tuple[_Place, _Place, float] | None = None
         others: list[tuple[_Place, _Place]] = []
@@ -93,7 +96,7 @@ class MarkerSynchroniser:
                     best = (front, rear, rate)
         if best is None:
             raise SyncLost(
-                "the marker was not recognised in front of the block and behind it (best"
+                "the marker was not recognised before and after the block (best"
                 f" correlation {strongest:.2f}, {_LEAST_CORRELATION} is needed): raise sync.bit_s,"
                 " or check that the board draws clearly more when it is busy"
             )
@@ -128,8 +131,8 @@ class _Energy:
 
     @classmethod
     def of(cls, capture: Capture, part: slice, step_s: float) -> _Energy:
-        """At every ``step_s`` or at every sample, whichever is longer. Lost samples are taken as
-        what was there before."""
+        """Energy at every ``step_s`` or at every sample, whichever is longer. A lost sample repeats
+        the one before."""
         samples = max(1, round(step_s / capture.period_s))
         edges = np.arange(part.start, part.stop, samples)
         power = capture.power_w[part]
@@ -152,8 +155,8 @@ class _Energy:
 
 
 def _places(energy: _Energy, bit_s: float) -> list[_Place]:
-    """Where the correlation with the pattern (Pearson's, of the energies of its bits) is highest
-    within a bit on either side, and high enough."""
+    """Places with a high correlation with the pattern, highest within a bit on either side. It is
+    Pearson's correlation, of the energies of the bits."""
     length_s = len(PATTERN) * bit_s
     lags_s = np.arange(energy.times_s[0], energy.times_s[-1] - length_s, bit_s / _STEPS_PER_BIT)
     if len(lags_s) == 0:
@@ -182,8 +185,11 @@ class _Refined:
 
 
 def _refine(capture: Capture, start_s: float, bit_s: float) -> _Refined:
-    """Every edge by the energy from 0.4 bits before it to 0.4 bits behind it, which is the less the
-    later the power rises."""
+    """Refine the start of the pattern by timing every edge.
+
+    The energy from 0.4 bits before an edge to 0.4 bits after it is the lower the later the power
+    rises.
+    """
     from scipy.stats import t as students_t
 
     bits = np.array(PATTERN)
@@ -211,6 +217,6 @@ def _refine(capture: Capture, start_s: float, bit_s: float) -> _Refined:
         start_s += float(late_s.mean())
     freedom = len(late_s) - 1
     spread_s = float(late_s.std(ddof=1)) / np.sqrt(len(late_s))
-    # Edges at the same place between two samples all err in the same way, which no spread shows.
+    # Edges at the same place between two samples share an error, which the spread does not show.
     error_s = float(students_t.ppf(0.975, freedom)) * spread_s + capture.period_s / 2
     return _Refined(start_s, error_s)

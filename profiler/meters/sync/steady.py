@@ -1,9 +1,9 @@
-"""Synchronising by this computer's clock: the board is asked what time it is before and behind a
-block, the instrument's samples carry this computer's time.
+"""Synchronisation by this computer's clock.
 
-An answer says no more than that the board's clock stood there at some instant between question and
+The board's clock is read before and after a block; the instrument's samples carry this computer's
+time. A reading proves only that the board's clock had its value at some instant between request and
 answer (Cristian 1989), which over SSH or a serial line is some milliseconds. Windows are therefore
-long, and what lies within ``guard_s`` of their ends is left out.
+long, and ``guard_s`` at either end is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from profiler.meters.sync.base import ClockMap, SyncLost
 
 @dataclass(frozen=True)
 class SteadySynchroniser:
+    """Implements :class:`~profiler.meters.sync.base.Synchroniser` by this computer's clock."""
+
     guard_s: float
     marker: None = None
 
@@ -29,15 +31,15 @@ class SteadySynchroniser:
     def clock(self, capture: Capture, block: BlockRecord) -> ClockMap:
         middle = len(block.clock) // 2
         if middle == 0:
-            raise SyncLost("the board's clock was not read both before and behind the block")
-        before, behind = _narrowest(block.clock[:middle]), _narrowest(block.clock[middle:])
-        uncertainty_s = max(_half_s(before), _half_s(behind)) + capture.time_error_s
+            raise SyncLost("the board's clock was not read both before and after the block")
+        before, after = _narrowest(block.clock[:middle]), _narrowest(block.clock[middle:])
+        uncertainty_s = max(_half_s(before), _half_s(after)) + capture.time_error_s
         if uncertainty_s > self.guard_s:
             raise SyncLost(
-                f"the board's clock is known to {uncertainty_s * 1e3:.0f} ms only, more than the"
+                f"the board's clock is known only to {uncertainty_s * 1e3:.0f} ms, more than the"
                 f" {self.guard_s * 1e3:.0f} ms left out at the ends of a window: raise sync.guard_s"
             )
-        pair = (before, behind)
+        pair = (before, after)
         return ClockMap(
             board_ns=np.array([reading.board_ns for reading in pair]),
             meter_s=np.array([(reading.asked_s + reading.answered_s) / 2 for reading in pair]),

@@ -1,6 +1,5 @@
-"""A microcontroller on a serial line: this computer's side of ``docs/serial-protocol.md``.
+"""Serial line to a microcontroller: this computer's side of ``docs/serial-protocol.md``.
 
-``line`` (bytes, and interruptions) → ``frames`` → ``wire`` (the frames of a session) →
-``exchange`` (requests in order, nothing lost and nothing done twice) → ``session`` (what can be
-asked).
+``line`` (bytes, and interruptions) → ``frames`` → ``wire`` (the frames of a session) → ``exchange``
+(requests in order, none lost and none done twice) → ``session`` (the board's services).
 """

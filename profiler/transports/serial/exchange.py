@@ -1,10 +1,10 @@
 """Requests in order over a line that loses, changes and doubles bytes, and may be interrupted.
 
-A long request goes in pieces, several under way at once. Where one is lost, a probe (a request far
-out of sequence, to which the board answers what it expects) says from which on: a line keeps the
-order of what it carries, so what was sent before the probe and is still expected will never arrive,
-and may be cut anew, into smaller pieces. Of a request that did arrive only the answer is missing,
-and is asked for again.
+A long request goes in pieces, several under way at once. After a loss, a probe is sent: a request
+far out of sequence, to which the board answers the sequence number that it expects. A line keeps
+the order of what it carries, so pieces that were sent before the probe and are still expected will
+never arrive; they may be cut again, into smaller pieces. If the request did arrive, only its answer
+is missing, and is requested again.
 """
 
 from __future__ import annotations
@@ -23,27 +23,30 @@ from profiler.transports.serial.wire import Wire
 
 _PROBE_DISTANCE = 0x4000
 _PROBES = 0x8000
-_PROBE_PAYLOAD = struct.pack("<H", 0)  # of REST, which would change nothing were it carried out
+_PROBE_PAYLOAD = struct.pack("<H", 0)  # of REST, which has no side effect
 _PROBE_MOST = 16
 _EXPECTED = struct.Struct("<H")
 
-_FIRST_MOST = 256  # until the board says what it can
+_FIRST_MOST = 256  # until the board reports its limits
 _OVERHEAD_BYTES = 15  # of a frame on the line
-# Nobody else is on the line, who would have to be let through as on a network; with a factor of 2,
-# time would grow without bound where more than half of all frames are lost.
+# Unlike on a network, no other traffic needs room, so the factor can be small; with 2, time would
+# grow without bound where more than half of all frames are lost.
 _PATIENCE = 1.5
 _SLOWEST_RETRY_S = 1.0
 _SLOWEST_RETRY_IN_WINDOW_S = 30.0
 
 
 class StrangerError(MeasurementInvalid):
-    """The board does not know the session: it has started anew since it was greeted."""
+    """The board does not know the session: it has restarted since the last hello."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """After the board has said that a window opens, nothing is asked for ``quiet_s``. The window is
-    over within ``limit_s``, or the board is lost."""
+    """Expected silence of the board while it is in a window.
+
+    After the board has reported that a window opens, nothing is asked for ``quiet_s``. The window
+    ends within ``limit_s``, or the board is lost.
+    """
 
     quiet_s: float
     limit_s: float
@@ -51,8 +54,8 @@ class Silence:
 
 @dataclass(frozen=True)
 class Piece:
-    """``end`` is where the next one begins, None behind the last. ``repeat`` is the payload with
-    which a lost answer is had again."""
+    """One piece of a request. ``end`` is the start of the next piece, None after the last.
+    ``repeat`` is the payload that requests a lost answer again."""
 
     kind: Kind
     payload: bytes
@@ -61,14 +64,16 @@ class Piece:
 
 
 class Request(Protocol):
+    """A request, which can be cut into pieces."""
+
     def piece(self, start: int, size: int, /) -> Piece:
-        """From ``start`` on, with a payload of at most ``size`` bytes."""
+        """The piece that starts at ``start``, with a payload of at most ``size`` bytes."""
         ...
 
 
 class Exchange:
-    """One request at a time, in the order of a session's sequence. ``board`` is what messages call
-    it, with its port."""
+    """Sends one request at a time, in the order of a session's sequence. ``board`` is the board's
+    name in messages, with its port."""
 
     def __init__(self, wire: Wire, board: str, deadline_s: float) -> None:
         self.wire = wire
@@ -81,12 +86,12 @@ class Exchange:
         self._probes = 0
 
     def agree(self, frame_bytes: int, window: int) -> None:
-        """The longest payload, and how many requests may be under way."""
+        """Set the longest payload in bytes, and how many requests may be under way."""
         self.requests, self.answers = PieceSize(frame_bytes), PieceSize(frame_bytes)
         self.window = window
 
     def greet(self, session: int, deadline: Deadline) -> Frame:
-        """Begin a session; the answer to its hello. Raises
+        """Begin a session and return the answer to its hello. Raises
         :class:`~devices.errors.BoardUnreachable`."""
         self.wire.session, self.sequence, self.in_window = session, 0, False
         self.agree(_FIRST_MOST, 1)
@@ -104,21 +109,21 @@ class Exchange:
         heard = self.wire.decoder.noise_bytes > noise_bytes
         raise BoardUnreachable(
             f"{self.board}: the firmware did not answer within {deadline.seconds:g} s"
-            + (", and what the board sends is not its protocol" if heard else "")
+            + ("; it sends data that are not the protocol's" if heard else "")
             + f". {self.wire.line.remedy}"
         )
 
     def transact(self, request: Request, silence: Silence | None = None) -> Frame:
-        """All pieces of a request; the answer to the last, or the refusal of any.
+        """Send all pieces of a request and return the answer to the last one, or the first refusal.
 
-        Raises :class:`StrangerError` and :class:`~devices.errors.BoardUnreachable`; after these,
-        and after an interruption, the board has to be greeted again.
+        Raises :class:`StrangerError` and :class:`~devices.errors.BoardUnreachable`. After these,
+        and after an interruption, a new hello is needed.
         """
         return _Transaction(self, request, silence or Silence(0.0, self.deadline_s)).run()
 
     def probe(self, deadline: Deadline) -> int:
-        """Ask what the board expects. The sequence of this question, which no other has had for
-        long."""
+        """Ask for the sequence number that the board expects. Returns the probe's own sequence
+        number, which has not been used for long."""
         self._probes = (self._probes + 1) % _PROBES
         sequence = (self.sequence + _PROBE_DISTANCE + self._probes) % SEQUENCES
         session = self.wire.session
@@ -128,8 +133,8 @@ class Exchange:
 
 @dataclass
 class _Sent:
-    """``on_line_bytes`` is its frame and that of a plain answer; ``under_way_bytes`` is all that
-    was on the line when it was sent."""
+    """A piece that was sent. ``on_line_bytes`` counts its frame and a plain answer;
+    ``under_way_bytes`` is all that was on the line when it was sent."""
 
     start: int
     piece: Piece
@@ -140,7 +145,8 @@ class _Sent:
 
 
 class _Transaction:
-    """Sent and unanswered pieces are numbered from ``exchange.sequence`` on."""
+    """One request under way. Sent and unanswered pieces are numbered from ``exchange.sequence``
+    on."""
 
     def __init__(self, exchange: Exchange, request: Request, silence: Silence) -> None:
         self._exchange = exchange
@@ -168,7 +174,7 @@ class _Transaction:
                 self._ask_again()
 
     def _fill(self) -> None:
-        """As many pieces as may be under way; none while it is not known which have arrived."""
+        """Send as many pieces as may be under way; none while a probe is unanswered."""
         exchange = self._exchange
         while self._next is not None and self._probe is None and len(self._sent) < exchange.window:
             piece = self._request.piece(self._next, exchange.requests.bytes)
@@ -190,7 +196,7 @@ class _Transaction:
         return sum(sent.on_line_bytes for sent in self._sent)
 
     def _rearm(self) -> None:
-        """The next answer should come soon; with every try in vain it is given more time."""
+        """Set the time by which the next answer is due; it grows with every failed try."""
         exchange = self._exchange
         on_line_bytes = self._under_way_bytes() + exchange.answers.bytes
         first_s = exchange.round_trip.limit_s(on_line_bytes)
@@ -200,18 +206,18 @@ class _Transaction:
     def _wait(self, wait_s: float) -> None:
         self._until = time.monotonic() + min(wait_s, self._deadline.remaining_s)
 
-    # --- what the board says ---------------------------------------------------------------------
+    # --- frames from the board -------------------------------------------------------------------
 
     def _heard(self, frame: Frame) -> Frame | None:
-        """The answer to the last piece, or a refusal."""
+        """Handle a frame. Returns the answer to the last piece, or a refusal; None otherwise."""
         if frame.kind is Kind.STRANGER:
-            raise StrangerError(f"{self._exchange.board}: the board has started anew")
+            raise StrangerError(f"{self._exchange.board}: the board has restarted")
         if frame.kind is Kind.EXPECTED and frame.sequence == self._probe:
             self._located(_EXPECTED.unpack(frame.payload)[0])
             return None
         index = (frame.sequence - self._exchange.sequence) % SEQUENCES
         if index >= len(self._sent):
-            return None  # said before, about what is settled
+            return None  # an old frame about a settled piece
         match frame.kind:
             case Kind.EXPECTED:
                 if self._probe is None:
@@ -243,7 +249,8 @@ class _Transaction:
         return None
 
     def _fall_silent(self) -> None:
-        """Said again, it means the same: the window is still open."""
+        """Enter the window's silence. A repeated report means the same: the window is still
+        open."""
         if not self._exchange.in_window:
             self._exchange.in_window = True
             self._only_answer_missing = True
@@ -262,7 +269,8 @@ class _Transaction:
             self._rearm()
 
     def _located(self, expected: int) -> None:
-        """What was sent before the probe has arrived up to there, and nothing behind it will."""
+        """Handle the answer to a probe: pieces before ``expected`` have arrived, and later ones
+        will not."""
         exchange = self._exchange
         self._probe = None
         self._tries = 0
@@ -283,7 +291,7 @@ class _Transaction:
         else:
             self._settle(arrived)
 
-    # --- what it did not say ---------------------------------------------------------------------
+    # --- missing answers -------------------------------------------------------------------------
 
     def _ask_again(self) -> None:
         self._tries += 1
@@ -295,7 +303,8 @@ class _Transaction:
             self._rearm()
 
     def _repeat(self) -> None:
-        """In a window, nobody hears it; behind one, the answer was lost."""
+        """Request the answer again. A board in a window ignores it; after the window, the answer
+        was lost."""
         self._sent[0].once = False
         self._send(0, self._sent[0].piece.repeat)
 
@@ -303,8 +312,8 @@ class _Transaction:
         board, limit_s = self._exchange.board, self._deadline.seconds
         if self._exchange.in_window:
             return (
-                f"{board}: a window was opened and the board not heard of again within"
-                f" {limit_s:.3g} s. Is it still powered?"
+                f"{board}: a window was opened, and the board did not answer within"
+                f" {limit_s:.3g} s. Check that it is still powered"
             )
         remedy = self._exchange.wire.line.remedy
         return f"{board}: the board has not answered for {limit_s:.3g} s. {remedy}"

@@ -1,4 +1,4 @@
-"""The frames of ``docs/serial-protocol.md``: how requests and answers look on the line."""
+"""Frames of ``docs/serial-protocol.md``: the encoding of requests and answers on the line."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ SEQUENCES = 0x10000
 """Sequence numbers are counted modulo this."""
 
 NOBODY = 0
-"""The session in which a board says that it has started; those of this computer are above it."""
+"""Session number of the frame by which a board reports its start; sessions of this computer are
+above it."""
 
 
 class Kind(IntEnum):
+    """Kinds of frames: requests below 0x80, answers above."""
+
     HELLO = 0x01
     LINE = 0x02
     WRITE = 0x03
@@ -38,7 +41,8 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Frame:
-    """``most`` is how many bytes of payload the answer to a request may have; 0 in an answer."""
+    """One frame. ``most`` is the largest payload in bytes that the answer to a request may have; 0
+    in an answer."""
 
     kind: Kind
     session: int
@@ -48,22 +52,22 @@ class Frame:
 
 
 def encode(frame: Frame) -> bytes:
-    """With a zero byte before and behind it, so that it is found also in the middle of noise."""
+    """Encode a frame between two zero bytes, so that it is found even in the middle of noise."""
     head = _HEADER.pack(frame.kind, frame.session, frame.sequence, frame.most, len(frame.payload))
     body = head + frame.payload
     return b"\0" + bytes(cobs.encode(body + _CRC.pack(zlib.crc32(body)))) + b"\0"
 
 
 class Decoder:
-    """Frames out of whatever comes from a line, in pieces of any size."""
+    """Finds frames in bytes from a line, which come in pieces of any size."""
 
     def __init__(self) -> None:
         self._begun = bytearray()
         self.noise_bytes = 0
-        """Those that were part of no frame."""
+        """Received bytes that belonged to no frame."""
 
     def feed(self, received: bytes) -> list[Frame]:
-        """The frames that end in ``received``; everything that is none is left out."""
+        """The frames that end in ``received``. Bytes that form no frame are dropped."""
         *ended, begun = received.split(b"\0")
         frames = []
         for stretch in ended:
@@ -76,13 +80,13 @@ class Decoder:
                     frames.append(frame)
                 self._begun.clear()
         self._begun += begun
-        if len(self._begun) > _LONGEST_ON_LINE:  # never to become a frame
+        if len(self._begun) > _LONGEST_ON_LINE:  # too long for a frame
             self.noise_bytes += len(self._begun)
             self._begun.clear()
         return frames
 
     def forget(self) -> None:
-        """What has begun will not go on: the line was interrupted."""
+        """Drop an incomplete frame, since the line was interrupted."""
         self._begun.clear()
 
 
@@ -100,5 +104,5 @@ def _decode(encoded: bytes) -> Frame | None:
         return None
     try:
         return Frame(Kind(kind), session, sequence, most, payload)
-    except ValueError:  # of a later version of the protocol
+    except ValueError:  # from a later version of the protocol
         return None

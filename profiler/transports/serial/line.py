@@ -19,18 +19,18 @@ from serial.tools import list_ports
 from devices.errors import BoardUnreachable
 from devices.user_cache import user_cache
 
-_ERRORS = (OSError, termios.error, ValueError)  # of pyserial too: its SerialException is an OSError
+_ERRORS = (OSError, termios.error, ValueError)  # includes pyserial's SerialException, an OSError
 _CHUNK_BYTES = 4096
 _IN_USE = {errno.EBUSY, errno.EAGAIN, errno.EWOULDBLOCK}
 
 
 class LineDownError(ConnectionError):
-    """The port failed while it was used: a cable was pulled, an emulator was ended."""
+    """The port failed during use: a cable was unplugged, or an emulator ended."""
 
 
 class Line:
-    """Bytes to and from a port, which no other program of this computer that asks for it may have
-    at the same time."""
+    """Bytes to and from a port. Two programs of this computer that claim a port this way exclude
+    each other."""
 
     def __init__(self, port: str, baud: int) -> None:
         self.port = port
@@ -40,7 +40,7 @@ class Line:
         self._claim: int | None = None
 
     def open(self) -> None:
-        """Once; bytes that wait there since before are dropped.
+        """Open the port; does nothing if it is open. Bytes that were waiting in it are dropped.
 
         Raises :class:`~devices.errors.BoardUnreachable` with the remedy.
         """
@@ -58,31 +58,38 @@ class Line:
             raise BoardUnreachable(f"{self.port}: {_explain(self.port, error)}") from error
 
     def send(self, data: bytes) -> None:
-        """Hand over; what the port cannot take now goes while :meth:`receive` waits."""
+        """Queue data for sending. What the port cannot take now is sent while :meth:`receive`
+        waits."""
         self._outgoing += data
         self._pump(0.0)
 
     @property
     def is_sending(self) -> bool:
-        """Whether some of what was handed over is still here."""
+        """Whether queued data are still unsent."""
         return bool(self._outgoing)
 
     def receive(self, timeout_s: float) -> bytes:
-        """What has come, as soon as something has; nothing after ``timeout_s``. Raises
+        """Received bytes, as soon as there are any; none after ``timeout_s``. Raises
         :class:`LineDownError`."""
         return self._pump(timeout_s, wants_input=True)
 
     def close(self) -> None:
-        """Never raises; may be called twice."""
+        """Close the port. Never raises; may be called twice."""
         self._disconnect()
         self._let_go()
 
     @property
     def remedy(self) -> str:
-        """Where nothing sensible comes from the board."""
+        """Advice for the case that the board sends nothing meaningful."""
         if self._is_socket:
-            return "Is its firmware on it, and is no other program connected to that socket?"
-        return f"Is it powered, is its firmware on it, and is {self.baud} its baud rate?"
+            return (
+                "Check that its firmware is on it and that no other program is connected to that"
+                " socket"
+            )
+        return (
+            "Check that it is powered, that its firmware is on it, and that its baud rate is"
+            f" {self.baud}"
+        )
 
     @property
     def _is_socket(self) -> bool:
@@ -106,7 +113,8 @@ class Line:
             left.close()
 
     def _pump(self, timeout_s: float, *, wants_input: bool = False) -> bytes:
-        """Both ways at once: a board that is busy answering takes nothing until it is heard."""
+        """Send and receive at once: a board that is busy answering accepts nothing until its answer
+        is read."""
         port = self._serial
         if port is None:
             raise LineDownError(f"{self.port} is not open")
@@ -124,7 +132,8 @@ class Line:
 
 
 def _claim(port: str) -> int:
-    """A socket has no lock of its own as a device node has."""
+    """Lock a socket's address for this process; unlike a device node, a socket has no lock of its
+    own."""
     directory = user_cache() / "ports"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     handle = os.open(directory / quote(port, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -141,12 +150,12 @@ def _explain(port: str, error: Exception) -> str:
     if number in _IN_USE:
         return (
             "another program uses this port, perhaps another profiler or a terminal;"
-            f" end it first{'' if '://' in port else f' (fuser {port} names it)'}"
+            f" end it first{'' if '://' in port else f' (fuser {port} shows it)'}"
         )
     if number == errno.ENOENT:
         return (
-            f"there is no such port; {_ports_there_are()}. Is the board plugged in, and is it the"
-            " port of its description?"
+            f"the port does not exist; {_existing_ports()}. Check that the board is plugged in and"
+            " that its description names the right port"
         )
     if number in {errno.EACCES, errno.EPERM}:
         return (
@@ -155,13 +164,13 @@ def _explain(port: str, error: Exception) -> str:
         )
     if "://" in port:
         reason = re.sub(r"^.*?: (?=\[|\w)", "", str(error), count=1)
-        return f"nothing can be reached there ({reason}); is the emulator or the server running?"
+        return f"cannot connect ({reason}); check that the emulator or the server is running"
     return f"the port cannot be opened: {error}"
 
 
-def _ports_there_are() -> str:
+def _existing_ports() -> str:
     found = sorted(port.device for port in list_ports.comports())
-    return f"there are {', '.join(found)}" if found else "this computer has none"
+    return f"existing ports: {', '.join(found)}" if found else "this computer has no ports"
 
 
 def _group(port: str) -> str:

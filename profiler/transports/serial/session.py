@@ -1,4 +1,4 @@
-"""What a microcontroller with the firmware can be asked (``docs/serial-protocol.md``)."""
+"""Session with the firmware of a microcontroller (``docs/serial-protocol.md``)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,20 @@ _OFFSET = struct.Struct("<H")
 _ADDRESS = struct.Struct("<I")
 _STRETCH = struct.Struct("<IH")
 _LONGEST_READ = 0xFFFF
-_FIRST_LINE_BYTES = 256  # until the board says what it can
+_FIRST_LINE_BYTES = 256  # until the board reports its limits
 
 
 class SerialSession:
-    """A board on a line. Everything else comes after ``hello``.
+    """A session with a board on a line. ``hello`` must come first.
 
-    All methods raise :class:`~devices.errors.BoardUnreachable` when the board has not answered
-    for the deadline, :class:`~profiler.transports.serial.exchange.StrangerError` when it has
-    started anew, and :class:`~devices.errors.BoardCommandFailed` when it refuses.
+    All methods raise :class:`~devices.errors.BoardUnreachable` when the board does not answer
+    within the deadline, :class:`~profiler.transports.serial.exchange.StrangerError` when it has
+    restarted, and :class:`~devices.errors.BoardCommandFailed` when it refuses.
+
+    Args:
+        line: The line, not yet open.
+        board: Name of the board in messages.
+        deadline_s: Time within which the board must answer.
     """
 
     def __init__(self, line: Line, board: str, deadline_s: float) -> None:
@@ -42,44 +47,47 @@ class SerialSession:
 
     @property
     def number(self) -> int:
-        """Of the session that the last hello began."""
+        """Number of the session that the last hello began."""
         return self._wire.session
 
     @property
     def in_window(self) -> bool:
-        """Whether a window was opened, and its end not heard of."""
+        """Whether a window was opened whose end has not been reported."""
         return self._exchange.in_window
 
     def on_wait(self, call: Callable[[], None]) -> None:
-        """``call`` comes several times a second while an answer is awaited."""
+        """Set a function that is called several times a second while an answer is awaited."""
         self._wire.on_wait = call
 
     def open(self) -> None:
         self._line.open()
 
     def close(self) -> None:
-        """Never raises; may be called twice."""
+        """Close the line. Never raises; may be called twice."""
         self._line.close()
 
     def hello(self, deadline_s: float | None = None) -> Mapping[str, str]:
-        """Begin a new session; what the board says about itself. With a ``protocol`` other than
-        :data:`PROTOCOL` nothing else can be asked. ``deadline_s`` is for the first answer, in place
-        of the line's."""
+        """Begin a new session and return what the board reports about itself.
+
+        If its ``protocol`` is not :data:`PROTOCOL`, no other method works. ``deadline_s`` is for
+        the first answer, instead of the line's.
+        """
         deadline = Deadline(self._deadline_s if deadline_s is None else deadline_s)
         answer = self._exchange.greet(1 + secrets.randbelow(0xFFFF), deadline)
-        said = dict(line.partition("=")[::2] for line in self._whole(answer).splitlines())
-        if said.get("protocol") == PROTOCOL:
+        reply = dict(line.partition("=")[::2] for line in self._whole(answer).splitlines())
+        if reply.get("protocol") == PROTOCOL:
             try:
-                self._exchange.agree(int(said["frame_bytes"]), int(said["window"]))
-                self._line_bytes = int(said["line_bytes"])
+                self._exchange.agree(int(reply["frame_bytes"]), int(reply["window"]))
+                self._line_bytes = int(reply["line_bytes"])
             except (KeyError, ValueError) as error:
                 raise BoardCommandFailed(
-                    f"{self._board}: the firmware's hello lacks {error} or makes no sense"
+                    f"{self._board}: the firmware's hello lacks {error} or is invalid"
                 ) from None
-        return said
+        return reply
 
     def line(self, text: str, silence: Silence | None = None) -> str:
-        """Have a line of a plan executed; its answer. ``silence`` is for lines that measure."""
+        """Have a line of a plan executed and return its answer. ``silence`` is for lines that
+        measure."""
         encoded = text.encode("ascii")
         if len(encoded) > self._line_bytes:
             raise BoardCommandFailed(
@@ -87,18 +95,18 @@ class SerialSession:
                 f" {self._line_bytes}: {text}"
             )
         answer = self._exchange.transact(_LineRequest(encoded), silence)
-        said = self._whole(answer)
+        reply = self._whole(answer)
         if answer.kind is Kind.REFUSED:
-            raise BoardCommandFailed(f"{self._board}: the firmware refuses {text!r}: {said}")
-        return said
+            raise BoardCommandFailed(f"{self._board}: the firmware refuses {text!r}: {reply}")
+        return reply
 
     def write(self, offset: int, data: bytes) -> None:
-        """Into the arena."""
+        """Write data into the arena."""
         if data:
             self._accepted(self._exchange.transact(_WriteRequest(offset, data)), "write")
 
     def read(self, offset: int, length: int) -> bytes:
-        """Out of the arena."""
+        """Read bytes from the arena."""
         data = b""
         while len(data) < length:
             stretch = min(length - len(data), _LONGEST_READ)
@@ -108,19 +116,19 @@ class SerialSession:
         return data
 
     def restart(self) -> None:
-        """The board starts anew; the next thing that it must hear is a hello."""
+        """Restart the board. After that it accepts only a hello."""
         try:
             self._exchange.transact(_Single(Kind.RESTART, b""))
         except StrangerError:
-            return  # it has done so already, and its answer was lost
+            return  # it has restarted already, and its answer was lost
 
     def _whole(self, answer: Frame) -> str:
-        """The text of an answer, with the rest that did not come at once."""
+        """The text of an answer, including the rest that did not fit into its frame."""
         (length,) = _LENGTH.unpack_from(answer.payload)
         text = answer.payload[_LENGTH.size :]
         while len(text) < length:
             rest = self._exchange.transact(_Single(Kind.REST, _OFFSET.pack(len(text))))
-            text += self._some(self._accepted(rest, "tell the rest").payload[_LENGTH.size :])
+            text += self._some(self._accepted(rest, "send the rest").payload[_LENGTH.size :])
         return text.decode("ascii", errors="replace")
 
     def _accepted(self, answer: Frame, what: str) -> Frame:
@@ -137,7 +145,7 @@ class SerialSession:
 
 @dataclass(frozen=True)
 class _Single:
-    """A request of one piece, which is repeated as it is."""
+    """A request of one piece, which is repeated unchanged."""
 
     kind: Kind
     payload: bytes
@@ -151,7 +159,7 @@ _MORE, _LAST = b"\0", b"\1"
 
 @dataclass(frozen=True)
 class _LineRequest:
-    """Of a line that has arrived, no text needs to be repeated."""
+    """A line of a plan. To request a lost answer again, its text is not needed."""
 
     text: bytes
 

@@ -16,8 +16,11 @@ _PULSE_S = 0.25
 
 
 class Wire:
-    """``board`` is what messages call it; ``deadline_s`` is how long a line that went away is
-    waited for. ``on_wait`` is called several times a second while something is awaited."""
+    """Sends and receives the frames of one session.
+
+    ``board`` is the board's name in messages; ``deadline_s`` is how long to wait for a lost line to
+    come back. ``on_wait`` is called several times a second while something is awaited.
+    """
 
     def __init__(self, line: Line, board: str, deadline_s: float) -> None:
         self.line = line
@@ -29,8 +32,8 @@ class Wire:
         self._frames: deque[Frame] = deque()
 
     def send(self, frame: Frame, deadline: Deadline) -> int:
-        """The number of bytes that it is on the line. Raises
-        :class:`~devices.errors.BoardUnreachable` when the line is gone for good."""
+        """Send a frame and return its number of bytes on the line. Raises
+        :class:`~devices.errors.BoardUnreachable` when the line stays lost."""
         encoded = encode(frame)
         while True:
             try:
@@ -38,17 +41,19 @@ class Wire:
             except LineDownError as error:
                 if deadline.expired:
                     raise BoardUnreachable(
-                        f"{self._board}: the connection is lost again whenever it is back:"
-                        f" {error}. {self.line.remedy}"
+                        f"{self._board}: the connection is lost again after every attempt to"
+                        f" restore it: {error}. {self.line.remedy}"
                     ) from error
                 self._reopen(deadline)
             else:
                 return len(encoded)
 
     def receive(self, until: float, deadline: Deadline) -> Frame | None:
-        """The next frame of the session, or of a board that has just started. None at the time
-        ``until`` (of the monotonic clock), and after an interruption, when anything that was under
-        way may be lost. Raises as ``send``."""
+        """The next frame of the session, or of a board that has just started.
+
+        None at the time ``until`` (of the monotonic clock), and after an interruption, when any
+        frame under way may be lost. Raises as ``send``.
+        """
         while True:
             while self._frames:
                 frame = self._frames.popleft()
@@ -66,7 +71,7 @@ class Wire:
             self._frames.extend(self.decoder.feed(received))
 
     def _reopen(self, deadline: Deadline) -> None:
-        """In no haste: a port that opens and fails at once is not to be stormed."""
+        """Reopen the line. A pause limits the attempts on a port that opens and fails at once."""
         self.decoder.forget()
         limit = Deadline(min(self._deadline_s, deadline.remaining_s))
         while True:

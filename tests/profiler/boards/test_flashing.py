@@ -149,7 +149,7 @@ def test_a_tool_gets_the_words_that_it_understands(
             "openocd failed: No target device available",
         ),
         ("\nNo device found on /dev/ttyACM7\n\n", "openocd failed: No device found on /dev/tty"),
-        ("", "openocd failed: it said nothing, exit code 3"),
+        ("", "openocd failed: no output, exit code 3"),
     ],
 )
 def test_what_a_tool_complains_of_is_passed_on(
@@ -480,7 +480,7 @@ def test_another_program_that_answers_is_an_error(
     tool("openocd")
     code = cli.main(["flash", "--device", str(reached(firmware="0" * 64))])
     assert code == ExitCode.USAGE
-    assert "the program was written, but another one answers: " in capsys.readouterr().err
+    assert "the program was written, but another program answers: " in capsys.readouterr().err
 
 
 def test_a_dry_run_touches_nothing(

@@ -297,7 +297,7 @@ class Answering:
 @pytest.mark.parametrize(
     ("answers", "sentence"),
     [
-        (Answering(mtd=""), "the board tells of no raw flash: /proc/mtd: No such file"),
+        (Answering(mtd=""), "the board reports no raw flash: /proc/mtd: No such file"),
         (Answering(mounts="/dev/mtdblock3 /mnt jffs2 rw 0 0\n"), "(/dev/mtd3) is mounted"),
         (Answering(mounts="mtd:scratch /mnt jffs2 rw 0 0\n"), "(/dev/mtd3) is mounted"),
         (Answering(ubi="0\n3\n"), "(/dev/mtd3) belongs to UBI; nothing was written"),

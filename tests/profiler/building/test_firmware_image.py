@@ -152,7 +152,7 @@ def refusal(description: DeviceDescription) -> str:
 def test_a_missing_compiler_is_named_with_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     assert refusal(quick("emulated-m4f")) == (
-        "emulated-m4f: there is no arm-none-eabi-gcc on this computer; install it with:"
+        "emulated-m4f: arm-none-eabi-gcc is not installed on this computer; install it with:"
         " sudo apt install gcc-arm-none-eabi libnewlib-arm-none-eabi"
     )
 
@@ -188,7 +188,7 @@ def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
     with pytest.raises(BuildFailed) as caught:
         build_firmware(description, plans=[plan])
     said = str(caught.value)
-    assert "the plan has an arena of 16384 bytes, and the firmware that replays it leaves " in said
+    assert "the plan has an arena of 16384 bytes, but the firmware that replays it leaves " in said
     left_bytes = int(said.split("schedule it for a RAM budget of ")[1].split()[0])
     most = replace(plan, arena_bytes=left_bytes)
     assert build_firmware(description, plans=[most]).identity == firmware_identity(
@@ -200,8 +200,11 @@ def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"firmware": {"board": "mps3"}}, "there is no support for the board 'mps3'; there is for"),
-        ({"storage": {"driver": "sd-sqi"}}, "there is no storage driver 'sd-sqi'; there is: "),
+        ({"firmware": {"board": "mps3"}}, "the board 'mps3' is not supported; supported boards:"),
+        (
+            {"storage": {"driver": "sd-sqi"}},
+            "the storage driver 'sd-sqi' does not exist; existing drivers: ",
+        ),
     ],
 )
 def test_what_there_is_no_code_for_is_said_with_what_there_is(
@@ -220,7 +223,7 @@ def test_a_board_without_spi_cannot_have_a_card_on_it(board: str) -> None:
 
 
 def test_a_board_without_firmware_has_none() -> None:
-    assert refusal(load_description("pi4")) == "pi4 is no board with firmware of this project"
+    assert refusal(load_description("pi4")) == "pi4 is not a board with firmware of this project"
 
 
 @pytest.mark.slow

@@ -262,7 +262,7 @@ def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up
     said: list[str] = []
     with start(changed, said.append) as own:
         assert own.pid != kept.pid
-    assert "renew it with: cli.py lab up --device emulated-m4f" in said[-2]
+    assert "restart it with: cli.py lab up --device emulated-m4f" in said[-2]
     assert kept.is_alive
     renewed = bring_up(changed, said.append)
     assert not kept.is_alive
@@ -283,7 +283,7 @@ def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
             assert own.pid != board.pid
     said: list[str] = []
     board = bring_up(load_description(M4F), said.append)
-    assert "has ended: starting it anew" in said[0]
+    assert "has ended: restarting it" in said[0]
     board.kill()
     wait_until(lambda: not board.is_alive)
     assert run("lab", "down") == 0

@@ -257,8 +257,8 @@ def test_a_window_with_too_few_samples_is_void() -> None:
 
 def test_a_window_that_samples_do_not_reach_over_is_void() -> None:
     trace = power(list(range(100, 400, 10)))
-    assert "do not reach over the whole window" in void_reason(trace, 90, 300)
-    assert "do not reach over the whole window" in void_reason(trace, 200, 395)
+    assert "do not cover the whole window" in void_reason(trace, 90, 300)
+    assert "do not cover the whole window" in void_reason(trace, 200, 395)
 
 
 def test_a_window_with_lost_samples_is_void_and_its_neighbours_are_not() -> None:

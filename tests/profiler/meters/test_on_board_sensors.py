@@ -112,7 +112,9 @@ def test_a_reading_at_the_end_of_the_range_voids_the_window(chip: str, full_scal
 
 
 def test_a_shunt_that_is_too_large_for_the_current_is_refused() -> None:
-    with pytest.raises(MeasurementInvalid, match=r"tells up to 8.19 A, not .* 10; take a smaller"):
+    with pytest.raises(
+        MeasurementInvalid, match=r"measures up to 8.19 A, not .* 10; use a smaller"
+    ):
         open_ina(described("ina226", max_current_a=10.0), "board", "measured")
 
 

@@ -125,7 +125,7 @@ def test_long_recordings_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None
         instrument.start()
         capture = instrument.stop()
     assert capture.power_w == pytest.approx(np.arange(400) * 5e-3)
-    assert server.said.count("recording_get_channel_data") == 3 + 1
+    assert server.received.count("recording_get_channel_data") == 3 + 1
 
 
 def test_saturation_and_loss_are_marked() -> None:
@@ -185,14 +185,14 @@ def test_a_running_board_stays_on_throughout() -> None:
     with opened(server):
         pass
     assert server.output == {"main": True, "main_voltage": 5.001, "max_current": 0.5}
-    assert "arc_set_main" not in server.said
-    assert "arc_set_main_voltage" not in server.said
+    assert "arc_set_main" not in server.received
+    assert "arc_set_main_voltage" not in server.received
 
 
 def test_the_voltage_of_a_running_board_is_never_changed() -> None:
     server = stand_in(output={"main": True, "main_voltage": 3.3, "max_current": 0.5})
     told = refusal(server, MeasurementInvalid)
-    assert "on at 3.3 V, the description says 5 V" in told
+    assert "on at 3.3 V, the description states 5 V" in told
     assert server.output == {"main": True, "main_voltage": 3.3, "max_current": 0.5}
 
 

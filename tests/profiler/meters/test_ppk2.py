@@ -299,7 +299,7 @@ def test_values_that_the_instrument_has_not_change_nothing() -> None:
         (b"", "no answer"),
         (answer()[:-8], "no answer"),
         (answer().replace(b"UG3: 1.0000\n", b""), "lacks UG3"),
-        (answer({"O1": "12,5"}), "'12,5' is no number"),
+        (answer({"O1": "12,5"}), "'12,5' is not a number"),
     ],
 )
 def test_metadata_that_is_not_complete_is_refused(received: bytes, said: str) -> None:
@@ -457,9 +457,9 @@ def refusal(port: str) -> str:
 
 
 def test_a_port_that_is_not_there_or_taken_or_silent_says_so() -> None:
-    assert "it is not there: plug the PPK2 in" in refusal("/dev/serial/by-id/none")
+    assert "the port does not exist: plug the PPK2 in" in refusal("/dev/serial/by-id/none")
     with connected(Scenario()) as (stand_in, _):
-        assert "another program has it" in refusal(stand_in.port)
+        assert "another program uses it" in refusal(stand_in.port)
     with Ppk2StandIn(Scenario(mute=True)) as mute:
         assert "try the other one" in refusal(mute.port)
 

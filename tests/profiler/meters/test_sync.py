@@ -330,7 +330,7 @@ def test_without_the_marker_behind_it_a_block_is_void() -> None:
     reason = void_of(
         trace_of(capture_of(stretches, clocks), MarkerSynchroniser(BIT_S), cut), block.windows_ns[0]
     )
-    assert "the marker behind the block is missing" in reason
+    assert "the marker after the block is missing" in reason
 
 
 @pytest.mark.parametrize("contrast_w", [0.0, 0.002])
@@ -500,8 +500,8 @@ def test_windows_outside_the_capture_or_with_few_samples_are_void() -> None:
     capture, block = capture_of(stretches, clocks), block_of(stretches, clocks)
     trace = trace_of(capture, GpioSynchroniser(3), block)
     start_ns, end_ns = block.windows_ns[0]
-    assert "do not reach over" in void_of(trace, (start_ns - 3 * NS, end_ns))
-    assert "do not reach over" in void_of(trace, (start_ns, end_ns + 30 * NS))
+    assert "do not cover" in void_of(trace, (start_ns - 3 * NS, end_ns))
+    assert "do not cover" in void_of(trace, (start_ns, end_ns + 30 * NS))
     assert "too little for a window" in void_of(trace, (start_ns, start_ns + 2_000_000))
     polled = replace(
         capture, times_s=capture.time_s(np.arange(len(capture))), period_s=capture.period_s

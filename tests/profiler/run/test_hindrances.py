@@ -80,7 +80,7 @@ def test_all_that_voids_a_window_is_told() -> None:
     "changes", [{"executions": 0}, {"executions": -1}, {"end_ns": 1_000_000}, {"end_ns": 999_999}]
 )
 def test_a_record_of_no_execution_or_no_time_is_refused(changes: dict[str, int]) -> None:
-    with pytest.raises(MeasurementInvalid, match="the record of its window makes no sense"):
+    with pytest.raises(MeasurementInvalid, match="the window's record is invalid"):
         trial(**changes)
 
 

@@ -240,7 +240,7 @@ def test_a_file_of_trials_with_a_line_missing_or_a_wrong_value_is_named(tmp_path
     file = tmp_path / "block-00.sitting-0.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join([lines[0], *lines[2:]]))
-    with pytest.raises(DocumentError, match="1 trials of 2 are there"):
+    with pytest.raises(DocumentError, match="it holds 1 of 2 trials"):
         RunDirectory(tmp_path).harness_runs()
     file.write_text("".join([lines[0], lines[1].replace(":10,", ":-10,"), *lines[2:]]))
     with pytest.raises(DocumentError, match=r"line 2: executions: found -10"):
@@ -268,14 +268,14 @@ METADATA: dict[str, Any] = {
         ),
         (
             {"board": BoardIdentity(model="a board", memory_bytes=1, serial="2")},
-            "on another board, or on this one with another kernel or governor (serial: 1 then, 2",
+            "on another board, or on this one with another kernel or governor (serial: 1 before, 2",
         ),
         (
             {"build": METADATA["build"].model_copy(update={"kernels_sha256": "1"})},
-            "another kernel library or compiler (kernels_sha256: 0 then, 1 now)",
+            "another kernel library or compiler (kernels_sha256: 0 before, 1 now)",
         ),
         ({"operations": (SMALL.key, LARGE.key)}, "another list of operations (1 of them differ)"),
-        ({"step": "tiny"}, "another training step (None then, tiny now)"),
+        ({"step": "tiny"}, "another training step (None before, tiny now)"),
     ],
 )
 def test_trials_of_other_circumstances_are_not_continued(
@@ -356,5 +356,5 @@ def test_a_dry_run_says_what_would_be_measured_and_written() -> None:
     assert plan.estimated_s > 3 * plan.windows_per_block * 0.02
     untouched = plan_profile(board, [SMALL], None, ProfileOptions(storage=False))
     assert untouched.storage is None
-    with pytest.raises(RequestRefused, match="are too few for 5 blocks of writes"):
+    with pytest.raises(RequestRefused, match="is too small for 5 blocks"):
         plan_profile(board, [SMALL], None, ProfileOptions(storage_budget_bytes=MIB))

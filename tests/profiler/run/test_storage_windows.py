@@ -205,7 +205,7 @@ def test_pages_of_a_file_are_of_whole_sectors() -> None:
 
 @pytest.mark.parametrize("wrong", [{"scratch_bytes": 1500}, {"scratch_offset_bytes": 256}])
 def test_a_stretch_that_is_not_of_whole_blocks_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(RequestRefused, match="whole multiples of 1024 bytes"):
+    with pytest.raises(RequestRefused, match="must be multiples of 1024 bytes"):
         Scratch.of(on_chip(**wrong), MIB)
 
 

@@ -185,7 +185,7 @@ def test_a_reset_is_told_and_measuring_goes_on(board_lab: Lab, stack: ExitStack)
             board_lab.running.reset()
 
     before_line(board, reset_once)
-    with pytest.raises(RebootError, match="started anew while it was measuring"):
+    with pytest.raises(RebootError, match="restarted while it was measuring"):
         run(board)
     board.prepare(lambda _what: None)
     assert board.facts.boot_id != boot_id

@@ -87,7 +87,7 @@ def test_what_is_described_wins(sshd: Sshd, home: Path) -> None:
     }
     assert greet(**right) == sshd.user
     assert "nothing listens on port 1" in refused(**{**right, "port": None})
-    assert "refused to log in nobody with the key" in refused(**{**right, "user": None})
+    assert "SSH login of nobody with the key" in refused(**{**right, "user": None})
     assert f"is not in {home}/no" in refused(**{**right, "known_hosts": None})
     assert f"cannot read the key {home}/none: No such file" in refused(**{**right, "key": None})
 
@@ -126,7 +126,7 @@ def test_a_host_key_is_found_under_its_alias(sshd: Sshd, home: Path) -> None:
     message = refused()
     assert f"THE HOST KEY HAS CHANGED: {home}/second has" in message
     subprocess.run(
-        message.partition("forget the old key with: ")[2],
+        message.partition("remove the old key with: ")[2],
         shell=True,
         check=True,
         capture_output=True,
@@ -191,7 +191,7 @@ def test_a_certificate_beside_its_key_is_shown(home: Path) -> None:
         trusted = authority.with_suffix(".pub").read_text()
         (server.directory / "authorized_keys").write_text(f"cert-authority {trusted}")
         write(home, server.config("pi4", IdentityFile=str(key)))
-        assert "refused to log in" in refused()
+        assert "refused (" in refused()
         sign = ["ssh-keygen", "-q", "-s", str(authority), "-I", "test", "-n", server.user]
         subprocess.run([*sign, f"{key}.pub"], check=True, capture_output=True)
         assert greet() == server.user
@@ -320,4 +320,4 @@ def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, home: Path) -> None:
     command = "sh -c 'echo starting >&2; echo no lab today >&2; exit 1'"
     write(home, sshd.config("pi4", ProxyCommand=command))
     message = refused(deadline_s=0.5)
-    assert f"it is reached by ProxyCommand {command}, which said: no lab today" in message
+    assert f"it is reached by ProxyCommand {command}, which reported: no lab today" in message

@@ -253,7 +253,7 @@ def test_the_first_of_proxy_jump_and_proxy_command_counts(home: Path) -> None:
         (
             "ProxyJump a@b@c:d\n",
             "~/.ssh/config: line 1: ProxyJump: found 'a@b@c:d'; allowed: [user@]host[:port],"
-            " several with commas between them, or none",
+            " several separated by commas, or none",
         ),
         (
             "Host a\n  ProxyJump pi4\nHost pi4\n  ProxyJump a\n",

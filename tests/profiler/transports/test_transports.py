@@ -277,7 +277,7 @@ def test_a_detached_command_that_was_killed_from_outside_is_reported(transport: 
     command = transport.start(Marked().command, timeout_s=10)
     kill = "kill -KILL -$(ls .joulewright | grep '^job.*running$' | cut -d. -f2)"
     transport.run(["sh", "-c", kill], timeout_s=10)
-    with pytest.raises(BoardCommandFailed, match=r"sleep 3600.*gone without an exit code"):
+    with pytest.raises(BoardCommandFailed, match=r"sleep 3600.*ended without an exit code"):
         eventually(lambda: command.poll(timeout_s=10).exit_code is not None)
 
 
@@ -409,7 +409,7 @@ def test_a_changed_host_key_is_refused_in_stern_words(sshd: Sshd, tmp_path: Path
     assert "THE HOST KEY HAS CHANGED" in message
     assert fingerprint(sshd.host_key) in message
     assert fingerprint(other) in message
-    command = message.partition("forget the old key with: ")[2]
+    command = message.partition("remove the old key with: ")[2]
     subprocess.run(["sh", "-c", command], check=True, capture_output=True)
     assert "is not in" in refused(sshd.description(known_hosts=known_hosts))
 
@@ -417,7 +417,7 @@ def test_a_changed_host_key_is_refused_in_stern_words(sshd: Sshd, tmp_path: Path
 def test_a_key_that_the_board_does_not_know_is_refused(sshd: Sshd, tmp_path: Path) -> None:
     key = make_key(tmp_path / "key")
     message = refused(sshd.description(key=key))
-    assert f"refused to log in {sshd.user} with the key {key}" in message
+    assert f"SSH login of {sshd.user} with the key {key}" in message
 
 
 def test_a_key_that_is_no_key_or_not_there_is_named(sshd: Sshd, tmp_path: Path) -> None:
