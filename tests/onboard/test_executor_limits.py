@@ -86,7 +86,7 @@ def test_the_seed_is_the_only_scalar_that_changes_between_steps(library: ctypes.
         assert 90 < np.count_nonzero(values) < 166
 
 
-# --- transfers beside the computing -------------------------------------------------------------
+# --- asynchronous transfers ---------------------------------------------------------------------
 
 
 def paging_out(*waits_for: int) -> ExecutionPlan:

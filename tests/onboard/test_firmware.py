@@ -255,7 +255,7 @@ def test_a_step_runs_after_its_last_call_has_arrived(m4f: Peer) -> None:
     assert m4f.window(call)["id"] == 9
 
 
-# --- frames that are lost, doubled, changed -----------------------------------------------------
+# --- lost, doubled and changed frames -----------------------------------------------------------
 
 
 @on_m4f

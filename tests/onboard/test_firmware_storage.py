@@ -41,7 +41,7 @@ def sdhc(**faults: object) -> SdCard:
 
 
 @pytest.mark.parametrize("kind", ["sdhc", "sdsc", "version-1"])
-def test_a_card_says_what_it_is(sd_library: Path, kind: Kind) -> None:
+def test_a_card_reports_its_identity(sd_library: Path, kind: Kind) -> None:
     facts = Driver(sd_library, SdCard(kind, 2048)).init()
     assert facts.card == "sd-03-SD-SU08G-8.0-1a2b3c4d-2019-08"
     assert facts.capacity_bytes == MIB
@@ -223,7 +223,7 @@ def noise(size_bytes: int) -> bytes:
     return random.Random(1).randbytes(size_bytes)
 
 
-def test_flash_says_what_it_is(flash_library: Path, chip: Chip, flash: Flash) -> None:
+def test_flash_reports_its_identity(flash_library: Path, chip: Chip, flash: Flash) -> None:
     facts = Driver(flash_library, flash).init()
     assert facts.card == chip.card
     assert facts.capacity_bytes == chip.capacity

@@ -133,7 +133,7 @@ def test_two_runs_of_a_profile_agree(measured: Measured) -> None:
         assert figure.ratio == pytest.approx(1.0, abs=0.001), figure.what
 
 
-# --- a loop that was counted by hand --------------------------------------------------------------
+# --- a loop counted by hand -----------------------------------------------------------------------
 
 ROUNDS_PER_ELEMENT = 64
 INSTRUCTIONS_PER_ROUND = 2

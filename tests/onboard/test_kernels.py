@@ -544,7 +544,7 @@ def test_the_gradient_of_dropout_replays_its_mask(library: KernelLibrary) -> Non
     assert y.tobytes() == dx.tobytes()
 
 
-# --- how it builds ------------------------------------------------------------------------------
+# --- building the kernels -----------------------------------------------------------------------
 
 
 @pytest.mark.slow

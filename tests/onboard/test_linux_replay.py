@@ -258,7 +258,7 @@ def all_bumped(by: int) -> bytes:
     return b"".join(bumped(value, by) for value in initial(PLANS[KEEPING]))
 
 
-# --- a run and the one after it -----------------------------------------------------------------
+# --- consecutive runs ---------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["disk", "memory"])
@@ -356,7 +356,7 @@ def test_a_run_that_is_killed_leaves_its_last_complete_step(program: Path, tmp_p
     assert done.dumped == all_bumped(step)
 
 
-# --- storage that fails -------------------------------------------------------------------------
+# --- failing storage ----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -473,7 +473,7 @@ def test_raw_flash_of_linux_is_refused(program: Path, tmp_path: Path) -> None:
     assert (done.code, "give storage.path" in done.errors) == (2, True)
 
 
-# --- transfers beside the computing -------------------------------------------------------------
+# --- asynchronous transfers ---------------------------------------------------------------------
 
 
 def test_asynchronous_transfers_keep_their_order(program: Path, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from tests.support.onboard.executor import (
     words,
 )
 
-# --- whose records these are --------------------------------------------------------------------
+# --- plans and their records --------------------------------------------------------------------
 
 
 def with_slot_bytes(plan: ExecutionPlan, slot: int) -> ExecutionPlan:
@@ -114,7 +114,7 @@ def test_a_plan_with_other_slot_offsets_does_not_recover(library: ctypes.CDLL) -
             Replay(library, plan, replace(layout, offsets=moved), medium).recover()
 
 
-# --- media that fail ----------------------------------------------------------------------------
+# --- failing media ------------------------------------------------------------------------------
 
 
 def test_after_a_recovery_without_result_no_step_can_run(library: ctypes.CDLL) -> None:
@@ -166,7 +166,7 @@ def test_the_error_gives_the_place_of_a_slot_that_cannot_be_written(library: cty
         replay.step()
 
 
-# --- what is counted ----------------------------------------------------------------------------
+# --- counters -----------------------------------------------------------------------------------
 
 
 def test_reading_counts_whole_pages_whatever_the_size_of_a_tensor(library: ctypes.CDLL) -> None:

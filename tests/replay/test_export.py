@@ -381,7 +381,7 @@ def test_an_interrupted_export_is_completed_by_the_next(digits: Solved) -> None:
     assert export(digits, "--out", "cut") == 0
 
 
-# --- what an export needs to know -----------------------------------------------------------------
+# --- inputs of an export --------------------------------------------------------------------------
 
 
 def test_json_names_every_file(digits: Solved, capsys: pytest.CaptureFixture[str]) -> None:

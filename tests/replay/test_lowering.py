@@ -369,7 +369,7 @@ def test_tensors_that_fill_the_arena_cannot_change_places() -> None:
         ordered_moves(many, (1 << 21) + 4)
 
 
-# --- what cannot be run ---------------------------------------------------------------------------
+# --- plans that are refused -----------------------------------------------------------------------
 
 STEP = IN_RAM[0]
 GRAPH = costed(STEP)

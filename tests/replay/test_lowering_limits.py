@@ -57,7 +57,7 @@ def test_a_result_that_overlaps_no_target_stays_and_its_place_is_not_reused() ->
     assert [mover.target for mover in settled(movers, 48)] == [0, 8, 12]
 
 
-# --- what a step leaves in storage --------------------------------------------------------------
+# --- contents of storage after a step -----------------------------------------------------------
 
 
 def trained() -> TrainingStep:
@@ -132,7 +132,7 @@ def test_a_result_paged_out_by_the_step_is_not_stored_again_after_it() -> None:
     assert plan.afterwards == ()
 
 
-# --- what an action waits for -----------------------------------------------------------------
+# --- waits of an action -----------------------------------------------------------------------
 
 
 def test_only_actions_from_the_overwriting_one_on_wait_for_a_page_out() -> None:
@@ -155,7 +155,7 @@ def test_actions_after_a_synchronous_transfer_count_it_as_done() -> None:
     assert [action.waits_for for action in plan.actions] == [0] + [1] * (len(plan.actions) - 1)
 
 
-# --- what cannot be run -----------------------------------------------------------------------
+# --- plans that are refused -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("off", [1, 2, 3])

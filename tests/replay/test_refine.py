@@ -174,7 +174,7 @@ def test_too_few_undisturbed_steps_are_no_measurement() -> None:
         measure_in_context(lambda _: (), executions())
 
 
-# --- how long -------------------------------------------------------------------------------------
+# --- number of steps ------------------------------------------------------------------------------
 
 
 def running(

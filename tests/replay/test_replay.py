@@ -524,7 +524,7 @@ def test_a_lost_and_restored_connection_does_not_change_the_bits(
     assert observed(record) == reference
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("compiled_already")
@@ -662,7 +662,7 @@ def test_a_plan_that_does_not_fit_into_the_table_is_refused() -> None:
         plans_source([ExecutionPlan("huge", 1 << 32, {}, (), ())], None)
 
 
-# --- where steps go on a medium -------------------------------------------------------------------
+# --- layout of steps on a medium ------------------------------------------------------------------
 
 
 @given(

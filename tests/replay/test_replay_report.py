@@ -49,7 +49,7 @@ from tests.support.onboard.replays import (
     scheduled,
 )
 
-# --- what is expected -------------------------------------------------------------------------
+# --- expectation ------------------------------------------------------------------------------
 
 
 @settings(max_examples=40)
@@ -213,7 +213,7 @@ def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_json(path, ReplayReport) == report
 
 
-# --- a replay that did not ----------------------------------------------------------------------
+# --- a replay that differs ----------------------------------------------------------------------
 
 
 def _key(number: int) -> str:
@@ -373,7 +373,7 @@ def test_small_differences_may_add_up_to_one_outside_the_interval() -> None:
     assert "many small differences" in diagnosis.sentences[-1]
 
 
-# --- which steps count ------------------------------------------------------------------------
+# --- steps that count -------------------------------------------------------------------------
 
 
 def test_checksums_are_no_part_of_a_steps_time_or_energy() -> None:
@@ -441,7 +441,7 @@ def test_the_plan_of_another_schedule_is_refused() -> None:
         replay_report(SUBJECT, expected, longer, measured, (), 1000)
 
 
-# --- where the time of a step went --------------------------------------------------------------
+# --- where the time of a step goes --------------------------------------------------------------
 
 
 def _plan(*actions: Action) -> tuple[ExecutionPlan, ScheduledActions]:

@@ -196,7 +196,7 @@ def test_a_launched_process_does_nothing_before_it_is_released(tmp_path: Path) -
     assert not (tmp_path / "done").exists()
 
 
-# --- boards that are kept -------------------------------------------------------------------------
+# --- kept boards ----------------------------------------------------------------------------------
 
 
 @pytest.mark.emulated
@@ -361,7 +361,7 @@ def test_down_suggests_a_name_for_a_typo(capsys: pytest.CaptureFixture[str]) -> 
     assert "emulated-m4f was not running" in capsys.readouterr().out
 
 
-# --- what must be installed -----------------------------------------------------------------------
+# --- required programs ----------------------------------------------------------------------------
 
 
 def test_missing_programs_are_named_with_one_command_that_installs_them(

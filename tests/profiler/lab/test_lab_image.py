@@ -277,7 +277,7 @@ def test_a_computer_without_apt_is_told_so(tmp_path: Path, monkeypatch: pytest.M
         open_apt(tmp_path)
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- cache ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -142,7 +142,7 @@ def test_a_changed_host_key_or_user_key_is_refused(reached: SshTransport, tmp_pa
         Ssh(reached.model_copy(update={"key": tmp_path / "key"})).connect()
 
 
-# --- what it is -----------------------------------------------------------------------------------
+# --- identity -------------------------------------------------------------------------------------
 
 
 def test_the_board_has_the_described_processor_and_memory(board: Transport) -> None:
@@ -167,7 +167,7 @@ def test_repeated_runs_take_the_same_processor_time(board: Transport) -> None:
     assert runs_ns[2] / runs_ns[0] < 1.05
 
 
-# --- its card -------------------------------------------------------------------------------------
+# --- card -----------------------------------------------------------------------------------------
 
 
 def test_the_card_is_mounted_and_keeps_data(board: Transport) -> None:
@@ -189,7 +189,7 @@ def test_the_card_is_mounted_and_keeps_data(board: Transport) -> None:
     assert copied.strip() == "1048576"
 
 
-# --- its raw flash --------------------------------------------------------------------------------
+# --- raw flash ------------------------------------------------------------------------------------
 
 
 def flash_partitions(board: Transport) -> dict[str, tuple[str, int, int]]:
@@ -231,7 +231,7 @@ def test_the_flash_has_the_described_delays(board: Transport, probe: str) -> Non
     assert least_us <= read_us < least_us + processor_us
 
 
-# --- its power sensor -----------------------------------------------------------------------------
+# --- power sensor ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

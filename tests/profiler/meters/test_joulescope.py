@@ -94,7 +94,7 @@ def refusal(error: type[JoulewrightError], **keys: Any) -> str:
     return sentence_of(error, opened(**keys).__enter__)
 
 
-# --- what is recorded -------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -237,7 +237,7 @@ def test_the_lag_of_the_drivers_filters_adds_up_over_its_stages() -> None:
     assert filter_lag_s(1e6, 20e3) == pytest.approx(19e-6 + 44 * 2e-6 + 44 * 10e-6)
 
 
-# --- how the device is treated ----------------------------------------------------------------
+# --- opening and closing ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -266,7 +266,7 @@ def test_closing_during_a_recording_ends_it_and_releases_the_device(install: Any
         assert driver.published["s/p/ctrl"] == 0
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
 def test_with_several_devices_the_error_lists_them_and_a_name_selects_one(install: Any) -> None:

@@ -169,7 +169,7 @@ def test_averaged_power_voids_short_windows() -> None:
     assert "averaged" in void.reason
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
 def test_a_lost_gpu_is_an_error_at_the_end_of_the_block(gpu: GpuStandIn) -> None:

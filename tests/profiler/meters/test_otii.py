@@ -52,7 +52,7 @@ def refusal(server: OtiiStandIn, error: type[JoulewrightError], **keys: Any) -> 
     return sentence_of(error, opened(server, **keys).__enter__)
 
 
-# --- what is recorded -------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------
 
 
 def test_power_is_current_times_voltage_on_one_time_base() -> None:
@@ -251,7 +251,7 @@ def test_a_project_is_created_if_none_is_open() -> None:
         assert server.has_project
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
 def test_with_several_devices_the_error_lists_them_and_a_name_selects_one() -> None:

@@ -62,7 +62,7 @@ def ampere(code: float, number: int) -> float:
     return 4 * code * 1.8 / 163840 / R_OHM[number]
 
 
-# --- samples that are lost --------------------------------------------------------------------
+# --- lost samples -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

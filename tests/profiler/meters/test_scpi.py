@@ -68,7 +68,7 @@ def refusal(stand_in: ScpiStandIn, error: type[JoulewrightError], **keys: Any) -
     return sentence_of(error, opened(stand_in, **keys).__enter__)
 
 
-# --- what is recorded -------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channel", [over_tcp, over_serial])
@@ -138,7 +138,7 @@ def test_without_setup_only_queries_are_sent() -> None:
     assert all(line.endswith("?") for line in stand_in.heard)
 
 
-# --- samples that cannot be trusted -----------------------------------------------------------
+# --- saturated and lost samples ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overload", ["+9.90000000E+37", "-9.9E37", "9.91E37", "NAN", "INF"])
@@ -198,7 +198,7 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
     assert (capture.flaws == Flaw.LOST).sum() == 1
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
 def test_a_refused_setup_is_an_error_that_quotes_the_instrument() -> None:

@@ -468,7 +468,7 @@ def test_with_guards_a_window_with_a_tail_or_a_short_one_is_void() -> None:
     assert "shorter than" in void_of(trace, short)
 
 
-# --- windows that cannot be trusted -----------------------------------------------------------
+# --- void windows -----------------------------------------------------------------------------
 
 
 def spoil(flaw: Flaw, count: int) -> Callable[[Capture, slice], None]:
