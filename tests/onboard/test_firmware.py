@@ -375,7 +375,7 @@ def test_after_a_restart_the_board_knows_no_session(m4f: Peer) -> None:
 
 
 @on_m4f
-def test_another_session_is_a_stranger_until_it_says_hello(m4f: Peer) -> None:
+def test_another_session_is_refused_before_its_hello(m4f: Peer) -> None:
     m4f.hello()
     m4f.done("arena bytes=4096")
     m4f.send(Kind.LINE, b"\1health", session=9)

@@ -279,7 +279,7 @@ def test_recovery_fails_if_no_record_can_be_read(library: ctypes.CDLL) -> None:
         replay.recover()
 
 
-def test_with_one_unreadable_and_no_valid_record_there_is_no_step(
+def test_an_unreadable_record_among_empty_ones_counts_as_no_step(
     library: ctypes.CDLL,
 ) -> None:
     plan, storage = keeping(), card(64)

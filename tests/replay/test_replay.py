@@ -458,7 +458,7 @@ def metered(bench: Bench, rate_hz: float) -> Bench:
     return replace(bench, session=replace(bench.session, meter=MadeUpMeter(rate_hz)))
 
 
-def test_every_step_has_its_energy_or_the_reason_why_not(bench: Bench) -> None:
+def test_every_step_has_an_energy_or_a_reason_for_its_absence(bench: Bench) -> None:
     with_meter = metered(bench, rate_hz=100_000)
     record = with_meter.run(SCHEDULED)
     for number, (step, elapsed_s) in enumerate(zip(record.steps, record.elapsed_s, strict=True)):

@@ -326,7 +326,7 @@ def _part(name: str, predicted: Interval, measured: Interval) -> Part:
         max_size=8,
     )
 )
-def test_those_responsible_are_beyond_their_intervals_and_explain_most_of_it(
+def test_named_causes_exceed_their_intervals_and_explain_most_of_the_error(
     figures: list[tuple[float, float, float, float]],
 ) -> None:
     parts = [
@@ -405,7 +405,7 @@ def test_times_come_from_the_unwatched_steps() -> None:
     assert not any("watched" in limit for limit in quiet.limits)
 
 
-def test_a_report_without_step_energies_says_so() -> None:
+def test_a_report_states_that_no_step_has_an_energy() -> None:
     problem, schedule = paged_chain()
     report = report_of(problem, schedule)
     assert report.energy_j is None
@@ -582,7 +582,7 @@ def test_raw_flash_lasts_as_many_erases_as_its_blocks_endure() -> None:
     assert wear(nor, 1, 3, part_bytes=3 * 4096, steps_per_day=1).spread_bytes == 255 * 4096
 
 
-def test_a_card_lasts_at_most_what_its_whole_capacity_endures() -> None:
+def test_the_lifetime_of_a_card_is_bounded_by_the_endurance_of_its_capacity() -> None:
     card = Storage(medium="sd", path="~", capacity_bytes=10**10, endurance_cycles=1000)
     found = wear(card, 10**6, 0, part_bytes=10**6, steps_per_day=1000)
     assert found.years == pytest.approx(10**10 * 1000 / 10**6 / 1000 / 365.25)

@@ -88,7 +88,7 @@ def runs() -> list[Path]:
     ("name", "board"),
     [(M4F, "mps2-an386"), (M3_SD, "lm3s6965evb"), (M0_FLASH, "microbit")],
 )
-def test_a_board_answers_again_and_again_until_it_is_stopped(name: str, board: str) -> None:
+def test_a_board_answers_repeatedly_until_it_is_stopped(name: str, board: str) -> None:
     with started(name) as running:
         assert hello(running.description) == board
         assert hello(running.description) == board
@@ -99,7 +99,7 @@ def test_a_board_answers_again_and_again_until_it_is_stopped(name: str, board: s
 
 
 @pytest.mark.emulated
-def test_a_reset_board_answers_anew_on_the_same_line() -> None:
+def test_a_reset_board_answers_a_new_hello_on_the_same_line() -> None:
     with started(M4F) as running, session(running.description) as board:
         running.reset()
         with pytest.raises(StrangerError):

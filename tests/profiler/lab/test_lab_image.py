@@ -271,7 +271,7 @@ def test_sources_are_read_in_both_formats(repository: Path) -> None:
     assert "not read" not in sources_text()
 
 
-def test_a_computer_without_apt_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_apt_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BuildFailed, match="made of Debian packages, but this computer has no"):
         open_apt(tmp_path)

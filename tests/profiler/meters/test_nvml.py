@@ -209,7 +209,7 @@ def test_a_missing_nvidia_driver_is_an_error() -> None:
         pass
     else:
         pynvml.nvmlShutdown()
-        pytest.skip("there is a driver")
+        pytest.skip("this computer has an NVIDIA driver")
     with pytest.raises(MeasurementInvalid, match=r"NVIDIA driver.*install it"):
         open_nvml(described(), LOCAL)
 

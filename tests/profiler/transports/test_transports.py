@@ -391,7 +391,7 @@ def fingerprint(key: Path) -> str:
     return shown.stdout.split()[1]
 
 
-def test_an_unknown_host_key_is_refused_and_the_command_given_accepts_it(
+def test_an_unknown_host_key_is_refused_and_the_suggested_command_accepts_it(
     sshd: Sshd, tmp_path: Path
 ) -> None:
     description = sshd.description(known_hosts=tmp_path / "known hosts")
