@@ -385,7 +385,7 @@ def test_after_a_power_cut_as_a_run_begins_the_earlier_run_is_recovered(
         medium.cut_at = cut_at
         with pytest.raises(ActionRefused):
             begun(library, plan, storage, medium)
-        # The last page of a record may hold all that matters in the half that was written.
+        # The written half of a record's last page may hold everything that matters.
         allowed = {0, 1} if cut_at + 1 == whole.calls else {1}
         assert_recoverable(library, plan, storage, medium.restored(), initial(plan), allowed)
 

@@ -34,8 +34,10 @@ pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 @pytest.fixture(scope="module", params=BOARDS)
 def board(request: pytest.FixtureRequest, own_boards: None) -> Iterator[Peer]:
-    """Each of the boards in turn, never two at once: one that waits under icount keeps a whole
-    processor busy."""
+    """Each of the boards in turn.
+
+    There are never two at once, since one that waits under icount keeps a whole processor busy.
+    """
     yield from emulated(description_of(request.param))
 
 
@@ -129,8 +131,10 @@ def test_windows_have_the_requested_length(board: Peer) -> None:
 def test_the_length_of_a_window_is_the_time_of_its_instructions(
     name: str, executions: int, tmp_path: Path
 ) -> None:
-    """Each instruction takes 2**icount_shift ns. Those that the emulator logs between the begin of
-    the executions and the next reading of the clock add up to the time that the firmware measures.
+    """Each instruction takes 2**icount_shift ns.
+
+    Those that the emulator logs between the begin of the executions and the next reading of the
+    clock add up to the time that the firmware measures.
     """
     description = description_of(name)
     with traced(description, tmp_path / "log") as board:
@@ -195,8 +199,10 @@ class Computed:
 
 
 def compute(peer: Peer, spec: OpSpec) -> Computed:
-    """Execute an operation on the board and read its operands, which follow the workspace in lines
-    of 64 bytes."""
+    """Execute an operation on the board and read its operands.
+
+    They follow the workspace, each at the begin of a line of 64 bytes.
+    """
     attributes = ",".join(map(str, spec.values))
     place = in_lines(int(peer.done(f"kernel kind={spec.kind} attributes={attributes}")))
     peer.done(op_line(spec))
@@ -213,8 +219,10 @@ def compute(peer: Peer, spec: OpSpec) -> Computed:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibrary]:
-    """The kernels on this computer, tiled as for a microcontroller's memory: once with separate
-    multiplications and additions, and once with fused ones."""
+    """The kernels on this computer, tiled as for a microcontroller's memory.
+
+    One build multiplies and adds separately, the other one fuses both.
+    """
     small = ("-O1", "-DJW_SMALL_MEMORY=1")
     kinds = {"plain": small}
     if " fma " in Path("/proc/cpuinfo").read_text():

@@ -169,8 +169,10 @@ def test_scratch_beyond_the_card_or_of_part_of_a_block_is_refused(
 
 @dataclass(frozen=True)
 class Chip:
-    """A flash chip: ``begin`` is the offset of the scratch stretch in the medium, ``address`` its
-    address on the chip."""
+    """A flash chip and its scratch stretch.
+
+    ``begin`` is the offset of the stretch in the medium, ``address`` its address on the chip.
+    """
 
     driver: str
     flash: type[Flash]

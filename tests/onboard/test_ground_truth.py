@@ -76,8 +76,10 @@ BOARDS = tuple(OPERATIONS)
 
 
 def options(name: str) -> ProfileOptions:
-    """Options of the profile: one block on Linux, where the sensor calls for long windows that take
-    seconds to emulate."""
+    """Options of the profile: one block on Linux, two on a microcontroller.
+
+    The sensor of the Linux board calls for long windows, which take seconds to emulate.
+    """
     return ProfileOptions(blocks=1 if name == LINUX else 2, storage=False)
 
 
@@ -91,8 +93,10 @@ class Measured:
 
     @property
     def limit(self) -> float:
-        """Largest relative deviation from the counted time; more on Linux, which handles interrupts
-        in the program's running time."""
+        """Largest relative deviation from the counted time.
+
+        It is larger on Linux, which handles interrupts in the program's running time.
+        """
         return 0.01 if self.name == LINUX else 0.001
 
 
@@ -220,8 +224,10 @@ def sensor_log(board: CountedBoard) -> SensorLog:
 
 @pytest.mark.parametrize("measured", [LINUX], indirect=True)
 def test_energy_is_the_integral_of_the_power_that_was_set_at_the_sensor(measured: Measured) -> None:
-    """Each window of an operation is compared, and the sum of all windows: in a short idle window,
-    a step of the power between two samples weighs too much."""
+    """Compare each window of an operation, and the sum of all windows.
+
+    In a single short idle window, a step of the power between two samples would weigh too much.
+    """
     truth = sensor_log(measured.board)
     for run in measured.runs:
         used = [trial for trial in run.trials if trial.energy_j is not None]

@@ -360,9 +360,11 @@ def test_a_tiny_convolution_needs_little_workspace(library: KernelLibrary) -> No
 
 @pytest.mark.parametrize("kind", sorted(SIGNATURES))
 def test_values_depend_on_the_operands_alone(kind: str, library: KernelLibrary) -> None:
-    """They depend neither on addresses nor on earlier contents of outputs and workspace. Nothing is
-    written beyond the outputs and the requested workspace, and operands that are only read do not
-    change."""
+    """They depend neither on addresses nor on earlier contents of outputs and workspace.
+
+    Nothing is written beyond the outputs and the requested workspace, and operands that are only
+    read do not change.
+    """
     spec = small_spec(kind)
     reads = [fill(operand, seed) for seed, operand in enumerate(spec.reads)]
     results = [
@@ -431,8 +433,11 @@ EXACT: dict[str, Callable[[float], float]] = {
 def test_an_activation_is_accurate_to_a_few_units_in_the_last_place(
     function: str, library: KernelLibrary
 ) -> None:
-    """Small values count too. A unit is at most 1.2e-7; the error of gelu's left tail grows with
-    the square of its argument, whose rounding the exponential magnifies."""
+    """Small values are held to the same relative error as large ones.
+
+    A unit is at most 1.2e-7; the error of gelu's left tail grows with the square of its argument,
+    whose rounding the exponential magnifies.
+    """
     x = np.linspace(-6, 6, 4001, dtype=np.float32)
     (y,) = library.run(OpSpec.of(f"{function}.forward", elements=x.size), [x])
     exact = np.array([EXACT[function](value) for value in x.astype(np.float64)])
@@ -549,8 +554,10 @@ def test_the_gradient_of_dropout_replays_its_mask(library: KernelLibrary) -> Non
 
 @pytest.mark.slow
 def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
-    """Run every kind, apart and in place, on buffers of exactly the needed size, under the address
-    and the undefined-behaviour sanitizer."""
+    """Run every kind, apart and in place, on buffers of exactly the needed size.
+
+    The address and the undefined-behaviour sanitizer watch.
+    """
     program = tmp_path / "driver"
     command = ["cc", *FLAGS, *WARNINGS, "-D_POSIX_C_SOURCE=200809L", f"-I{KERNELS}"]
     command += ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

@@ -95,8 +95,11 @@ LARGE = (1 << 20) + 12
 
 
 def beside() -> ExecutionPlan:
-    """A plan with transfers beside operations: a tensor is paged out, overwritten after that, and
-    paged in at another place; the last page-out starts after all other actions."""
+    """A plan with transfers beside operations.
+
+    A tensor is paged out, overwritten after that, and paged in at another place; the last page-out
+    starts after all other actions.
+    """
     x, y, end = ArenaRange(0, LARGE), ArenaRange(LARGE, LARGE), 2 * LARGE
     return ExecutionPlan(
         name="beside",
@@ -564,8 +567,7 @@ def test_a_kernel_can_allocate_outside_a_replay(program: Path, tmp_path: Path) -
 def test_a_second_plan_of_a_process_gets_the_memory_that_it_needs(
     program: Path, tmp_path: Path
 ) -> None:
-    """The second plan needs memory for a thread and for answers, which the first one's limit
-    excludes."""
+    """The limit of the first plan does not cover the second one's thread and answers."""
     arena = PLANS[BESIDE].arena_bytes
     text = "\n".join(
         [

@@ -116,7 +116,7 @@ def _somewhere(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -
 
 
 def _beside_compute(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -> list[Action]:
-    """Make some transfers asynchronous, and free some tensors that are paged out so later."""
+    """Make some transfers asynchronous, and free some of the tensors they page out later."""
     found: list[Action] = []
     for action in actions:
         if isinstance(action, ScheduledPageIn | ScheduledPageOut):
@@ -294,8 +294,10 @@ def test_the_solvers_schedule_for_little_ram_gives_the_same_results(
 
 @st.composite
 def _left_and_wanted(draw: st.DrawFn) -> tuple[list[Mover], int]:
-    """Tensors in one order and their targets in another, with small gaps between them in both; one
-    of them may have no target."""
+    """Tensors in one order and their targets in another, with small gaps between them in both.
+
+    One of them may have no target.
+    """
     sizes = [4 * size for size in draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))]
     names = [f"t{number}" for number in range(len(sizes))]
     places = []

@@ -139,8 +139,10 @@ def test_a_difference_between_executions_does_not_widen_the_interval() -> None:
 
 
 def test_delays_that_hit_different_executions_in_turn_are_counted() -> None:
-    """Each execution is delayed in two steps of five, which its own median hides; one of the two is
-    delayed in four steps of five."""
+    """Each execution is delayed in two steps of five, which its own median hides.
+
+    One of the two is delayed in four steps of five.
+    """
     delays = [(2e-3, 0.0), (2e-3, 0.0), (0.0, 2e-3), (0.0, 2e-3), (0.0, 0.0)] * 2
     steps = [measured(1e-3 + first, 1e-3, 1e-3 + second) for first, second in delays]
     assert executions().time_s(RELU.key, steps).median == pytest.approx(2e-3)

@@ -230,7 +230,9 @@ def test_a_schedule_gives_the_same_bits_as_the_unscheduled_step(
     assert any(isinstance(action.does, PageIn) for action in scheduled.actions)
     record = bench.run(plan)
     assert observed(record) == reference
-    assert len({tuple(step.values()) for step in reference}) == STEPS  # values change
+    assert (
+        len({tuple(step.values()) for step in reference}) == STEPS
+    )  # each step changes the values
     assert bench.files == []
 
 
@@ -599,8 +601,10 @@ def test_a_seed_is_the_last_scalar_of_its_kind() -> None:
 
 
 def awkward_plan() -> ExecutionPlan:
-    """A plan with names that are special in C, a seed whose bits are a NaN, and actions of every
-    kind."""
+    """A plan that is hard to write as C.
+
+    It has names that are special in C, a seed whose bits are a NaN, and actions of every kind.
+    """
     relu = OpSpec.of("relu.forward", elements=100)
     dropout = OpSpec.of("dropout.forward", elements=100)
     a, b = ArenaRange(0, 400), ArenaRange(400, 400)

@@ -153,8 +153,10 @@ def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[MtdBo
 def test_costs_of_pages_and_blocks_are_the_delays_of_the_chip(
     board: MtdBoard, tmp_path: Path
 ) -> None:
-    """Costs of a slow and a fast chip differ by their delays, since the kernel's own work is the
-    same for both; for erasing it is negligible."""
+    """Costs of a slow and a fast chip differ by their delays.
+
+    The kernel's own work is the same for both; for erasing it is negligible.
+    """
     board.load_slow_chip(25, 200, 1)
     fast = board.costs(tmp_path)
     board.load_slow_chip(75, 400, 2)

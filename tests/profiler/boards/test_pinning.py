@@ -17,7 +17,7 @@ from tests.support.boards.processes import wait_until
 
 @pytest.fixture
 def cpufreq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two clusters, as the kernel shows them; the files take any word."""
+    """Two clusters with the kernel's files, which accept any value."""
     files: dict[str, str | int] = {}
     for policy, most in (("policy0", 1800000), ("policy4", 2400000)):
         files |= {

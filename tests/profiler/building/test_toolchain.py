@@ -59,8 +59,10 @@ void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, co
 
 @dataclass(frozen=True)
 class Tree:
-    """A kernel library, an executor and a harness that compile fast: one source file each, the
-    executor's without plans."""
+    """A kernel library, an executor and a harness that compile fast.
+
+    Each has one source file; the executor's is the one without plans.
+    """
 
     kernels: Path
     executor: Path

@@ -159,8 +159,10 @@ def test_the_board_has_the_described_processor_and_memory(board: Transport) -> N
 
 
 def test_repeated_runs_take_the_same_processor_time(board: Transport) -> None:
-    """An instruction takes the same emulated time whatever else the host does; so does a loop,
-    except for the interrupts that arrive in it."""
+    """An instruction takes the same emulated time whatever else the host does.
+
+    So does a loop, except for the interrupts that arrive in it.
+    """
     loop = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done"
     script = f"{loop}; cat /proc/$$/schedstat"
     runs_ns = sorted(int(shell(board, script).split()[0]) for _ in range(5))
@@ -213,8 +215,10 @@ def test_the_flash_has_a_scratch_partition_and_a_read_only_one(board: Transport)
 
 
 def test_the_flash_has_the_described_delays(board: Transport, probe: str) -> None:
-    """The delays are lower limits; correcting errors and moving data adds processor time. The
-    shortest of three tries counts, since other work of the board adds time too."""
+    """The delays are lower limits; correcting errors and moving data adds processor time.
+
+    The shortest of three tries counts, since other work of the board adds time too.
+    """
     device, _, _ = flash_partitions(board)[SCRATCH_PARTITION]
     tries = [board.run([probe, "flash", device], timeout_s=LIMIT_S).stdout.split() for _ in "123"]
     erase_us, write_us, read_us = (min(map(int, ns)) / 1e3 for ns in zip(*tries, strict=True))

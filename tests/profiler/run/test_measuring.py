@@ -33,8 +33,10 @@ MIB = 1 << 20
 
 
 def test_the_interval_covers_the_true_median_as_often_as_stated() -> None:
-    """Five skewed values, as on a machine with interruptions: the smallest and the largest enclose
-    the median in 1 - 2 / 2⁵ = 94 % of cases."""
+    """Five skewed values, as on a machine with interruptions.
+
+    The smallest and the largest enclose the median in 1 - 2 / 2⁵ = 94 % of cases.
+    """
     random = np.random.default_rng(7)
     covered = 0
     for seed in range(400):

@@ -1,4 +1,4 @@
-"""Profiles of emulated boards: complete ones, and ones whose board is reset, killed or left."""
+"""Profiles of emulated boards: complete ones, and ones that a reset, a kill or Ctrl-C cuts off."""
 
 from __future__ import annotations
 

@@ -52,8 +52,10 @@ class StorageBoard:
 
 @contextmanager
 def opened(name: str, **emulator: object) -> Iterator[StorageBoard]:
-    """Open a board for as short as needed: one that waits under icount keeps a whole processor
-    busy."""
+    """Open a board for as short as needed.
+
+    One that waits under icount keeps a whole processor busy.
+    """
     description = load_description(name)
     assert description.emulator is not None
     changed = description.emulator.model_copy(update=emulator)

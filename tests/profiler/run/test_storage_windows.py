@@ -1,5 +1,7 @@
-"""Transfers that a block measures, within memory, scratch, byte budget and endurance of any medium,
-and the storage costs that follow from them."""
+"""Transfers that a block measures, and the storage costs that follow from them.
+
+Transfers stay within memory, scratch, byte budget and endurance of any medium.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,10 @@ FILE = Storage(medium="sd", path="/x", page_bytes=4096)
 
 @st.composite
 def media(draw: st.DrawFn) -> Storage:
-    """Storage of any kind: files, cards of a microcontroller, flash with and without known
-    endurance, raw flash."""
+    """Storage of any kind.
+
+    Files, cards of a microcontroller, flash with and without known endurance, raw flash.
+    """
     page = draw(st.sampled_from([4, 256, 512, 2048, 4096]))
     kind = draw(st.sampled_from(["file", "card", "flash", "raw"]))
     if kind == "file":
