@@ -426,8 +426,8 @@ def test_the_error_gives_the_place_of_an_unreadable_page(library: ctypes.CDLL) -
     replay = begun(library, plan, storage, medium)
     place = medium.content.index(initial(plan)[1])
     medium.unreadable = {place // 64}
-    message = f"slot {plan.kept[1].slot} at byte {place} of the storage cannot be read: .* worn out"
-    with pytest.raises(ActionRefused, match=message):
+    said = f"slot {plan.kept[1].slot} at byte {place} of the storage cannot be read: .* worn out"
+    with pytest.raises(ActionRefused, match=said):
         replay.step()
 
 
@@ -459,8 +459,8 @@ def test_a_storage_with_room_for_one_step_only_is_refused(library: ctypes.CDLL) 
     plan, storage = keeping(), card(64)
     layout = store_layout(plan, storage)
     medium = medium_for(plan, storage, 1, beyond=layout.step_bytes // 64 - 1)
-    message = rf"has {len(medium.content)} bytes for steps that write {layout.step_bytes} each; two"
-    with pytest.raises(ActionRefused, match=message):
+    said = rf"has {len(medium.content)} bytes for steps that write {layout.step_bytes} each; two"
+    with pytest.raises(ActionRefused, match=said):
         Replay(library, plan, layout, medium)
 
 

@@ -340,7 +340,7 @@ def test_long_answers_come_in_pieces(m4f: Peer) -> None:
 @on_m4f
 def test_invalid_requests_are_refused_with_a_sentence(m4f: Peer) -> None:
     arena_bytes = int(m4f.hello()["arena_bytes"])
-    for kind, payload, message in (
+    for kind, payload, said in (
         (Kind.READ, struct.pack("<IH", arena_bytes, 1), "outside the arena"),
         (Kind.READ, struct.pack("<IH", 0xFFFFFFFF, 9), "outside the arena"),
         (Kind.WRITE, struct.pack("<I", arena_bytes - 1) + b"ab", "outside the arena"),
@@ -356,7 +356,7 @@ def test_invalid_requests_are_refused_with_a_sentence(m4f: Peer) -> None:
         answer = m4f.receive()
         m4f.sequence = (m4f.sequence + 1) % 65536
         assert answer.kind is Kind.REFUSED
-        assert message in text_of(answer)
+        assert said in text_of(answer)
 
 
 def test_all_pieces_of_a_line_that_is_too_long_are_refused(board: Peer) -> None:

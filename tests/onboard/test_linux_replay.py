@@ -317,7 +317,7 @@ def test_bytes_come_from_the_data_and_go_to_the_dump(program: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("line", "said"),
     [
         ("load address=60 bytes=8 at=0", "address is no place of the arena for so many bytes"),
         ("dump address=2 bytes=4", "address is no place of the arena for so many bytes"),
@@ -328,10 +328,10 @@ def test_bytes_come_from_the_data_and_go_to_the_dump(program: Path, tmp_path: Pa
         ("commit", "a commit belongs behind a `keep`"),
     ],
 )
-def test_an_invalid_line_is_refused(program: Path, tmp_path: Path, line: str, message: str) -> None:
+def test_an_invalid_line_is_refused(program: Path, tmp_path: Path, line: str, said: str) -> None:
     done = run(program, tmp_path, script(HUNGRY, line), b"\0" * 64)
     assert done.code in (2, 7)
-    assert f"line 4: {message}" in done.errors
+    assert f"line 4: {said}" in done.errors
 
 
 def test_a_plan_that_pages_fails_without_a_store(program: Path, tmp_path: Path) -> None:
@@ -371,7 +371,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "message"),
+    ("call", "kind", "said"),
     [
         (
             "pread",
@@ -387,7 +387,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> str:
     ],
 )
 def test_a_failed_transfer_stops_the_step_and_leaves_the_last_one_intact(
-    program: Path, tmp_path: Path, faults: str, call: str, kind: str, message: str
+    program: Path, tmp_path: Path, faults: str, call: str, kind: str, said: str
 ) -> None:
     lines, data = begun()
     text = script(KEEPING, *lines, *trained(3), store=store_line(tmp_path))
@@ -397,7 +397,7 @@ def test_a_failed_transfer_stops_the_step_and_leaves_the_last_one_intact(
     strike = {"FAULT_CALL": call, "FAULT_AT": str(before), "FAULT_KIND": kind}
     done = run(program, tmp_path, text, data, LD_PRELOAD=faults, **strike)
     assert done.code == 7
-    assert re.search(rf"line \d+: action \d+: {message}", done.errors), done.errors
+    assert re.search(rf"line \d+: action \d+: {said}", done.errors), done.errors
     assert len(done.records.results.windows) == 2
     again = script(KEEPING, "recover", *fetched(), store=store_line(tmp_path, anew=False))
     recovered = run(program, tmp_path, again)

@@ -464,8 +464,8 @@ def test_storage_that_the_board_cannot_page_to_is_refused() -> None:
     net.softmax_cross_entropy("loss", x, net.input("labels", 1, 3))
     rows = with_parameters_in_storage(training_step(net))
     graph = costed(rows)
-    assert "embed.table" in (message := _refused(by_rule(graph, 1.1), graph, rows))
-    assert message.endswith("which a board cannot run yet; keep parameters in RAM")
+    assert "embed.table" in (said := _refused(by_rule(graph, 1.1), graph, rows))
+    assert said.endswith("which a board cannot run yet; keep parameters in RAM")
     tensors = tuple(
         replace(tensor, home="storage") if tensor.name == "vector" else tensor
         for tensor in STEP.tensors

@@ -438,11 +438,9 @@ def test_an_operation_with_a_predicted_cost_must_be_measured_in_isolation_first(
 ) -> None:
     made = bench(factor=1000.0, without=1)
     assert made.refine() == 0
-    message = capsys.readouterr().err
-    assert f"never measured by itself, only predicted from others: {made.wrong}. profile" in message
-    assert (
-        "profile --device bench --model digits --batch 2 --optimizer sgd measures that" in message
-    )
+    said = capsys.readouterr().err
+    assert f"never measured by itself, only predicted from others: {made.wrong}. profile" in said
+    assert "profile --device bench --model digits --batch 2 --optimizer sgd measures that" in said
 
 
 @pytest.mark.usefixtures("no_board")

@@ -302,9 +302,9 @@ def test_a_watched_step_reports_when_each_action_ran(bench: Bench) -> None:
 def test_a_guarded_plan_finds_an_operation_that_writes_too_far(bench: Bench) -> None:
     with pytest.raises(ReplayFailed) as failure:
         bench.run(PLANTED)
-    message = str(failure.value)
-    assert f"after operation {OVERLAPPING}: a canary was overwritten" in message
-    assert "planted: step 1: check behind" in message
+    said = str(failure.value)
+    assert f"after operation {OVERLAPPING}: a canary was overwritten" in said
+    assert "planted: step 1: check behind" in said
     assert failure.value.record.steps == ()
     assert failure.value.recovered is not None
     assert failure.value.recovered.step == 0
@@ -560,7 +560,7 @@ def test_a_board_free_to_choose_takes_the_matrix_product_of_the_profile(
 
 
 @pytest.mark.parametrize(
-    ("storage", "message"),
+    ("storage", "said"),
     [
         (None, "the description has no storage to page to"),
         (
@@ -576,10 +576,10 @@ def test_a_board_free_to_choose_takes_the_matrix_product_of_the_profile(
 )
 @pytest.mark.usefixtures("compiled_already")
 def test_a_plan_that_pages_is_refused_on_a_board_without_usable_storage(
-    storage: Mapping[str, Any] | None, message: str
+    storage: Mapping[str, Any] | None, said: str
 ) -> None:
     with (
-        pytest.raises(RequestRefused, match=message),
+        pytest.raises(RequestRefused, match=said),
         open_replay(describe(storage=storage), STEP.distinct_specs, plans_for, lambda _what: None),
     ):
         pass

@@ -320,15 +320,15 @@ def test_a_disk_gets_the_program_in_its_format(
 
 def test_flashing_waits_for_the_disk_to_appear(tmp_path: Path) -> None:
     """An empty directory stands for a mount point without its disk."""
-    reported: list[str] = []
+    told: list[str] = []
 
     def appear(what: str) -> None:
-        reported.append(what)
+        told.append(what)
         (tmp_path / "INFO.TXT").touch()
 
     way = CopyFlashing("board", tmp_path, "firmware.bin", b"program")
     way.carry_out(appear)
-    assert reported[0].startswith("waiting for the disk")
+    assert told[0].startswith("waiting for the disk")
     assert (tmp_path / "firmware.bin").read_bytes() == b"program"
 
 
@@ -462,18 +462,18 @@ def test_a_plan_is_written_to_a_board_unless_it_has_it_already(
     (board,) = stand_ins
     if holds == "the plan already":
         board.hello["firmware"] = identity.firmware_sha256
-    reported: list[str] = []
+    told: list[str] = []
 
-    def report(what: str) -> None:
-        reported.append(what)
+    def tell(what: str) -> None:
+        told.append(what)
         if what == "openocd writes the program":
             board.hello["firmware"] = identity.firmware_sha256
 
-    with open_board(description, 0.5, report, [plan]) as opened:
+    with open_board(description, 0.5, tell, [plan]) as opened:
         opened.prepare(ignore)
     assert recorded.exists() == (holds == "another program")
     stays = f"it stays there until: cli.py flash --device {description.name}"
-    assert any(what.endswith(stays) for what in reported) == (holds == "another program")
+    assert any(what.endswith(stays) for what in told) == (holds == "another program")
 
 
 def test_an_answer_from_another_program_is_an_error(

@@ -105,13 +105,13 @@ def test_a_hot_board_cools_down_before_every_block(
     )
     monkeypatch.setattr("profiler.boards.observed_run._COOLING_POLL_S", 0.01)
     board = describe(conditions={"cooldown": {"below_c": 60.0, "limit_s": 30.0}})
-    activities: list[str] = []
+    said: list[str] = []
 
     def listen(event: ProgressEvent) -> None:
-        activities.append(event.activity)
+        said.append(event.activity)
 
     profile_device(board, [SMALL], None, QUICK, tmp_path, listen)
-    assert "cooling down: 80 °C, until 60 °C" in activities
+    assert "cooling down: 80 °C, until 60 °C" in said
     (harness_run,) = RunDirectory(tmp_path).harness_runs()
     assert harness_run.header.cooled_s > 0
 

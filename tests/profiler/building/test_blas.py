@@ -70,7 +70,7 @@ def install(directory: Path, loops: int) -> None:
 
 
 def built_with(
-    matmul: Matmul | None, openblas: Path, kernels: Path, harness: Path, reported: list[str]
+    matmul: Matmul | None, openblas: Path, kernels: Path, harness: Path, told: list[str]
 ) -> tuple[BuiltHarness, str]:
     """Build, and return the build and the matrix product that its program names."""
     toolchain = NativeToolchain(
@@ -87,7 +87,7 @@ def built_with(
             board,
             toolchain,
             timeout_s=120,
-            progress=reported.append,
+            progress=told.append,
             kernels=kernels,
             executor=executor,
             harness=harness,
@@ -101,8 +101,8 @@ def test_the_faster_matrix_product_is_taken(
     openblas: Path, kernels: Path, harness: Path, loops: int, faster: Matmul
 ) -> None:
     install(openblas, loops)
-    reported: list[str] = []
-    built, program = built_with(None, openblas, kernels, harness, reported)
+    told: list[str] = []
+    built, program = built_with(None, openblas, kernels, harness, told)
     assert program == built.record.matmul == faster
     assert built.record.blas == ("OpenBLAS of this test" if faster == "cblas" else None)
     assert ("-DJW_CBLAS" in built.record.flags) == (faster == "cblas")
@@ -114,7 +114,7 @@ def test_the_faster_matrix_product_is_taken(
     assert comparison.rounds >= 9
     in_tree_s, cblas_s = comparison.in_tree_s.median, comparison.cblas_s.median
     assert (cblas_s < in_tree_s) == (faster == "cblas")
-    assert reported.count("comparing matrix products: in-tree and OpenBLAS of this test") == 1
+    assert told.count("comparing matrix products: in-tree and OpenBLAS of this test") == 1
 
 
 @pytest.mark.parametrize("matmul", ["cblas", "in-tree"])
@@ -122,11 +122,11 @@ def test_a_requested_matrix_product_is_not_compared(
     openblas: Path, kernels: Path, harness: Path, matmul: Matmul
 ) -> None:
     install(openblas, AT_ONCE)
-    reported: list[str] = []
-    built, program = built_with(matmul, openblas, kernels, harness, reported)
+    told: list[str] = []
+    built, program = built_with(matmul, openblas, kernels, harness, told)
     assert program == built.record.matmul == matmul
     assert built.matmul_comparison is None
-    assert not any("comparing" in what for what in reported)
+    assert not any("comparing" in what for what in told)
 
 
 def test_the_wheel_is_looked_for_on_this_computer_only_and_may_be_absent(

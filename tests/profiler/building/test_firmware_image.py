@@ -163,15 +163,15 @@ def test_only_gcc_compiles_firmware() -> None:
 
 @pytest.mark.slow
 def test_the_error_states_how_much_flash_is_missing() -> None:
-    message = refusal(changed("emulated-m4f", memory={"flash_bytes": 32768}))
-    assert "bytes larger than the board's flash" in message
-    assert "-Os in toolchain.flags" in message
+    said = refusal(changed("emulated-m4f", memory={"flash_bytes": 32768}))
+    assert "bytes larger than the board's flash" in said
+    assert "-Os in toolchain.flags" in said
 
 
 def test_the_error_states_how_much_ram_the_firmware_needs() -> None:
-    message = refusal(changed("emulated-m4f", memory={"reserved_bytes": 4096}))
-    assert "memory.reserved_bytes is only 4096; write" in message
-    enough = int(message.split("; write ")[1].split()[0])
+    said = refusal(changed("emulated-m4f", memory={"reserved_bytes": 4096}))
+    assert "memory.reserved_bytes is only 4096; write" in said
+    enough = int(said.split("; write ")[1].split()[0])
     build_firmware(changed("emulated-m4f", memory={"reserved_bytes": enough}))
 
 
@@ -186,11 +186,9 @@ def test_a_plan_may_use_all_ram_that_its_own_firmware_leaves() -> None:
     description = quick("emulated-m0-flash")
     with pytest.raises(BuildFailed) as caught:
         build_firmware(description, plans=[plan])
-    message = str(caught.value)
-    assert (
-        "the plan has an arena of 16384 bytes, and the firmware that replays it leaves " in message
-    )
-    left_bytes = int(message.split("schedule it for a RAM budget of ")[1].split()[0])
+    said = str(caught.value)
+    assert "the plan has an arena of 16384 bytes, and the firmware that replays it leaves " in said
+    left_bytes = int(said.split("schedule it for a RAM budget of ")[1].split()[0])
     most = replace(plan, arena_bytes=left_bytes)
     assert build_firmware(description, plans=[most]).identity == firmware_identity(
         description, [most]
@@ -199,25 +197,25 @@ def test_a_plan_may_use_all_ram_that_its_own_firmware_leaves() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "message"),
+    ("parts", "said"),
     [
         ({"firmware": {"board": "mps3"}}, "there is no support for the board 'mps3'; there is for"),
         ({"storage": {"driver": "sd-sqi"}}, "there is no storage driver 'sd-sqi'; there is: "),
     ],
 )
 def test_an_unknown_board_or_driver_is_refused_with_a_list_of_the_known_ones(
-    parts: dict[str, dict[str, str]], message: str
+    parts: dict[str, dict[str, str]], said: str
 ) -> None:
-    assert message in refusal(changed("emulated-m3-sd", **parts))
+    assert said in refusal(changed("emulated-m3-sd", **parts))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["mps2-an386", "netduinoplus2"])
 def test_a_card_on_a_board_without_spi_is_refused(board: str) -> None:
     """Either the chip's file has no SPI, or the board's page names no pins for a card."""
-    message = refusal(changed("emulated-m3-sd", firmware={"board": board}))
-    assert "board_spi_" in message
-    assert "docs/porting-a-board.md" in message
+    said = refusal(changed("emulated-m3-sd", firmware={"board": board}))
+    assert "board_spi_" in said
+    assert "docs/porting-a-board.md" in said
 
 
 def test_firmware_for_a_linux_board_is_refused() -> None:

@@ -160,16 +160,16 @@ def test_the_build_record_names_compiler_and_flags(local: Transport, tree: Tree)
 def test_plans_are_linked_to_objects_compiled_before(
     board: Transport, tree: Tree, toolchain: NativeToolchain | CrossToolchain
 ) -> None:
-    reported: list[str] = []
+    told: list[str] = []
     with closing(tree.builder(board, toolchain)) as builder:
         first = builder.build(timeout_s=60)
         assert output(board, first) == "in-tree 6\n"
         second = builder.build(
-            'const char plan_name[] = "a plan, ";', timeout_s=60, progress=reported.append
+            'const char plan_name[] = "a plan, ";', timeout_s=60, progress=told.append
         )
         assert output(board, second) == "a plan, in-tree 6\n"
     assert second.record == first.record
-    assert not any("kernels" in what or "harness/" in what for what in reported)
+    assert not any("kernels" in what or "harness/" in what for what in told)
 
 
 def test_the_kernel_hash_covers_kernel_sources_and_flags_only(local: Transport, tree: Tree) -> None:
@@ -260,9 +260,9 @@ def test_a_build_ends_at_its_time_limit(local: Transport, tree: Tree) -> None:
 
 
 def test_progress_names_every_source(local: Transport, tree: Tree) -> None:
-    reported: list[str] = []
-    tree.build(local, PLAIN, progress=reported.append)
-    assert reported == [
+    told: list[str] = []
+    tree.build(local, PLAIN, progress=told.append)
+    assert told == [
         "compiling kernels/kernel.c (1 of 1)",
         "compiling executor/plans_none.c (1 of 1)",
         "compiling harness/main.c (1 of 1)",

@@ -224,22 +224,22 @@ def test_lab_up_status_and_down_list_and_stop_kept_boards(
 @pytest.mark.emulated
 def test_commands_use_a_kept_board_and_leave_it_running() -> None:
     kept = bring_up(load_description(M4F), ignore)
-    messages: list[str] = []
+    said: list[str] = []
     for _ in range(2):
-        with started(M4F, messages.append) as running:
+        with started(M4F, said.append) as running:
             assert running.pid == kept.pid
             assert hello(running.description) == "mps2-an386"
     assert kept.is_alive
-    assert messages.count("using emulated-m4f, which is kept running") == 2
+    assert said.count("using emulated-m4f, which is kept running") == 2
 
 
 @pytest.mark.emulated
 def test_a_second_up_changes_nothing() -> None:
-    messages: list[str] = []
-    boards = [bring_up(load_description(M4F), messages.append) for _ in range(2)]
+    said: list[str] = []
+    boards = [bring_up(load_description(M4F), said.append) for _ in range(2)]
     assert boards[0].pid == boards[1].pid
     assert boards[0].description == boards[1].description
-    assert "emulated-m4f is running already" in messages
+    assert "emulated-m4f is running already" in said
 
 
 @pytest.mark.emulated
@@ -261,15 +261,15 @@ def test_a_kept_board_that_differs_is_unused_by_commands_and_renewed_by_up() -> 
     emulator = description.emulator.model_copy(update={"icount_shift": 5})
     changed = description.model_copy(update={"emulator": emulator})
     kept = bring_up(description, ignore)
-    messages: list[str] = []
-    with start(changed, messages.append) as own:
+    said: list[str] = []
+    with start(changed, said.append) as own:
         assert own.pid != kept.pid
-    assert "renew it with: cli.py lab up --device emulated-m4f" in messages[-2]
+    assert "renew it with: cli.py lab up --device emulated-m4f" in said[-2]
     assert kept.is_alive
-    renewed = bring_up(changed, messages.append)
+    renewed = bring_up(changed, said.append)
     assert not kept.is_alive
     assert renewed.pid != kept.pid
-    assert "restarting it" in messages[-1]
+    assert "restarting it" in said[-1]
 
 
 @pytest.mark.emulated
@@ -283,9 +283,9 @@ def test_a_kept_board_that_has_ended_is_reported_and_cleaned_up(
         assert [kept.state for kept in kept_boards()] == ["dead"]
         with started(M4F) as own:
             assert own.pid != board.pid
-    messages: list[str] = []
-    board = bring_up(load_description(M4F), messages.append)
-    assert "has ended: starting it anew" in messages[0]
+    said: list[str] = []
+    board = bring_up(load_description(M4F), said.append)
+    assert "has ended: starting it anew" in said[0]
     board.kill()
     wait_until(lambda: not board.is_alive)
     assert run("lab", "down") == 0

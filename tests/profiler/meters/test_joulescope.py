@@ -272,9 +272,9 @@ def test_closing_during_a_recording_ends_it_and_releases_the_device(install: Any
 def test_with_several_devices_the_error_lists_them_and_a_name_selects_one(install: Any) -> None:
     driver = DriverStandIn(PATHS, {"s/p": constant(1.0)})
     install(driver)
-    message = refusal(BoardUnreachable)
-    assert "several" in message
-    assert "js110 001234, js220 000415, js320 8p00001" in message
+    told = refusal(BoardUnreachable)
+    assert "several" in told
+    assert "js110 001234, js220 000415, js320 8p00001" in told
     assert driver.is_finalized
     with opened(serial="415") as instrument:
         assert "JS220 000415" in instrument.detail
@@ -298,14 +298,14 @@ def test_an_unsupported_rate_is_refused_with_a_list_of_rates(
     path: str, rate_hz: float, install: Any
 ) -> None:
     install(DriverStandIn([path]))
-    message = refusal(MeasurementInvalid, rate_hz=rate_hz)
-    assert "1000000, 500000, 200000, 100000" in message
+    told = refusal(MeasurementInvalid, rate_hz=rate_hz)
+    assert "1000000, 500000, 200000, 100000" in told
 
 
 def test_a_missing_logic_input_is_refused_with_a_list_of_inputs(install: Any) -> None:
     install(DriverStandIn([PATHS[0]]))
-    message = refusal(MeasurementInvalid, sync=GPIO | {"input": 2})
-    assert "allowed for meter.sync.input: 0, 1" in message
+    told = refusal(MeasurementInvalid, sync=GPIO | {"input": 2})
+    assert "allowed for meter.sync.input: 0, 1" in told
 
 
 def test_an_unplugged_device_is_an_error_and_can_be_closed(

@@ -191,8 +191,8 @@ def test_the_supply_of_a_running_board_is_not_switched() -> None:
 
 def test_the_voltage_of_a_running_board_is_never_changed() -> None:
     server = stand_in(output={"main": True, "main_voltage": 3.3, "max_current": 0.5})
-    message = refusal(server, MeasurementInvalid)
-    assert "on at 3.3 V, the description says 5 V" in message
+    told = refusal(server, MeasurementInvalid)
+    assert "on at 3.3 V, the description says 5 V" in told
     assert server.output == {"main": True, "main_voltage": 3.3, "max_current": 0.5}
 
 
@@ -237,8 +237,8 @@ def test_credentials_from_the_environment_log_in_and_out(monkeypatch: pytest.Mon
 
 def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTII_USERNAME", raising=False)
-    message = refusal(stand_in(is_logged_in=False), MeasurementInvalid)
-    assert "OTII_USERNAME" in message
+    told = refusal(stand_in(is_logged_in=False), MeasurementInvalid)
+    assert "OTII_USERNAME" in told
 
 
 def test_a_missing_licence_is_an_error() -> None:
@@ -256,8 +256,8 @@ def test_a_project_is_created_if_none_is_open() -> None:
 
 def test_with_several_devices_the_error_lists_them_and_a_name_selects_one() -> None:
     server = stand_in(names=("left", "right"))
-    message = refusal(server, MeasurementInvalid)
-    assert "2 devices are connected; found: left (Arc" in message
+    told = refusal(server, MeasurementInvalid)
+    assert "2 devices are connected; found: left (Arc" in told
     with opened(server, device="right") as instrument:
         assert "right" in instrument.detail
     with opened(server, device=DEVICE_ID) as instrument:
@@ -282,8 +282,8 @@ def test_a_server_that_does_not_run_is_an_error() -> None:
 
 
 def test_an_answer_that_is_not_otiis_is_an_error() -> None:
-    message = refusal(stand_in(greeting=b"220 mail.example ESMTP\r\n"), BoardUnreachable)
-    assert "meter.port" in message
+    told = refusal(stand_in(greeting=b"220 mail.example ESMTP\r\n"), BoardUnreachable)
+    assert "meter.port" in told
 
 
 @pytest.mark.parametrize(

@@ -298,7 +298,7 @@ def test_missing_calibration_values_fall_back_to_defaults() -> None:
 
 
 @pytest.mark.parametrize(
-    ("received", "message"),
+    ("received", "said"),
     [
         (b"", "no answer"),
         (answer()[:-8], "no answer"),
@@ -306,8 +306,8 @@ def test_missing_calibration_values_fall_back_to_defaults() -> None:
         (answer({"O1": "12,5"}), "'12,5' is no number"),
     ],
 )
-def test_incomplete_metadata_is_refused(received: bytes, message: str) -> None:
-    with pytest.raises(MetadataError, match=message):
+def test_incomplete_metadata_is_refused(received: bytes, said: str) -> None:
+    with pytest.raises(MetadataError, match=said):
         Metadata.parse(received)
 
 

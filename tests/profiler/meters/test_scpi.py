@@ -202,26 +202,26 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
 
 
 def test_a_refused_setup_is_an_error_that_quotes_the_instrument() -> None:
-    message = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, setup=("CURR:RNAG 3",))
-    assert "'CURR:RNAG 3'" in message
-    assert "Undefined header" in message
-    assert "meter.setup" in message
+    told = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, setup=("CURR:RNAG 3",))
+    assert "'CURR:RNAG 3'" in told
+    assert "Undefined header" in told
+    assert "meter.setup" in told
 
 
 def test_a_query_without_an_answer_is_an_error_when_opening() -> None:
-    message = refusal(ScpiStandIn({"MEAS:VOLT?": "5"}), MeasurementInvalid)
-    assert "MEAS:CURR?" in message
-    assert "correct the queries" in message
+    told = refusal(ScpiStandIn({"MEAS:VOLT?": "5"}), MeasurementInvalid)
+    assert "MEAS:CURR?" in told
+    assert "correct the queries" in told
 
 
 def test_an_answer_that_is_no_number_is_an_error_when_opening() -> None:
-    message = refusal(ScpiStandIn(MEASURED | {"MEAS:CURR?": "OUTPUT OFF"}), MeasurementInvalid)
-    assert "'OUTPUT OFF" in message
+    told = refusal(ScpiStandIn(MEASURED | {"MEAS:CURR?": "OUTPUT OFF"}), MeasurementInvalid)
+    assert "'OUTPUT OFF" in told
 
 
 def test_a_rate_that_is_too_high_is_an_error_when_opening() -> None:
-    message = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, rate_hz=1e7)
-    assert "lower meter.rate_hz" in message
+    told = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, rate_hz=1e7)
+    assert "lower meter.rate_hz" in told
 
 
 def test_an_address_without_an_instrument_is_an_error() -> None:

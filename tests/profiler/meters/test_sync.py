@@ -479,7 +479,7 @@ def spoil(flaw: Flaw, count: int) -> Callable[[Capture, slice], None]:
 
 
 @pytest.mark.parametrize(
-    ("damage", "expected"),
+    ("damage", "said"),
     [
         (spoil(Flaw.LOST, 1), "1 samples were lost"),
         (spoil(Flaw.SATURATED, 1), "range was exceeded"),
@@ -488,17 +488,17 @@ def spoil(flaw: Flaw, count: int) -> Callable[[Capture, slice], None]:
     ],
 )
 def test_a_window_with_flawed_samples_is_void(
-    damage: Callable[[Capture, slice], None], expected: str | None
+    damage: Callable[[Capture, slice], None], said: str | None
 ) -> None:
     stretches, clocks = several(), Clocks()
     capture, block = capture_of(stretches, clocks), block_of(stretches, clocks)
     edges = edges_s(stretches)
     damage(capture, capture.around(clocks.meter_s(edges[3]), clocks.meter_s(edges[4])))
     trace = trace_of(capture, GpioSynchroniser(3), block)
-    if expected is None:
+    if said is None:
         assert not isinstance(trace.energy_j(*block.windows_ns[1]), Void)
     else:
-        assert expected in void_of(trace, block.windows_ns[1])
+        assert said in void_of(trace, block.windows_ns[1])
     assert not isinstance(trace.energy_j(*block.windows_ns[2]), Void)
 
 

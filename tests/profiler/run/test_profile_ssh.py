@@ -139,7 +139,7 @@ def test_the_command_line_profiles_a_board_by_its_alias(
 
     config.write_text("Host pi4\n  HostName\n")
     assert cli.main(command) == 2
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert message == (
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == (
         "error: ~/.ssh/config: line 2: found 'HostName'; allowed: a keyword and its value"
     )

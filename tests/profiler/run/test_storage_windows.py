@@ -300,10 +300,10 @@ def test_the_command_requires_the_flag_and_reports_the_wear(
     assert cli.main(command) == 2
     assert "Say --overwrite-raw-flash to allow it" in capsys.readouterr().err
     assert cli.main([*command, "--overwrite-raw-flash"]) == 0
-    message = capsys.readouterr().err
-    assert "bytes 0 to 8388607 of the raw flash partition 'scratch'" in message
-    assert re.search(r"up to \d+ erase blocks are erased, none more than \d+ times", message)
-    assert "(endurance: 100000 cycles)" in message
+    said = capsys.readouterr().err
+    assert "bytes 0 to 8388607 of the raw flash partition 'scratch'" in said
+    assert re.search(r"up to \d+ erase blocks are erased, none more than \d+ times", said)
+    assert "(endurance: 100000 cycles)" in said
 
 
 # --- fitted costs -----------------------------------------------------------------------------

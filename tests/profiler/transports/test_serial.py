@@ -365,7 +365,7 @@ def test_a_line_too_long_for_the_firmware_is_not_sent(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "found", "message"),
+    ("key", "found", "said"),
     [
         ("firmware", "ab" * 32, "firmware is abababab instead of f1f1f1f1"),
         ("kernels", "ab" * 32, "kernels is abababab instead of cececece"),
@@ -377,12 +377,12 @@ def test_a_line_too_long_for_the_firmware_is_not_sent(bench: Bench) -> None:
     ],
 )
 def test_firmware_that_differs_from_the_description_is_refused_with_the_remedy(
-    bench: Bench, key: str, found: str, message: str
+    bench: Bench, key: str, found: str, said: str
 ) -> None:
     bench.connect(hello={key: found})
     with pytest.raises(FirmwareMismatch) as refusal:
         bench.prepared()
-    assert message in str(refusal.value)
+    assert said in str(refusal.value)
     assert "with: cli.py flash --device emulated-m4f" in str(refusal.value)
 
 
@@ -527,7 +527,7 @@ def test_without_permission_for_a_port_the_error_names_the_group(
 
 
 @pytest.mark.parametrize(
-    ("port", "message"),
+    ("port", "said"),
     [
         ("socket://127.0.0.1:1", "nothing can be reached there .*refused"),
         ("nothing://x", "cannot be opened|nothing can be reached"),
@@ -535,10 +535,10 @@ def test_without_permission_for_a_port_the_error_names_the_group(
     ],
 )
 def test_an_invalid_port_is_an_error_of_one_sentence(
-    port: str, message: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    port: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with pytest.raises(BoardUnreachable, match=message):
+    with pytest.raises(BoardUnreachable, match=said):
         Line(port, 115_200).open()
 
 

@@ -233,7 +233,7 @@ def test_the_first_of_proxy_jump_and_proxy_command_applies(home: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"),
+    ("config", "said"),
     [
         (
             "Host pi4\n  HostName\n",
@@ -271,11 +271,9 @@ def test_the_first_of_proxy_jump_and_proxy_command_applies(home: Path) -> None:
         ("Include config\n", "~/.ssh/config: line 1: Include goes deeper than 16 files"),
     ],
 )
-def test_an_invalid_config_is_an_error_of_one_sentence(
-    home: Path, config: str, expected: str
-) -> None:
+def test_an_invalid_config_is_an_error_of_one_sentence(home: Path, config: str, said: str) -> None:
     write(home, config)
-    assert refused().replace(str(home), "~") == expected
+    assert refused().replace(str(home), "~") == said
 
 
 def test_the_error_names_an_invalid_included_file(home: Path) -> None:
@@ -296,8 +294,8 @@ def test_comments_of_a_config_may_be_invalid_utf_8(home: Path) -> None:
 
 def test_a_match_exec_command_that_hangs_is_an_error(home: Path) -> None:
     write(home, 'Match exec "sleep 5"\n  User pi\n')
-    expected = "~/.ssh/config: Match exec: 'sleep 5' did not finish within 0.3 s"
-    assert refused(connect_timeout_s=0.3) == expected
+    said = "~/.ssh/config: Match exec: 'sleep 5' did not finish within 0.3 s"
+    assert refused(connect_timeout_s=0.3) == said
 
 
 def test_a_match_exec_command_runs_only_if_other_conditions_hold(home: Path) -> None:
