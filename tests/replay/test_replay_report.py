@@ -361,7 +361,7 @@ def test_errors_that_cancel_are_both_named() -> None:
     assert diagnosis.responsible[1].share < 0
     assert "15 s longer" in diagnosis.sentences[1]
     assert "14 s shorter" in diagnosis.sentences[2]
-    assert "% of it" not in diagnosis.sentences[1], "a share of 1500 % is confusing"
+    assert "% of it" not in diagnosis.sentences[1], "fifteen times of it would confuse"
 
 
 def test_small_differences_may_add_up_to_one_outside_the_interval() -> None:
