@@ -1,4 +1,4 @@
-"""What tests of the C that runs on boards share."""
+"""Fixtures shared by the tests of the C code that runs on boards."""
 
 import ctypes
 

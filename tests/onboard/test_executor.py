@@ -1,5 +1,4 @@
-"""The executor and its store: what a step computes, what it leaves behind, and what is still there
-when something goes wrong."""
+"""The executor and its store: results and records of a step, and recovery after failures."""
 
 from __future__ import annotations
 
@@ -54,7 +53,7 @@ def plan_of(*actions: Action | Move | Probe | Guard | Check | Poison, size: int)
 # --- actions ----------------------------------------------------------------------------------
 
 
-def test_a_mask_is_another_in_every_step_and_the_same_throughout_a_step(
+def test_a_dropout_mask_changes_between_steps_and_not_within_one(
     library: ctypes.CDLL,
 ) -> None:
     spec = OpSpec.of("dropout.forward", elements=64)
@@ -73,7 +72,7 @@ def test_a_mask_is_another_in_every_step_and_the_same_throughout_a_step(
     assert replay[256:512] == masks[1]
 
 
-def test_a_plan_computes_what_its_kernels_compute(library: ctypes.CDLL) -> None:
+def test_a_plan_gives_the_results_of_its_kernels(library: ctypes.CDLL) -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((5, 7), dtype=np.float32)
     w = random.standard_normal((3, 7), dtype=np.float32)
@@ -99,7 +98,7 @@ def test_a_plan_computes_what_its_kernels_compute(library: ctypes.CDLL) -> None:
 @given(
     size=st.integers(1, 40), source=st.integers(0, 40), target=st.integers(0, 40), seed=st.binary()
 )
-def test_a_move_keeps_the_bytes_wherever_it_goes(
+def test_a_move_keeps_the_bytes_at_any_source_and_target(
     library: ctypes.CDLL, size: int, source: int, target: int, seed: bytes
 ) -> None:
     plan = plan_of(Move("x", ArenaRange(4 * source, 4 * size), 4 * target), size=320)
@@ -113,7 +112,7 @@ def test_a_move_keeps_the_bytes_wherever_it_goes(
 
 
 def fnv_in_lanes(data: bytes) -> int:
-    """As ``executor/checksum.h`` describes it."""
+    """Checksum as ``executor/checksum.h`` defines it."""
     lanes = [0x811C9DC5 ^ lane for lane in range(4)]
     values = struct.unpack(f"<{len(data) // 4}I", data)
     for i, word in enumerate(values):
@@ -125,14 +124,12 @@ def fnv_in_lanes(data: bytes) -> int:
 
 
 @given(st.integers(0, 9), st.binary(min_size=40, max_size=40))
-def test_a_checksum_is_the_one_that_is_described(
-    library: ctypes.CDLL, count: int, data: bytes
-) -> None:
+def test_a_checksum_matches_its_definition(library: ctypes.CDLL, count: int, data: bytes) -> None:
     content = data[: 4 * count]
     assert library.jw_checksum_of(content, ctypes.c_size_t(4 * count)) == fnv_in_lanes(content)
 
 
-def test_a_watched_step_leaves_checksums_and_another_none(library: ctypes.CDLL) -> None:
+def test_only_a_watched_step_takes_checksums(library: ctypes.CDLL) -> None:
     plan = plan_of(
         Probe("before", "loss", ArenaRange(0, 16)),
         shim("bump", 0, 16),
@@ -147,7 +144,7 @@ def test_a_watched_step_leaves_checksums_and_another_none(library: ctypes.CDLL) 
     assert replay.probed == [fnv_in_lanes(words(2, 3, 4, 5)), fnv_in_lanes(words(3, 4, 5, 6))]
 
 
-def test_spans_follow_each_other_and_nobody_looks_at_the_clock_otherwise(
+def test_only_a_watched_step_reads_the_clock_and_its_spans_are_consecutive(
     library: ctypes.CDLL,
 ) -> None:
     replay = Replay(library, plan_of(*[shim("bump", 0, 16)] * 5, size=64), NO_STORAGE)
@@ -183,7 +180,7 @@ def guarded(kernel: str) -> ExecutionPlan:
     )
 
 
-def test_a_canary_names_the_action_behind_the_operation_that_wrote_it(
+def test_an_overwritten_canary_is_reported_by_the_next_check(
     library: ctypes.CDLL,
 ) -> None:
     Replay(library, guarded("bump"), NO_STORAGE).step()
@@ -197,7 +194,7 @@ def test_a_canary_names_the_action_behind_the_operation_that_wrote_it(
 @pytest.mark.parametrize(
     ("kernel", "address", "where"), [("overrun", 64, "after"), ("underrun", 0, "before")]
 )
-def test_what_is_written_beside_the_arena_is_found_in_every_plan(
+def test_a_write_just_outside_the_arena_is_found_in_every_plan(
     library: ctypes.CDLL, kernel: str, address: int, where: str
 ) -> None:
     replay = Replay(library, plan_of(shim(kernel, address, 64), size=128), NO_STORAGE)
@@ -206,7 +203,7 @@ def test_what_is_written_beside_the_arena_is_found_in_every_plan(
     assert caught.value.action is None
 
 
-def test_what_was_freed_is_no_number_any_more(library: ctypes.CDLL) -> None:
+def test_freed_memory_is_filled_with_nan(library: ctypes.CDLL) -> None:
     replay = Replay(library, plan_of(Poison(ArenaRange(4, 8)), size=64), NO_STORAGE)
     replay.put(0, words(1, 2, 3, 4))
     replay.step()
@@ -224,7 +221,7 @@ def train(replay: Replay, steps: int) -> None:
 
 @pytest.mark.parametrize("storage", CARDS)
 @pytest.mark.parametrize("moving", [0, 100])
-def test_steps_find_what_the_steps_before_them_have_left(
+def test_each_step_reads_what_the_step_before_it_stored(
     library: ctypes.CDLL, storage: Storage, moving: int
 ) -> None:
     plan = keeping(moving=moving)
@@ -243,7 +240,7 @@ def test_steps_find_what_the_steps_before_them_have_left(
 
 
 @pytest.mark.parametrize("storage", CARDS)
-def test_bytes_are_counted_as_the_storage_moves_them(
+def test_bytes_are_counted_in_whole_pages_and_erase_blocks(
     library: ctypes.CDLL, storage: Storage
 ) -> None:
     plan = keeping()
@@ -274,7 +271,7 @@ def test_wear_is_even_over_steps_and_runs(library: ctypes.CDLL, parts: int) -> N
     assert medium.erases[-1] == 0
 
 
-def test_a_run_is_never_taken_for_the_one_before_it(library: ctypes.CDLL) -> None:
+def test_the_newest_run_is_recovered_even_if_an_older_one_was_longer(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     medium = medium_for(plan, storage, 5)
     longer = begun(library, plan, storage, medium)
@@ -286,7 +283,9 @@ def test_a_run_is_never_taken_for_the_one_before_it(library: ctypes.CDLL) -> Non
     assert later.fetch(0) == bumped(initial(plan)[0])
 
 
-def test_what_could_not_be_read_for_a_while_is_not_taken_for_newer(library: ctypes.CDLL) -> None:
+def test_records_that_were_unreadable_for_a_while_do_not_count_as_newer(
+    library: ctypes.CDLL,
+) -> None:
     plan, storage = keeping(), card(64)
     medium = medium_for(plan, storage, 5)
     layout = store_layout(plan, storage)
@@ -315,7 +314,7 @@ def test_what_could_not_be_read_for_a_while_is_not_taken_for_newer(library: ctyp
 @example(CARDS[1], 2, 2, list(KEPT), 40, True)
 @example(CARDS[4], 2, 2, list(KEPT), 40, True)
 @example(CARDS[5], 2, 2, list(KEPT), 0, False)
-def test_a_power_cut_at_any_moment_leaves_the_last_complete_step(
+def test_after_a_power_cut_at_any_moment_the_last_complete_step_is_recovered(
     library: ctypes.CDLL,
     storage: Storage,
     parts: int,
@@ -324,8 +323,10 @@ def test_a_power_cut_at_any_moment_leaves_the_last_complete_step(
     torn: int,
     earlier: bool,
 ) -> None:
-    """Power is cut at every single transfer, which is then done in part; then it is back, and what
-    is there is compared. Training goes on from there as if nothing had been."""
+    """Cut the power at every single transfer, which is then done in part; recover and compare.
+
+    Training continues from there as if power had never been cut.
+    """
     plan = keeping(sizes=tuple(sizes), moving=24)
     values = initial(plan)
     start = medium_for(plan, storage, parts)
@@ -344,7 +345,7 @@ def test_a_power_cut_at_any_moment_leaves_the_last_complete_step(
         with pytest.raises(ActionRefused, match="there is no power"):
             train(broken, steps)
         last = sum(calls <= cut_at for calls in completed_at) - 1
-        # A record of which all pages were written is complete, whoever was told so.
+        # A record whose pages were all written is complete, even if the write was not acknowledged.
         allowed = {last, last + 1} if cut_at + 1 in completed_at else {last}
         assert_recoverable(library, plan, storage, medium.restored(), values, allowed)
 
@@ -371,7 +372,7 @@ def assert_recoverable(
 
 
 @pytest.mark.parametrize("storage", [card(64), card(16, 64)])
-def test_a_power_cut_in_a_new_run_leaves_the_run_before_it(
+def test_after_a_power_cut_as_a_run_begins_the_earlier_run_is_recovered(
     library: ctypes.CDLL, storage: Storage
 ) -> None:
     plan = keeping()
@@ -384,7 +385,7 @@ def test_a_power_cut_in_a_new_run_leaves_the_run_before_it(
         medium.cut_at = cut_at
         with pytest.raises(ActionRefused):
             begun(library, plan, storage, medium)
-        # The last page of a record may hold all that matters in the half that was written.
+        # The written half of a record's last page may hold everything that matters.
         allowed = {0, 1} if cut_at + 1 == whole.calls else {1}
         assert_recoverable(library, plan, storage, medium.restored(), initial(plan), allowed)
 
@@ -419,7 +420,7 @@ def test_a_damaged_page_stops_the_step_that_reads_it(library: ctypes.CDLL) -> No
     assert replay.fetch(1) == initial(plan)[1]
 
 
-def test_a_page_that_cannot_be_read_is_told_by_its_place(library: ctypes.CDLL) -> None:
+def test_the_error_gives_the_place_of_an_unreadable_page(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     medium = medium_for(plan, storage, 2)
     replay = begun(library, plan, storage, medium)
@@ -430,7 +431,7 @@ def test_a_page_that_cannot_be_read_is_told_by_its_place(library: ctypes.CDLL) -
         replay.step()
 
 
-def test_a_record_that_cannot_be_read_hides_no_other(library: ctypes.CDLL) -> None:
+def test_an_unreadable_record_does_not_hide_the_others(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     medium = medium_for(plan, storage, 3)
     layout = store_layout(plan, storage)
@@ -443,7 +444,7 @@ def test_a_record_that_cannot_be_read_hides_no_other(library: ctypes.CDLL) -> No
     assert replay.fetch(3) == initial(plan)[3]
 
 
-def test_another_plan_recovers_nothing(library: ctypes.CDLL) -> None:
+def test_a_plan_does_not_recover_the_steps_of_another(library: ctypes.CDLL) -> None:
     plan, storage = keeping("one"), card(64)
     medium = medium_for(plan, storage, 2)
     begun(library, plan, storage, medium)
@@ -456,7 +457,7 @@ def test_another_plan_recovers_nothing(library: ctypes.CDLL) -> None:
         other.step()
 
 
-def test_a_storage_for_one_step_is_refused(library: ctypes.CDLL) -> None:
+def test_a_storage_with_room_for_one_step_only_is_refused(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     layout = store_layout(plan, storage)
     medium = medium_for(plan, storage, 1, beyond=layout.step_bytes // 64 - 1)
@@ -465,7 +466,7 @@ def test_a_storage_for_one_step_is_refused(library: ctypes.CDLL) -> None:
         Replay(library, plan, layout, medium)
 
 
-def test_a_storage_with_more_parts_than_can_be_counted_is_used_in_part(
+def test_of_a_huge_storage_as_many_parts_are_used_as_can_be_counted(
     library: ctypes.CDLL,
 ) -> None:
     plan, storage = keeping(), card(64)
@@ -475,7 +476,7 @@ def test_a_storage_with_more_parts_than_can_be_counted_is_used_in_part(
     assert Replay(library, plan, layout, medium).store.part_count == 2**32 - 1
 
 
-def test_a_plan_that_pages_is_not_begun_without_storage(library: ctypes.CDLL) -> None:
+def test_a_plan_that_pages_is_refused_without_storage(library: ctypes.CDLL) -> None:
     plan = keeping()
     with pytest.raises(ActionRefused, match="no storage to page to"):
         Replay(library, plan, store_layout(plan, card(64)))
@@ -485,7 +486,7 @@ def test_a_plan_that_pages_is_not_begun_without_storage(library: ctypes.CDLL) ->
 def test_a_plan_that_keeps_nothing_needs_no_first_step(
     library: ctypes.CDLL, storage: Storage
 ) -> None:
-    """And no record; its wear is even, too."""
+    """It needs no record either, and its wear is even."""
     block = ArenaRange(0, 100)
     plan = ExecutionPlan(
         "moving",

@@ -1,4 +1,4 @@
-"""What the executor counts while it waits, and what it hands on to kernels."""
+"""Waiting times that the executor counts, and the scalars that it passes to kernels."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from tests.support.onboard.executor import (
 )
 
 LOOK_NS = 1_000_000
-"""By which each look at the stand-in's clock moves it on; every transfer takes one look."""
+"""Advance of the stand-in's clock at each reading; every transfer takes one reading."""
 TRANSFERS = 4
-"""Of a step of ``keeping``: two tensors in, two out. Those after the step are not counted."""
+"""Counted transfers of a step of ``keeping``: two tensors in, two out, none after the step."""
 
 
 # --- waiting ------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ def replay(library: ctypes.CDLL) -> Replay:
     return begun(library, plan, storage, medium_for(plan, storage, 3))
 
 
-def test_every_step_counts_its_own_transfers_and_none_after_it(replay: Replay) -> None:
+def test_a_step_counts_the_wait_for_its_own_transfers_and_no_later_ones(replay: Replay) -> None:
     for _ in range(3):
         replay.step()
         assert replay.executor.blocked_ns == TRANSFERS * LOOK_NS
@@ -51,11 +51,10 @@ def test_every_step_counts_its_own_transfers_and_none_after_it(replay: Replay) -
     ("share", "blocked_ns"),
     [(0.25, TRANSFERS * LOOK_NS * 3 // 4), (1.0, 0), (1.5, 0)],
 )
-def test_the_processors_share_of_a_transfer_is_no_waiting(
+def test_processor_time_of_a_transfer_does_not_count_as_waiting(
     replay: Replay, share: float, blocked_ns: int
 ) -> None:
-    """A thread that ran for longer than the clock says, which differs in its last digits, waited
-    for nothing."""
+    """A thread whose running time exceeds the elapsed time (by rounding) has not waited."""
     looks = iter(range(1, 1000))
     running = Clock(lambda: int(next(looks) * share * LOOK_NS))
     replay.executor.running_ns = running
@@ -73,8 +72,8 @@ def test_without_a_clock_nothing_is_counted(replay: Replay, missing: str) -> Non
 # --- scalars ------------------------------------------------------------------------------------
 
 
-def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.CDLL) -> None:
-    """With a probability of a half, ones become nothing or twice as much."""
+def test_the_seed_is_the_only_scalar_that_changes_between_steps(library: ctypes.CDLL) -> None:
+    """With a dropout probability of 0.5, ones become zeros or twos."""
     spec = OpSpec.of("dropout.forward", elements=256)
     drop = Compute("drop", spec, (0,), (1024,), None, {"probability": 0.5, "seed": 3.0})
     plan = ExecutionPlan("dropout", 2048, {}, (), (Action(drop),))
@@ -87,11 +86,11 @@ def test_of_the_scalars_only_the_seed_differs_from_step_to_step(library: ctypes.
         assert 90 < np.count_nonzero(values) < 166
 
 
-# --- transfers beside the computing -------------------------------------------------------------
+# --- asynchronous transfers ---------------------------------------------------------------------
 
 
 def paging_out(*waits_for: int) -> ExecutionPlan:
-    """Three tensors leave; each of the actions after them waits for so many of the transfers."""
+    """Three page-outs, then one action for each count of transfers that it waits for."""
     outs = [Action(PageOut("t", ArenaRange(64 * k, 64), k, asynchronous=True)) for k in range(3)]
     bumps = [replace(shim("bump", 0, 4), waits_for=count) for count in waits_for]
     return ExecutionPlan("out", 256, {}, (), (*outs, *bumps), slot_bytes=(64,) * 3)
@@ -124,7 +123,7 @@ def test_an_action_waits_for_the_transfers_that_it_needs_and_the_step_for_all(
         assert channel.waits == waits
 
 
-def test_a_transfer_that_has_to_be_done_at_once_waits_for_those_under_way(
+def test_a_synchronous_transfer_waits_for_those_under_way(
     library: ctypes.CDLL,
 ) -> None:
     plan = paging_out()
@@ -137,7 +136,7 @@ def test_a_transfer_that_has_to_be_done_at_once_waits_for_those_under_way(
 
 
 @pytest.mark.parametrize("waits_for", [(), (1,), (3,)])
-def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
+def test_an_asynchronous_transfer_that_fails_is_named_in_the_error(
     library: ctypes.CDLL, waits_for: tuple[int, ...]
 ) -> None:
     replay, channel = with_channel(library, paging_out(*waits_for), fails_at=1)
@@ -147,7 +146,7 @@ def test_a_transfer_that_fails_beside_the_computing_is_to_blame(
     assert channel.waits[-1][1] == 0
 
 
-def test_an_error_that_is_no_actions_fault_blames_none(library: ctypes.CDLL) -> None:
+def test_an_error_that_no_action_causes_names_no_action(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     medium = medium_for(plan, storage, 2)
     replay = begun(library, plan, storage, medium)
@@ -169,7 +168,7 @@ class Checksum(ctypes.Structure):
 
 
 @given(st.lists(st.integers(0, 9), max_size=6), st.randoms(use_true_random=False))
-def test_a_checksum_is_the_same_in_whatever_pieces_it_is_added(
+def test_a_checksum_does_not_depend_on_the_pieces_in_which_data_is_added(
     library: ctypes.CDLL, pieces: list[int], random: Random
 ) -> None:
     library.jw_checksum_end.restype = ctypes.c_uint32

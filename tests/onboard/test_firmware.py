@@ -1,5 +1,4 @@
-"""The firmware on emulated boards, over its UART: what it measures, and what it does when frames
-are lost, doubled or changed, or a kernel faults."""
+"""The firmware on emulated boards, over its UART: measuring, damaged or lost frames, faults."""
 
 from __future__ import annotations
 
@@ -35,14 +34,16 @@ pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 @pytest.fixture(scope="module", params=BOARDS)
 def board(request: pytest.FixtureRequest, own_boards: None) -> Iterator[Peer]:
-    """Each of the boards in turn, and never two: one that waits under icount keeps a whole
-    processor busy."""
+    """Each of the boards in turn.
+
+    There are never two at once, since one that waits under icount keeps a whole processor busy.
+    """
     yield from emulated(description_of(request.param))
 
 
 @pytest.fixture
 def m4f(board: Peer) -> Peer:
-    """Of the boards, the one that :data:`on_m4f` names."""
+    """The board that :data:`on_m4f` names."""
     return board
 
 
@@ -59,34 +60,34 @@ def icount_shift(peer: Peer) -> int:
 # --- hello --------------------------------------------------------------------------------------
 
 
-def test_hello_says_what_was_built_for_which_board(board: Peer) -> None:
+def test_hello_reports_the_board_and_the_build(board: Peer) -> None:
     description = board.description
-    said = board.hello()
+    hello = board.hello()
     expected = firmware_identity(description)
-    assert said["protocol"] == "1"
-    assert said["board"] == expected.board
-    assert said["firmware"] == expected.firmware_sha256
-    assert said["kernels"] == expected.kernels_sha256
-    assert said["compiler"] == build_firmware(description).record.compiler
-    assert said["counter"] != "none"
-    assert said["fault"] == "none"
-    assert said["matmul"] == "in-tree"
-    assert int(said["kernel_count"]) == len(SIGNATURES)
+    assert hello["protocol"] == "1"
+    assert hello["board"] == expected.board
+    assert hello["firmware"] == expected.firmware_sha256
+    assert hello["kernels"] == expected.kernels_sha256
+    assert hello["compiler"] == build_firmware(description).record.compiler
+    assert hello["counter"] != "none"
+    assert hello["fault"] == "none"
+    assert hello["matmul"] == "in-tree"
+    assert int(hello["kernel_count"]) == len(SIGNATURES)
     assert description.processor is not None
-    assert int(said["clock_hz"]) == description.processor.clock_hz
+    assert int(hello["clock_hz"]) == description.processor.clock_hz
 
 
-def test_hello_says_where_memory_went(board: Peer) -> None:
+def test_hello_reports_how_memory_is_divided(board: Peer) -> None:
     memory, firmware = board.description.memory, board.description.firmware
     assert memory is not None
     assert firmware is not None
-    said = {key: int(value) for key, value in board.hello().items() if value.isdigit()}
-    assert said["ram_bytes"] == memory.ram_bytes
-    assert said["flash_bytes"] == memory.flash_bytes
-    assert said["stack_bytes"] == firmware.stack_bytes
-    assert memory.usable_bytes <= said["arena_bytes"] < memory.ram_bytes - firmware.stack_bytes
+    hello = {key: int(value) for key, value in board.hello().items() if value.isdigit()}
+    assert hello["ram_bytes"] == memory.ram_bytes
+    assert hello["flash_bytes"] == memory.flash_bytes
+    assert hello["stack_bytes"] == firmware.stack_bytes
+    assert memory.usable_bytes <= hello["arena_bytes"] < memory.ram_bytes - firmware.stack_bytes
     image = build_firmware(board.description)
-    assert said["program_bytes"] == image.bin.stat().st_size
+    assert hello["program_bytes"] == image.bin.stat().st_size
 
 
 # --- the clock ----------------------------------------------------------------------------------
@@ -97,10 +98,10 @@ def length_ns(window: Mapping[str, int]) -> int:
 
 
 @pytest.mark.parametrize("duration_ns", [NS // 1000, NS // 10, 3 * NS, 700 * NS])
-def test_sleep_ends_when_it_should_however_often_the_counter_wraps(
+def test_an_idle_window_ends_on_time_however_often_the_counter_wraps(
     board: Peer, duration_ns: int
 ) -> None:
-    """700 s is more than any counter holds."""
+    """700 s is longer than the range of any board's counter."""
     window = board.window(f"idle id=1 duration_ns={duration_ns}")
     assert duration_ns <= length_ns(window) <= duration_ns + 2000 * (1 << icount_shift(board))
 
@@ -111,7 +112,7 @@ SGD = (
 )
 
 
-def test_windows_have_the_length_that_was_asked_for(board: Peer) -> None:
+def test_windows_have_the_requested_length(board: Peer) -> None:
     window = board.window(f"op id=5 copies=1 first=0 min_ns=20000000 max_ns={NS} {SGD}")
     assert window["id"] == 5
     assert window["running_ns"] >= 20_000_000
@@ -127,11 +128,14 @@ def test_windows_have_the_length_that_was_asked_for(board: Peer) -> None:
     ("name", "executions"),
     [("mps2-an386", 30), ("lm3s6965evb", 2), ("microbit", 1), ("netduinoplus2", 30)],
 )
-def test_a_window_is_as_long_as_the_instructions_in_it(
+def test_the_length_of_a_window_is_the_time_of_its_instructions(
     name: str, executions: int, tmp_path: Path
 ) -> None:
-    """Each takes 2**icount_shift ns: what the emulator wrote down between the begin of the
-    executions and the next look at the clock agrees with what the firmware measured."""
+    """Each instruction takes 2**icount_shift ns.
+
+    Those that the emulator logs between the begin of the executions and the next reading of the
+    clock add up to the time that the firmware measures.
+    """
     description = description_of(name)
     with traced(description, tmp_path / "log") as board:
         window = board.peer.window(
@@ -161,7 +165,7 @@ SCALARS = {"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "l
 
 
 def small_spec(kind: str) -> OpSpec:
-    """Of a size that fits into 10 KiB with everything it needs."""
+    """An operation of this kind that fits into 10 KiB with everything it needs."""
     return OpSpec.of(kind, **{name: SIZES[name] for name in SIGNATURES[kind].attributes})
 
 
@@ -188,14 +192,17 @@ def in_lines(size: int) -> int:
 
 @dataclass(frozen=True)
 class Computed:
-    """What a board read and wrote."""
+    """Operands that a board read and wrote."""
 
     reads: list[np.ndarray]
     writes: list[bytes]
 
 
 def compute(peer: Peer, spec: OpSpec) -> Computed:
-    """The operands lie behind the workspace, each at a line of 64 bytes."""
+    """Execute an operation on the board and read its operands.
+
+    They follow the workspace, each at the begin of a line of 64 bytes.
+    """
     attributes = ",".join(map(str, spec.values))
     place = in_lines(int(peer.done(f"kernel kind={spec.kind} attributes={attributes}")))
     peer.done(op_line(spec))
@@ -212,8 +219,10 @@ def compute(peer: Peer, spec: OpSpec) -> Computed:
 
 @pytest.fixture(scope="module")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibrary]:
-    """The kernels on this computer, cut as for a microcontroller's memory: with products rounded
-    before they are added, and with both at once."""
+    """The kernels on this computer, tiled as for a microcontroller's memory.
+
+    One build multiplies and adds separately, the other one fuses both.
+    """
     small = ("-O1", "-DJW_SMALL_MEMORY=1")
     kinds = {"plain": small}
     if " fma " in Path("/proc/cpuinfo").read_text():
@@ -227,7 +236,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibra
 def test_kernels_compute_the_same_bits_as_on_this_computer(
     board: Peer, libraries: dict[str, KernelLibrary]
 ) -> None:
-    """All of them, and none needs more stack than there is."""
+    """Covers every kind; none needs more stack than the board has."""
     board.hello()
     flags = board.description.toolchain.flags
     library = libraries.get("fused" if "-mfloat-abi=hard" in flags else "plain")
@@ -244,7 +253,7 @@ def test_kernels_compute_the_same_bits_as_on_this_computer(
 
 
 @on_m4f
-def test_a_step_runs_behind_its_last_call(m4f: Peer) -> None:
+def test_a_step_runs_after_its_last_call_has_arrived(m4f: Peer) -> None:
     m4f.hello()
     m4f.done(f"step id=9 first=0 min_ns=1000000 max_ns={NS} buffers=2 calls=2")
     m4f.done("buffer bytes=1728 fill=signed:3f800000")
@@ -254,7 +263,7 @@ def test_a_step_runs_behind_its_last_call(m4f: Peer) -> None:
     assert m4f.window(call)["id"] == 9
 
 
-# --- frames that are lost, doubled, changed -----------------------------------------------------
+# --- lost, doubled and changed frames -----------------------------------------------------------
 
 
 @on_m4f
@@ -270,7 +279,7 @@ def test_a_request_that_is_repeated_is_answered_again_and_not_carried_out(m4f: P
 
 
 @on_m4f
-def test_requests_out_of_order_are_told_what_is_expected(m4f: Peer) -> None:
+def test_a_request_out_of_order_is_answered_with_the_expected_number(m4f: Peer) -> None:
     m4f.hello()
     m4f.write(0, bytes(8))
     for ahead in (1, 5, -2, 0x4000):
@@ -282,7 +291,7 @@ def test_requests_out_of_order_are_told_what_is_expected(m4f: Peer) -> None:
 
 
 @on_m4f
-def test_frames_that_were_changed_on_the_way_are_ignored(m4f: Peer) -> None:
+def test_corrupted_frames_are_ignored(m4f: Peer) -> None:
     m4f.hello()
     m4f.write(0, bytes(4))
     whole = encoded(
@@ -297,14 +306,14 @@ def test_frames_that_were_changed_on_the_way_are_ignored(m4f: Peer) -> None:
 
 
 def test_several_writes_may_be_under_way(board: Peer) -> None:
-    said = board.hello()
-    size = int(said["frame_bytes"]) - 4
-    data = np.random.default_rng(1).integers(0, 2, int(said["window"]) * size, np.uint8).tobytes()
-    for i in range(int(said["window"])):
+    hello = board.hello()
+    size = int(hello["frame_bytes"]) - 4
+    data = np.random.default_rng(1).integers(0, 2, int(hello["window"]) * size, np.uint8).tobytes()
+    for i in range(int(hello["window"])):
         board.send(
             Kind.WRITE, struct.pack("<I", i * size) + data[i * size : (i + 1) * size], ahead=i
         )
-    for _ in range(int(said["window"])):
+    for _ in range(int(hello["window"])):
         answer = board.receive()
         assert (answer.kind, answer.sequence) == (Kind.OK, board.sequence)
         board.sequence = (board.sequence + 1) % 65536
@@ -313,7 +322,7 @@ def test_several_writes_may_be_under_way(board: Peer) -> None:
 
 @on_m4f
 def test_long_answers_come_in_pieces(m4f: Peer) -> None:
-    said = m4f.hello()
+    hello = m4f.hello()
     m4f.session, m4f.sequence = 8, FIRST_SEQUENCE
     m4f.send(Kind.HELLO, most=50)
     first = m4f.receive()
@@ -325,11 +334,11 @@ def test_long_answers_come_in_pieces(m4f: Peer) -> None:
         rest = m4f.ask(Kind.REST, struct.pack("<H", len(text)), most=50)
         assert struct.unpack_from("<H", rest.payload) == (length,)
         text += rest.payload[2:].decode()
-    assert text == "\n".join(f"{key}={value}" for key, value in said.items())
+    assert text == "\n".join(f"{key}={value}" for key, value in hello.items())
 
 
 @on_m4f
-def test_requests_that_make_no_sense_are_refused_with_a_sentence(m4f: Peer) -> None:
+def test_invalid_requests_are_refused_with_a_sentence(m4f: Peer) -> None:
     arena_bytes = int(m4f.hello()["arena_bytes"])
     for kind, payload, said in (
         (Kind.READ, struct.pack("<IH", arena_bytes, 1), "outside the arena"),
@@ -350,7 +359,7 @@ def test_requests_that_make_no_sense_are_refused_with_a_sentence(m4f: Peer) -> N
         assert said in text_of(answer)
 
 
-def test_a_line_that_is_too_long_is_refused_to_its_end(board: Peer) -> None:
+def test_all_pieces_of_a_line_that_is_too_long_are_refused(board: Peer) -> None:
     line_bytes = int(board.hello()["line_bytes"])
     pieces = board.line_pieces("x" * (line_bytes + 1))
     answers = [board.ask(Kind.LINE, piece) for piece in (*pieces[:-1], b"\0health", b"\1health")]
@@ -374,7 +383,7 @@ def test_after_a_restart_the_board_knows_no_session(m4f: Peer) -> None:
 
 
 @on_m4f
-def test_another_session_is_a_stranger_until_it_says_hello(m4f: Peer) -> None:
+def test_another_session_is_refused_before_its_hello(m4f: Peer) -> None:
     m4f.hello()
     m4f.done("arena bytes=4096")
     m4f.send(Kind.LINE, b"\1health", session=9)
@@ -383,7 +392,7 @@ def test_another_session_is_a_stranger_until_it_says_hello(m4f: Peer) -> None:
 
 
 @on_m4f
-def test_a_hello_ends_what_another_session_had_begun(m4f: Peer) -> None:
+def test_a_hello_discards_what_an_earlier_session_had_begun(m4f: Peer) -> None:
     m4f.hello()
     m4f.done(f"step id=1 first=0 min_ns=1 max_ns={NS} buffers=1 calls=1")
     assert m4f.say("tries count=2").kind is Kind.REFUSED
@@ -396,13 +405,13 @@ def test_a_hello_ends_what_another_session_had_begun(m4f: Peer) -> None:
 # --- silence ------------------------------------------------------------------------------------
 
 
-def test_while_a_window_is_open_the_board_says_and_hears_nothing() -> None:
+def test_the_board_neither_sends_nor_receives_while_a_window_is_open() -> None:
     for peer in emulated(without_icount(description_of("netduinoplus2"))):
         peer.send(Kind.LINE, b"\1idle id=1 duration_ns=300000000")
         assert peer.receive().kind is Kind.STARTED
         peer.sequence = (peer.sequence + 1) % 65536
         unheard = encoded(Kind.LINE, peer.session, peer.sequence, 64, b"\1health")
-        peer.raw(unheard[1:])  # of which the receiver holds the first byte until the window is over
+        peer.raw(unheard[1:])  # the receiver holds its first byte until the window is over
         assert peer.receive().kind is Kind.DONE
         peer.raw(b"\0")
         peer.send(Kind.REST, struct.pack("<H", 0))
@@ -412,8 +421,8 @@ def test_while_a_window_is_open_the_board_says_and_hears_nothing() -> None:
 
 
 @on_m4f
-def test_what_arrives_during_a_window_costs_it_nothing(m4f: Peer) -> None:
-    """Not even an interrupt a byte."""
+def test_bytes_that_arrive_during_a_window_do_not_lengthen_it(m4f: Peer) -> None:
+    """Bytes cause no interrupts."""
     m4f.hello()
     line = f"op id=1 copies=1 first=5000 min_ns=1 max_ns={NS} {SGD}"
     quiet = m4f.window(line)
@@ -433,7 +442,7 @@ def test_what_arrives_during_a_window_costs_it_nothing(m4f: Peer) -> None:
 
 @pytest.mark.parametrize("board", ["mps2-an386", "microbit"], indirect=True)
 def test_a_kernel_that_faults_is_named_after_the_restart(board: Peer) -> None:
-    """An index that leads far out of the table; QEMU's other boards let such reads pass."""
+    """The kernel reads far outside the table; QEMU's other boards let such reads pass."""
     board.hello()
     line = (
         f"op id=1 copies=1 first=1 min_ns=1 max_ns={NS} kind=embedding.forward"
@@ -442,11 +451,11 @@ def test_a_kernel_that_faults_is_named_after_the_restart(board: Peer) -> None:
     for piece in board.line_pieces(line):
         answer = board.ask(Kind.LINE, piece)
     assert answer.kind is Kind.STARTED
-    said = board.hello()
-    assert said["fault"].startswith("hard fault at pc 0x")
-    place = int(said["fault"].split()[4], 16)
+    hello = board.hello()
+    assert hello["fault"].startswith("hard fault at pc 0x")
+    place = int(hello["fault"].split()[4], 16)
     assert "memcpy" in function_at(board, place)
-    assert board.hello()["fault"] == said["fault"]
+    assert board.hello()["fault"] == hello["fault"]
     board.ask(Kind.RESTART)
     assert board.hello()["fault"] == "none"
 

@@ -1,4 +1,4 @@
-"""The firmware's storage drivers, in front of stand-ins for hardware that is not here."""
+"""The firmware's storage drivers, with stand-ins for the hardware."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def sdhc(**faults: object) -> SdCard:
 
 
 @pytest.mark.parametrize("kind", ["sdhc", "sdsc", "version-1"])
-def test_a_card_says_what_it_is(sd_library: Path, kind: Kind) -> None:
+def test_a_card_reports_its_identity(sd_library: Path, kind: Kind) -> None:
     facts = Driver(sd_library, SdCard(kind, 2048)).init()
     assert facts.card == "sd-03-SD-SU08G-8.0-1a2b3c4d-2019-08"
     assert facts.capacity_bytes == MIB
@@ -55,7 +55,7 @@ def test_a_card_says_what_it_is(sd_library: Path, kind: Kind) -> None:
     seed=st.randoms(use_true_random=False),
     data=st.data(),
 )
-def test_what_was_written_is_read_and_nothing_else_changes(
+def test_written_data_is_read_back_and_nothing_else_changes(
     sd_library: Path, kind: Kind, first: int, seed: object, data: st.DataObject
 ) -> None:
     count = data.draw(st.integers(1, min(4, SCRATCH_BLOCKS - first)))
@@ -108,7 +108,7 @@ def test_a_block_that_cannot_be_read_is_named(
         driver.read(first * BLOCK, (10 - first) * BLOCK)
 
 
-def test_after_a_failure_the_card_goes_on(opened: Callable[[SdCard], Driver]) -> None:
+def test_the_card_works_again_after_a_failure(opened: Callable[[SdCard], Driver]) -> None:
     card = sdhc(data_response={70: 0x0D}, data_error_token={71: 0x04})
     driver = opened(card)
     for transfer in (
@@ -121,7 +121,7 @@ def test_after_a_failure_the_card_goes_on(opened: Callable[[SdCard], Driver]) ->
         assert driver.read(0, BLOCK) == b"\xa5" * BLOCK
 
 
-def test_a_card_that_is_pulled_is_missed(opened: Callable[[SdCard], Driver]) -> None:
+def test_a_removed_card_is_reported(opened: Callable[[SdCard], Driver]) -> None:
     card = sdhc()
     driver = opened(card)
     card.faults.pulled = True
@@ -140,7 +140,7 @@ def test_a_write_protected_card_is_read_only(opened: Callable[[SdCard], Driver])
         driver.write(0, bytes(BLOCK))
 
 
-def test_what_is_no_sd_card_is_refused(sd_library: Path) -> None:
+def test_a_card_of_another_kind_or_one_that_never_gets_ready_is_refused(sd_library: Path) -> None:
     with pytest.raises(Refused, match="refuses CMD41"):
         Driver(sd_library, SdCard("mmc", 2048)).init()
     with pytest.raises(Refused, match="not ready 1000 ms after it was started"):
@@ -157,7 +157,7 @@ def test_what_is_no_sd_card_is_refused(sd_library: Path) -> None:
         (0, 0, "multiples of 512 bytes"),
     ],
 )
-def test_scratch_that_the_card_has_not_is_refused(
+def test_scratch_beyond_the_card_or_of_part_of_a_block_is_refused(
     opened: Callable[[SdCard], Driver], offset: int, size: int, sentence: str
 ) -> None:
     with pytest.raises(Refused, match=sentence):
@@ -169,7 +169,10 @@ def test_scratch_that_the_card_has_not_is_refused(
 
 @dataclass(frozen=True)
 class Chip:
-    """``begin`` is where the stretch begins in the medium, ``address`` where the chip has that."""
+    """A flash chip and its scratch stretch.
+
+    ``begin`` is the offset of the stretch in the medium, ``address`` its address on the chip.
+    """
 
     driver: str
     flash: type[Flash]
@@ -211,7 +214,7 @@ def flash(chip: Chip) -> Flash:
 
 @pytest.fixture
 def ready(flash_library: Path, chip: Chip, flash: Flash) -> Driver:
-    """With four blocks that may be overwritten."""
+    """Initialised driver with four blocks that may be overwritten."""
     driver = Driver(flash_library, flash)
     driver.init()
     driver.open(chip.begin, 4 * chip.erase)
@@ -222,7 +225,7 @@ def noise(size_bytes: int) -> bytes:
     return random.Random(1).randbytes(size_bytes)
 
 
-def test_flash_says_what_it_is(flash_library: Path, chip: Chip, flash: Flash) -> None:
+def test_flash_reports_its_identity(flash_library: Path, chip: Chip, flash: Flash) -> None:
     facts = Driver(flash_library, flash).init()
     assert facts.card == chip.card
     assert facts.capacity_bytes == chip.capacity
@@ -271,10 +274,10 @@ def test_scratch_in_the_program_is_refused(ready: Driver, chip: Chip) -> None:
         ready.open(0, chip.erase)  # the program is elsewhere
         return
     end = PROGRAM_END[chip.driver] - (chip.address - chip.begin)
-    overlapping, behind = end // chip.erase * chip.erase, -(-end // chip.erase) * chip.erase
+    overlapping, following = end // chip.erase * chip.erase, -(-end // chip.erase) * chip.erase
     with pytest.raises(Refused, match=f"the program, which ends at 0x{PROGRAM_END[chip.driver]:x}"):
         ready.open(overlapping, chip.erase)
-    ready.open(behind, chip.erase)
+    ready.open(following, chip.erase)
 
 
 @pytest.mark.parametrize("chip", CHIPS[:1], indirect=True, ids=["nrf51-flash"])
@@ -298,7 +301,7 @@ def test_the_stm32s_flash_is_left_locked_and_its_cache_empty(
         ready.write(0, bytes(64))
     assert flash.is_locked
     flash.protected = set()
-    ready.write(0, bytes(64))  # the error of before is cleared
+    ready.write(0, bytes(64))  # the earlier error is cleared
     with pytest.raises(Refused, match="after the small sectors, which are the first 131072 bytes"):
         ready.open(0, chip.erase)
 

@@ -1,6 +1,9 @@
-"""Profiles of emulated boards against the truth: the instructions that the emulator counted, loops
-that were counted by hand, and what the power sensor was told. Each board is booted once, and once
-more with the loop where that has to be in its firmware."""
+"""Profiles of emulated boards compared with known costs.
+
+Known are the instructions that the emulator counts, loops counted by hand, and the power that the
+emulator sets at its sensor. Each board is booted once, and a microcontroller once more with the
+loop in its firmware.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,10 @@ BOARDS = tuple(OPERATIONS)
 
 
 def options(name: str) -> ProfileOptions:
-    """Its sensor makes a window of the Linux board so long that it takes seconds here."""
+    """Options of the profile: one block on Linux, two on a microcontroller.
+
+    The sensor of the Linux board calls for long windows, which take seconds to emulate.
+    """
     return ProfileOptions(blocks=1 if name == LINUX else 2, storage=False)
 
 
@@ -87,8 +93,10 @@ class Measured:
 
     @property
     def limit(self) -> float:
-        """Of deviations from the counted time. An operating system also works for the program: it
-        handles interrupts in its time."""
+        """Largest relative deviation from the counted time.
+
+        It is larger on Linux, which handles interrupts in the program's running time.
+        """
         return 0.01 if self.name == LINUX else 0.001
 
 
@@ -112,8 +120,8 @@ def test_an_operation_takes_the_time_of_its_instructions(measured: Measured) -> 
         assert deviations == pytest.approx(dict.fromkeys(deviations, 0.0), abs=measured.limit)
 
 
-def test_a_window_lasts_as_long_as_all_that_was_executed_in_it(measured: Measured) -> None:
-    """The clock is right: also where other programs have had a part of the window."""
+def test_the_length_of_a_window_is_the_time_of_all_instructions_in_it(measured: Measured) -> None:
+    """The clock is right even if other programs have run in part of the window."""
     checked = [window for run in measured.runs for window in run.windows if window.trial.tries == 1]
     assert checked
     for window in checked:
@@ -121,7 +129,7 @@ def test_a_window_lasts_as_long_as_all_that_was_executed_in_it(measured: Measure
         assert window.trial.length_s == pytest.approx(counted_s, rel=0.001), window.trial
 
 
-def test_two_runs_agree(measured: Measured) -> None:
+def test_two_runs_of_a_profile_agree(measured: Measured) -> None:
     first, second = (run.profile for run in measured.runs)
     times = [figure for figure in compare(first, second).figures if figure.quantity == "time_s"]
     assert len(times) == len(OPERATIONS[measured.name])
@@ -129,13 +137,13 @@ def test_two_runs_agree(measured: Measured) -> None:
         assert figure.ratio == pytest.approx(1.0, abs=0.001), figure.what
 
 
-# --- a loop that was counted by hand --------------------------------------------------------------
+# --- a loop counted by hand -----------------------------------------------------------------------
 
 ROUNDS_PER_ELEMENT = 64
 INSTRUCTIONS_PER_ROUND = 2
 LOOP = OpSpec.of("relu.forward", elements=4096)
 
-# Both instructions of a round are in the same text on all of Arm's processors.
+# The text of both instructions of a round is the same for all of Arm's processors.
 LOOP_SOURCE = f"""
 #include "joulewright.h"
 #include <string.h>
@@ -157,7 +165,7 @@ const char *const jw_matmul_name = "in-tree";
 
 
 def loop_kernels(directory: Path) -> Path:
-    """A library of kernels that has nothing but the loop, in place of a ReLU."""
+    """A kernel library whose only kernel is the loop, in place of a ReLU."""
     shutil.copy(KERNELS / "joulewright.h", directory)
     (directory / "loop.c").write_text(LOOP_SOURCE)
     return directory
@@ -169,7 +177,7 @@ def loop_s(name: str) -> float:
 
 
 @pytest.mark.parametrize("name", MICROCONTROLLERS)
-def test_a_loop_on_a_microcontroller_takes_what_was_counted_by_hand(
+def test_a_loop_on_a_microcontroller_takes_the_time_counted_by_hand(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kernels, cache, run = (tmp_path / part for part in ("kernels", "cache", "run"))
@@ -182,7 +190,7 @@ def test_a_loop_on_a_microcontroller_takes_what_was_counted_by_hand(
 
 
 @pytest.mark.parametrize("measured", [LINUX], indirect=True)
-def test_a_loop_on_linux_takes_what_was_counted_by_hand(measured: Measured, tmp_path: Path) -> None:
+def test_a_loop_on_linux_takes_the_time_counted_by_hand(measured: Measured, tmp_path: Path) -> None:
     harness = build_harness(tmp_path, loop_kernels(tmp_path))
     time_s = measured.board.profile([LOOP], options(LINUX), harness).measured_s(LOOP)
     assert time_s == pytest.approx(loop_s(LINUX), rel=0.01)
@@ -192,8 +200,8 @@ def test_a_loop_on_linux_takes_what_was_counted_by_hand(measured: Measured, tmp_
 
 
 @dataclass(frozen=True)
-class Told:
-    """What the sensor was told: from each time on, another power."""
+class SensorLog:
+    """Power values set at the sensor, each with the time from which it holds."""
 
     times_ns: NDArray[np.int64]
     power_w: NDArray[np.float64]
@@ -205,26 +213,28 @@ class Told:
         return float(np.sum(np.diff(knots_ns) * 1e-9 * self.power_w[held]))
 
 
-def told(board: CountedBoard) -> Told:
+def sensor_log(board: CountedBoard) -> SensorLog:
     transport = board.running.description.transport
     assert isinstance(transport, SshTransport)
     with Ssh(transport) as connected:
         text = connected.run(["cat", SENSOR_LOG], timeout_s=60.0).stdout
     table = np.array([list(map(int, line.split())) for line in text.splitlines()])
-    return Told(table[:, 0], table[:, 1] * 1e-6)
+    return SensorLog(table[:, 0], table[:, 1] * 1e-6)
 
 
 @pytest.mark.parametrize("measured", [LINUX], indirect=True)
-def test_energy_is_the_integral_of_what_the_sensor_was_told(measured: Measured) -> None:
-    """In every window of an operation, and in all windows together: in a short idle one, a step of
-    the power between two samples has its weight."""
-    truth = told(measured.board)
+def test_energy_is_the_integral_of_the_power_that_was_set_at_the_sensor(measured: Measured) -> None:
+    """Compare each window of an operation, and the sum of all windows.
+
+    In a single short idle window, a step of the power between two samples would weigh too much.
+    """
+    truth = sensor_log(measured.board)
     for run in measured.runs:
         used = [trial for trial in run.trials if trial.energy_j is not None]
-        told_j = [truth.energy_j(trial.start_ns, trial.tail_end_ns) for trial in used]
+        true_j = [truth.energy_j(trial.start_ns, trial.tail_end_ns) for trial in used]
         looped = {window.trial.window for window in run.windows}
         assert {trial.window for trial in used} > looped
-        for trial, expected_j in zip(used, told_j, strict=True):
+        for trial, expected_j in zip(used, true_j, strict=True):
             if trial.window in looped:
                 assert trial.energy_j == pytest.approx(expected_j, rel=0.02), trial
-        assert sum(trial.energy_j or 0.0 for trial in used) == pytest.approx(sum(told_j), rel=0.02)
+        assert sum(trial.energy_j or 0.0 for trial in used) == pytest.approx(sum(true_j), rel=0.02)

@@ -1,4 +1,4 @@
-"""The harness on this computer: what it refuses, what a window is, what it leaves behind."""
+"""The harness on this computer: plans that it refuses, windows, and files that remain."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def measure(program: Path, directory: Path, body: str, *options: str) -> Results
 
 
 @pytest.mark.slow
-def test_a_window_is_as_long_as_asked_and_holds_many_executions(
+def test_a_window_has_the_requested_length_and_holds_many_executions(
     program: Path, tmp_path: Path
 ) -> None:
     (window,) = measure(program, tmp_path, RELU).windows
@@ -64,7 +64,7 @@ def test_an_operation_longer_than_a_window_is_executed_once(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_count_from_an_earlier_block_is_taken_over(program: Path, tmp_path: Path) -> None:
+def test_a_window_starts_from_the_count_of_an_earlier_block(program: Path, tmp_path: Path) -> None:
     (window,) = measure(program, tmp_path, RELU.replace("first=0", "first=1234567")).windows
     assert window.executions == 1_234_567
 
@@ -78,11 +78,11 @@ def written_addresses(tmp_path: Path, op: str) -> list[int]:
     return [int(line, 16) for line in (tmp_path / "log").read_text().split()]
 
 
-def test_warm_executions_find_their_operands_where_they_were(tmp_path: Path) -> None:
+def test_warm_executions_reuse_the_same_operands(tmp_path: Path) -> None:
     assert len(set(written_addresses(tmp_path, RELU))) == 1
 
 
-def test_cold_executions_go_through_all_copies_before_one_comes_again(tmp_path: Path) -> None:
+def test_cold_executions_use_every_copy_before_one_is_used_again(tmp_path: Path) -> None:
     addresses = written_addresses(tmp_path, RELU.replace("copies=1 ", "copies=77 "))
     assert len(addresses) > 2 * 77
     for start in range(len(addresses) - 77):
@@ -104,7 +104,7 @@ def test_cold_copies_are_not_visited_in_the_order_of_their_addresses(tmp_path: P
         ("index:7", "i < 0 || i >= 7"),
     ],
 )
-def test_operands_hold_what_their_fill_says(fill: str, check: str, tmp_path: Path) -> None:
+def test_operands_are_filled_as_described(fill: str, check: str, tmp_path: Path) -> None:
     program = compile_with_kernel(
         tmp_path,
         "const float *reals = call->reads[0]; const int32_t *numbers = call->reads[0];"
@@ -116,7 +116,7 @@ def test_operands_hold_what_their_fill_says(fill: str, check: str, tmp_path: Pat
     assert not (tmp_path / "wrong").exists()
 
 
-def test_an_operation_in_place_writes_over_what_it_reads(program: Path, tmp_path: Path) -> None:
+def test_an_in_place_operation_overwrites_its_operand(program: Path, tmp_path: Path) -> None:
     (window,) = measure(program, tmp_path, SGD).windows
     assert window.executions > 100
 
@@ -200,14 +200,14 @@ def test_records_of_finished_windows_survive_a_failure_of_a_later_one(
     assert results.end is None
 
 
-def test_a_missing_file_of_the_meter_is_named(program: Path, tmp_path: Path) -> None:
+def test_a_missing_meter_file_is_named(program: Path, tmp_path: Path) -> None:
     plan = f"{HEAD}sampler period_ns=1000000\nsample file={tmp_path}/none\n{RELU}end\n"
     code, _, errors = run_harness(program, tmp_path, plan)
     assert code == 4
     assert f"meter: {tmp_path}/none: No such file" in errors
 
 
-def test_samples_reach_over_every_window_and_carry_its_clock(program: Path, tmp_path: Path) -> None:
+def test_samples_span_every_window_on_the_same_clock(program: Path, tmp_path: Path) -> None:
     sensor = tmp_path / "a sensor"
     sensor.write_text("11\n")
     with Signal(sensor, ["11", "22", "33"], hold_s=0.005):
@@ -232,15 +232,18 @@ def test_a_window_whose_frequency_moves_is_tried_again(tmp_path: Path) -> None:
     assert before == after == 1_400_000
 
 
-def test_a_frequency_that_never_settles_shows_in_the_record(tmp_path: Path) -> None:
+def test_the_record_shows_a_frequency_that_never_settles(tmp_path: Path) -> None:
     tries, (before, after) = frequencies_seen(tmp_path, "executed % 2 ? 1400000 : 1500000")
     assert tries == 3
     assert before != after
 
 
 def frequencies_seen(tmp_path: Path, khz: str) -> tuple[int, tuple[int, int]]:
-    """Tries of a window of one execution, and its frequencies, of a processor whose frequency
-    changes at every execution, the first of which is not part of a window."""
+    """Measure a window of one execution on a processor whose frequency changes at every execution.
+
+    Returns its tries, and the frequencies before and after it. The first execution comes before
+    the window.
+    """
     name = "sys/devices/system/cpu/cpu{}/cpufreq/scaling_cur_freq"
     files = [name.format(processor) for processor in os.sched_getaffinity(0)]
     write_tree(tmp_path, dict.fromkeys(files, "1500000"))
@@ -275,7 +278,7 @@ def test_transfers_stay_within_their_count_and_leave_no_file(
     assert list(storage.iterdir()) == []
 
 
-def test_storage_that_is_not_there_is_an_error_that_names_it(program: Path, tmp_path: Path) -> None:
+def test_missing_storage_is_an_error_that_names_it(program: Path, tmp_path: Path) -> None:
     plan = f"{HEAD}scratch bytes=65536 directory={tmp_path}/none\nend\n"
     code, _, errors = run_harness(program, tmp_path, plan)
     assert code == 5
@@ -297,10 +300,10 @@ def test_the_scratch_file_is_gone_when_the_harness_is_killed(program: Path, tmp_
 
 
 def test_the_board_describes_itself(program: Path, tmp_path: Path) -> None:
-    said = subprocess.run(
+    printed = subprocess.run(
         [program, "describe", "--storage", tmp_path], capture_output=True, text=True, check=True
     ).stdout
-    facts = dict(line.split("=", 1) for line in said.splitlines())
+    facts = dict(line.split("=", 1) for line in printed.splitlines())
     memory = next(
         line for line in Path("/proc/meminfo").read_text().splitlines() if "MemTotal" in line
     )
@@ -312,7 +315,7 @@ def test_the_board_describes_itself(program: Path, tmp_path: Path) -> None:
 
 
 def test_the_measuring_core_needs_no_operating_system(tmp_path: Path) -> None:
-    """So that firmware can measure with the same source."""
+    """Firmware measures with the same source."""
     sources = [HARNESS / name for name in ("core.c", "plan.c", "text.c")]
     subprocess.run(
         [

@@ -1,4 +1,4 @@
-"""The C kernels against recorded PyTorch gradients, finite differences and their contract."""
+"""The C kernels, checked by recorded PyTorch gradients, finite differences and their contract."""
 
 from __future__ import annotations
 
@@ -62,15 +62,17 @@ def library(request: pytest.FixtureRequest, libraries: dict[str, KernelLibrary])
 
 
 FEW_ROUNDINGS = 4e-7
-"""Of float32, relative to the sum of what is added up: a handful of half units in the last place,
-where n additions are allowed n of them in the worst case (Higham 2002, section 4.2)."""
+"""Rounding error of a float32 sum relative to the sum of absolute terms: a handful of half units in
+the last place; n additions may have n of them in the worst case (Higham 2002, section 4.2)."""
 
 
 def assert_close(
     found: Array, expected: Array, what: str, relative: float = 1e-5, summed: float = 0.0
 ) -> None:
-    """``relative`` of each element, or of the largest element where terms cancel; at least a few
-    roundings of ``summed``, the largest sum of absolute terms."""
+    """Assert a relative error of each element, or of the largest one where terms cancel.
+
+    A few roundings of ``summed``, the largest sum of absolute terms, are allowed in any case.
+    """
     largest = float(np.max(np.abs(expected), initial=0.0))
     np.testing.assert_allclose(
         found.reshape(-1),
@@ -93,12 +95,12 @@ def scalars_for(spec: OpSpec) -> list[float]:
 
 
 def seed_scalar(bits: int) -> float:
-    """The float whose bits are ``bits``."""
+    """The float with these bits."""
     return float(np.array([bits], np.uint32).view(np.float32)[0])
 
 
 def small_spec(kind: str) -> OpSpec:
-    """Sizes that fill no vector evenly."""
+    """An operation of this kind with sizes that fill no vector evenly."""
     sizes = {
         **{"batch": 3, "in_channels": 6, "in_height": 9, "in_width": 11, "out_channels": 12},
         **{"kernel_height": 3, "kernel_width": 2, "stride_height": 2, "stride_width": 1},
@@ -115,7 +117,7 @@ def small_spec(kind: str) -> OpSpec:
 
 
 @pytest.mark.slow
-def test_every_kind_has_a_kernel_of_its_shape_and_no_kernel_is_without_a_kind(
+def test_the_kernels_are_exactly_those_of_the_kinds_with_matching_signatures(
     library: KernelLibrary,
 ) -> None:
     table = {e.kind.decode(): (e.attribute_count, e.scalar_count) for e in library.table}
@@ -133,7 +135,7 @@ def test_kernels_are_sorted_and_found_by_kind(library: KernelLibrary) -> None:
     assert not library.finds("")
 
 
-def test_a_build_says_what_multiplies_its_matrices(libraries: dict[str, KernelLibrary]) -> None:
+def test_a_build_names_its_matrix_product(libraries: dict[str, KernelLibrary]) -> None:
     assert libraries["in-tree"].matmul == "in-tree"
     assert libraries["cblas"].matmul == "cblas"
 
@@ -291,7 +293,7 @@ CANCELLING = OpSpec.parse(
     " kernel_width=3 stride_height=2 stride_width=1 pad_top=1 pad_bottom=3 pad_left=0 pad_right=0"
     " groups=1 bias=1"
 )
-"""The gradient of its bias is a thousandth of what it is the sum of."""
+"""A convolution whose bias gradient is a thousandth of the sum of its absolute terms."""
 
 
 @given(spec=convolutions())
@@ -357,9 +359,12 @@ def test_a_tiny_convolution_needs_little_workspace(library: KernelLibrary) -> No
 
 
 @pytest.mark.parametrize("kind", sorted(SIGNATURES))
-def test_values_depend_on_nothing_but_the_operands(kind: str, library: KernelLibrary) -> None:
-    """Neither on addresses nor on what outputs and workspace held; nothing is written beyond the
-    outputs and the workspace asked for, and what is only read is left as it was."""
+def test_values_depend_on_the_operands_alone(kind: str, library: KernelLibrary) -> None:
+    """They depend neither on addresses nor on earlier contents of outputs and workspace.
+
+    Nothing is written beyond the outputs and the requested workspace, and operands that are only
+    read do not change.
+    """
     spec = small_spec(kind)
     reads = [fill(operand, seed) for seed, operand in enumerate(spec.reads)]
     results = [
@@ -373,7 +378,7 @@ def test_values_depend_on_nothing_but_the_operands(kind: str, library: KernelLib
 
 @pytest.mark.parametrize("kind", sorted(k for k, s in SIGNATURES.items() if s.in_place))
 @pytest.mark.parametrize("offset", [0, 4])
-def test_working_in_place_changes_no_bit(kind: str, offset: int, library: KernelLibrary) -> None:
+def test_in_place_results_are_identical(kind: str, offset: int, library: KernelLibrary) -> None:
     spec = small_spec(kind)
     reads = [fill(operand, seed) for seed, operand in enumerate(spec.reads)]
     apart = library.run(spec, reads, scalars_for(spec))
@@ -382,14 +387,16 @@ def test_working_in_place_changes_no_bit(kind: str, offset: int, library: Kernel
         assert first.tobytes() == second.tobytes()
 
 
-def test_recomputing_batch_norm_moves_no_statistics(library: KernelLibrary) -> None:
+def test_recomputing_batch_norm_leaves_the_running_statistics_unchanged(
+    library: KernelLibrary,
+) -> None:
     forward = small_spec("batch_norm.forward")
     update = small_spec("batch_norm.statistics_update")
     reads = [fill(operand, seed) for seed, operand in enumerate(forward.reads)]
     running = [fill(operand, 20 + seed) for seed, operand in enumerate(update.reads[2:])]
     first = library.run(forward, reads, [1e-5])
     once = library.run(update, [*first[1:], *running], [0.1])
-    again = library.run(forward, reads, [1e-5])  # what is only read is checked by run
+    again = library.run(forward, reads, [1e-5])  # run checks that its operands do not change
     twice = library.run(update, [*again[1:], *running], [0.1])
     for one, two in zip((*first, *once), (*again, *twice), strict=True):
         assert one.tobytes() == two.tobytes()
@@ -409,7 +416,7 @@ def test_an_activation_keeps_nan_and_stays_in_its_range(
         "relu": [np.inf, 0.0, 0.0, 1e-30, 0.0, 88.0, 0.0, 1e4, 0.0, 3e38],
         "tanh": [1.0, -1.0, 0.0, 1e-30, -1e-30, 1.0, -1.0, 1.0, -1.0, 1.0],
         "sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
-        # as PyTorch: -inf * 0 is no number
+        # as in PyTorch: -inf * 0 is NaN
         "gelu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
     }[function]
     np.testing.assert_allclose(y, [np.nan, *expected] * 3, rtol=1e-6, atol=1e-37)
@@ -426,8 +433,11 @@ EXACT: dict[str, Callable[[float], float]] = {
 def test_an_activation_is_accurate_to_a_few_units_in_the_last_place(
     function: str, library: KernelLibrary
 ) -> None:
-    """Everywhere, also where it is small. A unit is at most 1.2e-7; the error of gelu's left tail
-    grows with the square of its argument, whose rounding the exponential magnifies."""
+    """Small values are held to the same relative error as large ones.
+
+    A unit is at most 1.2e-7; the error of gelu's left tail grows with the square of its argument,
+    whose rounding the exponential magnifies.
+    """
     x = np.linspace(-6, 6, 4001, dtype=np.float32)
     (y,) = library.run(OpSpec.of(f"{function}.forward", elements=x.size), [x])
     exact = np.array([EXACT[function](value) for value in x.astype(np.float64)])
@@ -441,7 +451,7 @@ def test_an_activation_is_accurate_to_a_few_units_in_the_last_place(
 def test_the_logarithm_is_accurate_to_a_unit_in_the_last_place(
     flags: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Over all normal numbers, densest around 1, where its result is small."""
+    """All normal numbers are sampled, most densely around 1, where the result is small."""
     source, target = tmp_path / "log.c", tmp_path / "log.so"
     source.write_text(
         '#include "logarithm.h"\n'
@@ -504,7 +514,7 @@ def kept(
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9])
-def test_dropout_keeps_the_share_it_should(
+def test_dropout_keeps_the_expected_share_of_elements(
     probability: float, libraries: dict[str, KernelLibrary]
 ) -> None:
     deviation = np.sqrt(probability * (1 - probability) / COUNT)
@@ -513,7 +523,7 @@ def test_dropout_keeps_the_share_it_should(
         assert share == pytest.approx(1 - probability, abs=4.5 * deviation)
 
 
-def test_dropout_of_everything_leaves_zeros(libraries: dict[str, KernelLibrary]) -> None:
+def test_dropout_with_probability_one_leaves_zeros(libraries: dict[str, KernelLibrary]) -> None:
     spec = OpSpec.of("dropout.forward", elements=100)
     (y,) = libraries["in-tree"].run(spec, [np.ones(100, np.float32)], [1.0, seed_scalar(3)])
     assert not y.any()
@@ -539,13 +549,15 @@ def test_the_gradient_of_dropout_replays_its_mask(library: KernelLibrary) -> Non
     assert y.tobytes() == dx.tobytes()
 
 
-# --- how it builds ------------------------------------------------------------------------------
+# --- building the kernels -----------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
-    """Every kind, apart and in place, on buffers of exactly their size, under the address and the
-    undefined-behaviour sanitizer."""
+    """Run every kind, apart and in place, on buffers of exactly the needed size.
+
+    The address and the undefined-behaviour sanitizer watch.
+    """
     program = tmp_path / "driver"
     command = ["cc", *FLAGS, *WARNINGS, "-D_POSIX_C_SOURCE=200809L", f"-I{KERNELS}"]
     command += ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

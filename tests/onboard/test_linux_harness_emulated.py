@@ -1,5 +1,4 @@
-"""The harness on the emulated Linux board, where it meets the kernel's own drivers: a sensor on an
-I²C bus, a GPIO controller, a card that is full."""
+"""The harness with Linux drivers on the emulated board: I²C sensor, GPIO lines, a full card."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ def bench(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[Bench
 
 @pytest.fixture
 def without_driver(bench: Bench) -> Iterator[None]:
-    """The kernel's driver lets go of the sensor, and takes it back."""
+    """Unbind the kernel's driver from the sensor for a test, and bind it again."""
     driver = "/sys/bus/i2c/drivers/ina2xx"
     bench.shell(f"echo 0-0040 >{driver}/unbind")
     try:
@@ -69,7 +68,7 @@ def without_driver(bench: Bench) -> Iterator[None]:
         bench.shell(f"echo 0-0040 >{driver}/bind")
 
 
-def test_a_sensor_that_the_kernel_has_is_left_to_it(bench: Bench, tmp_path: Path) -> None:
+def test_a_sensor_with_a_kernel_driver_is_refused(bench: Bench, tmp_path: Path) -> None:
     plan = f"{HEAD}sampler period_ns=10000000\nsample {BUS} register=2\n{IDLE}end\n"
     refused = bench.run(tmp_path, plan)
     assert refused.exit_code == 4
@@ -86,7 +85,7 @@ def test_a_sensor_without_a_driver_is_set_up_and_read(bench: Bench, tmp_path: Pa
     (window,) = bench.results(tmp_path).windows
     bench.transport.get("samples", tmp_path / "samples", timeout_s=LIMIT_S)
     samples = parse_samples((tmp_path / "samples").read_text(), len(meter.sampler.sources))
-    # What the guest's program tells the sensor: 5 V, and between idle and busy.
+    # The guest's program sets 5 V at the sensor, and a power between idle and busy.
     emulated = DESCRIPTION.emulator
     assert emulated is not None
     assert emulated.sensor is not None
@@ -94,12 +93,12 @@ def test_a_sensor_without_a_driver_is_set_up_and_read(bench: Bench, tmp_path: Pa
     assert volts == pytest.approx(5.0, abs=0.01)
     trace = meter.finish(BlockRecord(windows_ns=(), markers_ns=(), samples=samples))
     energy_j = trace.energy_j(window.start_ns, window.end_ns)
-    if not isinstance(energy_j, Void):  # samples may come late where this computer is busy
+    if not isinstance(energy_j, Void):  # samples may come late if this computer is busy
         power_w = energy_j / (window.end_ns - window.start_ns) * 1e9
         assert 0.98 * emulated.sensor.idle_w < power_w < emulated.sensor.busy_w
 
 
-def test_a_bus_and_a_chip_that_are_not_there_are_named(bench: Bench, tmp_path: Path) -> None:
+def test_a_missing_bus_and_a_missing_chip_are_named(bench: Bench, tmp_path: Path) -> None:
     for source, sentence in (
         ("i2c=/dev/i2c-7 address=64 register=2", "/dev/i2c-7: No such file"),
         ("i2c=/dev/i2c-0 address=65 register=2", "the sensor's register cannot be read"),
@@ -120,7 +119,7 @@ def test_a_gpio_line_is_driven_through_the_kernel(bench: Bench, tmp_path: Path) 
     assert "line 99 of /dev/gpiochip0 cannot be driven" in refused.stderr
 
 
-def test_a_full_card_ends_the_plan_with_its_sentence_and_keeps_what_was_finished(
+def test_a_full_card_ends_the_plan_with_an_error_and_keeps_finished_windows(
     bench: Bench, tmp_path: Path
 ) -> None:
     bench.shell("dd if=/dev/zero of=/mnt/sd/full bs=1M 2>/dev/null; true")

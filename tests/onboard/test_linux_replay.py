@@ -1,5 +1,4 @@
-"""Replays on Linux, by the harness itself: the file that outlives it, transfers beside the
-computing, a limit of memory that holds."""
+"""Replays by the Linux harness: the store file, asynchronous transfers, and the memory limit."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ PAGE = 4096
 STORAGE = Storage(medium="disk", path="/unused", page_bytes=PAGE)
 STORE = ".joulewright-store"
 
-# relu.forward adds one to every word; tanh.forward asks for memory and says whether it got any;
-# sigmoid.forward writes beyond its operand; flatten.forward takes all memory that is to be had.
+# relu.forward adds one to every word; tanh.forward allocates memory and writes whether it got any;
+# sigmoid.forward writes beyond its operand; flatten.forward allocates all available memory.
 _KERNELS = """
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -92,12 +91,15 @@ def compute(kind: str, address: int, size: int) -> Action:
 
 
 LARGE = (1 << 20) + 12
-"""Of a tensor: more than the buffers hold, and no whole pages."""
+"""Bytes of a tensor that exceeds the buffers and does not end at a page."""
 
 
 def beside() -> ExecutionPlan:
-    """A tensor leaves while others are computed, is overwritten once it has left, and comes back to
-    another place while there is still work to do. The last one leaves when all else is done."""
+    """A plan with transfers beside operations.
+
+    A tensor is paged out, overwritten after that, and paged in at another place; the last page-out
+    starts after all other actions.
+    """
     x, y, end = ArenaRange(0, LARGE), ArenaRange(LARGE, LARGE), 2 * LARGE
     return ExecutionPlan(
         name="beside",
@@ -203,22 +205,22 @@ def run(
         finally:
             process.kill()
     dump, results = directory / "dump", directory / "results"
-    said = results.read_text() if results.exists() else ""
+    printed = results.read_text() if results.exists() else ""
     dumped = dump.read_bytes() if dump.exists() else b""
-    return Done(process.returncode, parse_replay(said), said, dumped, errors)
+    return Done(process.returncode, parse_replay(printed), printed, dumped, errors)
 
 
 def wait_until(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
-    """Half a minute at most, and only as long as the process runs."""
+    """Wait for half a minute at most, and only as long as the process runs."""
     for _ in range(3000):
         assert process.poll() is None
         if happened():
             return
         time.sleep(0.01)
-    pytest.fail("it does not happen")
+    pytest.fail("the awaited event did not happen within 30 s")
 
 
-def has_said(results: Path, word: str, times: int = 1) -> bool:
+def has_printed(results: Path, word: str, times: int = 1) -> bool:
     return results.exists() and results.read_text().count(word) >= times
 
 
@@ -228,7 +230,7 @@ def store_line(directory: Path, plan: int = KEEPING, *, anew: bool = True) -> st
 
 
 def begun() -> tuple[list[str], bytes]:
-    """The lines that bring initial values, and these."""
+    """Lines that load the initial values, and these values."""
     plan = PLANS[KEEPING]
     lines, data = [], b""
     for number in sorted(range(len(plan.kept)), key=lambda n: plan.kept[n].address is not None):
@@ -259,12 +261,12 @@ def all_bumped(by: int) -> bytes:
     return b"".join(bumped(value, by) for value in initial(PLANS[KEEPING]))
 
 
-# --- a run and the one after it -----------------------------------------------------------------
+# --- consecutive runs ---------------------------------------------------------------------------
 
 
 @pytest.fixture(params=["disk", "memory"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A directory on a disk, and one on a file system that may know no direct access."""
+    """A directory on a disk, and one on a file system that may lack direct access."""
     if request.param == "disk":
         yield tmp_path
         return
@@ -274,7 +276,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
-def test_what_a_run_leaves_is_there_for_the_next_one(
+def test_a_run_recovers_the_last_step_of_the_run_before_it(
     program: Path, tmp_path: Path, place: Path
 ) -> None:
     lines, data = begun()
@@ -292,8 +294,8 @@ def test_what_a_run_leaves_is_there_for_the_next_one(
     assert not (place / STORE).exists()
 
 
-def test_waiting_for_the_storage_is_running_time(program: Path, tmp_path: Path) -> None:
-    """No other program's work is in it: that of the step's own transfers is."""
+def test_waiting_for_storage_counts_as_running_time(program: Path, tmp_path: Path) -> None:
+    """Running time includes the work of the step's own transfers, and no other program's."""
     lines, data = begun()
     steps = ["train id=0 watched=1", "spans first=0"]
     done = run(program, tmp_path, script(KEEPING, *lines, *steps, store=store_line(tmp_path)), data)
@@ -303,7 +305,7 @@ def test_waiting_for_the_storage_is_running_time(program: Path, tmp_path: Path) 
     transfers = [i for i, a in enumerate(actions) if isinstance(a.does, PageOut | PageIn)]
     assert len(transfers) == 4
     transferring_s = sum(spans[i].time_s for i in transfers)
-    assert transferring_s <= 1e-9 * window.running_ns + 1e-5  # for looking at the clocks
+    assert transferring_s <= 1e-9 * window.running_ns + 1e-5  # for reading the clocks
     assert window.running_ns <= window.end_ns - window.start_ns
 
 
@@ -326,15 +328,13 @@ def test_bytes_come_from_the_data_and_go_to_the_dump(program: Path, tmp_path: Pa
         ("commit", "a commit needs a `keep` before it"),
     ],
 )
-def test_a_line_that_cannot_be_is_refused(
-    program: Path, tmp_path: Path, line: str, said: str
-) -> None:
+def test_an_invalid_line_is_refused(program: Path, tmp_path: Path, line: str, said: str) -> None:
     done = run(program, tmp_path, script(HUNGRY, line), b"\0" * 64)
     assert done.code in (2, 7)
     assert f"line 4: {said}" in done.errors
 
 
-def test_a_plan_that_pages_says_so_where_there_is_no_store(program: Path, tmp_path: Path) -> None:
+def test_a_plan_that_pages_fails_without_a_store(program: Path, tmp_path: Path) -> None:
     done = run(program, tmp_path, script(KEEPING))
     assert done.code == 2
     assert "the plan pages, but there is no storage to page to" in done.errors
@@ -346,7 +346,7 @@ def test_a_run_that_is_killed_leaves_its_last_complete_step(program: Path, tmp_p
     results = tmp_path / "results"
     with start(program, tmp_path, text, data) as process:
         try:
-            wait_until(process, lambda: has_said(results, "window", 10))
+            wait_until(process, lambda: has_printed(results, "window", 10))
         finally:
             process.send_signal(signal.SIGKILL)
     windows = results.read_text().count("\nwindow")
@@ -359,7 +359,7 @@ def test_a_run_that_is_killed_leaves_its_last_complete_step(program: Path, tmp_p
     assert done.dumped == all_bumped(step)
 
 
-# --- storage that fails -------------------------------------------------------------------------
+# --- failing storage ----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -386,12 +386,12 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> str:
         ("pwrite", "full", r"slot \d+ at byte \d+ of .* cannot be written: No space left"),
     ],
 )
-def test_a_transfer_that_fails_stops_the_step_and_spares_the_last_one(
+def test_a_failed_transfer_stops_the_step_and_leaves_the_last_one_intact(
     program: Path, tmp_path: Path, faults: str, call: str, kind: str, said: str
 ) -> None:
     lines, data = begun()
     text = script(KEEPING, *lines, *trained(3), store=store_line(tmp_path))
-    # Three records are looked at in the beginning; filling the file is one write, and each step
+    # The harness first reads three records; filling the file is one write, and each step
     # reads twice, and writes all tensors and a record.
     before = {"pread": 3 + 2 * 2, "pwrite": 1 + 6 * 3}[call]
     strike = {"FAULT_CALL": call, "FAULT_AT": str(before), "FAULT_KIND": kind}
@@ -406,16 +406,16 @@ def test_a_transfer_that_fails_stops_the_step_and_spares_the_last_one(
 
 
 @pytest.mark.parametrize("plan", [KEEPING, BESIDE])
-def test_what_makes_a_step_complete_is_written_behind_all_that_belongs_to_it(
+def test_the_record_of_a_step_is_written_after_all_its_data(
     program: Path, tmp_path: Path, faults: str, plan: int
 ) -> None:
-    """A disk's cache may otherwise keep the record, and lose what it vouches for."""
+    """Otherwise a disk's cache could keep the record and lose the data."""
     lines, data = begun() if plan == KEEPING else ([], b"")
     text = script(plan, *lines, *trained(2), store=store_line(tmp_path, plan))
     assert run(program, tmp_path, text, data, LD_PRELOAD=faults).code == 0
 
 
-def test_a_disk_without_room_is_told_before_anything_is_run(
+def test_a_disk_without_room_is_refused_before_anything_runs(
     program: Path, tmp_path: Path, faults: str
 ) -> None:
     line = f"store bytes={1 << 40} anew=1 directory={tmp_path}"
@@ -429,7 +429,7 @@ def test_a_disk_without_room_is_told_before_anything_is_run(
     assert not (tmp_path / STORE).exists()
 
 
-def test_what_was_killed_while_it_made_the_file_leaves_one_that_can_be_forgotten(
+def test_a_store_file_left_by_a_killed_start_can_be_forgotten(
     program: Path, tmp_path: Path, faults: str
 ) -> None:
     line = f"store bytes={4 << 20} anew=1 directory={tmp_path}"
@@ -447,7 +447,7 @@ def test_a_second_replay_is_refused_while_the_first_one_runs(program: Path, tmp_
     results = tmp_path / "first" / "results"
     with start(program, results.parent, idle) as process:
         try:
-            wait_until(process, lambda: has_said(results, "scratch"))
+            wait_until(process, lambda: has_printed(results, "scratch"))
             second = run(program, tmp_path, script(KEEPING, store=store_line(tmp_path)))
         finally:
             process.kill()
@@ -456,7 +456,7 @@ def test_a_second_replay_is_refused_while_the_first_one_runs(program: Path, tmp_
     assert run(program, tmp_path, script(KEEPING, store=store_line(tmp_path))).code == 0
 
 
-def test_a_store_that_is_not_there_or_of_another_size_is_not_recovered_from(
+def test_recovery_refuses_a_missing_store_and_one_of_another_size(
     program: Path, tmp_path: Path
 ) -> None:
     line = store_line(tmp_path, anew=False)
@@ -476,10 +476,10 @@ def test_raw_flash_of_linux_is_refused(program: Path, tmp_path: Path) -> None:
     assert (done.code, "give storage.path" in done.errors) == (2, True)
 
 
-# --- transfers beside the computing -------------------------------------------------------------
+# --- asynchronous transfers ---------------------------------------------------------------------
 
 
-def test_transfers_beside_the_computing_keep_their_order(program: Path, tmp_path: Path) -> None:
+def test_asynchronous_transfers_keep_their_order(program: Path, tmp_path: Path) -> None:
     x = words(*range(LARGE // 4))
     lines = [
         f"load address=0 bytes={LARGE} at=0",
@@ -496,7 +496,7 @@ def test_transfers_beside_the_computing_keep_their_order(program: Path, tmp_path
     assert (done.code, done.errors) == (0, "")
     assert done.dumped[:LARGE] == bumped(x)
     assert done.dumped[LARGE : LARGE + 64] == bumped(words(*range(16)))
-    assert done.dumped[LARGE + 64 :] == b"\xdf\xba\xc0\x7f"  # poisoned, once it had left
+    assert done.dumped[LARGE + 64 :] == b"\xdf\xba\xc0\x7f"  # poisoned after the page-out
     (spans,) = done.records.spans.values()
     actions = PLANS[BESIDE].actions
     transfers = [i for i, a in enumerate(actions) if isinstance(a.does, PageOut | PageIn)]
@@ -512,10 +512,10 @@ def test_transfers_beside_the_computing_keep_their_order(program: Path, tmp_path
 @pytest.mark.parametrize(
     ("at", "action", "steps"), [(0, 1, 0), (4, 1, 0), (5, 3, 0), (6, 8, 0), (7, 1, 1)]
 )
-def test_a_transfer_that_fails_beside_the_computing_ends_the_step(
+def test_an_asynchronous_transfer_that_fails_ends_the_step(
     program: Path, tmp_path: Path, faults: str, at: int, action: int, steps: int
 ) -> None:
-    """Filling takes ten writes, the first tensor five, and the others one each."""
+    """Filling the file takes ten writes, the first tensor five, and the others one each."""
     lines = [f"load address=0 bytes={LARGE} at=0", *trained(3)]
     text = script(BESIDE, *lines, store=f"store bytes={10 << 20} anew=1 directory={tmp_path}")
     strike = {"FAULT_CALL": "pwrite", "FAULT_AT": str(10 + at), "FAULT_KIND": "full"}
@@ -528,7 +528,7 @@ def test_a_transfer_that_fails_beside_the_computing_ends_the_step(
 # --- memory -------------------------------------------------------------------------------------
 
 
-def test_a_step_cannot_have_more_memory_than_there_is_when_it_begins(
+def test_a_step_cannot_allocate_more_memory_than_at_its_begin(
     program: Path, tmp_path: Path
 ) -> None:
     lines = ["train id=0 watched=0", "dump address=0 bytes=8", "counters"]
@@ -541,10 +541,10 @@ def test_a_step_cannot_have_more_memory_than_there_is_when_it_begins(
     assert 0 < int(fields["peak_resident_bytes"]) < limit
 
 
-def test_how_the_board_is_doing_is_seen_without_memory(program: Path, tmp_path: Path) -> None:
-    told = tmp_path / "sys/devices/platform/soc/soc:firmware/get_throttled"
-    told.parent.mkdir(parents=True)
-    told.write_text("50005\n")
+def test_throttling_is_read_even_when_no_memory_is_left(program: Path, tmp_path: Path) -> None:
+    state = tmp_path / "sys/devices/platform/soc/soc:firmware/get_throttled"
+    state.parent.mkdir(parents=True)
+    state.write_text("50005\n")
     lines = [*trained(1), "dump address=0 bytes=64", "counters"]
     done = run(program, tmp_path, script(GREEDY, *lines), options=("--sysfs", "sys"))
     assert (done.code, done.errors) == (0, "")
@@ -554,10 +554,8 @@ def test_how_the_board_is_doing_is_seen_without_memory(program: Path, tmp_path: 
     assert re.search(r"peak_resident_bytes=[1-9]", done.text)
 
 
-def test_the_same_kernel_has_memory_where_nothing_is_replayed(
-    program: Path, tmp_path: Path
-) -> None:
-    """It ends the program, to say so."""
+def test_a_kernel_can_allocate_outside_a_replay(program: Path, tmp_path: Path) -> None:
+    """The kernel ends the program with code 42 if its allocation succeeds."""
     op = (
         "op id=0 copies=1 first=1 min_ns=1 max_ns=1 kind=tanh.forward attributes=16 scalars=-"
         " reads=64:zero writes=64"
@@ -566,8 +564,10 @@ def test_the_same_kernel_has_memory_where_nothing_is_replayed(
     assert run(program, tmp_path, plan).code == 42
 
 
-def test_a_second_plan_gets_the_memory_that_it_needs(program: Path, tmp_path: Path) -> None:
-    """Its thread and its answers, though the first one had all there was."""
+def test_a_second_plan_of_a_process_gets_the_memory_that_it_needs(
+    program: Path, tmp_path: Path
+) -> None:
+    """The limit of the first plan does not cover the second one's thread and answers."""
     arena = PLANS[BESIDE].arena_bytes
     text = "\n".join(
         [
@@ -594,6 +594,6 @@ def test_a_second_plan_gets_the_memory_that_it_needs(program: Path, tmp_path: Pa
     assert done.dumped == words(0, 0)
 
 
-def test_a_kernel_that_writes_beyond_the_arena_is_found(program: Path, tmp_path: Path) -> None:
+def test_a_write_beyond_the_arena_is_found(program: Path, tmp_path: Path) -> None:
     done = run(program, tmp_path, script(CARELESS, *trained(1)))
     assert (done.code, "bytes after the arena were overwritten" in done.errors) == (7, True)

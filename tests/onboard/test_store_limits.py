@@ -1,4 +1,4 @@
-"""The store where it meets another plan, a worn-out medium, or nothing at all."""
+"""The store with steps of another plan, a worn-out medium, or no valid record."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.onboard.executor import (
     words,
 )
 
-# --- whose records these are --------------------------------------------------------------------
+# --- plans and their records --------------------------------------------------------------------
 
 
 def with_slot_bytes(plan: ExecutionPlan, slot: int) -> ExecutionPlan:
@@ -39,13 +39,13 @@ def with_kept(plan: ExecutionPlan, number: int, change: Callable[[Kept], Kept]) 
 
 
 def with_address(plan: ExecutionPlan, number: int) -> ExecutionPlan:
-    """Page out from four bytes further on, before or after the step has ended."""
+    """The plan with one page-out, of the step or after it, from four bytes further on."""
     actions = [*plan.actions, *plan.afterwards]
     outs = [i for i, each in enumerate(actions) if isinstance(each.does, PageOut)]
-    deed = actions[outs[number]].does
-    assert isinstance(deed, PageOut)
-    block = replace(deed.block, address=deed.block.address + 4)
-    actions[outs[number]] = Action(replace(deed, block=block))
+    page_out = actions[outs[number]].does
+    assert isinstance(page_out, PageOut)
+    block = replace(page_out.block, address=page_out.block.address + 4)
+    actions[outs[number]] = Action(replace(page_out, block=block))
     within = len(plan.actions)
     return replace(plan, actions=tuple(actions[:within]), afterwards=tuple(actions[within:]))
 
@@ -53,12 +53,12 @@ def with_address(plan: ExecutionPlan, number: int) -> ExecutionPlan:
 def with_action(
     plan: ExecutionPlan, number: int, change: Callable[[ArenaRange, int], PageIn | PageOut]
 ) -> ExecutionPlan:
-    """Of the transfers, the first pages in, and the last pages out."""
+    """The plan with one transfer changed; the first pages in, and the last pages out."""
     actions = list(plan.actions)
     transfers = [i for i, each in enumerate(actions) if isinstance(each.does, PageIn | PageOut)]
-    deed = actions[transfers[number]].does
-    assert isinstance(deed, PageIn | PageOut)
-    actions[transfers[number]] = Action(change(deed.block, deed.slot))
+    transfer = actions[transfers[number]].does
+    assert isinstance(transfer, PageIn | PageOut)
+    actions[transfers[number]] = Action(change(transfer.block, transfer.slot))
     return replace(plan, actions=tuple(actions))
 
 
@@ -85,12 +85,12 @@ def with_action(
         lambda plan, at: replace(plan, arena_bytes=plan.arena_bytes + 64),
     ],
     ids=[
-        *("bytes of a slot", "bytes kept", "address between steps", "slot of what is kept"),
+        *("bytes of a slot", "bytes kept", "address between steps", "slot of a kept tensor"),
         *("address of an action", "kind of an action", "slot of an action"),
         *("letter of the name", "arena"),
     ],
 )
-def test_plans_that_differ_in_anything_do_not_recover_each_others_steps(
+def test_plans_that_differ_in_any_field_do_not_recover_each_others_steps(
     library: ctypes.CDLL, change: Callable[[ExecutionPlan, int], ExecutionPlan], at: int
 ) -> None:
     plan, storage = keeping(), card(64)
@@ -104,7 +104,7 @@ def test_plans_that_differ_in_anything_do_not_recover_each_others_steps(
         Replay(library, other, layout, medium).recover()
 
 
-def test_slots_that_lie_elsewhere_are_another_plans(library: ctypes.CDLL) -> None:
+def test_a_plan_with_other_slot_offsets_does_not_recover(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     layout = store_layout(plan, storage)
     medium = medium_for(plan, storage, 2)
@@ -114,10 +114,10 @@ def test_slots_that_lie_elsewhere_are_another_plans(library: ctypes.CDLL) -> Non
             Replay(library, plan, replace(layout, offsets=moved), medium).recover()
 
 
-# --- media that fail ----------------------------------------------------------------------------
+# --- failing media ------------------------------------------------------------------------------
 
 
-def test_a_recovery_that_finds_nothing_leaves_no_step_to_go_on_from(library: ctypes.CDLL) -> None:
+def test_after_a_recovery_without_result_no_step_can_run(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     medium = medium_for(plan, storage, 2)
     replay = begun(library, plan, storage, medium)
@@ -152,7 +152,7 @@ def test_a_block_that_cannot_be_erased_is_not_written(library: ctypes.CDLL) -> N
     assert replay.fetch(0) == bumped(initial(plan)[0])
 
 
-def test_a_slot_that_cannot_be_written_is_told_by_its_place(library: ctypes.CDLL) -> None:
+def test_the_error_gives_the_place_of_a_slot_that_cannot_be_written(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(16, 64)
     layout = store_layout(plan, storage)
     medium = medium_for(plan, storage, 2)
@@ -166,10 +166,10 @@ def test_a_slot_that_cannot_be_written_is_told_by_its_place(library: ctypes.CDLL
         replay.step()
 
 
-# --- what is counted ----------------------------------------------------------------------------
+# --- counters -----------------------------------------------------------------------------------
 
 
-def test_reading_counts_whole_pages_however_the_tensors_end(library: ctypes.CDLL) -> None:
+def test_reading_counts_whole_pages_whatever_the_size_of_a_tensor(library: ctypes.CDLL) -> None:
     plan, storage = keeping(sizes=(4, 28, 4, 100)), card(64)
     replay = begun(library, plan, storage, medium_for(plan, storage, 2))
     before = replay.store.bytes_in
@@ -178,7 +178,7 @@ def test_reading_counts_whole_pages_however_the_tensors_end(library: ctypes.CDLL
 
 
 def test_recovery_counts_the_records_that_it_reads(library: ctypes.CDLL) -> None:
-    """One of each part, and the newest again for what it says; each takes a page."""
+    """It reads one record of each part, and the newest again in full; each takes a page."""
     plan, storage = keeping(), card(64)
     replay = begun(library, plan, storage, medium_for(plan, storage, 2))
     replay.step()
@@ -241,7 +241,7 @@ def test_a_new_run_erases_what_a_failed_step_has_written(library: ctypes.CDLL) -
 
 
 @pytest.mark.parametrize("number", [4, 9])
-def test_what_is_kept_under_no_number_is_neither_kept_nor_fetched(
+def test_an_unknown_number_can_neither_be_kept_nor_fetched(
     library: ctypes.CDLL, number: int
 ) -> None:
     plan, storage = keeping(), card(64)
@@ -256,7 +256,7 @@ def test_what_is_kept_under_no_number_is_neither_kept_nor_fetched(
     ("page_bytes", "block_bytes", "what"),
     [(32, 64, "pages"), (16, 96, "erase blocks"), (16, 128, "erase blocks")],
 )
-def test_a_medium_that_is_laid_out_otherwise_is_refused(
+def test_a_medium_with_other_pages_or_erase_blocks_is_refused(
     library: ctypes.CDLL, page_bytes: int, block_bytes: int, what: str
 ) -> None:
     plan, storage = keeping(), card(16, 64)
@@ -270,7 +270,7 @@ def test_a_medium_that_is_laid_out_otherwise_is_refused(
 # --- recovery -----------------------------------------------------------------------------------
 
 
-def test_records_of_which_none_can_be_read_are_told(library: ctypes.CDLL) -> None:
+def test_recovery_fails_if_no_record_can_be_read(library: ctypes.CDLL) -> None:
     plan, storage = keeping(), card(64)
     medium = medium_for(plan, storage, 2)
     replay = begun(library, plan, storage, medium)
@@ -279,7 +279,7 @@ def test_records_of_which_none_can_be_read_are_told(library: ctypes.CDLL) -> Non
         replay.recover()
 
 
-def test_a_record_that_cannot_be_read_is_none_where_no_other_is_valid(
+def test_an_unreadable_record_among_empty_ones_counts_as_no_step(
     library: ctypes.CDLL,
 ) -> None:
     plan, storage = keeping(), card(64)
@@ -294,7 +294,7 @@ def test_a_record_that_cannot_be_read_is_none_where_no_other_is_valid(
 
 
 def moving(size: int, beyond: int) -> ExecutionPlan:
-    """A tensor leaves and comes back, ``beyond`` bytes before the arena's end."""
+    """A plan that pages a tensor out and in, ``beyond`` bytes before the arena's end."""
     place = ArenaRange(64, size)
     actions = (
         Action(PageOut("x", place, 0)),
@@ -307,7 +307,7 @@ def moving(size: int, beyond: int) -> ExecutionPlan:
 @pytest.mark.parametrize(
     ("size", "beyond", "writes"), [(100, 0, 2), (100, 24, 2), (100, 28, 1), (128, 0, 1), (28, 0, 1)]
 )
-def test_a_tensor_that_ends_within_a_page_takes_along_what_may_be_read_or_zeros(
+def test_the_rest_of_a_tensors_last_page_is_arena_bytes_or_zeros(
     library: ctypes.CDLL, size: int, beyond: int, writes: int
 ) -> None:
     plan, storage = moving(size, beyond), card(64)

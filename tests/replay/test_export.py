@@ -1,4 +1,4 @@
-"""Schedules for others to use: a C project that trains, and a trace."""
+"""Exported schedules: a C project that trains, and a trace."""
 
 from __future__ import annotations
 
@@ -77,14 +77,14 @@ def make_like(built: Path, directory: Path) -> None:
 
 
 def copy_objects(built: Path, directory: Path) -> None:
-    """Of kernels and executor: newer than their sources, so that nothing is compiled twice."""
+    """Copy the objects of kernels and executor, newer than their sources, to save compiling."""
     for part in ("kernels", "executor"):
         source, target = built / "build" / part, directory / "build" / part
         shutil.copytree(source, target, copy_function=shutil.copyfile)
 
 
 def train(directory: Path, steps: int, storage: Path) -> tuple[list[str], dict[str, str]]:
-    """The line of every step, and behind the last one a checksum of every value."""
+    """The printed line of every step, and the checksum of every value after the last step."""
     done = subprocess.run(
         ["./train", str(steps), "training.bin", str(storage)],
         cwd=directory,
@@ -106,7 +106,7 @@ def losses(lines: list[str]) -> list[float]:
 
 
 def checksum(value: Array) -> str:
-    """As executor/checksum.h defines it."""
+    """Checksum as ``executor/checksum.h`` defines it."""
     words = np.ascontiguousarray(value).view(np.uint32).ravel().tolist()
     lanes = [0x811C9DC5 ^ lane for lane in range(4)]
     for index, word in enumerate(words):
@@ -120,8 +120,10 @@ def checksum(value: Array) -> str:
 def unscheduled_steps(
     case: Solved, library: KernelLibrary, count: int
 ) -> list[Mapping[tuple[str, str], Array]]:
-    """What each step observes when every tensor of it has a buffer of its own: nothing of the
-    executor, nothing of the plan but which values it observes."""
+    """Values observed in each step when every tensor has a buffer of its own.
+
+    It uses neither the executor nor the plan, except for the names of the observed values.
+    """
     step, plan = case.step, case.plan
     values: dict[str, Array] = dict(initial_values(step, 0))
     batches = generated_batches(step, BATCHES * step.batch, 0)
@@ -165,14 +167,14 @@ def test_the_example_trains_bit_for_bit_as_the_unscheduled_step(
 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="clang is not installed")
-def test_clang_has_no_warning_either(project: Path, tmp_path: Path) -> None:
+def test_clang_compiles_the_project_without_a_warning(project: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("build*"))
     make(copy, "CC=clang", STRICT)
     assert losses(train(copy, 1, tmp_path / "storage.bin")[0])
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_where_the_last_one_ended(project: Path, tmp_path: Path) -> None:
+def test_a_run_continues_where_the_last_one_ended(project: Path, tmp_path: Path) -> None:
     whole, after_whole = train(project, 5, tmp_path / "whole.bin")
     first, _ = train(project, 2, tmp_path / "parts.bin")
     second, after_parts = train(project, 3, tmp_path / "parts.bin")
@@ -181,7 +183,7 @@ def test_a_run_goes_on_where_the_last_one_ended(project: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_parameters_that_live_in_storage_are_brought_there(
+def test_parameters_whose_home_is_storage_are_paged(
     library: KernelLibrary, project: Path, tmp_path: Path
 ) -> None:
     case = solved(tmp_path, library, "digits", 0.7, parameters_in="storage")
@@ -215,7 +217,7 @@ def test_data_of_another_plan_is_refused(project: Path, tmp_path: Path) -> None:
     assert "is not for this plan" in done.stderr
 
 
-def test_it_says_at_once_which_kernel_would_need_more_workspace(
+def test_the_program_names_a_kernel_that_needs_more_workspace_at_its_start(
     project: Path, tmp_path: Path
 ) -> None:
     copy = shutil.copytree(project, tmp_path / "copy", ignore=shutil.ignore_patterns("build*"))
@@ -230,7 +232,7 @@ def test_it_says_at_once_which_kernel_would_need_more_workspace(
     assert done.stderr.startswith("block2.pointwise.conv.forward: its kernel needs more workspace")
 
 
-def test_matrix_products_are_a_blas_where_the_profiled_ones_were(
+def test_matrix_products_use_a_blas_if_the_profile_did(
     digits: Solved, project: Path, tmp_path: Path
 ) -> None:
     document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -271,7 +273,7 @@ def section_bytes(path: Path, *prefixes: str) -> int:
     return sum(int(size) for name, size, *_ in rows if name.startswith(prefixes))
 
 
-def test_what_a_plan_takes_of_a_microcontroller_is_what_is_stated(
+def test_a_plan_takes_the_stated_memory_of_a_microcontroller(
     digits: Solved, project: Path, arm_objects: Path
 ) -> None:
     plan = digits.plan
@@ -285,7 +287,7 @@ def test_what_a_plan_takes_of_a_microcontroller_is_what_is_stated(
         assert f"{figure:,}" in readme
 
 
-def test_executor_and_store_take_no_more_than_is_stated(project: Path, tmp_path: Path) -> None:
+def test_executor_and_store_take_no_more_memory_than_stated(project: Path, tmp_path: Path) -> None:
     source = tmp_path / "state.c"
     source.write_text('#include "executor.h"\njw_executor executor;\njw_store store;\n')
     include = [word for name in ("executor", "kernels") for word in ("-I", str(project / name))]
@@ -295,7 +297,7 @@ def test_executor_and_store_take_no_more_than_is_stated(project: Path, tmp_path:
     assert 0 < section_bytes(made, ".bss") <= EXECUTOR_BYTES
 
 
-def test_nothing_of_the_executor_allocates_or_prints(arm_objects: Path) -> None:
+def test_the_executor_neither_allocates_nor_prints(arm_objects: Path) -> None:
     listed = subprocess.run(
         ["arm-none-eabi-nm", "-u", *map(str, (arm_objects / "executor").glob("*.o"))],
         capture_output=True, text=True, check=True,
@@ -327,7 +329,7 @@ def test_addresses_are_those_of_the_plan(digits: Solved, project: Path) -> None:
     assert int(constants["JW_RAM_STEM_CONV_WEIGHT"]) == plan.kept[number].address
 
 
-def test_an_export_is_the_same_every_time_and_says_nothing_of_this_computer(
+def test_an_export_is_reproducible_and_names_nothing_of_this_computer(
     digits: Solved, project: Path
 ) -> None:
     assert export(digits, "--out", "again") == 0
@@ -341,7 +343,9 @@ def test_an_export_is_the_same_every_time_and_says_nothing_of_this_computer(
     assert {path.name for path in again.iterdir()} >= {"LICENSE", "README.md", "Makefile", "main.c"}
 
 
-def test_nobodys_work_is_overwritten(digits: Solved, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_the_user_added_or_changed_are_not_overwritten(
+    digits: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert export(digits, "--out", "mine") == 0
     mine = digits.directory / "mine"
     (mine / "driver.c").write_text("/* my own */\n")
@@ -354,7 +358,7 @@ def test_nobodys_work_is_overwritten(digits: Solved, capsys: pytest.CaptureFixtu
     assert (mine / "storage_file.c").read_text() == "/* my driver */\n"
 
 
-def test_a_directory_of_something_else_is_left_alone(
+def test_a_directory_that_is_no_export_is_refused(
     digits: Solved, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = digits.directory / "other"
@@ -365,11 +369,11 @@ def test_a_directory_of_something_else_is_left_alone(
     assert [path.name for path in other.iterdir()] == ["README.md"]
 
 
-def test_an_export_that_was_cut_off_is_done_again(digits: Solved) -> None:
+def test_an_interrupted_export_is_completed_by_the_next(digits: Solved) -> None:
     assert export(digits, "--out", "cut") == 0
     cut = digits.directory / "cut"
     assert export(digits, "--out", "new", "--seed", "5") == 0
-    # As if the next one had been interrupted in the middle.
+    # The state that an interruption in the middle of the next export would leave.
     shutil.copy(digits.directory / "new" / "training.bin", cut / "training.bin")
     (cut / "plan.c").unlink()
     assert export(digits, "--out", "cut", "--seed", "5") == 0
@@ -377,7 +381,7 @@ def test_an_export_that_was_cut_off_is_done_again(digits: Solved) -> None:
     assert export(digits, "--out", "cut") == 0
 
 
-# --- what an export needs to know -----------------------------------------------------------------
+# --- inputs of an export --------------------------------------------------------------------------
 
 
 def test_json_names_every_file(digits: Solved, capsys: pytest.CaptureFixture[str]) -> None:
@@ -389,13 +393,13 @@ def test_json_names_every_file(digits: Solved, capsys: pytest.CaptureFixture[str
     assert document["arena_bytes"] == digits.schedule.arena_bytes
 
 
-def test_the_flags_are_those_of_the_profile(project: Path) -> None:
+def test_an_export_has_the_compiler_flags_of_the_profile(project: Path) -> None:
     makefile = (project / "Makefile").read_text()
     assert f"CFLAGS = {' '.join(FLAGS)}\n" in makefile
     assert f"BITS = {' '.join(KERNEL_FLAGS)}\n" in makefile
 
 
-def test_pages_and_the_compiler_are_the_boards(digits: Solved) -> None:
+def test_an_export_for_a_board_has_its_pages_and_its_compiler(digits: Solved) -> None:
     assert export(digits, "--out", "m0", "--device", "emulated-m0-flash") == 0
     directory = digits.directory / "m0"
     assert re.search(r"\.erase_block_bytes = [1-9]", (directory / "plan.c").read_text())
@@ -415,7 +419,7 @@ def test_a_graph_of_unknown_origin_is_refused(
     assert not (digits.directory / "none").exists()
 
 
-def test_other_kernels_than_those_measured_are_refused(
+def test_kernels_that_differ_from_the_measured_ones_are_refused(
     digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -425,7 +429,7 @@ def test_other_kernels_than_those_measured_are_refused(
     assert "measure bench again and solve again" in capsys.readouterr().err
 
 
-def test_published_costs_do_not_say_what_kernels_need(
+def test_an_export_from_published_costs_is_refused(
     digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -436,7 +440,7 @@ def test_published_costs_do_not_say_what_kernels_need(
     assert "published figures" in capsys.readouterr().err
 
 
-def test_a_trace_lies_in_the_directory_asked_for(digits: Solved) -> None:
+def test_a_trace_is_written_to_the_requested_directory(digits: Solved) -> None:
     assert cli.main(
         [
             "export", "--schedule", str(digits.path), "--format", "perfetto",

@@ -1,4 +1,4 @@
-"""What a board is told to do comes to what the training step says, however it was scheduled."""
+"""Lowered plans give the results of the training step, whatever the schedule."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def no_workspace(step: TrainingStep) -> dict[OpSpec, int]:
 
 
 class _Arena:
-    """First fit into a gap that is drawn, so that the same tensor comes to lie here and there."""
+    """An arena with drawn gaps: the same tensor gets different addresses over a step."""
 
     def __init__(self, draw: st.DrawFn, graph: CostedGraph) -> None:
         self._draw = draw
@@ -70,7 +70,7 @@ class _Arena:
             if block.address - address >= size_bytes:
                 starts.append(address)
             address = max(address, block.end)
-        # Nothing, or a small gap that only fragments.
+        # No gap, or a small one that only fragments the arena.
         starts += [address, address + 4]
         start = starts[self._draw(st.integers(0, len(starts) - 1))]
         self.at[name] = ArenaRange(start, size_bytes)
@@ -116,7 +116,7 @@ def _somewhere(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -
 
 
 def _beside_compute(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Action]) -> list[Action]:
-    """Some transfers are asynchronous; what leaves so is freed later, perhaps."""
+    """Make some transfers asynchronous, and free some of the tensors they page out later."""
     found: list[Action] = []
     for action in actions:
         if isinstance(action, ScheduledPageIn | ScheduledPageOut):
@@ -127,16 +127,16 @@ def _beside_compute(draw: st.DrawFn, graph: CostedGraph, actions: Sequence[Actio
         index = next(i for i, action in enumerate(found) if action is free)
         if not _is_leaving(graph, found[:index], free.tensor):
             continue
-        behind = index + 1
-        while behind < len(found) and free.tensor not in _made_by(graph, found[behind]):
-            behind += 1
-        found.insert(draw(st.integers(index + 1, behind)), free)
+        latest = index + 1
+        while latest < len(found) and free.tensor not in _made_by(graph, found[latest]):
+            latest += 1
+        found.insert(draw(st.integers(index + 1, latest)), free)
         del found[index]
     return found
 
 
 def _is_leaving(graph: CostedGraph, before: Sequence[Action], tensor: str) -> bool:
-    """The last action that makes it or moves it is an asynchronous page-out."""
+    """Whether the last action that computes or transfers it is an asynchronous page-out."""
     for action in reversed(before):
         if isinstance(action, ScheduledPageOut) and action.tensor == tensor:
             return action.asynchronous
@@ -146,7 +146,7 @@ def _is_leaving(graph: CostedGraph, before: Sequence[Action], tensor: str) -> bo
 
 
 def _made_by(graph: CostedGraph, action: Action) -> Sequence[str]:
-    """What is in RAM from ``action`` on."""
+    """Tensors that ``action`` brings into RAM."""
     if isinstance(action, ScheduledCompute):
         return graph.ops[[op.name for op in graph.ops].index(action.op)].writes
     return [action.tensor] if isinstance(action, ScheduledPageIn) else []
@@ -156,7 +156,7 @@ def _made_by(graph: CostedGraph, action: Action) -> Sequence[str]:
 def scheduled_steps(
     draw: st.DrawFn,
 ) -> tuple[TrainingStep, CostedGraph, Schedule, dict[OpSpec, int]]:
-    """A step, a valid schedule of it, sensible or not, and what its kernels need."""
+    """A step, its graph, a valid schedule of it, sensible or not, and workspace bytes by kernel."""
     step = draw(st.sampled_from(STEPS))
     sizes = st.sampled_from([0, 0, 4, 32])
     planned = {spec: draw(sizes) for spec in step.distinct_specs}
@@ -177,7 +177,10 @@ PROPERTIES = settings(
 
 
 def run(plan: ExecutionPlan) -> list[Probes]:
-    """What the probes see in a few steps; what is kept is where the next step looks for it."""
+    """Values of the probes in a few steps.
+
+    Checks too that kept values are where the next step reads them.
+    """
     board = InterpretedBoard(plan)
     seen = []
     for number in range(STEPS_IN_A_ROW):
@@ -203,7 +206,7 @@ def expected(step: TrainingStep) -> list[Probes]:
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
-def test_an_unscheduled_step_comes_to_what_its_ops_say(step: TrainingStep) -> None:
+def test_an_unscheduled_step_gives_the_results_of_its_ops(step: TrainingStep) -> None:
     plan = unscheduled(step)
     assert run(plan) == expected(step)
     assert [compute.spec for compute in plan.computes] == [op.spec for op in step.ops]
@@ -214,7 +217,7 @@ def test_an_unscheduled_step_comes_to_what_its_ops_say(step: TrainingStep) -> No
 @pytest.mark.slow
 @PROPERTIES
 @given(scheduled_steps())
-def test_a_scheduled_step_comes_to_the_same_with_guards_and_without(
+def test_a_scheduled_step_gives_the_same_results_with_and_without_guards(
     case: tuple[TrainingStep, CostedGraph, Schedule, dict[OpSpec, int]],
 ) -> None:
     step, graph, schedule, workspace_bytes = case
@@ -236,7 +239,7 @@ def test_a_scheduled_step_comes_to_the_same_with_guards_and_without(
 
 @settings(PROPERTIES, max_examples=20)
 @given(scheduled_steps(), st.data())
-def test_an_operation_that_writes_too_far_is_found_by_the_tensor_that_it_leaves(
+def test_an_overrun_is_reported_with_the_tensor_whose_bounds_it_leaves(
     case: tuple[TrainingStep, CostedGraph, Schedule, dict[OpSpec, int]], data: st.DataObject
 ) -> None:
     step, graph, schedule, workspace_bytes = case
@@ -251,8 +254,8 @@ def test_an_operation_that_writes_too_far_is_found_by_the_tensor_that_it_leaves(
 
 
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
-def test_nobody_overwrites_what_is_on_its_way(step: TrainingStep) -> None:
-    """What is overwritten in place leaves right before, after it has come right before that."""
+def test_a_tensor_is_not_overwritten_while_it_is_transferred(step: TrainingStep) -> None:
+    """Each tensor overwritten in place is paged out, in and out again right before that."""
     graph = costed(step, dma=True)
     actions: list[Action] = [
         ScheduledPageIn(tensor=tensor.name) for tensor in step.tensors if tensor.home == "storage"
@@ -276,7 +279,7 @@ def test_nobody_overwrites_what_is_on_its_way(step: TrainingStep) -> None:
 
 @pytest.mark.parametrize("dma", [False, True], ids=["one at a time", "beside ops"])
 @pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.title}, {len(step.ops)} ops")
-def test_what_the_solver_schedules_for_little_ram_comes_to_the_same(
+def test_the_solvers_schedule_for_little_ram_gives_the_same_results(
     step: TrainingStep, dma: bool
 ) -> None:
     graph = costed(step, dma=dma)
@@ -291,8 +294,10 @@ def test_what_the_solver_schedules_for_little_ram_comes_to_the_same(
 
 @st.composite
 def _left_and_wanted(draw: st.DrawFn) -> tuple[list[Mover], int]:
-    """Tensors that lie in one order and have to lie in another, with small gaps between them in
-    both; one of them may end anywhere."""
+    """Tensors in one order and their targets in another, with small gaps between them in both.
+
+    One of them may have no target.
+    """
     sizes = [4 * size for size in draw(st.lists(st.integers(1, 6), min_size=1, max_size=6))]
     names = [f"t{number}" for number in range(len(sizes))]
     places = []
@@ -310,12 +315,12 @@ def _left_and_wanted(draw: st.DrawFn) -> tuple[list[Mover], int]:
     anywhere = draw(st.integers(0, len(sizes)))
     if anywhere < len(sizes):
         movers[anywhere] = replace(movers[anywhere], target=None)
-    # Inputs are dead when a step ends: there is always some room.
+    # Inputs are dead when a step ends, which leaves some room.
     return movers, max(here_end, there_end) + draw(st.sampled_from([4, 8, 24]))
 
 
 @given(_left_and_wanted())
-def test_whatever_lies_wherever_comes_to_where_it_has_to_be(case: tuple[list[Mover], int]) -> None:
+def test_moves_bring_tensors_from_any_layout_to_any_other(case: tuple[list[Mover], int]) -> None:
     movers, arena_bytes = case
     memory: list[tuple[str, int] | None] = [None] * (arena_bytes // 4)
     for mover in movers:
@@ -334,7 +339,7 @@ def test_whatever_lies_wherever_comes_to_where_it_has_to_be(case: tuple[list[Mov
         ]
 
 
-def test_tensors_that_change_places_do_so_by_way_of_free_bytes() -> None:
+def test_tensors_change_places_through_free_bytes() -> None:
     movers = [Mover("a", ArenaRange(0, 40), 40), Mover("b", ArenaRange(40, 40), 0)]
     assert ordered_moves(movers, 120) == (
         Move("a", ArenaRange(0, 40), 80),
@@ -343,7 +348,7 @@ def test_tensors_that_change_places_do_so_by_way_of_free_bytes() -> None:
     )
 
 
-def test_where_free_bytes_are_few_they_do_so_piece_by_piece() -> None:
+def test_tensors_change_places_in_pieces_if_free_bytes_are_few() -> None:
     movers = [Mover("a", ArenaRange(0, 40), 40), Mover("b", ArenaRange(40, 40), 0)]
     moves = ordered_moves(movers, 104)
     assert moves[:3] == (
@@ -368,7 +373,7 @@ def test_tensors_that_fill_the_arena_cannot_change_places() -> None:
         ordered_moves(many, (1 << 21) + 4)
 
 
-# --- what cannot be run ---------------------------------------------------------------------------
+# --- plans that are refused -----------------------------------------------------------------------
 
 STEP = IN_RAM[0]
 GRAPH = costed(STEP)
@@ -424,7 +429,7 @@ def test_a_kernel_that_needs_more_workspace_than_planned_is_refused() -> None:
     )
 
 
-def test_what_the_referees_reject_is_refused() -> None:
+def test_a_schedule_that_a_referee_rejects_is_refused() -> None:
     schedule = by_rule(GRAPH, 1.1)
     short = schedule.model_copy(update={"actions": schedule.actions[:-1]})
     assert "is not valid: action" in _refused(short)
@@ -454,7 +459,7 @@ def test_operands_that_are_not_aligned_are_refused() -> None:
     assert "which is not a multiple of 4" in _refused(unaligned)
 
 
-def test_storage_that_a_board_cannot_serve_is_refused() -> None:
+def test_storage_that_the_board_cannot_page_to_is_refused() -> None:
     net = Network("lookups", 1)
     x = net.embedding("embed", net.input("tokens", 1, 3), vocabulary=40, features=2)
     x = net.linear("linear", x, 2)

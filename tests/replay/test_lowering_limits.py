@@ -1,4 +1,4 @@
-"""The end of a step: a tight arena, and what is left in storage."""
+"""The end of a step: moves in a tight arena, copies in storage, and refused plans."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from solver.problem.schedule import Action, Budget, PageOut, Schedule, SolverRec
 MIB = 1 << 20
 
 
-def test_large_tensors_that_change_places_word_by_word_are_refused_at_once() -> None:
-    """They would go in four million pieces."""
+def test_large_tensors_with_room_for_one_word_only_are_refused_at_once() -> None:
+    """They would move in four million pieces."""
     movers = [Mover("a", ArenaRange(0, 16 * MIB), 4), Mover("b", ArenaRange(16 * MIB, 4), 0)]
     start_s = time.process_time()
     with pytest.raises(LoweringError, match=r"ends with a, b at .* gap of 0 free bytes"):
@@ -31,8 +31,8 @@ def test_large_tensors_that_change_places_word_by_word_are_refused_at_once() -> 
     assert time.process_time() - start_s < 5.0
 
 
-def test_results_that_may_lie_anywhere_do_not_take_each_others_place() -> None:
-    """Both losses lie where parameters have to go."""
+def test_results_without_a_fixed_place_do_not_overlap() -> None:
+    """Both losses lie at the target of the parameters."""
     movers = [
         Mover("w", ArenaRange(40, 8), 0),
         Mover("first loss", ArenaRange(0, 4), None),
@@ -48,7 +48,7 @@ def test_results_that_may_lie_anywhere_do_not_take_each_others_place() -> None:
         settled([replace(movers[0], block=ArenaRange(8, 8)), *movers[1:]], 12)
 
 
-def test_a_result_stays_where_it_is_in_nobodys_way_and_is_nobodys_gap() -> None:
+def test_a_result_that_overlaps_no_target_stays_and_its_place_is_not_reused() -> None:
     movers = [
         Mover("w", ArenaRange(40, 8), 0),
         Mover("first loss", ArenaRange(8, 4), None),
@@ -57,11 +57,11 @@ def test_a_result_stays_where_it_is_in_nobodys_way_and_is_nobodys_gap() -> None:
     assert [mover.target for mover in settled(movers, 48)] == [0, 8, 12]
 
 
-# --- what a step leaves in storage --------------------------------------------------------------
+# --- contents of storage after a step -----------------------------------------------------------
 
 
 def trained() -> TrainingStep:
-    """Two parameters, a weight and a bias, at home in RAM."""
+    """A step with two parameters, a weight and a bias, whose home is RAM."""
     net = Network("one layer", 1)
     x = net.linear("fc", net.input("vector", 1, 3), 2)
     net.softmax_cross_entropy("loss", x, net.input("labels", 1))
@@ -71,7 +71,10 @@ def trained() -> TrainingStep:
 def with_schedule(
     step: TrainingStep, first: Sequence[Action] = (), last: Sequence[Action] = ()
 ) -> tuple[CostedGraph, Schedule]:
-    """Everything is kept; ``first`` and ``last`` come before and after. All can be paged."""
+    """A graph with pageable tensors, and a schedule that keeps everything.
+
+    The actions ``first`` come before it and ``last`` after it.
+    """
     free_of_cost = PageCost(time_s=0.0, energy_j=0.0)
     costs = {"page_out": free_of_cost, "page_in": free_of_cost}
     uncosted = uncosted_graph(step)
@@ -103,7 +106,7 @@ def with_schedule(
 def lowered(
     step: TrainingStep, paged_out: Sequence[str] = (), first: Sequence[Action] = ()
 ) -> ExecutionPlan:
-    """With copies of some of the results in storage."""
+    """The plan of a step that pages some of its results out at its end."""
     last = [PageOut(tensor=name) for name in paged_out]
     graph, schedule = with_schedule(step, first, last)
     return lower(step, graph, schedule, dict.fromkeys(step.distinct_specs, 0))
@@ -115,7 +118,7 @@ def test_a_step_that_pages_nothing_has_no_storage() -> None:
     assert [kept.slot for kept in plan.kept] == [None, None]
 
 
-def test_what_a_step_has_put_into_storage_is_not_put_there_again_after_it() -> None:
+def test_a_result_paged_out_by_the_step_is_not_stored_again_after_it() -> None:
     step = trained()
     first, second = kept_values(step)
     for done, left in ((first, second), (second, first)):
@@ -129,10 +132,10 @@ def test_what_a_step_has_put_into_storage_is_not_put_there_again_after_it() -> N
     assert plan.afterwards == ()
 
 
-# --- what an action waits for -----------------------------------------------------------------
+# --- waits of an action -----------------------------------------------------------------------
 
 
-def test_nothing_waits_for_a_transfer_beside_it_but_what_overwrites_its_tensor() -> None:
+def test_only_actions_from_the_overwriting_one_on_wait_for_a_page_out() -> None:
     step = trained()
     value = kept_values(step)[0]
     plan = lowered(step, first=[PageOut(tensor=value.tensor, asynchronous=True)])
@@ -146,17 +149,17 @@ def test_nothing_waits_for_a_transfer_beside_it_but_what_overwrites_its_tensor()
     assert update > 3
 
 
-def test_a_transfer_that_is_done_at_once_is_over_for_what_follows() -> None:
+def test_actions_after_a_synchronous_transfer_count_it_as_done() -> None:
     step = trained()
     plan = lowered(step, first=[PageOut(tensor=kept_values(step)[0].tensor)])
     assert [action.waits_for for action in plan.actions] == [0] + [1] * (len(plan.actions) - 1)
 
 
-# --- what cannot be run -----------------------------------------------------------------------
+# --- plans that are refused -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("off", [1, 2, 3])
-def test_what_is_resident_at_first_has_to_be_aligned(off: int) -> None:
+def test_a_misaligned_resident_tensor_is_refused(off: int) -> None:
     step = trained()
     graph, schedule = with_schedule(step)
     assert schedule.arena_bytes is not None
@@ -170,7 +173,7 @@ def test_what_is_resident_at_first_has_to_be_aligned(off: int) -> None:
         )
 
 
-def test_a_graph_with_an_op_of_its_own_is_told_by_it() -> None:
+def test_the_error_names_an_op_that_only_the_graph_has() -> None:
     step = trained()
     graph, schedule = with_schedule(step)
     other = graph.model_copy(
@@ -180,7 +183,7 @@ def test_a_graph_with_an_op_of_its_own_is_told_by_it() -> None:
         lower(step, other, schedule, dict.fromkeys(step.distinct_specs, 0))
 
 
-def test_a_graph_with_a_tensor_of_its_own_is_told_by_it() -> None:
+def test_the_error_names_a_tensor_that_only_the_graph_has() -> None:
     step = trained()
     graph, schedule = with_schedule(step)
     extra = graph.tensors[0].model_copy(update={"name": "extra"})
@@ -189,8 +192,8 @@ def test_a_graph_with_a_tensor_of_its_own_is_told_by_it() -> None:
         lower(step, other, schedule, dict.fromkeys(step.distinct_specs, 0))
 
 
-def test_tensors_that_change_places_do_so_through_the_largest_gap() -> None:
-    """Of 4 and of 16 bytes."""
+def test_tensors_change_places_through_the_largest_gap() -> None:
+    """The gaps have 4 and 16 bytes."""
     movers = [Mover("a", ArenaRange(4, 24), 28), Mover("b", ArenaRange(28, 24), 4)]
     moves = ordered_moves(movers, 68)
     assert sorted(move.block.bytes for move in moves) == [8, 8, 8, 16, 16, 16]

@@ -1,4 +1,4 @@
-"""Operations measured again in the context in which they run, and the profiles that hold that."""
+"""Operations measured again in the context in which they run, and the refined profiles."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ TIMES = st.floats(1e-6, 1.0)
 
 
 @given(st.lists(st.tuples(TIMES, TIMES, TIMES), min_size=1, max_size=12))
-def test_executions_at_their_cost_add_up_to_what_they_take_in_a_step(
+def test_the_cost_in_context_times_the_executions_is_the_time_in_a_step(
     times: list[tuple[float, float, float]],
 ) -> None:
     steps = [measured(*of_step) for of_step in times]
@@ -131,16 +131,18 @@ def test_executions_at_their_cost_add_up_to_what_they_take_in_a_step(
     assert cost.high <= max(means) * (1 + 1e-9)
 
 
-def test_executions_that_differ_from_each_other_are_no_uncertainty() -> None:
+def test_a_difference_between_executions_does_not_widen_the_interval() -> None:
     steps = [measured(1e-3, 5e-3, 9e-3)] * 10
     cost = executions().time_s(RELU.key, steps)
     assert cost.median == pytest.approx(5e-3)
     assert cost.low == cost.high
 
 
-def test_what_delays_now_one_execution_now_another_is_counted() -> None:
-    """Each is delayed in two steps of five, so that its own median shows nothing of it; in four of
-    five one of them is."""
+def test_delays_that_hit_different_executions_in_turn_are_counted() -> None:
+    """Each execution is delayed in two steps of five, which its own median hides.
+
+    One of the two is delayed in four steps of five.
+    """
     delays = [(2e-3, 0.0), (2e-3, 0.0), (0.0, 2e-3), (0.0, 2e-3), (0.0, 0.0)] * 2
     steps = [measured(1e-3 + first, 1e-3, 1e-3 + second) for first, second in delays]
     assert executions().time_s(RELU.key, steps).median == pytest.approx(2e-3)
@@ -151,7 +153,7 @@ def test_an_operation_that_never_runs_is_refused() -> None:
         executions("sgd.update elements=8")
 
 
-def test_steps_in_which_others_had_the_processor_do_not_count() -> None:
+def test_steps_disturbed_by_other_programs_do_not_count() -> None:
     kept, delayed, void = [measured(1e-3, 1e-3, 1e-3) for _ in range(3)]
     record = ReplayRecord(
         plan=executions().actions.plan,
@@ -174,13 +176,13 @@ def test_too_few_undisturbed_steps_are_no_measurement() -> None:
         measure_in_context(lambda _: (), executions())
 
 
-# --- how long -------------------------------------------------------------------------------------
+# --- number of steps ------------------------------------------------------------------------------
 
 
 def running(
     time_s: Callable[[int], float],
 ) -> tuple[list[int], Callable[[int], list[MeasuredStep]]]:
-    """What was asked for, and a board whose step number i takes ``time_s(i)`` for each op."""
+    """Requested step counts, and a board whose step i takes ``time_s(i)`` seconds for each op."""
     asked: list[int] = []
 
     def run(count: int) -> list[MeasuredStep]:
@@ -191,7 +193,7 @@ def running(
     return asked, run
 
 
-def test_few_steps_do_where_they_agree() -> None:
+def test_steps_that_agree_end_the_measurement_early() -> None:
     asked, run = running(lambda i: 1e-3 + 1e-6 * (i % 3))
     assert len(measure_in_context(run, executions())) == FEWEST_STEPS
     assert asked == [FEWEST_STEPS]
@@ -204,12 +206,12 @@ def test_more_steps_are_run_until_the_interval_is_narrow() -> None:
     assert sum(asked) == len(steps)
 
 
-def test_steps_that_never_agree_end_at_the_most() -> None:
+def test_steps_that_never_agree_end_at_the_largest_number_of_steps() -> None:
     _, run = running(lambda i: 1e-3 * (1 + i % 7))
     assert len(measure_in_context(run, executions())) == MOST_STEPS
 
 
-def test_no_step_is_begun_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_step_begins_after_the_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("replay.refine.LIMIT_S", 0.0)
     _, run = running(lambda i: 1e-3 * (1 + i % 7))
     assert len(measure_in_context(run, executions())) == FEWEST_STEPS
@@ -230,7 +232,7 @@ def refined(
     return before, after
 
 
-def test_only_what_was_measured_again_changes() -> None:
+def test_only_the_refined_operations_change_in_a_profile() -> None:
     before, after = refined()
     assert cost_of(after, ADD) == cost_of(before, ADD)
     relu = cost_of(after, RELU)
@@ -242,7 +244,7 @@ def test_only_what_was_measured_again_changes() -> None:
     assert after.storage == before.storage
 
 
-def test_the_operations_are_told_with_what_was_used_before() -> None:
+def test_a_refinement_lists_each_operation_with_its_earlier_cost() -> None:
     before = made_up_profile([RELU, ADD])
     once, (first,) = refine_profile(before, STEPS, executions(), PROVENANCE)
     assert first.before == cost_of(before, RELU).cold
@@ -253,7 +255,7 @@ def test_the_operations_are_told_with_what_was_used_before() -> None:
     assert len(twice.notes) == len(once.notes) == 1
 
 
-def test_joules_are_seconds_at_the_mean_power_of_the_steps() -> None:
+def test_energy_is_time_at_the_mean_power_of_the_steps() -> None:
     _, after = refined("measured")
     cost = cost_of(after, RELU).in_context
     assert cost is not None
@@ -263,7 +265,7 @@ def test_joules_are_seconds_at_the_mean_power_of_the_steps() -> None:
     assert "mean power of the steps" in after.notes[-1]
 
 
-def test_joules_are_no_surer_than_seconds_and_watts_together() -> None:
+def test_the_energy_interval_covers_the_error_of_time_and_power() -> None:
     steps = [
         measured(2e-3 + 1e-5 * (i % 5), 1e-3, 4e-3, energy_j=14e-3 + 1e-4 * (i % 7))
         for i in range(10)
@@ -276,7 +278,7 @@ def test_joules_are_no_surer_than_seconds_and_watts_together() -> None:
     assert cost.energy_j.high / cost.energy_j.median > cost.time_s.high / cost.time_s.median
 
 
-def test_steps_too_short_for_the_meter_leave_an_operation_its_own_power() -> None:
+def test_without_step_energies_an_operation_keeps_its_power_in_isolation() -> None:
     before, after = refined("measured", steps=[measured(2e-3, 1e-3, 4e-3)] * 10)
     cost, alone = cost_of(after, RELU).in_context, cost_of(before, RELU).cold
     assert cost is not None
@@ -287,7 +289,7 @@ def test_steps_too_short_for_the_meter_leave_an_operation_its_own_power() -> Non
     assert cost.energy_j.median == pytest.approx(3e-3 * power_w)
 
 
-def test_estimated_joules_stay_nominal_power_times_seconds() -> None:
+def test_an_estimated_energy_stays_nominal_power_times_time() -> None:
     _, after = refined("estimated", 3.0)
     cost = cost_of(after, RELU).in_context
     assert cost is not None
@@ -297,7 +299,7 @@ def test_estimated_joules_stay_nominal_power_times_seconds() -> None:
     assert "nominal power" in after.notes[-1]
 
 
-def test_without_joules_before_there_are_none_now() -> None:
+def test_a_profile_without_energies_is_refined_without_energies() -> None:
     _, after = refined("estimated", None)
     cost = cost_of(after, RELU).in_context
     assert cost is not None
@@ -310,7 +312,7 @@ def test_a_refined_profile_is_read_back_as_it_was_written(tmp_path: Path) -> Non
     assert read_yaml(tmp_path / "bench.yaml", DeviceProfile) == after
 
 
-def test_operations_that_were_predicted_are_told_apart() -> None:
+def test_operations_with_predicted_costs_are_listed_apart() -> None:
     profile = made_up_profile([RELU])
     costs_s = {RELU.key: cost_of(profile, RELU).cold.time_s.median, ADD.key: 1.0}
     known = refinable(profile, costs_s, (RELU.key, ADD.key), "run/graph.json")
@@ -335,8 +337,10 @@ DEVICE = describe(
 
 @dataclass(frozen=True)
 class Bench:
-    """A device, its profile, and a run of a schedule that was made with it. What the profile says
-    of the operation ``wrong`` is not what the run found."""
+    """A device, its profile, and a run of a schedule that was solved with that profile.
+
+    The profile's cost of the operation ``wrong`` differs from the cost in the run.
+    """
 
     device: Path
     profile: Path
@@ -372,7 +376,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Bench]:
-    """Of a run in which the operation that takes longest took ``factor`` times as long."""
+    """Maker of a run in which the most expensive operation takes ``factor`` times as long."""
 
     def make(factor: float = 3.0, *, without: int = 0) -> Bench:
         step = build_model("digits", 2)
@@ -429,7 +433,7 @@ def test_a_dry_run_names_the_operations_and_reaches_no_board(
 
 
 @pytest.mark.usefixtures("no_board")
-def test_an_operation_that_was_only_predicted_is_to_be_measured_by_itself_first(
+def test_an_operation_with_a_predicted_cost_must_be_measured_in_isolation_first(
     bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = bench(factor=1000.0, without=1)
@@ -450,7 +454,7 @@ def test_the_run_of_another_board_is_refused(
 
 
 @pytest.mark.usefixtures("no_board")
-def test_options_of_measuring_everything_are_refused(
+def test_options_of_a_full_profile_are_refused_with_refine(
     bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
 ) -> None:
     made = bench()
@@ -460,9 +464,7 @@ def test_options_of_measuring_everything_are_refused(
     assert "--model, --blocks cannot be used with --refine" in capsys.readouterr().err
 
 
-def test_a_run_that_is_not_there_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_error_names_a_missing_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "nothing"
     assert cli.main(["profile", "--device", "local", "--refine", str(missing)]) == 2
     assert f"{missing}/replay.json: cannot be read" in capsys.readouterr().err
@@ -470,7 +472,7 @@ def test_a_run_that_is_not_there_is_named(
 
 # --- on a board ---------------------------------------------------------------------------------
 
-LAW_S = 1e-6  # and a nanosecond for each FLOP: where a schedule begins from
+LAW_S = 1e-6  # assumed time of an operation, plus a nanosecond for each FLOP
 
 
 def hand_made(
@@ -478,7 +480,7 @@ def hand_made(
     time_s: Callable[[OpSpec], Interval],
     **of_board: Any,
 ) -> DeviceProfile:
-    """Warm and cold costs are the same."""
+    """A profile with equal warm and cold costs."""
 
     def cost(spec: OpSpec) -> Cost:
         return Cost(time_s=time_s(spec), energy_j=time_s(spec).scaled(3.0), trials=5)
@@ -495,7 +497,7 @@ def hand_made(
 
 
 def scheduled(step: TrainingStep, profile: DeviceProfile) -> tuple[CostedGraph, Schedule]:
-    """With something computed twice."""
+    """Graph and schedule at 80 % of the peak, so that an operation is recomputed."""
     graph = cost_graph(step, profile).graph
     kept = replay(graph, keep_everything(graph)).peak_bytes
     budget = Budget(ram_bytes=int(0.8 * kept))
@@ -504,7 +506,7 @@ def scheduled(step: TrainingStep, profile: DeviceProfile) -> tuple[CostedGraph, 
 
 @dataclass(frozen=True)
 class OnBoard:
-    """A board with a plan on it, open, and what it has measured of it."""
+    """An open board with a plan, and the steps that it has measured."""
 
     session: ReplaySession
     schedule: Schedule
@@ -530,7 +532,7 @@ class OnBoard:
         kernels_sha256: str,
         matmul: str,
     ) -> Iterator[ReplaySession]:
-        """Instead of compiling it all anew."""
+        """Stand-in for ``open_replay`` that yields the open session, to save compiling."""
         assert kernels_sha256 == self.session.build.kernels_sha256
         assert matmul == self.session.build.matmul
         assert (
@@ -539,8 +541,10 @@ class OnBoard:
         yield self.session
 
     def run_with_a_wrong_profile(self, directory: Path) -> Bench:
-        """Profile and report are both made from one real run, so that they differ in what is made
-        wrong of the dearest operation, and in nothing else."""
+        """Write profile and report from one real run, with a wrong cost of the dearest operation.
+
+        Since both come from the same run, they differ in nothing else.
+        """
         plan, step = self.session.plans[0], self.step
         equal = self.profile(lambda _: Interval.exact(1.0))
         actions = expected_step(cost_graph(step, equal).graph, self.schedule).actions
@@ -565,7 +569,7 @@ class OnBoard:
 
 @pytest.fixture(scope="module")
 def on_board() -> Iterator[OnBoard]:
-    """The schedule is found before anything is measured."""
+    """A board with a plan from assumed costs, since nothing is measured yet, and its run."""
     step = build_model("digits", 2)
     workspace_bytes: dict[OpSpec, int] = {}
     schedules: list[Schedule] = []
@@ -594,7 +598,7 @@ def on_board() -> Iterator[OnBoard]:
 
 
 @pytest.mark.slow
-def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
+def test_refining_a_wrong_cost_improves_the_prediction(
     on_board: OnBoard,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -632,7 +636,7 @@ def test_a_wrong_cost_is_found_measured_in_context_and_predicts_better(
 
 
 @pytest.mark.slow
-def test_what_is_interrupted_leaves_the_profile_as_it_was(
+def test_an_interrupted_refinement_leaves_the_profile_unchanged(
     on_board: OnBoard,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

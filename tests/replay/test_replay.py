@@ -1,5 +1,7 @@
-"""Execution plans on a Linux board: what comes back is what was computed, however it was scheduled,
-and whatever goes wrong is said, leaves nothing running and loses nothing."""
+"""Execution plans on a Linux board: identical values with any schedule, and clean failures.
+
+A failure is reported, leaves no process running, and loses no complete step.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ STEP = training_step(small_convolutional(2), "momentum")
 SEED = 3
 STEPS = 4
 SHARE = 1.05
-"""Of the least RAM that any schedule needs: a greedy one pages, recomputes and moves."""
+"""Budget as a multiple of the least RAM: at it, the greedy schedule pages, recomputes and moves."""
 
 UNSCHEDULED, SCHEDULED, GUARDED, PLANTED, NOISY_UNSCHEDULED, NOISY_AGAIN = range(6)
 OVERLAPPING = "stem.relu.forward"
@@ -75,7 +77,7 @@ PAGE_BYTES = 512
 
 
 def partly_pageable(workspace_bytes: Mapping[OpSpec, int]) -> CostedGraph:
-    """Half of the activations cannot be paged, so that they are recomputed."""
+    """The graph with half of the activations not pageable, so that they are recomputed."""
     graph = costed(STEP, workspace_bytes)
     tensors = []
     for number, tensor in enumerate(graph.tensors):
@@ -111,7 +113,7 @@ AGAIN = ("stem.forward", "norm.forward", "pool.forward", "dropout.forward")
 
 
 def noisy_plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
-    """Unscheduled, and with the whole way to the dropout's output gone again and again."""
+    """The unscheduled plan, and one that recomputes all operations up to the dropout's output."""
     graph = costed(NOISY, workspace_bytes)
     backward = next(i for i, op in enumerate(graph.ops) if op.phase == "backward")
     names = [op.name for op in graph.ops]
@@ -128,7 +130,7 @@ def all_plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
 
 
 def with_planted_overlap(guarded: ExecutionPlan) -> ExecutionPlan:
-    """An operation writes one line too far down, over the canary behind what lies there."""
+    """The plan with an operation that writes past its output, over the canary after it."""
     actions = list(guarded.actions)
     number = next(
         i
@@ -186,7 +188,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 @pytest.fixture
 def compiled_already(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """Other boards get the program of the bench, plans and all."""
+    """Give other boards the program of the bench, including its plans."""
     board = bench.session.board
     assert isinstance(board, PosixBoard)
     harness = board._harness
@@ -204,7 +206,7 @@ Observed = list[dict[tuple[str, str], int]]
 
 
 def observed(record: ReplayRecord) -> Observed:
-    """Checksums by what they are of; of each step."""
+    """Checksums of each step, by tensor and kind of value."""
     names = [(probe.tensor, probe.what) for probe in record.plan.probes]
     return [dict(zip(names, step.checksums, strict=True)) for step in record.steps]
 
@@ -219,7 +221,7 @@ def reference(bench: Bench) -> Observed:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", [SCHEDULED, GUARDED])
-def test_a_schedule_comes_to_the_very_bits_of_the_unscheduled_step(
+def test_a_schedule_gives_the_same_bits_as_the_unscheduled_step(
     bench: Bench, reference: Observed, plan: int
 ) -> None:
     scheduled = bench.session.plans[plan]
@@ -228,12 +230,16 @@ def test_a_schedule_comes_to_the_very_bits_of_the_unscheduled_step(
     assert any(isinstance(action.does, PageIn) for action in scheduled.actions)
     record = bench.run(plan)
     assert observed(record) == reference
-    assert len({tuple(step.values()) for step in reference}) == STEPS  # it learns
+    assert (
+        len({tuple(step.values()) for step in reference}) == STEPS
+    )  # each step changes the values
     assert bench.files == []
 
 
 @pytest.mark.slow
-def test_a_dropout_made_again_has_its_mask_and_statistics_move_once_a_step(bench: Bench) -> None:
+def test_a_recomputed_dropout_keeps_its_mask_and_statistics_change_once_a_step(
+    bench: Bench,
+) -> None:
     batches = generated_batches(NOISY, 4, SEED)
     plain, again = (
         bench.session.run(
@@ -254,7 +260,7 @@ def test_a_dropout_made_again_has_its_mask_and_statistics_move_once_a_step(bench
 
 
 @pytest.mark.slow
-def test_what_is_kept_comes_back_and_is_the_same_however_it_was_scheduled(bench: Bench) -> None:
+def test_kept_values_are_the_same_with_and_without_a_schedule(bench: Bench) -> None:
     plain, scheduled = (bench.run(plan, watched=False) for plan in (UNSCHEDULED, SCHEDULED))
     assert set(plain.values) == set(scheduled.values) == set(INITIAL)
     for name, values in plain.values.items():
@@ -265,7 +271,7 @@ def test_what_is_kept_comes_back_and_is_the_same_however_it_was_scheduled(bench:
     assert not any(step.spans or step.checksums for step in plain.steps)
 
 
-def test_a_replay_tells_what_went_to_storage_and_how_much_memory_was_used(bench: Bench) -> None:
+def test_a_replay_reports_the_bytes_stored_and_the_memory_used(bench: Bench) -> None:
     record = bench.run(SCHEDULED)
     plan = record.plan
     assert record.counters is not None
@@ -284,7 +290,7 @@ def test_a_replay_tells_what_went_to_storage_and_how_much_memory_was_used(bench:
     assert unscheduled_record.counters.bytes_out == 0
 
 
-def test_a_watched_step_tells_when_each_action_was_carried_out(bench: Bench) -> None:
+def test_a_watched_step_reports_when_each_action_ran(bench: Bench) -> None:
     record = bench.run(UNSCHEDULED)
     for step, elapsed_s in zip(record.steps, record.elapsed_s, strict=True):
         assert len(step.spans) == len(record.plan.actions)
@@ -335,7 +341,7 @@ def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
 
 @contextmanager
 def spoiling(storage: Path, step_bytes: int, offset: int) -> Iterator[None]:
-    """Somebody writes over one place of every step's part, over and over."""
+    """Overwrite one place in every step's part of the storage, over and over, from a thread."""
     over = threading.Event()
 
     def spoil() -> None:
@@ -354,7 +360,7 @@ def spoiling(storage: Path, step_bytes: int, offset: int) -> Iterator[None]:
         thread.join()
 
 
-def test_a_page_that_comes_back_otherwise_stops_the_step_and_the_one_before_is_intact(
+def test_a_changed_page_stops_the_step_and_leaves_the_one_before_intact(
     bench: Bench,
 ) -> None:
     plan = bench.session.plans[SCHEDULED]
@@ -387,7 +393,7 @@ def test_a_page_that_comes_back_otherwise_stops_the_step_and_the_one_before_is_i
         assert values.tobytes() == expected.tobytes()
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_trained(
+def test_a_disk_that_is_too_small_is_refused_before_training(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = bench.session.board
@@ -419,7 +425,7 @@ def test_values_that_are_missing_or_of_another_size_are_named(bench: Bench) -> N
 
 @dataclass
 class MadeUpMeter:
-    """A constant power, and as many samples as ``rate_hz`` says."""
+    """A meter with constant power and ``rate_hz`` samples a second."""
 
     rate_hz: float
     power_w: float = 2.0
@@ -454,11 +460,11 @@ def metered(bench: Bench, rate_hz: float) -> Bench:
     return replace(bench, session=replace(bench.session, meter=MadeUpMeter(rate_hz)))
 
 
-def test_every_step_has_its_energy_or_the_reason_why_not(bench: Bench) -> None:
+def test_every_step_has_an_energy_or_a_reason_for_its_absence(bench: Bench) -> None:
     with_meter = metered(bench, rate_hz=100_000)
     record = with_meter.run(SCHEDULED)
     for number, (step, elapsed_s) in enumerate(zip(record.steps, record.elapsed_s, strict=True)):
-        if step.energy_j is None:  # other programs had the processor
+        if step.energy_j is None:  # other programs used the processor
             assert number in record.unmetered
         else:
             assert step.energy_j == pytest.approx(2.0 * step.time_s, rel=1e-3)
@@ -478,7 +484,7 @@ def test_steps_too_short_for_the_meter_keep_their_times(bench: Bench) -> None:
     assert [step.energy_j for step in report.steps] == [None] * STEPS
 
 
-def test_steps_of_a_board_that_was_slowed_down_are_not_reported(
+def test_steps_of_a_throttled_board_are_not_reported(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(PosixBoard, "throttled", lambda _board: 0b1)
@@ -488,10 +494,10 @@ def test_steps_of_a_board_that_was_slowed_down_are_not_reported(
         bench.session.measured(record)
 
 
-# --- behind SSH -----------------------------------------------------------------------------------
+# --- over SSH -------------------------------------------------------------------------------------
 
 
-def test_over_a_connection_that_breaks_and_comes_back_the_bits_are_the_same(
+def test_a_lost_and_restored_connection_does_not_change_the_bits(
     bench: Bench,
     reference: Observed,
     network: SshNetwork,
@@ -520,11 +526,11 @@ def test_over_a_connection_that_breaks_and_comes_back_the_bits_are_the_same(
     assert observed(record) == reference
 
 
-# --- what is refused ------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("compiled_already")
-def test_other_kernels_than_those_of_the_profile_are_refused() -> None:
+def test_kernels_that_differ_from_those_of_the_profile_are_refused() -> None:
     with (
         pytest.raises(RequestRefused, match=r"its kernels are .*those of the profile were 01234"),
         open_replay(
@@ -534,7 +540,7 @@ def test_other_kernels_than_those_of_the_profile_are_refused() -> None:
         pass
 
 
-def test_a_board_that_may_choose_computes_matrix_products_as_the_profile_had_it(
+def test_a_board_free_to_choose_takes_the_matrix_product_of_the_profile(
     compiled_already: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
@@ -569,7 +575,7 @@ def test_a_board_that_may_choose_computes_matrix_products_as_the_profile_had_it(
     ],
 )
 @pytest.mark.usefixtures("compiled_already")
-def test_a_plan_that_pages_is_refused_where_there_is_nothing_to_page_to(
+def test_a_plan_that_pages_is_refused_on_a_board_without_usable_storage(
     storage: Mapping[str, Any] | None, said: str
 ) -> None:
     with (
@@ -582,7 +588,7 @@ def test_a_plan_that_pages_is_refused_where_there_is_nothing_to_page_to(
 # --- the plan as C --------------------------------------------------------------------------------
 
 
-def test_every_kind_has_the_entry_point_that_the_kernel_library_gives_it() -> None:
+def test_every_kind_has_the_entry_point_of_the_kernel_library() -> None:
     registry = (KERNELS / "registry.c").read_text()
     entries = dict(re.findall(r'\{"([\w.]+)", \d+, \d+, (\w+),', registry))
     assert {kind: kernel_entry(kind) for kind in SIGNATURES} == entries
@@ -595,8 +601,10 @@ def test_a_seed_is_the_last_scalar_of_its_kind() -> None:
 
 
 def awkward_plan() -> ExecutionPlan:
-    """Names with which C could be confused, a seed whose bits are no number, actions of every
-    kind."""
+    """A plan that is hard to write as C.
+
+    It has names that are special in C, a seed whose bits are a NaN, and actions of every kind.
+    """
     relu = OpSpec.of("relu.forward", elements=100)
     dropout = OpSpec.of("dropout.forward", elements=100)
     a, b = ArenaRange(0, 400), ArenaRange(400, 400)
@@ -658,7 +666,7 @@ def test_a_plan_that_does_not_fit_into_the_table_is_refused() -> None:
         plans_source([ExecutionPlan("huge", 1 << 32, {}, (), ())], None)
 
 
-# --- where steps go on a medium -------------------------------------------------------------------
+# --- layout of steps on a medium ------------------------------------------------------------------
 
 
 @given(
@@ -697,9 +705,7 @@ WINDOW = (
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=30), st.integers(1, 8), st.data())
-def test_answers_in_pieces_come_to_the_whole(
-    values: list[int], piece: int, data: st.DataObject
-) -> None:
+def test_pieces_of_an_answer_are_joined(values: list[int], piece: int, data: st.DataObject) -> None:
     text = "joulewright-results 1\n" + WINDOW.format(5)
     first = 0
     while first < len(values):
@@ -718,6 +724,6 @@ def test_answers_in_pieces_come_to_the_whole(
         "counters steps=1",
     ],
 )
-def test_records_that_make_no_sense_are_named(line: str) -> None:
+def test_the_error_quotes_an_invalid_record(line: str) -> None:
     with pytest.raises(MeasurementInvalid, match=re.escape(line)):
         parse_replay(f"joulewright-results 1\n{WINDOW.format(0)}{line}\n")

@@ -1,6 +1,8 @@
-"""Networks that are too large for a microcontroller train on it when scheduled: on an emulated
-Cortex-M3 that pages to its SD card, and on a Cortex-M0 that pages to its flash. Every value is held
-against this computer's, which replays the same plan with the same arithmetic."""
+"""Scheduled training of networks that are too large for a microcontroller's RAM.
+
+An emulated Cortex-M3 pages to its SD card, and a Cortex-M0 to its flash. Every value is compared
+with that of this computer, which replays the same plan with the same arithmetic.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ PATIENCE_S = 30.0
 
 
 def narrow_classifier() -> Network:
-    """For a board of 16 KiB: many layers, each of a kilobyte."""
+    """A network for a board of 16 KiB: many layers of a kilobyte each."""
     net = Network("narrow classifier", 1)
     x = net.conv2d("stem", net.input("image", 1, 1, 8, 8), 4, 3, padding=1)
     for number in range(1, 6):
@@ -69,7 +71,7 @@ def narrow_classifier() -> Network:
 
 @dataclass(frozen=True)
 class Problem:
-    """A step that a board has too little RAM for, and a budget that it has."""
+    """A step that needs more RAM than a board has, and a budget that the board has."""
 
     device: str
     step: TrainingStep
@@ -84,7 +86,7 @@ PROBLEMS = (CARD, FLASH)
 def profile_of(
     description: DeviceDescription, step: TrainingStep, workspace_bytes: Mapping[OpSpec, int]
 ) -> DeviceProfile:
-    """Made up: a megaflop a second, and paging that costs about as much as computing again."""
+    """A made-up profile: one megaflop a second, and paging about as expensive as recomputing."""
 
     def cost(spec: OpSpec) -> Cost:
         time_s = 2e-4 + spec.work_flop / 1e6 + spec.moved_bytes / 4e6
@@ -136,8 +138,7 @@ def planned(problem: Problem, workspace_bytes: Mapping[OpSpec, int]) -> Planned:
 
 
 class Twin:
-    """This computer with the arithmetic of both boards, which is the same, and with the plans of
-    both."""
+    """This computer with the arithmetic of both boards, which is the same, and their plans."""
 
     def __init__(self, stack: ExitStack) -> None:
         here = [host_twin(load_description(problem.device)) for problem in PROBLEMS]
@@ -152,7 +153,7 @@ class Twin:
 
 @dataclass
 class Training:
-    """A board with the plan of a problem, and this computer with the same plan."""
+    """A board and this computer, both with the plan of a problem."""
 
     planned: Planned
     running: RunningBoard
@@ -219,7 +220,7 @@ def same_bits(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarray
     }
 
 
-def test_what_does_not_fit_trains_with_the_values_of_this_computer(
+def test_a_step_too_large_for_the_board_gives_the_values_of_this_computer(
     training: Training, record: ReplayRecord
 ) -> None:
     chosen, plan = training.planned, training.planned.plan
@@ -242,7 +243,7 @@ def test_what_does_not_fit_trains_with_the_values_of_this_computer(
     assert same_bits(record.values, expected.values)
 
 
-def test_a_board_counts_what_it_moves(training: Training, record: ReplayRecord) -> None:
+def test_a_board_counts_the_bytes_that_it_moves(training: Training, record: ReplayRecord) -> None:
     plan, storage = training.planned.plan, training.session.description.storage
     layout = store_layout(plan, storage)
     counters = record.counters
@@ -258,7 +259,9 @@ def test_a_board_counts_what_it_moves(training: Training, record: ReplayRecord) 
         assert counters.erased_blocks == STEPS * layout.step_bytes // storage.erase_block_bytes
 
 
-def test_a_step_takes_time_for_what_it_does(training: Training, record: ReplayRecord) -> None:
+def test_the_actions_account_for_the_time_of_a_step(
+    training: Training, record: ReplayRecord
+) -> None:
     plan = training.planned.plan
     for step in record.steps:
         assert len(step.spans) == len(plan.actions) + len(plan.afterwards)
@@ -266,7 +269,7 @@ def test_a_step_takes_time_for_what_it_does(training: Training, record: ReplayRe
         assert 0.9 * step.time_s < sum(span.time_s for span in within) <= step.time_s
 
 
-def test_a_reset_in_a_step_leaves_what_the_last_complete_one_has(training: Training) -> None:
+def test_a_reset_in_a_step_leaves_the_last_complete_step_intact(training: Training) -> None:
     reset_in_step(training, number=1)
     with pytest.raises(ReplayFailed, match="restarted while it was measuring") as failed:
         training.on_board()
@@ -278,7 +281,7 @@ def test_a_reset_in_a_step_leaves_what_the_last_complete_one_has(training: Train
 
 
 def reset_in_step(training: Training, number: int) -> None:
-    """As soon as the board says that it begins the step with this number."""
+    """Reset the board as soon as it reports the begin of the step with this number."""
     board = training.session.board
     assert isinstance(board, SerialBoard)
     session, send = board._session, board._session.line
@@ -298,7 +301,7 @@ def reset_in_step(training: Training, number: int) -> None:
     session.line = line  # type: ignore[method-assign]
 
 
-def test_a_board_that_is_kept_running_is_left_alone(twin: Twin) -> None:
+def test_a_replay_does_not_disturb_a_board_that_is_kept_running(twin: Twin) -> None:
     chosen = twin.planned[PROBLEMS.index(FLASH)]
     kept = lab.bring_up(load_description(FLASH.device), ignore)
     try:

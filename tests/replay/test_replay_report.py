@@ -1,4 +1,4 @@
-"""What a replay should take, what it took, and what is said of the difference."""
+"""Predicted and measured cost of a replay, and the explanation of their difference."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from tests.support.onboard.replays import (
     scheduled,
 )
 
-# --- what is expected -------------------------------------------------------------------------
+# --- expectation ------------------------------------------------------------------------------
 
 
 @settings(max_examples=40)
@@ -67,7 +67,7 @@ def test_actions_add_up_to_the_referees_totals(data: st.DataObject) -> None:
 
 @settings(max_examples=40)
 @given(st.data())
-def test_memory_as_run_is_as_predicted_where_every_step_took_as_long(data: st.DataObject) -> None:
+def test_memory_over_time_is_as_predicted_if_all_durations_are(data: st.DataObject) -> None:
     problem = data.draw(small_graphs())
     schedule = scheduled(problem, data.draw(action_lists(problem)))
     played = replay(problem, schedule.actions)
@@ -79,7 +79,7 @@ def test_memory_as_run_is_as_predicted_where_every_step_took_as_long(data: st.Da
 
 
 def _two_ops(same_key: bool) -> CostedGraph:
-    """1 s ± 0.3 s and 1 s ± 0.4 s, joules alike."""
+    """Two ops of 1 s ± 0.3 s and 1 s ± 0.4 s, with the same figures in joules."""
     problem = graph([op("f", "", "a"), op("g", "a", "b")], [tensor("a", 1), tensor("b", 1)])
     ops = [
         each.model_copy(
@@ -95,7 +95,7 @@ def _two_ops(same_key: bool) -> CostedGraph:
 
 
 @pytest.mark.parametrize(("same_key", "half_width"), [(True, 0.7), (False, 0.5)])
-def test_errors_of_one_figure_add_up_and_those_of_different_ones_in_quadrature(
+def test_errors_of_one_cost_add_linearly_and_of_different_costs_in_quadrature(
     same_key: bool, half_width: float
 ) -> None:
     problem = _two_ops(same_key)
@@ -107,7 +107,7 @@ def test_errors_of_one_figure_add_up_and_those_of_different_ones_in_quadrature(
 
 
 def _beside(compute_s: float) -> tuple[CostedGraph, tuple[ScheduleAction, ...]]:
-    """A page-out of 3 s (2 s to 5 s) beside an op, and the step waits for its end."""
+    """An asynchronous page-out of 3 s (2 s to 5 s) beside an op; the step waits for its end."""
     problem = graph(
         [op("make", "", "a", time_s=1.0), op("work", "", "b", time_s=compute_s)],
         [tensor("a", 4, page_out=(3.0, 1.0), page_in=(3.0, 1.0)), tensor("b", 2)],
@@ -132,7 +132,7 @@ def _beside(compute_s: float) -> tuple[CostedGraph, tuple[ScheduleAction, ...]]:
     [(10.0, 11.0, 11.0), (4.0, 5.0, 6.0), (1.0, 3.0, 6.0)],
     ids=["hidden", "hidden unless it is slow", "waited for"],
 )
-def test_a_transfer_beside_ops_is_as_uncertain_as_what_the_step_waits_for_it(
+def test_an_asynchronous_transfer_adds_only_the_uncertainty_of_the_wait(
     compute_s: float, low_s: float, high_s: float
 ) -> None:
     problem, sequence = _beside(compute_s)
@@ -213,7 +213,7 @@ def test_a_report_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert read_json(path, ReplayReport) == report
 
 
-# --- a replay that did not ----------------------------------------------------------------------
+# --- a replay that differs ----------------------------------------------------------------------
 
 
 def _key(number: int) -> str:
@@ -229,7 +229,7 @@ def _all(factor: float) -> Factor:
 
 
 @pytest.mark.parametrize(("factor", "word"), [(2.0, "longer"), (0.3, "shorter")])
-def test_the_operation_that_was_out_is_named_and_no_other(factor: float, word: str) -> None:
+def test_only_the_operation_with_a_wrong_cost_is_named(factor: float, word: str) -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
     report = report_of(
@@ -247,7 +247,7 @@ def test_the_operation_that_was_out_is_named_and_no_other(factor: float, word: s
     assert said.startswith("profile --device bench --refine results/replays/one measures this op")
 
 
-def test_slow_storage_is_named_and_is_no_operation_to_measure_again() -> None:
+def test_slow_storage_is_named_but_not_among_the_operations_to_refine() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
     report = report_of(
@@ -259,7 +259,7 @@ def test_slow_storage_is_named_and_is_no_operation_to_measure_again() -> None:
     assert remedy(report.diagnosis, "bench", "run") is None
 
 
-def test_time_between_actions_is_named_too() -> None:
+def test_time_between_actions_is_named_as_a_cause() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
     report = report_of(problem, schedule, [measured_step(expected, gap_s=1.0)] * 5)
@@ -269,7 +269,7 @@ def test_time_between_actions_is_named_too() -> None:
     assert "time between actions" in report.diagnosis.sentences[1]
 
 
-def test_published_rates_call_for_a_profile() -> None:
+def test_a_report_on_published_rates_asks_for_a_profile() -> None:
     problem, schedule = paged_chain()
     rated = [each.model_copy(update={"cost_key": None}) for each in problem.ops]
     problem = CostedGraph(name="rated", ops=tuple(rated), tensors=problem.tensors)
@@ -281,8 +281,11 @@ def test_published_rates_call_for_a_profile() -> None:
 
 
 def _replayed_beside(compute_s: float, transfer_s: float, worked_s: float) -> ReplayReport:
-    """The page-out of :func:`_beside` took so long, and the op beside it ``worked_s`` instead of
-    ``compute_s``; the step ended when both had."""
+    """Report of the schedule of :func:`_beside` with measured durations.
+
+    The page-out took ``transfer_s``, and the op beside it ``worked_s`` instead of ``compute_s``;
+    the step ended with the later of the two.
+    """
     problem, sequence = _beside(compute_s)
     schedule = _with_transfers_beside(problem, sequence)
     end_s = 1.0 + max(worked_s, transfer_s)
@@ -290,7 +293,7 @@ def _replayed_beside(compute_s: float, transfer_s: float, worked_s: float) -> Re
     return report_of(problem, schedule, [MeasuredStep(end_s, spans=spans)] * 3)
 
 
-def test_a_slow_transfer_is_to_blame_only_for_what_was_waited_for_it() -> None:
+def test_a_slow_transfer_is_responsible_only_for_the_wait_it_causes() -> None:
     hidden = _replayed_beside(compute_s=10.0, transfer_s=19.0, worked_s=20.0)
     assert next(a for a in hidden.actions if a.what == "page_out").time_s.beyond
     assert [part.what for part in hidden.diagnosis.responsible] == ["work"]
@@ -300,7 +303,7 @@ def test_a_slow_transfer_is_to_blame_only_for_what_was_waited_for_it() -> None:
     assert any("profile the board's storage again" in s for s in waited.diagnosis.sentences)
 
 
-def test_what_differs_by_less_than_a_board_can_tell_is_the_same() -> None:
+def test_differences_below_the_resolution_of_a_board_do_not_count() -> None:
     exact = Interval.exact(1.0)
     assert not Comparison.of(exact, Interval.exact(1.0 + 1e-7)).beyond
     assert Comparison.of(exact, Interval.exact(1.00001)).beyond
@@ -321,7 +324,7 @@ def _part(name: str, predicted: Interval, measured: Interval) -> Part:
         max_size=8,
     )
 )
-def test_those_responsible_are_beyond_their_intervals_and_explain_most_of_it(
+def test_named_causes_exceed_their_intervals_and_explain_most_of_the_error(
     figures: list[tuple[float, float, float, float]],
 ) -> None:
     parts = [
@@ -344,10 +347,10 @@ def test_those_responsible_are_beyond_their_intervals_and_explain_most_of_it(
     allowed = 1 - MOST_OF_IT + 1e-9
     assert abs(1 - sum(shares)) <= allowed or set(named) == suspects
     if shares:
-        assert abs(1 - sum(shares[:-1])) > allowed - 2e-9, "nobody is named once it is explained"
+        assert abs(1 - sum(shares[:-1])) > allowed - 2e-9, "a part is named after all is explained"
 
 
-def test_an_error_that_hides_another_is_named_beside_it() -> None:
+def test_errors_that_cancel_are_both_named() -> None:
     parts = [
         _part("slower", _interval(10.0, 0.1), _interval(25.0, 0.1)),
         _part("faster", _interval(20.0, 0.1), _interval(6.0, 0.1)),
@@ -361,14 +364,14 @@ def test_an_error_that_hides_another_is_named_beside_it() -> None:
     assert "% of the difference" not in diagnosis.sentences[1], "1500 % would confuse"
 
 
-def test_differences_within_their_intervals_may_add_up_to_one_beyond() -> None:
+def test_small_differences_may_add_up_to_one_outside_the_interval() -> None:
     parts = [_part(str(i), _interval(1.0, 0.2), _interval(1.1, 0.0)) for i in range(9)]
     diagnosis = diagnose(Comparison.of(_interval(9.0, 0.6), _interval(9.9, 0.0)), parts)
     assert diagnosis.responsible == ()
     assert "many small differences" in diagnosis.sentences[-1]
 
 
-# --- which steps count ------------------------------------------------------------------------
+# --- steps that count -------------------------------------------------------------------------
 
 
 def test_checksums_are_no_part_of_a_steps_time_or_energy() -> None:
@@ -385,7 +388,7 @@ def test_checksums_are_no_part_of_a_steps_time_or_energy() -> None:
     assert any("checksums" in limit for limit in report.limits)
 
 
-def test_steps_that_nobody_watched_are_those_that_are_timed() -> None:
+def test_times_come_from_the_unwatched_steps() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
     plain = [MeasuredStep(time_s, energy_j=time_s) for time_s in (20.0, 21.0, 25.0)]
@@ -400,14 +403,14 @@ def test_steps_that_nobody_watched_are_those_that_are_timed() -> None:
     assert not any("watched" in limit for limit in quiet.limits)
 
 
-def test_without_joules_there_is_no_energy_and_the_report_says_so() -> None:
+def test_a_report_states_that_no_step_has_an_energy() -> None:
     problem, schedule = paged_chain()
     report = report_of(problem, schedule)
     assert report.energy_j is None
     assert any("no step has an energy" in limit for limit in report.limits)
 
 
-def test_the_median_step_stands_for_all_where_actions_have_a_begin() -> None:
+def test_the_begin_of_each_action_is_that_of_the_median_step() -> None:
     problem, schedule = paged_chain()
     expected = expected_step(problem, schedule)
     measured = [measured_step(expected, factor=_all(factor)) for factor in (1.3, 1.0, 1.1)]
@@ -417,7 +420,7 @@ def test_the_median_step_stands_for_all_where_actions_have_a_begin() -> None:
     assert second.run_s == pytest.approx(1.1 * second.time_s.predicted.median)
 
 
-def test_a_replay_that_nobody_watched_has_no_report() -> None:
+def test_a_replay_without_watched_steps_is_refused() -> None:
     problem, schedule = paged_chain()
     with pytest.raises(
         MeasurementInvalid, match=r"bench: the replay of made-up\.json has no watched step"
@@ -438,7 +441,7 @@ def test_the_plan_of_another_schedule_is_refused() -> None:
         replay_report(SUBJECT, expected, longer, measured, (), 1000)
 
 
-# --- where the time of a step went --------------------------------------------------------------
+# --- where the time of a step goes --------------------------------------------------------------
 
 
 def _plan(*actions: Action) -> tuple[ExecutionPlan, ScheduledActions]:
@@ -467,7 +470,7 @@ def _compute(index: int, waits_for: int = 0) -> Action:
 _NOWHERE = ArenaRange(0, 4)
 
 
-def test_time_is_parted_into_actions_waits_moves_and_what_lies_between() -> None:
+def test_step_time_is_divided_into_actions_waits_moves_and_gaps() -> None:
     beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), schedule_index=1)
     moved = Action(Move("t", _NOWHERE, 8))
     probed = Action(Probe("t", "loss", _NOWHERE))
@@ -494,7 +497,7 @@ def test_the_end_of_a_step_waits_for_the_last_transfer() -> None:
     assert step.other_s["between"] == 1.0
 
 
-def test_a_transfer_by_itself_waits_for_those_under_way() -> None:
+def test_a_synchronous_transfer_waits_for_transfers_under_way() -> None:
     beside = Action(executed.PageOut("t", _NOWHERE, 0, asynchronous=True), schedule_index=0)
     alone = Action(executed.PageIn("u", _NOWHERE, 0), schedule_index=1)
     _, timed = _plan(beside, alone, _compute(2, waits_for=2))
@@ -515,7 +518,7 @@ def _checksums(*steps_: tuple[int, ...]) -> list[MeasuredStep]:
     return [MeasuredStep(1.0, checksums=values) for values in steps_]
 
 
-def test_values_are_compared_by_name_whatever_their_order() -> None:
+def test_values_are_compared_by_name_and_not_by_order() -> None:
     check = value_check(
         "the unscheduled step on the board",
         _probing("a", "b"),
@@ -542,7 +545,7 @@ def test_values_that_differ_are_named_with_their_steps() -> None:
     assert check.steps == 3
 
 
-def test_steps_that_only_one_side_watched_are_not_compared() -> None:
+def test_only_steps_watched_on_both_sides_are_compared() -> None:
     mine = [MeasuredStep(1.0), *_checksums((5,))]
     check = value_check(
         "the unscheduled step on the board",
@@ -573,13 +576,13 @@ def test_raw_flash_lasts_as_many_erases_as_its_blocks_endure() -> None:
         endurance_cycles=100_000,
     )
     found = wear(nor, 5000, 2, part_bytes=8192, steps_per_day=100)
-    # 256 blocks of 100000 cycles each, two of them a step.
+    # 256 blocks of 100,000 cycles each; a step erases two of them.
     assert found.years == pytest.approx(256 * 100_000 / 2 / 100 / 365.25)
     assert not found.at_most
     assert wear(nor, 1, 3, part_bytes=3 * 4096, steps_per_day=1).spread_bytes == 255 * 4096
 
 
-def test_a_card_lasts_at_most_what_its_whole_capacity_endures() -> None:
+def test_the_lifetime_of_a_card_is_bounded_by_the_endurance_of_its_capacity() -> None:
     card = Storage(medium="sd", path="~", capacity_bytes=10**10, endurance_cycles=1000)
     found = wear(card, 10**6, 0, part_bytes=10**6, steps_per_day=1000)
     assert found.years == pytest.approx(10**10 * 1000 / 10**6 / 1000 / 365.25)
@@ -594,21 +597,23 @@ def test_a_card_lasts_at_most_what_its_whole_capacity_endures() -> None:
         (Storage(medium="emmc", path="~", endurance_cycles=1000), "capacity_bytes"),
     ],
 )
-def test_what_the_description_does_not_say_is_named(storage: Storage, missing: str) -> None:
+def test_the_reason_names_the_missing_key_of_the_description(
+    storage: Storage, missing: str
+) -> None:
     found = wear(storage, 10**6, 0, part_bytes=10**6, steps_per_day=1000)
     assert found.years is None
     assert found.reason is not None
     assert found.reason.endswith(f"states no {missing}")
 
 
-def test_nothing_wears_that_is_not_written() -> None:
+def test_storage_that_is_not_written_does_not_wear() -> None:
     card = Storage(medium="sd", path="~", capacity_bytes=10**10, endurance_cycles=1000)
     found = wear(card, 0, 0, part_bytes=0, steps_per_day=1000)
     assert found.years is None
     assert "writes nothing" in (found.reason or "")
 
 
-def test_copies_for_safety_count_as_written_and_are_told_apart() -> None:
+def test_safety_copies_count_as_written_and_are_listed_apart() -> None:
     problem, schedule = paged_chain()
     storage = report_of(problem, schedule).storage
     assert storage is not None

@@ -1,4 +1,4 @@
-"""Training works: in 40 % of the memory that it would take, the loss falls as PyTorch's does."""
+"""Training in 40 % of its peak memory follows the loss curve of PyTorch."""
 
 from __future__ import annotations
 
@@ -31,17 +31,20 @@ from tests.support.networks.references import CURVE, CURVE_STEPS, SAMPLES, recor
 STEP = build_model(*CURVE)
 
 BUDGET, SOUGHT = 0.4, 0.36
-"""Of what the step takes with everything kept; what is sought for less has room to be packed."""
+"""Shares of the peak with everything kept: the budget, and the smaller one of the search, which
+leaves room for packing."""
 
 TOLERANCE = 0.005
-"""Of the loss. Ours and PyTorch's curve part by 0.0007 of it, PyTorch's own in float32 and in
-float64 by 0.0019; a learning rate that is 1 % off makes 0.012."""
+"""Relative tolerance of the loss. Our curve differs from PyTorch's by 0.0007, PyTorch's in float32
+from that in float64 by 0.0019; a learning rate that is 1 % off causes 0.012."""
 
 
 def scheduled(workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:
-    """At published rates of a board on which it pays to page as well as to recompute. The solver's
-    first schedule, by rule, is taken for good enough, so that every run of this test has the same:
-    what it costs is not asked here."""
+    """The plan of a step scheduled at published rates of a board where paging and recomputing pay.
+
+    The solver's first schedule, by rule, is accepted, so that every run of this test has the same
+    one; its cost does not matter here.
+    """
     graph = with_workspace(cost_graph(STEP, load_published("jetsontx2")).graph, workspace_bytes)
     peak_bytes = replay(graph, keep_everything(graph)).peak_bytes
     sought = Problem(graph, Budget(ram_bytes=int(SOUGHT * peak_bytes)))
@@ -56,7 +59,7 @@ def scheduled(workspace_bytes: Mapping[OpSpec, int]) -> ExecutionPlan:
 
 
 def with_workspace(graph: CostedGraph, workspace_bytes: Mapping[OpSpec, int]) -> CostedGraph:
-    """What this computer's kernels need, in place of what the published profile assumes."""
+    """The graph with the workspace of this computer's kernels, not of the published profile."""
     ops = tuple(
         op.model_copy(update={"workspace_bytes": workspace_bytes[each.spec]})
         for op, each in zip(graph.ops, STEP.ops, strict=True)
@@ -90,13 +93,13 @@ def record(tmp_path_factory: pytest.TempPathFactory) -> ReplayRecord:
 
 
 @pytest.mark.slow
-def test_the_loss_falls_as_pytorchs_does(record: ReplayRecord) -> None:
+def test_the_loss_curve_matches_pytorchs(record: ReplayRecord) -> None:
     np.testing.assert_allclose(record.losses, recorded_curve(), rtol=TOLERANCE)
     assert np.mean(record.losses[-20:]) < 0.4 * np.mean(record.losses[:5])
 
 
 @pytest.mark.slow
-def test_that_was_with_recomputing_and_paging(record: ReplayRecord) -> None:
+def test_the_trained_plan_recomputes_and_pages(record: ReplayRecord) -> None:
     computed = [compute.op for compute in record.plan.computes]
     assert len(computed) > len(STEP.ops) == len(set(computed))
     assert any(isinstance(action.does, PageIn) for action in record.plan.actions)

@@ -1,5 +1,7 @@
-"""Flashing: the board's own tool or boot loader gets the right program, and what it says back is
-passed on. The tools are stand-ins on PATH: no probe and no board is here."""
+"""Flashing with tools and boot loaders: the right program is written, and errors are quoted.
+
+The tools are stand-ins on PATH; neither a debug probe nor a board is needed.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ Described = Callable[..., DeviceDescription]
 
 @pytest.fixture
 def described(emulated: DeviceDescription) -> Described:
-    """The same board, but a real one, with such a flasher."""
+    """Maker of descriptions of the emulated board as a real one with a given flasher."""
 
     def describe(**flasher: Any) -> DeviceDescription:
         assert emulated.firmware is not None
@@ -80,17 +82,17 @@ def described(emulated: DeviceDescription) -> Described:
 
 @pytest.fixture
 def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Path]:
-    """A stand-in for a tool: records its words, one a line, and does what its body says."""
+    """Maker of stand-ins for a tool, which record their arguments, one a line, and run a body."""
     directory = tmp_path / "bin"
     directory.mkdir()
     monkeypatch.setenv("PATH", f"{directory}{os.pathsep}{os.environ['PATH']}")
 
     def make(name: str, body: str = "exit 0") -> Path:
-        said = tmp_path / f"{name}.words"
+        recorded = tmp_path / f"{name}.words"
         script = directory / name
-        script.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{said}'\n{body}\n")
+        script.write_text(f"#!/bin/sh\nprintf '%s\\n' \"$@\" > '{recorded}'\n{body}\n")
         script.chmod(script.stat().st_mode | stat.S_IXUSR)
-        return said
+        return recorded
 
     return make
 
@@ -125,20 +127,20 @@ def words(image: FirmwareImage) -> dict[str, tuple[dict[str, Any], list[str]]]:
 
 
 @pytest.mark.parametrize("kind", ["openocd", "pyocd", "nrfjprog"])
-def test_a_tool_gets_the_words_that_it_understands(
+def test_a_flashing_tool_gets_its_command_line_options(
     kind: str, described: Described, image: FirmwareImage, tool: Callable[..., Path]
 ) -> None:
     options, expected = words(image)[kind]
-    said = tool(kind)
+    recorded = tool(kind)
     way = flashing_of(described(kind=kind, **options), image)
     way.carry_out(ignore)
-    assert said.read_text().splitlines() == expected
+    assert recorded.read_text().splitlines() == expected
 
 
 @pytest.mark.parametrize(
     ("output", "sentence"),
     [
-        # As OpenOCD 0.12.0, pyOCD 0.46.0 and bossac 1.9.1 say it where there is no board.
+        # Output of OpenOCD 0.12.0, pyOCD 0.46.0 and bossac 1.9.1 without a board.
         (
             "Info : clock speed 2000 kHz\nError: open failed\nin procedure 'program'\n"
             "** OpenOCD init failed **\nshutdown command invoked\n",
@@ -152,7 +154,7 @@ def test_a_tool_gets_the_words_that_it_understands(
         ("", "openocd failed: no output, exit code 3"),
     ],
 )
-def test_what_a_tool_complains_of_is_passed_on(
+def test_the_error_quotes_the_tools_own_message(
     output: str,
     sentence: str,
     described: Described,
@@ -167,7 +169,7 @@ def test_what_a_tool_complains_of_is_passed_on(
         way.carry_out(ignore)
 
 
-def test_a_tool_that_is_missing_is_named_with_its_package(
+def test_a_missing_tool_is_named_with_its_package(
     described: Described, image: FirmwareImage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -190,9 +192,9 @@ def test_a_tool_that_hangs_is_ended_with_its_children(
 
 @pytest.mark.slow
 def test_ctrl_c_ends_the_tool(tool: Callable[..., Path], described: Described) -> None:
-    """Of a command line of its own, as a terminal sends it."""
+    """A command in a process of its own gets SIGINT, as from a terminal."""
     mark = processes.new_mark()
-    said = tool("hangs", "sleep 600")
+    recorded = tool("hangs", "sleep 600")
     program = (
         "from profiler.flashing.flashing import ToolFlashing\n"
         "ToolFlashing('board', ('hangs',), 'nowhere').carry_out(print)\n"
@@ -204,7 +206,7 @@ def test_ctrl_c_ends_the_tool(tool: Callable[..., Path], described: Described) -
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
     ) as command:
-        processes.wait_until(said.exists)
+        processes.wait_until(recorded.exists)
         command.send_signal(signal.SIGINT)
         _, error = command.communicate(timeout=60)
     assert b"KeyboardInterrupt" in error
@@ -215,8 +217,10 @@ def test_ctrl_c_ends_the_tool(tool: Callable[..., Path], described: Described) -
 
 
 class TouchPort:
-    """The port of a board that leaves for its boot loader when it is opened at 1200 baud: a
-    pseudo-terminal behind a name that goes away, and comes back or not."""
+    """The port of a board that enters its boot loader when the port is opened at 1200 baud.
+
+    It is a symbolic link to a pseudo-terminal; the link vanishes, and comes back or not.
+    """
 
     def __init__(self, name: Path, *, comes_back: bool) -> None:
         self.name = name
@@ -260,36 +264,36 @@ def touch_port(tmp_path: Path) -> Iterator[Callable[[bool], TouchPort]]:
         port.close()
 
 
-def test_bossac_writes_after_the_touch_behind_the_boot_loader(
+def test_bossac_writes_after_the_touch_to_the_offset_after_the_boot_loader(
     touch_port: Callable[[bool], TouchPort],
     described: Described,
     image: FirmwareImage,
     tool: Callable[..., Path],
 ) -> None:
     port = touch_port(True)
-    said = tool("bossac")
+    recorded = tool("bossac")
     way = flashing_of(described(kind="bossac", port=str(port.name), offset=0x2000), image)
     way.carry_out(ignore)
     assert port.touched.is_set()
-    assert said.read_text().splitlines() == [
+    assert recorded.read_text().splitlines() == [
         *(f"--port={port.name}", "--offset=0x2000"),
         *("--erase", "--write", "--verify", "--reset"),
         str(image.bin),
     ]
 
 
-def test_a_boot_loader_that_does_not_come_is_missed(
+def test_a_boot_loader_whose_port_does_not_appear_is_an_error(
     touch_port: Callable[[bool], TouchPort], image: FirmwareImage, tool: Callable[..., Path]
 ) -> None:
     port = touch_port(False)
-    said = tool("bossac")
+    recorded = tool("bossac")
     way = BossacFlashing("board", str(port.name), 0x2000, image.bin, port_limit_s=1.0)
     with pytest.raises(BoardUnreachable, match="no port appeared within 1 s"):
         way.carry_out(ignore)
-    assert not said.exists()
+    assert not recorded.exists()
 
 
-def test_a_port_that_is_not_there_is_named(image: FirmwareImage, tmp_path: Path) -> None:
+def test_a_missing_port_is_named_in_the_error(image: FirmwareImage, tmp_path: Path) -> None:
     way = BossacFlashing("board", str(tmp_path / "nothing"), 0x2000, image.bin)
     with pytest.raises(BoardUnreachable, match=r"cannot open .*nothing"):
         way.carry_out(ignore)
@@ -314,8 +318,8 @@ def test_a_disk_gets_the_program_in_its_format(
     assert (tmp_path / f"firmware.{kind}").read_bytes() == expected[kind]
 
 
-def test_a_disk_is_waited_for(tmp_path: Path) -> None:
-    """An empty directory is where it will be mounted."""
+def test_flashing_waits_for_the_disk_to_appear(tmp_path: Path) -> None:
+    """An empty directory stands for a mount point without its disk."""
     told: list[str] = []
 
     def appear(what: str) -> None:
@@ -328,7 +332,7 @@ def test_a_disk_is_waited_for(tmp_path: Path) -> None:
     assert (tmp_path / "firmware.bin").read_bytes() == b"program"
 
 
-def test_a_disk_that_does_not_appear_is_given_up(tmp_path: Path) -> None:
+def test_a_disk_that_does_not_appear_in_time_is_an_error(tmp_path: Path) -> None:
     way = CopyFlashing("board", tmp_path, "firmware.bin", b"program", limit_s=0.2)
     with pytest.raises(BoardUnreachable, match=r"no disk appeared at .* within 0.2 s"):
         way.carry_out(ignore)
@@ -337,7 +341,7 @@ def test_a_disk_that_does_not_appear_is_given_up(tmp_path: Path) -> None:
         replace(way, directory=tmp_path / "nothing").carry_out(ignore)
 
 
-def test_a_full_disk_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     way = CopyFlashing("board", Path("/dev"), "full", b"program" * 1000)
     with pytest.raises(BoardUnreachable, match="cannot write full to /dev: No space left"):
         way.carry_out(ignore)
@@ -370,7 +374,7 @@ def test_a_uf2_file_holds_the_program_at_its_address(
 # --- the command ------------------------------------------------------------------------------
 
 
-def test_a_board_whose_description_names_no_way_is_refused(
+def test_a_board_without_a_described_flasher_is_refused(
     described: Described, image: FirmwareImage
 ) -> None:
     with pytest.raises(DocumentError, match=r"add firmware.flasher, of kind openocd"):
@@ -384,7 +388,7 @@ def test_a_linux_board_is_not_flashed(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.fixture
 def stand_ins() -> list[StandInBoard]:
-    """Those that were made."""
+    """The stand-in boards made in a test."""
     return []
 
 
@@ -392,17 +396,19 @@ def stand_ins() -> list[StandInBoard]:
 def reached(
     described: Described, image: FirmwareImage, tmp_path: Path, stand_ins: list[StandInBoard]
 ) -> Iterator[Callable[..., Path]]:
-    """The description of a board that is flashed with OpenOCD and answers on a serial port; the
-    board is a stand-in, whose hello says what is given."""
+    """Maker of descriptions of a board that is flashed with OpenOCD and answers on a serial port.
+
+    The board is a stand-in, whose hello has the given values.
+    """
     with ExitStack() as stack:
 
         def reach(**hello: str) -> Path:
-            said = {
+            usual = {
                 "firmware": image.identity.firmware_sha256,
                 "kernels": image.identity.kernels_sha256,
                 "storage": "none",
             }
-            board = StandInBoard(hello=said | hello)
+            board = StandInBoard(hello=usual | hello)
             stand_ins.append(board)
             stack.callback(board.close)
             cable = Cable(board.far_end, tmp_path)
@@ -417,15 +423,15 @@ def reached(
         yield reach
 
 
-def test_what_is_flashed_is_asked_for_its_name(
+def test_a_flashed_board_is_asked_for_its_identity(
     reached: Callable[..., Path],
     image: FirmwareImage,
     tool: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = tool("openocd")
+    recorded = tool("openocd")
     assert cli.main(["flash", "--device", str(reached()), "--json"]) == ExitCode.DONE
-    assert f"program {{{image.elf}}} verify reset exit" in said.read_text()
+    assert f"program {{{image.elf}}} verify reset exit" in recorded.read_text()
     document = json.loads(capsys.readouterr().out)
     assert document["firmware_sha256"] == image.firmware_sha256
     assert document["program_bytes"] == image.bin.stat().st_size
@@ -442,14 +448,14 @@ def plan() -> ExecutionPlan:
 
 
 @pytest.mark.parametrize("holds", ["another program", "the plan already"])
-def test_a_plan_is_written_to_a_board_unless_it_is_there(
+def test_a_plan_is_written_to_a_board_unless_it_has_it_already(
     holds: str,
     plan: ExecutionPlan,
     reached: Callable[..., Path],
     stand_ins: list[StandInBoard],
     tool: Callable[..., Path],
 ) -> None:
-    said = tool("openocd")
+    recorded = tool("openocd")
     path = reached()
     description = load_description(str(path))
     identity = firmware_identity(description, [plan])
@@ -465,12 +471,12 @@ def test_a_plan_is_written_to_a_board_unless_it_is_there(
 
     with open_board(description, 0.5, tell, [plan]) as opened:
         opened.prepare(ignore)
-    assert said.exists() == (holds == "another program")
+    assert recorded.exists() == (holds == "another program")
     stays = f"it stays there until: cli.py flash --device {description.name}"
     assert any(what.endswith(stays) for what in told) == (holds == "another program")
 
 
-def test_another_program_that_answers_is_an_error(
+def test_an_answer_from_another_program_is_an_error(
     reached: Callable[..., Path],
     tool: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],
@@ -483,21 +489,21 @@ def test_another_program_that_answers_is_an_error(
     assert "the program was written, but another program answers: " in capsys.readouterr().err
 
 
-def test_a_dry_run_touches_nothing(
+def test_a_dry_run_of_flashing_prints_the_command_and_runs_nothing(
     reached: Callable[..., Path],
     image: FirmwareImage,
     tool: Callable[..., Path],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    said = tool("openocd")
+    recorded = tool("openocd")
     assert cli.main(["flash", "--device", str(reached()), "--dry-run"]) == ExitCode.DONE
     expected = f"openocd -f x.cfg -c 'program {{{image.elf}}} verify reset exit'"
     assert capsys.readouterr().out.strip() == expected
-    assert not said.exists()
+    assert not recorded.exists()
 
 
 @pytest.mark.emulated
-def test_an_emulated_board_is_started_with_it_and_kept_running(
+def test_flashing_an_emulated_board_starts_it_and_keeps_it_running(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     try:

@@ -1,4 +1,4 @@
-"""How the board was while it was measured: throttling and heat, window by window."""
+"""Throttling and temperature of a board while it is measured, window by window."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_only_the_window_in_which_the_voltage_fell_is_void() -> None:
     assert found == [None, "the board reports under-voltage", None]
 
 
-def test_what_had_been_the_case_before_the_block_voids_nothing() -> None:
+def test_throttling_before_the_block_voids_nothing() -> None:
     start = Health("b", 0, 0, throttled=0x50000)
     assert voids(record(0, 0x50000), record(1, 0x50000), start=start) == [None, None]
 
@@ -66,12 +66,12 @@ def test_a_processor_that_is_being_cooled_voids_the_windows_around() -> None:
     assert found == [None, reason, reason, None]
 
 
-def test_boards_that_do_not_tell_window_by_window_are_asked_before_and_after() -> None:
+def test_without_throttling_in_the_records_the_block_is_judged_by_its_ends() -> None:
     (found,) = voids(record(0, -1))
     assert found == "the board reports under-voltage"
 
 
-def test_the_harness_tells_throttling_heat_and_cooling(
+def test_the_harness_records_throttling_temperature_and_cooling(
     compiled: tuple[Path, BuiltHarness], tmp_path: Path
 ) -> None:
     write_tree(
@@ -91,12 +91,12 @@ def test_the_harness_tells_throttling_heat_and_cooling(
     assert (code, errors) == (0, "")
     results = parse_results(text)
     assert results.start is not None
-    for told in (*results.windows, results.start):
-        assert (told.throttled, told.temperature_mc, told.cooling) == (0x50005, 67500, 3)
+    for each in (*results.windows, results.start):
+        assert (each.throttled, each.temperature_mc, each.cooling) == (0x50005, 67500, 3)
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_hot_board_is_given_time_before_every_block(
+def test_a_hot_board_cools_down_before_every_block(
     monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
 ) -> None:
     temperatures = itertools.chain([80.0, 70.0], itertools.repeat(50.0))

@@ -1,5 +1,7 @@
-"""Raw flash of a Linux board: the emulated board's NAND, the kernel's own nandsim behind its MTD
-layer. Its delays are known, and its blocks wear out when they are told to."""
+"""Raw flash of the emulated Linux board: the kernel's nandsim under its MTD layer.
+
+Its delays are known, and it can simulate worn and bad blocks.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from tests.support.boards.ground_truth import Harness
 
 PAGE, BLOCK = 2048, 131072
 LOOKED_AT = 12
-FIRST_BLOCK = 128  # of the partition, counted over the whole chip
+FIRST_BLOCK = 128  # number of the partition's first block on the chip
 LIMIT_S = 120.0
 
 STORAGE = Storage(
@@ -58,7 +60,7 @@ class MtdBoard:
         return self.transport.run(["sh", "-c", script], timeout_s=LIMIT_S).stdout
 
     def load_chip(self, *words: str) -> None:
-        """A new chip, empty, in place of the one that is there."""
+        """Replace the chip by a new, empty one."""
         chip = "id_bytes=0x20,0xf1,0x00,0x15 bch=4"
         self.shell(f"rmmod nandsim && modprobe nandsim {chip} {' '.join(words)}")
 
@@ -71,7 +73,7 @@ class MtdBoard:
         )
 
     def place(self, storage: Storage = STORAGE) -> str:
-        """As a profile finds it."""
+        """The scratch partition as a profile finds it."""
         return find_partition(self.transport, storage, timeout_s=LIMIT_S)
 
     def execute(self, plan: str, directory: Path) -> tuple[CommandResult, Results]:
@@ -107,7 +109,7 @@ class MtdBoard:
         return found
 
     def checksums(self) -> list[str]:
-        """Of the partition's first blocks, more than may be written."""
+        """Checksums of the partition's first blocks, including some that must not be written."""
         return self.shell(
             f"for block in $(seq 0 {LOOKED_AT - 1}); do"
             f" dd if=/dev/mtd1 bs={BLOCK} skip=$block count=1 2>/dev/null | md5sum; done"
@@ -129,7 +131,7 @@ def plan(place: str, windows: Sequence[TransferWindow] = WINDOWS) -> str:
 
 @pytest.fixture(scope="module")
 def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[MtdBoard]:
-    """Nothing else works on it meanwhile: what feeds its sensor is halted."""
+    """The emulated board, with the program that feeds its sensor halted: nothing else runs."""
     description = load_description("emulated-a72")
     assert description.emulator is not None
     described = description.emulator.nand
@@ -148,11 +150,13 @@ def board(shared_boards: SharedBoards, linux_harness: Harness) -> Iterator[MtdBo
 
 
 @pytest.mark.emulated
-def test_costs_of_pages_and_blocks_are_those_of_the_chips_delays(
+def test_costs_of_pages_and_blocks_are_the_delays_of_the_chip(
     board: MtdBoard, tmp_path: Path
 ) -> None:
-    """What the kernel does beside waiting is the same for a slow chip and a fast one, so that their
-    costs differ by their delays; and beside erasing it does next to nothing."""
+    """Costs of a slow and a fast chip differ by their delays.
+
+    The kernel's own work is the same for both; for erasing it is negligible.
+    """
     board.load_slow_chip(25, 200, 1)
     fast = board.costs(tmp_path)
     board.load_slow_chip(75, 400, 2)
@@ -179,13 +183,11 @@ def test_nothing_outside_the_stretch_is_written(board: MtdBoard, tmp_path: Path)
     assert (done.exit_code, done.stderr) == (0, "")
     after = board.checksums()
     changed = {block for block in range(LOOKED_AT) if before[block] != after[block]}
-    assert changed == set(range(6, 10))  # the first half is read, and held data already
+    assert changed == set(range(6, 10))  # the first half is read, and holds data already
 
 
 @pytest.mark.emulated
-def test_blocks_that_are_to_be_read_are_programmed_where_they_are_erased(
-    board: MtdBoard, tmp_path: Path
-) -> None:
+def test_erased_blocks_are_programmed_before_they_are_read(board: MtdBoard, tmp_path: Path) -> None:
     board.load_chip()
     (erased,) = set(board.checksums())
     done, _ = board.measure(tmp_path, WINDOWS[:1])
@@ -195,7 +197,7 @@ def test_blocks_that_are_to_be_read_are_programmed_where_they_are_erased(
 
 
 @pytest.mark.emulated
-def test_bad_blocks_are_left_out(board: MtdBoard, tmp_path: Path) -> None:
+def test_bad_blocks_are_skipped(board: MtdBoard, tmp_path: Path) -> None:
     board.load_chip(f"badblocks={FIRST_BLOCK + 3}")
     done, _ = board.measure(tmp_path, WINDOWS[:-1])
     assert (done.exit_code, done.stderr) == (0, "")
@@ -218,7 +220,7 @@ def test_a_stretch_with_many_bad_blocks_is_refused(board: MtdBoard, tmp_path: Pa
         (f"weakpages={(FIRST_BLOCK + 7) * 64 + 5}:1", "worn block 7 of /dev/mtd1 (scratch)"),
     ],
 )
-def test_a_worn_block_ends_in_its_number_with_finished_windows_kept(
+def test_the_error_names_a_worn_block_and_finished_windows_are_kept(
     worn: str, sentence: str, board: MtdBoard, tmp_path: Path
 ) -> None:
     board.load_chip(worn)
@@ -250,7 +252,7 @@ def test_a_worn_block_ends_in_its_number_with_finished_windows_kept(
         ("offset=262144", "offset=2048", "the range is not of whole blocks within the partition"),
     ],
 )
-def test_a_partition_that_is_not_as_the_plan_says_is_refused(
+def test_a_partition_that_differs_from_the_plan_is_refused(
     right: str, wrong: str, sentence: str, board: MtdBoard, tmp_path: Path
 ) -> None:
     assert right in PLACE
@@ -274,12 +276,12 @@ def test_a_partition_is_found_by_its_name_alone(board: MtdBoard) -> None:
         board.place(large)
 
 
-# --- a board that answers as one without raw flash, or with flash in use ------------------------
+# --- boards without raw flash, or with flash in use ---------------------------------------------
 
 
 @dataclass(frozen=True)
 class Answering:
-    """Stands in for a transport: knows what the board's files say."""
+    """Stand-in for a transport with the contents of a board's files."""
 
     mtd: str = 'dev:    size   erasesize  name\nmtd3: 00800000 00020000 "scratch"\n'
     mounts: str = "/dev/root / ext4 rw 0 0\n"
@@ -307,13 +309,13 @@ class Answering:
         ),
     ],
 )
-def test_flash_that_is_in_use_or_not_there_is_refused(answers: Answering, sentence: str) -> None:
+def test_missing_flash_and_flash_in_use_are_refused(answers: Answering, sentence: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         find_partition(answers, STORAGE, timeout_s=1.0)  # type: ignore[arg-type]
     assert sentence in str(refused.value)
 
 
-def test_flash_beside_one_that_is_in_use_is_taken() -> None:
+def test_a_free_partition_next_to_one_in_use_is_accepted() -> None:
     answers = Answering(
         mounts="/dev/mtdblock30 /mnt jffs2 rw 0 0\nubi0 / ubifs rw 0 0\n", ubi="0\n"
     )

@@ -1,4 +1,4 @@
-"""Governor and frequency are held while a board is measured, and put back whatever happens."""
+"""Governor and frequency are held while a board is measured, and restored in any case."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.boards.processes import wait_until
 
 @pytest.fixture
 def cpufreq(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two clusters, as the kernel shows them; the files take any word."""
+    """Two clusters with the kernel's files, which accept any value."""
     files: dict[str, str | int] = {}
     for policy, most in (("policy0", 1800000), ("policy4", 2400000)):
         files |= {
@@ -39,7 +39,7 @@ def state(root: Path) -> dict[str, str]:
     }
 
 
-def test_both_are_held_until_the_session_closes(cpufreq: Path) -> None:
+def test_governor_and_frequency_are_held_until_the_session_closes(cpufreq: Path) -> None:
     before = state(cpufreq)
     with LocalTransport() as transport:
         pin(transport, Conditions(governor="performance", frequency_hz=1.5e9))
@@ -52,7 +52,7 @@ def test_both_are_held_until_the_session_closes(cpufreq: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_whose_directory_vanishes_is_taken_for_ended(cpufreq: Path) -> None:
+def test_a_session_whose_marker_file_vanishes_counts_as_ended(cpufreq: Path) -> None:
     before = state(cpufreq)
     transport = LocalTransport()
     transport.connect()
@@ -65,7 +65,7 @@ def test_a_session_whose_directory_vanishes_is_taken_for_ended(cpufreq: Path) ->
         transport.close()
 
 
-def test_nothing_is_touched_unless_it_is_described(cpufreq: Path) -> None:
+def test_only_described_settings_are_changed(cpufreq: Path) -> None:
     before = state(cpufreq)
     with LocalTransport() as transport:
         pin(transport, Conditions())
@@ -74,7 +74,7 @@ def test_nothing_is_touched_unless_it_is_described(cpufreq: Path) -> None:
         assert state(cpufreq)["policy0/scaling_max_freq"] == before["policy0/scaling_max_freq"]
 
 
-def test_a_board_that_does_not_obey_is_left_as_it_was(cpufreq: Path) -> None:
+def test_after_a_setting_fails_all_are_restored(cpufreq: Path) -> None:
     (cpufreq / "policy4" / "scaling_governor").unlink()
     (cpufreq / "policy4" / "scaling_governor").symlink_to("/proc/sys/kernel/ostype")  # read-only
     before = state(cpufreq)
@@ -86,7 +86,7 @@ def test_a_board_that_does_not_obey_is_left_as_it_was(cpufreq: Path) -> None:
     assert state(cpufreq) == before
 
 
-def test_a_kernel_without_frequency_scaling_is_named(
+def test_a_kernel_without_frequency_scaling_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pinning, "_CPUFREQ", str(tmp_path / "none"))

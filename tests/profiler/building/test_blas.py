@@ -21,7 +21,7 @@ NAMES_ITS_PRODUCT = """
 int main(void) { puts(jw_matmul_name); return 0; }
 """
 
-# BLAS libraries whose speed is known: one computes nothing, the other takes its time.
+# A BLAS library of known speed: it loops as often as asked for.
 CBLAS = """
 char *openblas_get_config(void) {{ return "OpenBLAS of this test"; }}
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
@@ -37,7 +37,7 @@ AT_ONCE, SLOWLY = 0, 10_000_000
 
 @pytest.fixture
 def openblas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the system's OpenBLAS is; the wheel is not installed."""
+    """The directory for the system's OpenBLAS; the wheel seems not to be installed."""
     monkeypatch.setitem(sys.modules, "scipy_openblas32", None)
     directory = tmp_path / "lib"
     directory.mkdir()
@@ -54,7 +54,7 @@ def harness(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def kernels(tmp_path: Path) -> Path:
-    """Matrix products alone, which compile in no time."""
+    """A kernel library of matrix products only, which compiles fast."""
     directory = tmp_path / "kernels"
     directory.mkdir()
     for name in ("matmul.c", "matmul_cblas.c", "internal.h", "joulewright.h"):
@@ -72,7 +72,7 @@ def install(directory: Path, loops: int) -> None:
 def built_with(
     matmul: Matmul | None, openblas: Path, kernels: Path, harness: Path, told: list[str]
 ) -> tuple[BuiltHarness, str]:
-    """The build, and what its program says that it computes with."""
+    """Build, and return the build and the matrix product that its program names."""
     toolchain = NativeToolchain(
         kind="native",
         flags=("-O1", f"-L{openblas}", f"-Wl,-rpath,{openblas}"),
@@ -92,8 +92,8 @@ def built_with(
             executor=executor,
             harness=harness,
         )
-        said = board.run([built.path], timeout_s=10, environment=built.environment)
-    return built, said.stdout.strip()
+        result = board.run([built.path], timeout_s=10, environment=built.environment)
+    return built, result.stdout.strip()
 
 
 @pytest.mark.parametrize(("loops", "faster"), [(AT_ONCE, "cblas"), (SLOWLY, "in-tree")])
@@ -118,7 +118,7 @@ def test_the_faster_matrix_product_is_taken(
 
 
 @pytest.mark.parametrize("matmul", ["cblas", "in-tree"])
-def test_what_is_asked_for_is_not_compared(
+def test_a_requested_matrix_product_is_not_compared(
     openblas: Path, kernels: Path, harness: Path, matmul: Matmul
 ) -> None:
     install(openblas, AT_ONCE)
@@ -146,11 +146,11 @@ def test_the_wheel_is_looked_for_on_this_computer_only_and_may_be_absent(
         ([900, 1100, 950, 1060, 990, 1010, 980, 1030, 1000], "in-tree", False),
     ],
 )
-def test_a_difference_counts_beyond_what_rounds_differ_by(
+def test_a_difference_is_certain_only_beyond_the_spread_of_rounds(
     cblas_ns: list[int], faster: Matmul, is_certain: bool
 ) -> None:
-    said = "".join(f"1000 {ns}\n" for ns in cblas_ns)
-    comparison = read_comparison(said, "a BLAS")
+    printed = "".join(f"1000 {ns}\n" for ns in cblas_ns)
+    comparison = read_comparison(printed, "a BLAS")
     assert (comparison.faster, comparison.is_certain) == (faster, is_certain)
     assert comparison.rounds == 9
     assert comparison.in_tree_s.median == pytest.approx(1e-6)

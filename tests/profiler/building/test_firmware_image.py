@@ -1,5 +1,4 @@
-"""Firmware is built for every board that there is support for, once, or the reason why not is
-said."""
+"""Firmware builds for every supported board, once, or an error gives the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from profiler.building.firmware_image import build_firmware, firmware_identity
 from profiler.building.firmware_sources import FIRMWARE, FirmwareSources, firmware_boards
 from profiler.building.toolchain import KERNEL_FLAGS
 
-QUICK = "-O1"  # where it is enough that everything compiles
+QUICK = "-O1"  # for tests in which it is enough that everything compiles
 
 # Boards that test_firmware.py starts are compiled there.
 WITHOUT_EMULATOR = ("mkr1000", "nrf52840-dk", "stm32f4-discovery")
@@ -87,13 +86,13 @@ def test_an_image_has_the_code_of_its_own_chip_only() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("core", OTHER_CORES)
-def test_nothing_is_for_one_core_only(core: str) -> None:
+def test_firmware_compiles_for_other_cores_too(core: str) -> None:
     flags = [QUICK, f"-mcpu={core}", "-mthumb", *OTHER_CORES[core]]
     assert build_firmware(changed("emulated-m4f", toolchain={"flags": flags})).elf.exists()
 
 
 @pytest.mark.slow
-def test_a_program_begins_where_the_description_says() -> None:
+def test_a_program_begins_at_the_described_address() -> None:
     image = build_firmware(load_description("mkr1000"))
     stack_end = int.from_bytes(image.bin.read_bytes()[:4], "little")
     reset = int.from_bytes(image.bin.read_bytes()[4:8], "little")
@@ -103,7 +102,7 @@ def test_a_program_begins_where_the_description_says() -> None:
 
 
 @pytest.mark.slow
-def test_own_data_may_lie_in_a_memory_of_its_own() -> None:
+def test_the_firmwares_own_data_may_lie_in_a_separate_memory() -> None:
     image = build_firmware(load_description("stm32f4-discovery"))
     listed = subprocess.run(
         ["arm-none-eabi-nm", str(image.elf)], capture_output=True, text=True, check=True
@@ -116,7 +115,7 @@ def test_own_data_may_lie_in_a_memory_of_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_what_was_built_is_not_built_again() -> None:
+def test_unchanged_firmware_is_not_built_again() -> None:
     steps: list[str] = []
     first = build_firmware(quick("emulated-m4f"), steps.append)
     assert steps[-1] == "linking the firmware"
@@ -125,7 +124,7 @@ def test_what_was_built_is_not_built_again() -> None:
     assert steps == []
 
 
-def test_the_identity_is_known_without_building_and_tells_descriptions_apart() -> None:
+def test_the_identity_needs_no_build_and_differs_between_descriptions() -> None:
     description = quick("emulated-m4f")
     identity = firmware_identity(description)
     assert identity == build_firmware(description).identity
@@ -143,7 +142,7 @@ def test_the_identity_is_known_without_building_and_tells_descriptions_apart() -
 
 
 def refusal(description: DeviceDescription) -> str:
-    """It may have lines of the compiler's own."""
+    """Message of the failed build, which may have lines of the compiler's own."""
     with pytest.raises(BuildFailed) as caught:
         build_firmware(description)
     return str(caught.value)
@@ -163,13 +162,13 @@ def test_only_gcc_compiles_firmware() -> None:
 
 
 @pytest.mark.slow
-def test_a_flash_that_is_too_small_is_said_with_numbers() -> None:
+def test_the_error_states_how_much_flash_is_missing() -> None:
     said = refusal(changed("emulated-m4f", memory={"flash_bytes": 32768}))
     assert "bytes larger than the board's flash" in said
     assert "-Os in toolchain.flags" in said
 
 
-def test_ram_that_is_promised_but_taken_is_said_with_numbers() -> None:
+def test_the_error_states_how_much_ram_the_firmware_needs() -> None:
     said = refusal(changed("emulated-m4f", memory={"reserved_bytes": 4096}))
     assert "memory.reserved_bytes is only 4096; write" in said
     enough = int(said.split("; write ")[1].split()[0])
@@ -177,8 +176,8 @@ def test_ram_that_is_promised_but_taken_is_said_with_numbers() -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
-    """More than the description leaves to every program, or less."""
+def test_a_plan_may_use_all_ram_that_its_own_firmware_leaves() -> None:
+    """This may be more or less RAM than the description leaves to every program."""
     spec = OpSpec.of("relu.forward", elements=16)
     relu = Compute("relu", spec, reads=(0,), writes=(0,), workspace=None, scalars={})
     plan = ExecutionPlan(
@@ -207,7 +206,7 @@ def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
         ),
     ],
 )
-def test_what_there_is_no_code_for_is_said_with_what_there_is(
+def test_an_unknown_board_or_driver_is_refused_with_a_list_of_the_known_ones(
     parts: dict[str, dict[str, str]], said: str
 ) -> None:
     assert said in refusal(changed("emulated-m3-sd", **parts))
@@ -215,19 +214,19 @@ def test_what_there_is_no_code_for_is_said_with_what_there_is(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("board", ["mps2-an386", "netduinoplus2"])
-def test_a_board_without_spi_cannot_have_a_card_on_it(board: str) -> None:
-    """The chip's file has no SPI, or has it, and the board's page names no pins for a card."""
+def test_a_card_on_a_board_without_spi_is_refused(board: str) -> None:
+    """Either the chip's file has no SPI, or the board's page names no pins for a card."""
     said = refusal(changed("emulated-m3-sd", firmware={"board": board}))
     assert "board_spi_" in said
     assert "docs/porting-a-board.md" in said
 
 
-def test_a_board_without_firmware_has_none() -> None:
+def test_firmware_for_a_linux_board_is_refused() -> None:
     assert refusal(load_description("pi4")) == "pi4 is not a board with firmware of this project"
 
 
 @pytest.mark.slow
-def test_a_build_that_is_cut_leaves_nothing_behind(cache: Path) -> None:
+def test_an_interrupted_build_leaves_no_files(cache: Path) -> None:
     before = set((cache / "joulewright" / "firmware").iterdir())
 
     def interrupt(step: str) -> None:

@@ -1,4 +1,4 @@
-"""Toolchains: from sources to a program on the board that says what it was built from."""
+"""Toolchains: from sources to a program on the board, with a record of what it was built from."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ extern const char plan_name[];
 int main(void) { printf("%s%s %g\\n", plan_name, matmul_name, product(2.0f, 3.0f)); return 0; }
 """
 
-# What stands in for a system's OpenBLAS.
+# A stand-in for a system's OpenBLAS.
 OPENBLAS = """
 char *openblas_get_config(void) { return "OpenBLAS of this test"; }
 void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, const float *a,
@@ -59,8 +59,10 @@ void cblas_sgemm(int order, int ta, int tb, int m, int n, int k, float alpha, co
 
 @dataclass(frozen=True)
 class Tree:
-    """A kernel library and a harness of three files, which compile in no time; of the executor
-    there is what says that there are no plans."""
+    """A kernel library, an executor and a harness that compile fast.
+
+    Each has one source file; the executor's is the one without plans.
+    """
 
     kernels: Path
     executor: Path
@@ -134,7 +136,7 @@ def test_a_board_compiles_for_itself(board: Transport, tree: Tree) -> None:
     assert built.path.startswith(board.directory)
 
 
-def test_a_cross_compiler_runs_here_and_only_the_program_goes_to_the_board(
+def test_a_cross_compiler_runs_locally_and_only_the_program_is_copied(
     board: Transport, tree: Tree
 ) -> None:
     built = tree.build(board, CrossToolchain(kind="cross", compiler="cc", flags=("-static",)))
@@ -143,7 +145,7 @@ def test_a_cross_compiler_runs_here_and_only_the_program_goes_to_the_board(
     assert names == [Path(built.path).name]
 
 
-def test_the_record_says_what_was_built(local: Transport, tree: Tree) -> None:
+def test_the_build_record_names_compiler_and_flags(local: Transport, tree: Tree) -> None:
     record = tree.build(local, PLAIN).record
     version = subprocess.run(["cc", "--version"], capture_output=True, text=True, check=True)
     assert record.compiler == version.stdout.splitlines()[0]
@@ -155,7 +157,7 @@ def test_the_record_says_what_was_built(local: Transport, tree: Tree) -> None:
 @pytest.mark.parametrize(
     "toolchain", [PLAIN, CrossToolchain(kind="cross", compiler="cc", flags=("-static",))]
 )
-def test_plans_are_linked_to_what_was_compiled_before(
+def test_plans_are_linked_to_objects_compiled_before(
     board: Transport, tree: Tree, toolchain: NativeToolchain | CrossToolchain
 ) -> None:
     told: list[str] = []
@@ -170,9 +172,7 @@ def test_plans_are_linked_to_what_was_compiled_before(
     assert not any("kernels" in what or "harness/" in what for what in told)
 
 
-def test_the_hash_is_of_the_kernels_and_the_flags_that_shape_them(
-    local: Transport, tree: Tree
-) -> None:
+def test_the_kernel_hash_covers_kernel_sources_and_flags_only(local: Transport, tree: Tree) -> None:
     def built(toolchain: NativeToolchain = PLAIN) -> str:
         return tree.build(local, toolchain).record.kernels_sha256
 
@@ -188,7 +188,7 @@ def test_the_hash_is_of_the_kernels_and_the_flags_that_shape_them(
     assert built() not in {first, second}
 
 
-def test_here_cblas_comes_from_the_wheel_and_keeps_to_one_thread(
+def test_on_this_computer_cblas_comes_from_the_wheel_and_uses_one_thread(
     local: Transport, tree: Tree
 ) -> None:
     ask = "int scipy_openblas_get_num_threads(void);"
@@ -215,7 +215,7 @@ def test_on_a_board_cblas_is_the_systems_openblas(
     assert built.record.blas == "OpenBLAS of this test"
 
 
-def test_a_board_without_openblas_computes_in_tree_unless_cblas_is_asked_for(
+def test_without_openblas_auto_means_in_tree_and_cblas_is_an_error(
     remote: Transport, sshd: Sshd, tree: Tree
 ) -> None:
     compiler = sshd.directory / "cc-without-openblas"
@@ -246,7 +246,7 @@ def test_a_missing_compiler_is_named_with_its_package(
         tree.build(local, toolchain)
 
 
-def test_an_error_in_a_source_is_shown_with_its_place(local: Transport, tree: Tree) -> None:
+def test_a_compile_error_is_quoted_with_file_and_line(local: Transport, tree: Tree) -> None:
     (tree.kernels / "wrong.c").write_text("int fine;\nint oops(void) { return missing; }\n")
     with pytest.raises(
         BuildFailed, match=r"cannot compile kernels/wrong\.c: .*wrong\.c:2:.*missing"

@@ -1,4 +1,4 @@
-"""What watches over the emulators of tests, in runs of a few tests of their own."""
+"""Fixtures that watch over the emulators of tests, in test runs of their own."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def test_a_board_is_lent(board, fails):
 @dataclass(frozen=True)
 class Run:
     exit_code: int
-    said: str
+    output: str
 
     @property
     def pids(self) -> list[int]:
-        return [int(pid) for pid in re.findall(r"pid (\d+)", self.said)]
+        return [int(pid) for pid in re.findall(r"pid (\d+)", self.output)]
 
 
 def run(test: str, directory: Path) -> Run:
@@ -74,25 +74,25 @@ def run(test: str, directory: Path) -> Run:
 
 
 def is_running(pid: int) -> bool:
-    """It may have ended without anybody having asked how."""
+    """Whether the process runs; one that has ended without being waited for does not."""
     try:
         return Process.of(pid).is_alive
     except ProcessLookupError:
         return False
 
 
-def test_an_emulator_that_is_left_fails_the_run_and_is_ended(tmp_path: Path) -> None:
+def test_an_emulator_left_running_fails_the_run_and_is_ended(tmp_path: Path) -> None:
     done = run(LEAVES_ONE, tmp_path)
     (pid,) = done.pids
     assert done.exit_code == 1
-    assert f"{pid}: 'qemu-system-arm'" in done.said
+    assert f"{pid}: 'qemu-system-arm'" in done.output
     assert not is_running(pid)
 
 
-def test_a_shared_board_is_the_same_until_a_test_fails(tmp_path: Path) -> None:
+def test_a_shared_board_is_replaced_after_a_test_fails(tmp_path: Path) -> None:
     done = run(LENDS_ONE, tmp_path)
     first, second, third = done.pids
     assert first == second != third
-    assert "1 failed, 2 passed" in done.said  # and no error behind them
-    assert "error" not in done.said.splitlines()[-1]
+    assert "1 failed, 2 passed" in done.output  # and no error after them
+    assert "error" not in done.output.splitlines()[-1]
     assert not any(is_running(pid) for pid in done.pids)

@@ -1,4 +1,4 @@
-"""Emulated boards: started, found again, reset and stopped, whatever becomes of their starter."""
+"""Emulated boards: started, found again, reset and stopped, even if their starter is killed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ M4F, M3_SD, M0_FLASH = "emulated-m4f", "emulated-m3-sd", "emulated-m0-flash"
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left(own_boards: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Each test finds no board and leaves none, whatever happens in it."""
+    """Check that a test leaves no board running, and remove what it left."""
     mark = new_mark()
     monkeypatch.setenv(VARIABLE, mark)
     yield
@@ -67,7 +67,7 @@ def session(description: DeviceDescription) -> Iterator[SerialSession]:
 
 
 def hello(description: DeviceDescription) -> str:
-    """The board's own name, from its firmware."""
+    """The name that the board's firmware reports."""
     with session(description) as board:
         return board.hello()["board"]
 
@@ -88,7 +88,7 @@ def runs() -> list[Path]:
     ("name", "board"),
     [(M4F, "mps2-an386"), (M3_SD, "lm3s6965evb"), (M0_FLASH, "microbit")],
 )
-def test_a_board_answers_again_and_again_until_it_is_stopped(name: str, board: str) -> None:
+def test_a_board_answers_repeatedly_until_it_is_stopped(name: str, board: str) -> None:
     with started(name) as running:
         assert hello(running.description) == board
         assert hello(running.description) == board
@@ -99,7 +99,7 @@ def test_a_board_answers_again_and_again_until_it_is_stopped(name: str, board: s
 
 
 @pytest.mark.emulated
-def test_a_reset_board_answers_anew_on_the_same_line() -> None:
+def test_a_reset_board_answers_a_new_hello_on_the_same_line() -> None:
     with started(M4F) as running, session(running.description) as board:
         running.reset()
         with pytest.raises(StrangerError):
@@ -133,7 +133,7 @@ def test_boards_of_one_name_run_side_by_side() -> None:
 
 
 @pytest.mark.emulated
-def test_a_board_that_was_killed_is_cleaned_up_all_the_same() -> None:
+def test_the_files_of_a_killed_board_are_removed() -> None:
     with started(M4F) as running:
         running.kill()
         wait_until(lambda: not running.is_alive)
@@ -151,7 +151,7 @@ time.sleep(600)
 
 
 @pytest.mark.emulated
-def test_a_board_ends_with_its_command_even_if_that_is_killed() -> None:
+def test_a_board_ends_when_the_command_that_started_it_is_killed() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", STARTS_ONE], cwd=ROOT, stdout=subprocess.PIPE, text=True
     ) as command:
@@ -167,14 +167,14 @@ def test_a_board_ends_with_its_command_even_if_that_is_killed() -> None:
 
 @pytest.mark.emulated
 def test_ctrl_c_in_the_terminal_does_not_reach_the_emulator() -> None:
-    """The command decides: it may have records to fetch first."""
+    """The command decides when to end it, since it may have records to fetch first."""
     with started(M4F) as running:
         assert os.getsid(running.pid) != os.getsid(0)
         assert os.getpgid(running.pid) != os.getpgid(0)
 
 
 @pytest.mark.emulated
-def test_an_emulator_that_ends_while_starting_is_quoted() -> None:
+def test_the_error_quotes_an_emulator_that_fails_to_start() -> None:
     description = load_description(M4F)
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"cpu": "cortex-m99"})
@@ -188,7 +188,7 @@ def test_only_emulated_boards_can_be_started() -> None:
         start(load_description("local"), ignore)
 
 
-def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: Path) -> None:
+def test_a_launched_process_does_nothing_before_it_is_released(tmp_path: Path) -> None:
     with Launch(["touch", "done"], tmp_path, keep=True, inherited=[]) as launch:
         assert launch.process.is_alive
     assert launch.process.wait(timeout_s=10.0)
@@ -196,11 +196,13 @@ def test_a_process_that_was_launched_but_not_told_to_go_does_nothing(tmp_path: P
     assert not (tmp_path / "done").exists()
 
 
-# --- boards that are kept -------------------------------------------------------------------------
+# --- kept boards ----------------------------------------------------------------------------------
 
 
 @pytest.mark.emulated
-def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lab_up_status_and_down_list_and_stop_kept_boards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert run("lab", "status") == 0
     assert "no emulated board is running" in capsys.readouterr().out
     assert run("lab", "up", "--device", M4F, M0_FLASH) == 0
@@ -220,7 +222,7 @@ def test_up_status_down(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.emulated
-def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
+def test_commands_use_a_kept_board_and_leave_it_running() -> None:
     kept = bring_up(load_description(M4F), ignore)
     said: list[str] = []
     for _ in range(2):
@@ -232,7 +234,7 @@ def test_commands_use_the_board_that_is_kept_and_leave_it_running() -> None:
 
 
 @pytest.mark.emulated
-def test_up_twice_is_up_once() -> None:
+def test_a_second_up_changes_nothing() -> None:
     said: list[str] = []
     boards = [bring_up(load_description(M4F), said.append) for _ in range(2)]
     assert boards[0].pid == boards[1].pid
@@ -253,7 +255,7 @@ def test_two_ups_at_once_start_one_board() -> None:
 
 
 @pytest.mark.emulated
-def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up() -> None:
+def test_a_kept_board_that_differs_is_unused_by_commands_and_renewed_by_up() -> None:
     description = load_description(M4F)
     assert description.emulator is not None
     emulator = description.emulator.model_copy(update={"icount_shift": 5})
@@ -271,7 +273,7 @@ def test_a_board_with_other_contents_is_left_alone_by_commands_and_renewed_by_up
 
 
 @pytest.mark.emulated
-def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
+def test_a_kept_board_that_has_ended_is_reported_and_cleaned_up(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     for _ in range(2):
@@ -292,7 +294,7 @@ def test_a_kept_board_that_has_ended_is_told_and_cleaned_up(
 
 
 @pytest.mark.emulated
-def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
+def test_a_reused_process_id_is_not_killed() -> None:
     board = bring_up(load_description(M4F), ignore)
     record = boards_directory() / "kept" / M4F / "board.json"
     innocent = subprocess.Popen(["sleep", "600"])
@@ -310,7 +312,7 @@ def test_a_number_that_another_process_got_meanwhile_is_not_killed() -> None:
 
 
 @pytest.mark.emulated
-def test_an_up_that_fails_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_up_leaves_no_board(capsys: pytest.CaptureFixture[str]) -> None:
     text = (ROOT / "devices" / "catalog" / f"{M4F}.yaml").read_text()
     path = boards_directory() / "odd.yaml"
     path.write_text(text.replace("machine: mps2-an386", "machine: mps2-an000"))
@@ -320,7 +322,7 @@ def test_an_up_that_fails_leaves_nothing(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.emulated
-def test_ctrl_c_while_a_board_starts_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_a_board_starts_leaves_no_board(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Process] = []
 
     def interrupted(_guest: Guest, process: Process, _directory: Path) -> int:
@@ -352,17 +354,17 @@ def test_a_command_waits_for_a_board_that_is_starting() -> None:
     assert [(board.state, board.port) for board in kept_boards()] == [("up", port)]
 
 
-def test_down_knows_typos(capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_suggests_a_name_for_a_typo(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("lab", "down", "emulated-m4") == 2
     assert "did you mean emulated-m4f?" in capsys.readouterr().err
     assert run("lab", "down", M4F) == 0
     assert "emulated-m4f was not running" in capsys.readouterr().out
 
 
-# --- what must be installed -----------------------------------------------------------------------
+# --- required programs ----------------------------------------------------------------------------
 
 
-def test_all_missing_programs_are_named_with_the_one_command_that_installs_them(
+def test_missing_programs_are_named_with_one_command_that_installs_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setpriv = shutil.which("setpriv")
@@ -378,14 +380,16 @@ def test_all_missing_programs_are_named_with_the_one_command_that_installs_them(
     )
 
 
-def test_a_board_that_compiles_for_itself_needs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_board_that_compiles_for_itself_needs_no_local_programs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     require_programs(load_description("pi4"))
     with pytest.raises(BuildFailed, match="arm-none-eabi-gcc"):
         require_programs(load_description(M0_FLASH))
 
 
-def test_programs_for_administrators_are_found_by_everybody(
+def test_programs_in_sbin_are_found_without_sbin_on_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin")

@@ -1,5 +1,7 @@
-"""How the emulated Linux board's image comes about: packages, kernel modules, the archive, and the
-cache that keeps them. Nothing is booted here."""
+"""The image of the emulated Linux board: packages, kernel modules, the archive, and their cache.
+
+Nothing is booted here.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class Unpacked:
 
 
 def read_archive(data: bytes) -> Iterator[tuple[str, Unpacked]]:
-    """As the kernel's buffer-format.rst says that it reads one."""
+    """Entries of an archive, read as the kernel's ``buffer-format.rst`` specifies."""
     offset = 0
     while True:
         assert offset % 4 == 0
@@ -76,7 +78,7 @@ ENTRIES = st.one_of(
 
 
 @given(st.dictionaries(NAMES, ENTRIES, max_size=8))
-def test_an_archive_holds_what_was_put_in(entries: dict[str, cpio.Entry]) -> None:
+def test_an_archive_holds_its_entries(entries: dict[str, cpio.Entry]) -> None:
     unpacked = list(read_archive(cpio.archive(entries)))
     assert len(dict(unpacked)) == len(unpacked)
     for path, entry in entries.items():
@@ -84,14 +86,14 @@ def test_an_archive_holds_what_was_put_in(entries: dict[str, cpio.Entry]) -> Non
 
 
 @given(st.dictionaries(NAMES, ENTRIES, max_size=8))
-def test_directories_come_before_what_is_in_them(entries: dict[str, cpio.Entry]) -> None:
+def test_directories_precede_their_contents(entries: dict[str, cpio.Entry]) -> None:
     seen = {""}
     for path, _ in read_archive(cpio.archive(entries)):
         assert path.rpartition("/")[0] in seen
         seen.add(path)
 
 
-def test_a_directory_that_is_described_keeps_its_permissions() -> None:
+def test_an_explicit_directory_keeps_its_permissions() -> None:
     entries = {"root/.ssh/authorized_keys": cpio.file(b"key", 0o600), "root": cpio.directory(0o700)}
     unpacked = dict(read_archive(cpio.archive(entries)))
     assert unpacked["root"].mode == stat.S_IFDIR | 0o700
@@ -102,7 +104,7 @@ def test_a_directory_that_is_described_keeps_its_permissions() -> None:
 
 
 def write_modules(directory: Path, needs: dict[str, str]) -> dict[str, Path]:
-    """Files with the section that a module names its dependencies in."""
+    """Write module files with the section that names their dependencies."""
     paths = {}
     for name, needed in needs.items():
         data = b"\x7fELF license=GPL\0depends=" + needed.encode() + b"\0retpoline=Y\0"
@@ -113,7 +115,7 @@ def write_modules(directory: Path, needs: dict[str, str]) -> dict[str, Path]:
     return paths
 
 
-def test_modules_come_after_what_they_depend_on(tmp_path: Path) -> None:
+def test_modules_come_after_their_dependencies(tmp_path: Path) -> None:
     modules = write_modules(
         tmp_path, {"flash": "core,bits", "core": "bits,built-in", "bits": "", "other": "flash"}
     )
@@ -127,12 +129,12 @@ def test_compressed_modules_and_dashes_are_understood(tmp_path: Path) -> None:
     assert dependencies("i2c_stub_xz", modules) == ["i2c_core_xz"]
 
 
-def test_a_module_that_no_kernel_has_is_named(tmp_path: Path) -> None:
+def test_a_missing_kernel_module_is_named(tmp_path: Path) -> None:
     with pytest.raises(BuildFailed, match="has no module nandsim"):
         dependencies("nandsim", write_modules(tmp_path, {"mtd": ""}))
 
 
-def test_modprobe_finds_what_to_load_first_at_the_end_of_the_line(tmp_path: Path) -> None:
+def test_modules_dep_lists_dependencies_in_reverse_order_of_loading(tmp_path: Path) -> None:
     modules = write_modules(tmp_path, {"flash": "core,bits", "core": "bits", "bits": ""})
     kernel = Kernel("6.1", tmp_path / "Image", modules)
     assert kernel.modules_dep().splitlines() == [
@@ -149,7 +151,7 @@ RELEASE = "6.1.0-9"
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A real, small one on this computer's disk, as the only source of this computer's apt."""
+    """A small real repository on disk, as the only source of this computer's apt."""
     directory = tmp_path / "repository"
     directory.mkdir()
     version = "6.1.20-1"
@@ -190,7 +192,7 @@ def _own_architecture() -> str:
 def _add_package(
     repository: Path, tree: Path, name: str, architecture: str, version: str, depends: str
 ) -> str:
-    """Returns its record in the index."""
+    """Build a package and return its record for the index."""
     (tree / name / "DEBIAN").mkdir(parents=True)
     fields = f"Package: {name}\nVersion: {version}\nArchitecture: {architecture}\n"
     fields += "Maintainer: Test <test@example.org>\nDescription: test\n"
@@ -248,7 +250,7 @@ def test_all_parts_of_the_kernel_have_one_version(tmp_path: Path) -> None:
     assert len(list(fetched.glob("*.deb"))) == len(packages)
 
 
-def test_what_apt_cannot_find_is_said(repository: Path, tmp_path: Path) -> None:
+def test_a_package_that_apt_cannot_find_is_named(repository: Path, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     apt = open_apt(tmp_path / "state")
     with pytest.raises(BuildFailed, match=r"apt-cache failed: .*No packages found"):
@@ -269,13 +271,13 @@ def test_sources_are_read_in_both_formats(repository: Path) -> None:
     assert "not read" not in sources_text()
 
 
-def test_a_computer_without_apt_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_apt_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(BuildFailed, match="needs Debian packages, but this computer has no"):
         open_apt(tmp_path)
 
 
-# --- what is kept ---------------------------------------------------------------------------------
+# --- cache ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -285,7 +287,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("lab")
-def test_what_was_built_is_built_once_for_a_key() -> None:
+def test_the_cache_builds_once_for_each_key() -> None:
     built = []
 
     def build(directory: Path) -> None:
@@ -303,7 +305,7 @@ def test_what_was_built_is_built_once_for_a_key() -> None:
 
 
 @pytest.mark.parametrize("error", [BuildFailed("no compiler"), KeyboardInterrupt()])
-def test_a_build_that_is_cut_off_leaves_nothing(lab: Path, error: BaseException) -> None:
+def test_a_failed_or_interrupted_build_leaves_no_files(lab: Path, error: BaseException) -> None:
     def build(directory: Path) -> None:
         (directory / "half").write_text("half")
         raise error
@@ -313,7 +315,7 @@ def test_a_build_that_is_cut_off_leaves_nothing(lab: Path, error: BaseException)
     assert [path.name for path in lab.iterdir()] == ["lock"]
 
 
-def test_a_full_disk_is_one_sentence(lab: Path) -> None:
+def test_a_full_disk_is_reported_in_one_sentence(lab: Path) -> None:
     def build(directory: Path) -> None:
         raise OSError(28, "No space left on device", str(directory / "Image"))
 
@@ -325,7 +327,7 @@ def test_a_full_disk_is_one_sentence(lab: Path) -> None:
     assert [path.name for path in lab.iterdir()] == ["lock"]
 
 
-def test_what_a_killed_build_left_is_removed(lab: Path) -> None:
+def test_files_of_a_killed_build_are_removed(lab: Path) -> None:
     def die(directory: Path) -> None:
         (directory / "half").write_text("half")
         os._exit(9)
@@ -371,7 +373,7 @@ def _build(build: object) -> None:
         cache.directory("kernel", "key", build)
 
 
-def test_digests_tell_where_one_part_ends() -> None:
+def test_digests_depend_on_where_parts_end() -> None:
     assert digest("ab", "c") != digest("a", "bc")
     assert digest("a") == digest(b"a")
 
@@ -379,7 +381,7 @@ def test_digests_tell_where_one_part_ends() -> None:
 # --- the kernel's command line --------------------------------------------------------------------
 
 
-def test_the_board_is_told_what_is_emulated_inside_it() -> None:
+def test_the_kernel_command_line_lists_the_emulated_devices() -> None:
     board = load_description("emulated-a72").emulator
     assert board is not None
     words = kernel_words(board)
@@ -388,7 +390,7 @@ def test_the_board_is_told_what_is_emulated_inside_it() -> None:
     assert "board.sensor=2.5,4.5" in words
 
 
-def test_what_is_not_described_is_not_emulated() -> None:
+def test_only_described_devices_are_emulated() -> None:
     plain = Emulator(program="qemu-system-aarch64", machine="virt")
     assert not [word for word in kernel_words(plain) if word.startswith("board.")]
     other = plain.model_copy(

@@ -1,5 +1,7 @@
-"""The emulated Linux board from outside, over its own SSH server: everything that it claims to be.
-The first time on a computer, its image is built from Debian's packages."""
+"""The emulated Linux board over its own SSH server: transport, card, flash and power sensor.
+
+The first time on a computer, its image is built from Debian's packages.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ LIMIT_S = 60.0
 
 PAGE_BYTES, BLOCK_BYTES = 2048, 131072
 BUS_US = PAGE_BYTES * 0.05, PAGE_BYTES * 0.04
-"""What a page takes from and to the flash chip, at nandsim's default of 50 and 40 ns a byte."""
+"""Time to move a page from and to the flash chip, at nandsim's default of 50 and 40 ns a byte."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +59,7 @@ def board(reached: SshTransport) -> Iterator[Transport]:
 
 @pytest.fixture(scope="module")
 def probe(board: Transport, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A program built with the description's own compiler and flags, against shared libraries."""
+    """A program built with the description's own compiler and flags, linked to shared libraries."""
     toolchain = DESCRIPTION.toolchain
     assert isinstance(toolchain, CrossToolchain)
     program = tmp_path_factory.mktemp("probe") / "board-probe"
@@ -74,7 +76,9 @@ def shell(board: Transport, script: str) -> str:
 # --- the transport --------------------------------------------------------------------------------
 
 
-def test_files_go_there_and_back(board: Transport, tmp_path: Path) -> None:
+def test_a_file_survives_the_transfer_to_the_board_and_back(
+    board: Transport, tmp_path: Path
+) -> None:
     data = np.random.default_rng(1).bytes(300_000)
     (tmp_path / "sent").write_bytes(data)
     board.put(tmp_path / "sent", "file", timeout_s=LIMIT_S)
@@ -94,7 +98,7 @@ def test_commands_run_with_environment_exit_code_and_both_streams(board: Transpo
     assert result.stderr.strip() == "no"
 
 
-def test_what_outlasts_its_time_is_ended_with_its_children(board: Transport) -> None:
+def test_a_command_past_its_time_limit_is_ended_with_its_children(board: Transport) -> None:
     with pytest.raises(BoardCommandFailed, match="did not finish within"):
         board.run(["sh", "-c", "sleep 1234 & sleep 1234"], timeout_s=0.5)
     assert "sleep 1234" not in shell(board, "ps | grep -v grep | grep 'sleep 1234' || true")
@@ -122,8 +126,8 @@ def test_a_session_leaves_nothing_on_the_board(reached: SshTransport, board: Tra
     assert shell(board, "ps | grep -v grep | grep 'sleep 9999' || true") == ""
 
 
-def test_another_board_in_its_place_is_noticed(reached: SshTransport, tmp_path: Path) -> None:
-    """The host's key is checked for real."""
+def test_a_changed_host_key_or_user_key_is_refused(reached: SshTransport, tmp_path: Path) -> None:
+    """The host key is checked, and so is the user's."""
     other = paramiko.RSAKey.generate(2048)
     elsewhere = paramiko.HostKeys(str(reached.known_hosts))
     (name,) = elsewhere.keys()
@@ -138,10 +142,10 @@ def test_another_board_in_its_place_is_noticed(reached: SshTransport, tmp_path: 
         Ssh(reached.model_copy(update={"key": tmp_path / "key"})).connect()
 
 
-# --- what it is -----------------------------------------------------------------------------------
+# --- identity -------------------------------------------------------------------------------------
 
 
-def test_it_is_the_described_board(board: Transport) -> None:
+def test_the_board_has_the_described_processor_and_memory(board: Transport) -> None:
     assert shell(board, "uname -s -m").split() == ["Linux", "aarch64"]
     assert shell(board, "cat /proc/device-tree/model").strip("\0\n")
     assert shell(board, "grep -c ^processor /proc/cpuinfo").strip() == "1"
@@ -154,19 +158,21 @@ def test_it_is_the_described_board(board: Transport) -> None:
     assert available_kib * 1024 > described.usable_bytes
 
 
-def test_its_time_repeats(board: Transport) -> None:
-    """An instruction takes the same of it, whatever else the host does: so does a loop, but for the
-    interrupts that happen to come meanwhile."""
+def test_repeated_runs_take_the_same_processor_time(board: Transport) -> None:
+    """An instruction takes the same emulated time whatever else the host does.
+
+    So does a loop, except for the interrupts that arrive in it.
+    """
     loop = "i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done"
     script = f"{loop}; cat /proc/$$/schedstat"
     runs_ns = sorted(int(shell(board, script).split()[0]) for _ in range(5))
     assert runs_ns[2] / runs_ns[0] < 1.05
 
 
-# --- its card -------------------------------------------------------------------------------------
+# --- card -----------------------------------------------------------------------------------------
 
 
-def test_its_card_is_mounted_and_keeps_pages(board: Transport) -> None:
+def test_the_card_is_mounted_and_keeps_data(board: Transport) -> None:
     storage = DESCRIPTION.storage
     assert storage is not None
     (mount,) = (
@@ -185,11 +191,11 @@ def test_its_card_is_mounted_and_keeps_pages(board: Transport) -> None:
     assert copied.strip() == "1048576"
 
 
-# --- its raw flash --------------------------------------------------------------------------------
+# --- raw flash ------------------------------------------------------------------------------------
 
 
 def flash_partitions(board: Transport) -> dict[str, tuple[str, int, int]]:
-    """Device, size and erase block in bytes, by name."""
+    """Device, size in bytes and erase block in bytes of each partition, by name."""
     partitions = {}
     for line in shell(board, "cat /proc/mtd").splitlines()[1:]:
         device, size, block, name = line.split(maxsplit=3)
@@ -197,7 +203,7 @@ def flash_partitions(board: Transport) -> dict[str, tuple[str, int, int]]:
     return partitions
 
 
-def test_its_flash_has_a_part_that_may_be_overwritten(board: Transport) -> None:
+def test_the_flash_has_a_scratch_partition_and_a_read_only_one(board: Transport) -> None:
     partitions = flash_partitions(board)
     _, size_bytes, block_bytes = partitions[SCRATCH_PARTITION]
     assert size_bytes + partitions["system"][1] == 128 << 20
@@ -208,9 +214,11 @@ def test_its_flash_has_a_part_that_may_be_overwritten(board: Transport) -> None:
     assert not flags & writable
 
 
-def test_its_flash_takes_as_long_as_described(board: Transport, probe: str) -> None:
-    """The delays are the least that it can take; the processor corrects errors and moves data on
-    top of them. Of three tries the shortest: what the board does besides comes on top, too."""
+def test_the_flash_has_the_described_delays(board: Transport, probe: str) -> None:
+    """The delays are lower limits; correcting errors and moving data adds processor time.
+
+    The shortest of three tries counts, since other work of the board adds time too.
+    """
     device, _, _ = flash_partitions(board)[SCRATCH_PARTITION]
     tries = [board.run([probe, "flash", device], timeout_s=LIMIT_S).stdout.split() for _ in "123"]
     erase_us, write_us, read_us = (min(map(int, ns)) / 1e3 for ns in zip(*tries, strict=True))
@@ -227,19 +235,21 @@ def test_its_flash_takes_as_long_as_described(board: Transport, probe: str) -> N
     assert least_us <= read_us < least_us + processor_us
 
 
-# --- its power sensor -----------------------------------------------------------------------------
+# --- power sensor ---------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def sensor(board: Transport) -> str:
-    """Its directory."""
+    """The sensor's directory in sysfs."""
     return shell(board, "dirname $(grep -l ina226 /sys/class/hwmon/hwmon*/name)").strip()
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Of the sensor, at 100 Hz: all are [samples]. While the board is idle its time is the host's,
-    so that on a busy host one comes late."""
+    """Samples of the sensor at 100 Hz; every array has the shape [samples].
+
+    While the board is idle its time is the host's, so that a sample is late on a busy host.
+    """
 
     times_ns: NDArray[np.int64]
     is_busy: NDArray[np.bool_]
@@ -247,22 +257,22 @@ class Samples:
 
 
 def sample(board: Transport, probe: str, sensor: str, *stretches_s: float) -> Samples:
-    """Over stretches of idle and busy in turn."""
+    """Sample the power over idle and busy stretches in turn, of the given lengths in seconds."""
     words = [probe, "power", f"{sensor}/power1_input", "10000000", *map(str, stretches_s)]
     text = board.run(words, timeout_s=LIMIT_S).stdout
     table = np.array([list(map(int, line.split())) for line in text.splitlines()])
     return Samples(table[:, 0], table[:, 1] == 1, table[:, 2] * 1e-6)
 
 
-def told(board: Transport) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """When the sensor was told another power, in ns, and which, in watts."""
+def sensor_log(board: Transport) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Times in ns at which the power at the sensor was set, and the values in watts."""
     table = np.array(
         [list(map(int, line.split())) for line in shell(board, f"cat {SENSOR_LOG}").splitlines()]
     )
     return table[:, 0], table[:, 1] * 1e-6
 
 
-def test_its_sensor_is_the_described_meter(board: Transport, sensor: str) -> None:
+def test_the_sensor_is_the_described_meter(board: Transport, sensor: str) -> None:
     assert isinstance(DESCRIPTION.meter, HwmonMeter)
     meter = open_hwmon(DESCRIPTION.meter, board, "emulated")
     assert meter.sampler is not None
@@ -271,7 +281,7 @@ def test_its_sensor_is_the_described_meter(board: Transport, sensor: str) -> Non
     assert current.endswith(f"{sensor}/curr1_input")
 
 
-def test_its_sensor_follows_the_load_between_the_described_powers(
+def test_the_sensor_follows_the_load_between_the_described_powers(
     board: Transport, probe: str, sensor: str
 ) -> None:
     emulator = DESCRIPTION.emulator
@@ -286,32 +296,34 @@ def test_its_sensor_follows_the_load_between_the_described_powers(
     assert samples.power_w.max() <= busy_w
 
 
-def test_its_sensor_tells_what_it_was_told(board: Transport, probe: str, sensor: str) -> None:
-    """Every reading is what stood last in the log before it was taken, and so is the energy."""
+def test_the_sensor_reads_the_power_in_the_log(board: Transport, probe: str, sensor: str) -> None:
+    """Every reading is the last value in the log before it, and the energies agree."""
     samples = sample(board, probe, sensor, 0.5, 0.1, 0.2, 0.1, 0.3)
     times_ns, power_w = samples.times_ns, samples.power_w
-    told_ns, told_w = told(board)
-    # A value that came while the sensor was being read is in the log a moment later.
+    set_ns, set_w = sensor_log(board)
+    # A value that was set while the sensor was being read is in the log a moment later.
     moment_ns = 1_000_000
-    first = np.searchsorted(told_ns, times_ns - moment_ns, side="right") - 1
-    last = np.searchsorted(told_ns, times_ns + moment_ns, side="right")
+    first = np.searchsorted(set_ns, times_ns - moment_ns, side="right") - 1
+    last = np.searchsorted(set_ns, times_ns + moment_ns, side="right")
     for power, *possible in zip(power_w, first, last, strict=True):
-        assert power in told_w[slice(*possible)]
+        assert power in set_w[slice(*possible)]
     assert len(set(power_w)) > 2
 
-    inside = told_ns[(told_ns > times_ns[0]) & (told_ns < times_ns[-1])]
+    inside = set_ns[(set_ns > times_ns[0]) & (set_ns < times_ns[-1])]
     knots_ns = np.concatenate([times_ns[:1], inside, times_ns[-1:]])
-    held_w = told_w[np.searchsorted(told_ns, knots_ns[:-1], side="right") - 1]
-    told_j = np.sum(np.diff(knots_ns) * 1e-9 * held_w)
+    held_w = set_w[np.searchsorted(set_ns, knots_ns[:-1], side="right") - 1]
+    set_j = np.sum(np.diff(knots_ns) * 1e-9 * held_w)
     sampled_j = np.trapezoid(power_w, times_ns * 1e-9)
-    assert sampled_j == pytest.approx(told_j, rel=0.02)
+    assert sampled_j == pytest.approx(set_j, rel=0.02)
 
 
-def test_its_other_readings_agree_with_its_power(board: Transport, sensor: str) -> None:
+def test_voltage_and_current_of_the_sensor_agree_with_its_power(
+    board: Transport, sensor: str
+) -> None:
     script = f"cd {sensor} && cat in1_input power1_input curr1_input shunt_resistor in0_input"
     for _ in range(5):
         bus_mv, power_uw, current_ma, shunt_uohm, shunt_mv = map(int, shell(board, script).split())
-        # Read one after another, between which the sensor may have moved on.
+        # Values are read one after another, and may change in between.
         if power_uw * 1e-6 == pytest.approx(bus_mv * current_ma * 1e-6, abs=0.01):
             break
     else:
@@ -320,17 +332,17 @@ def test_its_other_readings_agree_with_its_power(board: Transport, sensor: str) 
     assert shunt_mv == pytest.approx(current_ma * shunt_uohm * 1e-6, abs=1.0)
 
 
-def test_its_sensor_averages_over_the_interval_that_it_is_set_to(
+def test_the_sensor_averages_over_its_update_interval(
     board: Transport, probe: str, sensor: str
 ) -> None:
     usual_ms = shell(board, f"cat {sensor}/update_interval").strip()
     shell(board, f"echo 35 >{sensor}/update_interval")
     try:
         samples = sample(board, probe, sensor, *([0.02] * 24))
-        told_ns, _ = told(board)
+        set_ns, _ = sensor_log(board)
     finally:
         shell(board, f"echo {usual_ms} >{sensor}/update_interval")
     first_ns, last_ns = samples.times_ns[[0, -1]]
-    values = np.count_nonzero((told_ns > first_ns) & (told_ns <= last_ns))
+    values = np.count_nonzero((set_ns > first_ns) & (set_ns <= last_ns))
     averages, conversions_s = 16, 2.2e-3
     assert 3 <= values <= (last_ns - first_ns) * 1e-9 / (averages * conversions_s) + 2

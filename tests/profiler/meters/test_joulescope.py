@@ -1,4 +1,4 @@
-"""Joulescopes, with a stand-in for the driver's object; the real driver is asked what it is."""
+"""Joulescopes, with a stand-in for the driver; the real driver's interface is checked too."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[DriverStandIn], None]:
 def _no_thread_left() -> Iterator[None]:
     before = set(threading.enumerate())
     yield
-    # One of an earlier test may have ended meanwhile.
+    # A thread of an earlier test may have ended in the meantime.
     assert set(threading.enumerate()) <= before
 
 
@@ -70,7 +70,7 @@ def opened(**keys: Any) -> Iterator[JoulescopeInstrument]:
 def recorded(
     instrument: JoulescopeInstrument, driver: DriverStandIn, lose: dict[str, int] | None = None
 ) -> Capture:
-    """Between start and stop; what came before and behind is cut off."""
+    """Capture between start and stop, without the samples before and after."""
     instrument.start()
     started_s = time.monotonic()
     time.sleep(0.05)
@@ -94,11 +94,11 @@ def refusal(error: type[JoulewrightError], **keys: Any) -> str:
     return sentence_of(error, opened(**keys).__enter__)
 
 
-# --- what is recorded -------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_power_comes_at_the_rate_asked_for(path: str, install: Any) -> None:
+def test_power_comes_at_the_requested_rate(path: str, install: Any) -> None:
     driver = DriverStandIn([path], {"s/p": constant(1.5)})
     install(driver)
     with opened() as instrument:
@@ -152,7 +152,7 @@ def test_a_lost_message_leaves_a_gap_of_its_length(install: Any) -> None:
     assert capture.end_s - capture.start_s == pytest.approx(1e-4 * (len(capture) - 1))
 
 
-def test_what_the_device_missed_is_lost(install: Any) -> None:
+def test_samples_that_the_device_missed_are_marked_as_lost(install: Any) -> None:
     def seldom_missing(ids: NDArray[np.int64]) -> NDArray[Any]:
         return np.where(np.arange(len(ids)) == 7, np.nan, 1.0)
 
@@ -183,7 +183,7 @@ def test_the_end_of_either_range_is_saturation(stream: str, beyond: float, insta
     assert (saturated == (capture.power_w == 7.0)).all()
 
 
-def test_where_the_input_was_lost_its_level_is_not_known(install: Any) -> None:
+def test_samples_with_a_lost_input_level_are_marked_as_lost(install: Any) -> None:
     driver = DriverStandIn(signals={"s/p": constant(1.0), "s/gpi/0": constant(1.0)})
     install(driver)
     with opened(sync=GPIO) as instrument:
@@ -194,7 +194,7 @@ def test_where_the_input_was_lost_its_level_is_not_known(install: Any) -> None:
     assert (capture.inputs[~lost] == 1).all()
 
 
-def test_every_start_begins_anew(install: Any) -> None:
+def test_every_start_begins_a_new_capture(install: Any) -> None:
     driver = DriverStandIn(signals={"s/p": constant(1.0)})
     install(driver)
     with opened() as instrument:
@@ -204,7 +204,7 @@ def test_every_start_begins_anew(install: Any) -> None:
     assert second.start_s > first.start_s + 4 * MESSAGE_SAMPLES * 1e-4
 
 
-def test_power_that_lags_was_taken_earlier() -> None:
+def test_the_lag_of_power_is_subtracted_from_its_times() -> None:
     power = Stream(all_values)
     message = {"sample_id": 800, "sample_rate": 1000, "decimate_factor": 1}
     power.on_message("", message | {"data": np.ones(8, np.float32)})
@@ -230,14 +230,14 @@ def test_an_inputs_levels_survive_being_kept_as_changes(
     assert not capture.flaws.any()
 
 
-def test_the_lag_of_the_drivers_filters() -> None:
+def test_the_lag_of_the_drivers_filters_adds_up_over_its_stages() -> None:
     assert filter_lag_s(1e6, 1e6) == 0
     assert filter_lag_s(1e6, 500e3) == pytest.approx(19e-6)
     assert filter_lag_s(1e6, 100e3) == pytest.approx(19e-6 + 44 * 2e-6)
     assert filter_lag_s(1e6, 20e3) == pytest.approx(19e-6 + 44 * 2e-6 + 44 * 10e-6)
 
 
-# --- how the device is treated ----------------------------------------------------------------
+# --- opening and closing ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -254,7 +254,7 @@ def test_the_current_path_is_never_opened(path: str, install: Any) -> None:
         assert ranges == {"s/i/range/mode": "auto", "s/v/range/mode": "auto"}
 
 
-def test_closing_ends_everything_and_is_safe_at_any_time(install: Any) -> None:
+def test_closing_during_a_recording_ends_it_and_releases_the_device(install: Any) -> None:
     driver = DriverStandIn(signals={"s/p": constant(1.0)})
     install(driver)
     with opened() as instrument:
@@ -266,10 +266,10 @@ def test_closing_ends_everything_and_is_safe_at_any_time(install: Any) -> None:
         assert driver.published["s/p/ctrl"] == 0
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
-def test_a_device_is_named_where_there_are_several(install: Any) -> None:
+def test_with_several_devices_the_error_lists_them_and_a_name_selects_one(install: Any) -> None:
     driver = DriverStandIn(PATHS, {"s/p": constant(1.0)})
     install(driver)
     told = refusal(BoardUnreachable)
@@ -281,12 +281,12 @@ def test_a_device_is_named_where_there_are_several(install: Any) -> None:
     assert "serial number 999" in refusal(BoardUnreachable, serial="999")
 
 
-def test_no_device(install: Any) -> None:
+def test_the_error_says_that_no_device_is_connected(install: Any) -> None:
     install(DriverStandIn([]))
     assert "no Joulescope is on USB; found: none" in refusal(BoardUnreachable)
 
 
-def test_a_device_that_is_in_use(install: Any) -> None:
+def test_a_device_in_use_is_an_error(install: Any) -> None:
     driver = DriverStandIn(opens=False)
     install(driver)
     assert "IN_USE" in refusal(BoardUnreachable)
@@ -294,19 +294,21 @@ def test_a_device_that_is_in_use(install: Any) -> None:
 
 
 @pytest.mark.parametrize(("path", "rate_hz"), [(PATHS[1], 2_000_000), (PATHS[0], 44_100)])
-def test_a_rate_that_it_does_not_have(path: str, rate_hz: float, install: Any) -> None:
+def test_an_unsupported_rate_is_refused_with_a_list_of_rates(
+    path: str, rate_hz: float, install: Any
+) -> None:
     install(DriverStandIn([path]))
     told = refusal(MeasurementInvalid, rate_hz=rate_hz)
     assert "1000000, 500000, 200000, 100000" in told
 
 
-def test_an_input_that_it_does_not_have(install: Any) -> None:
+def test_a_missing_logic_input_is_refused_with_a_list_of_inputs(install: Any) -> None:
     install(DriverStandIn([PATHS[0]]))
     told = refusal(MeasurementInvalid, sync=GPIO | {"input": 2})
     assert "allowed for meter.sync.input: 0, 1" in told
 
 
-def test_an_unplugged_device_is_told_and_closing_is_safe(
+def test_an_unplugged_device_is_an_error_and_can_be_closed(
     install: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(joulescope, "_WAIT_S", 0.1)
@@ -320,7 +322,7 @@ def test_an_unplugged_device_is_told_and_closing_is_safe(
     assert driver.is_finalized
 
 
-def test_a_count_that_goes_back_is_told(install: Any) -> None:
+def test_a_sample_count_that_goes_back_is_an_error(install: Any) -> None:
     driver = DriverStandIn(signals={"s/p": constant(1.0)})
     install(driver)
     with opened() as instrument:
@@ -332,18 +334,20 @@ def test_a_count_that_goes_back_is_told(install: Any) -> None:
             instrument.stop()
 
 
-def test_without_the_package_it_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_gives_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pyjoulescope_driver", None)
     with pytest.raises(MeasurementInvalid, match="python -m pip install pyjoulescope_driver"):
         open_joulescope(described())
 
 
-def test_the_real_driver_has_what_the_stand_in_has() -> None:
+def test_the_real_driver_has_the_methods_of_the_stand_in() -> None:
     for method in ("device_paths", "open", "close", "publish", "subscribe", "unsubscribe"):
         assert callable(getattr(pyjoulescope_driver.Driver, method))
     assert callable(pyjoulescope_driver.Driver.finalize)
 
 
-def test_the_real_driver_finds_nothing_where_nothing_is_connected() -> None:
+def test_the_real_driver_finds_no_device_that_is_not_connected() -> None:
     with pytest.raises(BoardUnreachable, match="Joulescope"):
         open_joulescope(described(serial="there is no such number"))

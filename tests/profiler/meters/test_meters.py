@@ -1,4 +1,4 @@
-"""Meters: sensors found by what they are called, energy of a window or the reason why not."""
+"""Meters on the board: sensors found by name, and the energy of a window or why it is void."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def refusal(**meter: Any) -> str:
 
 
 def samples(*rows: tuple[int, ...]) -> BlockRecord:
-    """Rows of (milliseconds, values…)."""
+    """Samples from rows of (milliseconds, values…)."""
     table = np.array(rows, dtype=np.int64)
     return block(BoardSamples(times_ns=table[:, 0] * MS, values=table[:, 1:]))
 
@@ -60,14 +60,14 @@ def block(taken: BoardSamples) -> BlockRecord:
 
 
 def steadily(*values: int, count: int = 40) -> BlockRecord:
-    """The same values every 10 ms."""
+    """Samples with the same values every 10 ms."""
     return samples(*((10 * n, *values) for n in range(count)))
 
 
 # --- finding the sensor -----------------------------------------------------------------------
 
 
-def test_an_ina226_is_found_by_driver_whatever_its_number(tmp_path: Path) -> None:
+def test_an_ina226_is_found_by_its_driver(tmp_path: Path) -> None:
     for number in (1, 7):
         root = ina226_tree(tmp_path / str(number), number=number)
         meter = opened(kind="hwmon", driver="ina226", channel=1, root=root)
@@ -101,7 +101,7 @@ def test_a_power_reading_with_a_label_of_its_own_is_found(tmp_path: Path) -> Non
     assert meter.sampler.sources == (f"file={tmp_path}/hwmon0/power2_input",)
 
 
-def test_of_two_chips_with_one_driver_the_label_decides(tmp_path: Path) -> None:
+def test_the_label_selects_between_two_chips_with_one_driver(tmp_path: Path) -> None:
     ina3221_tree(tmp_path)
     write_tree(
         tmp_path,
@@ -150,7 +150,7 @@ def test_of_two_chips_with_one_driver_the_label_decides(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_rail_that_is_not_there_is_an_error_that_names_those_that_are(
+def test_a_missing_rail_is_an_error_that_lists_the_existing_ones(
     tree: Callable[[Path], Path], meter: dict[str, Any], named: list[str], tmp_path: Path
 ) -> None:
     sentence = refusal(kind="hwmon", root=tree(tmp_path), **meter)
@@ -158,7 +158,7 @@ def test_a_rail_that_is_not_there_is_an_error_that_names_those_that_are(
         assert part in sentence
 
 
-def test_a_sensor_that_cannot_be_read_is_an_error_that_names_its_file(tmp_path: Path) -> None:
+def test_a_sensor_that_cannot_be_read_is_an_error_with_its_file(tmp_path: Path) -> None:
     ina226_tree(tmp_path)
     (tmp_path / "hwmon3" / "power1_input").write_text("")
     sentence = refusal(kind="hwmon", driver="ina226", channel=1, root=tmp_path)
@@ -185,7 +185,7 @@ def test_a_powercap_zone_is_found_by_name(tmp_path: Path) -> None:
     assert "not the whole board" in meter.record.detail
 
 
-def test_a_powercap_zone_that_is_not_there_is_an_error_that_names_those_that_are(
+def test_a_missing_powercap_zone_is_an_error_that_lists_the_existing_ones(
     tmp_path: Path,
 ) -> None:
     sentence = refusal(kind="rapl", domain="psys", root=rapl_tree(tmp_path))
@@ -194,7 +194,7 @@ def test_a_powercap_zone_that_is_not_there_is_an_error_that_names_those_that_are
     assert "zones found: none" in refusal(kind="rapl", root=tmp_path / "nothing")
 
 
-def test_a_counter_that_only_root_may_read_comes_with_the_remedy(tmp_path: Path) -> None:
+def test_a_counter_that_only_root_may_read_is_an_error_with_the_remedy(tmp_path: Path) -> None:
     root = rapl_tree(tmp_path, **{"intel-rapl:0/energy_uj": ""})
     sentence = refusal(kind="rapl", root=root)
     assert f"sudo chmod a+r {root}/intel-rapl:0/energy_uj" in sentence
@@ -203,7 +203,7 @@ def test_a_counter_that_only_root_may_read_comes_with_the_remedy(tmp_path: Path)
 # --- without a sensor -------------------------------------------------------------------------
 
 
-def test_nominal_power_is_an_estimate_and_says_so() -> None:
+def test_nominal_power_is_recorded_as_an_estimate() -> None:
     description = describe(nominal_power_w=4.0)
     meter = open_board_meter(description, here(description))
     assert meter is not None
@@ -255,13 +255,13 @@ def test_a_window_with_too_few_samples_is_void() -> None:
     assert void_reason(trace, 95, 185) == f"9 samples in the window, {MIN_SAMPLES} are needed"
 
 
-def test_a_window_that_samples_do_not_reach_over_is_void() -> None:
+def test_a_window_that_samples_do_not_span_is_void() -> None:
     trace = power(list(range(100, 400, 10)))
     assert "do not cover the whole window" in void_reason(trace, 90, 300)
     assert "do not cover the whole window" in void_reason(trace, 200, 395)
 
 
-def test_a_window_with_lost_samples_is_void_and_its_neighbours_are_not() -> None:
+def test_lost_samples_void_their_window_and_not_its_neighbours() -> None:
     times = [t for t in range(0, 1000, 10) if not 500 < t < 550]
     assert void_reason(power(times), 400, 600) == ("no sample for 50 ms, one every 10 ms is due")
     assert isinstance(power(times).energy_j(300 * MS, 480 * MS), float)
@@ -280,7 +280,7 @@ def test_a_window_beyond_the_sensors_range_is_void() -> None:
         (ina3221_tree, {"driver": "ina3221", "label": "VDD_IN"}, 32760),  # 163.8 mV over 5 mΩ
     ],
 )
-def test_the_range_ends_where_chip_and_shunt_say(
+def test_the_range_follows_from_chip_and_shunt(
     tree: Callable[[Path], Path], meter: dict[str, Any], full_scale_ma: int, tmp_path: Path
 ) -> None:
     found = opened(kind="hwmon", root=tree(tmp_path), **meter)
@@ -297,7 +297,9 @@ def counter(risen_j: list[float], range_j: float) -> EnergyCounter:
 
 
 @given(power_w=st.floats(1.0, 200.0), range_j=st.floats(5.0, 70000.0), phase=st.floats(0.0, 1.0))
-def test_a_counter_may_wrap(power_w: float, range_j: float, phase: float) -> None:
+def test_energy_is_right_when_the_counter_wraps(
+    power_w: float, range_j: float, phase: float
+) -> None:
     trace = counter([phase * range_j + 0.01 * power_w * n for n in range(50)], range_j)
     assert trace.energy_j(105 * MS, 405 * MS) == pytest.approx(0.3 * power_w, rel=1e-6)
 
@@ -330,7 +332,7 @@ def test_a_counter_that_may_have_wrapped_twice_between_samples_is_void() -> None
         ),
     ],
 )
-def test_the_energy_of_a_window_is_what_the_sensor_was_told(
+def test_the_energy_of_a_window_is_the_integral_of_the_sensor_values(
     tree: Callable[[Path], Path],
     meter: dict[str, Any],
     moved: str,
@@ -355,9 +357,9 @@ def test_the_energy_of_a_window_is_what_the_sensor_was_told(
         (trace.energy_j(window.start_ns, window.end_ns), window)
         for window in parse_results(text).windows
     ]
-    # On a busy machine samples may be late; such a window is void, as it must be.
+    # On a busy machine samples may be late; such a window must be void.
     valid = [(reading, window) for reading, window in readings if not isinstance(reading, Void)]
     assert valid
     for reading, window in valid:
-        told_j = signal.integral(window.start_ns, window.end_ns) * unit
-        assert reading == pytest.approx(told_j, rel=0.05)
+        true_j = signal.integral(window.start_ns, window.end_ns) * unit
+        assert reading == pytest.approx(true_j, rel=0.05)

@@ -1,4 +1,4 @@
-"""What docs/meters.md shows is what a description may say."""
+"""Examples and table in docs/meters.md agree with the description format."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ BLOCKS = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", PA
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(next(iter(block.values()))["kind"]))
-def test_examples_are_accepted(block: dict[str, Any]) -> None:
+def test_the_examples_in_the_page_are_valid(block: dict[str, Any]) -> None:
     ((key, value),) = block.items()
     TypeAdapter({"meter": Meter, "sync": Sync}[key]).validate_python(value)
 
 
-def test_every_meter_has_its_row() -> None:
+def test_the_page_has_a_row_for_every_meter() -> None:
     kinds = {
         meter.model_fields["kind"].annotation.__args__[0]  # type: ignore[union-attr]
         for meter in (*OnBoardMeter.__args__, *HostMeter.__args__)

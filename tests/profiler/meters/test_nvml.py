@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: NVML's real package without a driver, and a stand-in behind its functions."""
+"""NVIDIA GPUs: the real NVML package without a driver, and with a stand-in for its functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def described(**keys: Any) -> NvmlMeter:
 
 
 def recorded(meter: NvmlGpu, duration_s: float = 0.2) -> tuple[PowerTrace, int, int]:
-    """A trace, and a window in it."""
+    """A power trace, and begin and end of a window in it, in ns."""
     try:
         meter.begin()
         start_ns = time.monotonic_ns()
@@ -54,14 +54,14 @@ def recorded(meter: NvmlGpu, duration_s: float = 0.2) -> tuple[PowerTrace, int, 
 
 
 @pytest.mark.parametrize("rate_hz", [200.0, 10.0])
-def test_the_energy_counter_is_read_where_there_is_one(gpu: GpuStandIn, rate_hz: float) -> None:
+def test_the_energy_counter_is_used_if_the_gpu_has_one(gpu: GpuStandIn, rate_hz: float) -> None:
     meter = open_nvml(described(rate_hz=rate_hz), LOCAL)
     trace, start_ns, end_ns = recorded(meter)
     assert isinstance(trace, EnergyCounter)
     assert trace.times_ns[0] <= start_ns
     assert trace.times_ns[-1] >= end_ns
     assert "energy counter" in meter.record.detail
-    # However slowly this machine looks: each step was in the interval that its reading names.
+    # Even on a slow machine, each step of the counter is in the interval that its reading states.
     stepped_s = trace.counter_j / gpu.power_w
     error_s = meter.record.sync_uncertainty_s
     assert error_s is not None
@@ -69,7 +69,7 @@ def test_the_energy_counter_is_read_where_there_is_one(gpu: GpuStandIn, rate_hz:
 
 
 @pytest.mark.parametrize("offers", [("instant", "power"), ("power",)])
-def test_power_is_read_where_there_is_no_counter(gpu: GpuStandIn, offers: Any) -> None:
+def test_power_is_used_if_the_gpu_has_no_energy_counter(gpu: GpuStandIn, offers: Any) -> None:
     gpu.offers, gpu.architecture = offers, pynvml.NVML_DEVICE_ARCH_VOLTA
     meter = open_nvml(described(), LOCAL)
     trace, start_ns, end_ns = recorded(meter)
@@ -80,20 +80,20 @@ def test_power_is_read_where_there_is_no_counter(gpu: GpuStandIn, offers: Any) -
     assert "averaged" not in meter.record.detail
 
 
-def test_a_steady_power_gives_power_times_time(gpu: GpuStandIn) -> None:
+def test_the_energy_of_steady_power_is_power_times_time(gpu: GpuStandIn) -> None:
     times_ns = np.arange(0, 2_000_000_000, 20_000_000)
     trace = EnergyCounter(times_ns, times_ns * 200e-9, nvml._COUNTER_RANGE_J, 0.02)
     assert trace.energy_j(300_000_000, 800_000_000) == pytest.approx(100.0)
 
 
-def test_a_driver_that_was_loaded_anew_voids_the_window(gpu: GpuStandIn) -> None:
+def test_a_reloaded_driver_voids_the_window(gpu: GpuStandIn) -> None:
     times_ns = np.arange(0, 2_000_000_000, 20_000_000)
     counter_j = np.where(times_ns < 500_000_000, 1e6, 0.0) + times_ns * 200e-9
     trace = EnergyCounter(times_ns, counter_j, nvml._COUNTER_RANGE_J, 0.02)
     assert isinstance(trace.energy_j(300_000_000, 800_000_000), Void)
 
 
-def test_a_gpu_is_a_measured_meter_of_its_own_clock(gpu: GpuStandIn) -> None:
+def test_a_gpu_is_recorded_as_measured_on_its_own_clock(gpu: GpuStandIn) -> None:
     meter = open_nvml(described(), LOCAL)
     meter.close()
     assert meter.record.kind == "nvml"
@@ -111,7 +111,7 @@ def test_a_gpu_is_named_by_index_or_uuid(gpu: GpuStandIn, which: int | str) -> N
 
 
 @pytest.mark.parametrize("which", [3, "GPU-none"])
-def test_a_gpu_that_is_not_there_is_told_with_those_that_are(
+def test_a_missing_gpu_is_an_error_that_lists_the_existing_ones(
     gpu: GpuStandIn, which: int | str
 ) -> None:
     with pytest.raises(MeasurementInvalid, match=rf"GPU {which} .*found: 0: Stand-in GPU"):
@@ -133,7 +133,7 @@ def test_a_gpu_without_power_is_refused(gpu: GpuStandIn) -> None:
         ("NVIDIA T4", pynvml.NVML_DEVICE_ARCH_TURING, False),
     ],
 )
-def test_averaged_power_is_told_apart(
+def test_gpus_that_average_their_power_are_recognised(
     gpu: GpuStandIn, model: str, architecture: int, is_averaged: bool
 ) -> None:
     gpu.model, gpu.architecture, gpu.offers = model, architecture, ("power",)
@@ -143,7 +143,7 @@ def test_averaged_power_is_told_apart(
 
 
 def steps_of_power(*levels_w: float, seconds_each: float) -> tuple[SampledPower, list[int]]:
-    """Averages of the last second, every 10 ms, and when the levels begin and end."""
+    """Averages over the last second, every 10 ms, and the bounds of the levels in ns."""
     each = round(seconds_each * 100)
     true_w = np.repeat(np.array([levels_w[0], *levels_w]), [100] + [each] * len(levels_w))
     averaged_w = np.convolve(true_w, np.full(100, 0.01), mode="valid")
@@ -153,24 +153,26 @@ def steps_of_power(*levels_w: float, seconds_each: float) -> tuple[SampledPower,
 
 
 @given(levels_w=st.lists(st.floats(10, 500), min_size=3, max_size=3), seconds=st.floats(2.1, 4))
-def test_averaged_power_tells_steady_windows_apart(levels_w: list[float], seconds: float) -> None:
+def test_energy_of_long_steady_windows_follows_from_averaged_power(
+    levels_w: list[float], seconds: float
+) -> None:
     seconds = round(seconds, 2)
     power, edges_ns = steps_of_power(*levels_w, seconds_each=seconds)
     middle_j = AveragedPower(power).energy_j(edges_ns[1], edges_ns[2])
     assert middle_j == pytest.approx(levels_w[1] * seconds, rel=0.03, abs=0.03 * max(levels_w))
 
 
-def test_averaged_power_does_not_tell_short_windows() -> None:
+def test_averaged_power_voids_short_windows() -> None:
     power, edges_ns = steps_of_power(10.0, 100.0, seconds_each=1.5 * AVERAGE_S)
     void = AveragedPower(power).energy_j(edges_ns[0], edges_ns[1])
     assert isinstance(void, Void)
     assert "averaged" in void.reason
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
-def test_a_gpu_that_is_lost_is_told_at_the_end_of_the_block(gpu: GpuStandIn) -> None:
+def test_a_lost_gpu_is_an_error_at_the_end_of_the_block(gpu: GpuStandIn) -> None:
     meter = open_nvml(described(), LOCAL)
     try:
         meter.begin()
@@ -181,7 +183,7 @@ def test_a_gpu_that_is_lost_is_told_at_the_end_of_the_block(gpu: GpuStandIn) -> 
         meter.close()
 
 
-def test_a_counter_that_stands_still_is_told(
+def test_a_counter_that_stands_still_is_an_error(
     gpu: GpuStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nvml, "_STANDSTILL_S", 0.05)
@@ -194,25 +196,27 @@ def test_a_counter_that_stands_still_is_told(
         meter.close()
 
 
-def test_a_board_elsewhere_is_refused() -> None:
+def test_a_board_other_than_this_computer_is_refused() -> None:
     serial = SerialTransport(kind="serial", port="/dev/ttyACM0")
     with pytest.raises(MeasurementInvalid, match=r"reached by serial: run the profiler where"):
         open_nvml(described(), serial)
 
 
-def test_without_a_driver_it_says_so() -> None:
+def test_a_missing_nvidia_driver_is_an_error() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         pass
     else:
         pynvml.nvmlShutdown()
-        pytest.skip("there is a driver")
+        pytest.skip("this computer has an NVIDIA driver")
     with pytest.raises(MeasurementInvalid, match=r"NVIDIA driver.*install it"):
         open_nvml(described(), LOCAL)
 
 
-def test_without_the_package_it_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_gives_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with pytest.raises(MeasurementInvalid, match="python -m pip install nvidia-ml-py"):
         open_nvml(described(), LOCAL)

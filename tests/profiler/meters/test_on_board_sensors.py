@@ -1,5 +1,7 @@
-"""Sensors that the harness reads without a kernel driver: registers on I²C, Raspberry Pi's power
-management chip. I²C itself is met on the emulated board (``test_linux_harness_emulated.py``)."""
+"""Sensors read by the harness without a kernel driver: I²C registers, the Raspberry Pi's PMIC.
+
+I²C transfers are tested on the emulated board (``test_linux_harness_emulated.py``).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from tests.support.boards.measuring import describe, run_harness
 
 MS = 1_000_000
 
-# As a Raspberry Pi 5 prints it; 3 rails with both figures, and voltages that no current belongs to.
+# As printed by a Raspberry Pi 5: 3 rails with both figures, and voltages without a current.
 PMIC = """\
 #!/bin/sh
 [ "$1" = pmic_read_adc ] || exit 1
@@ -48,7 +50,7 @@ def described(chip: str, **more: Any) -> InaMeter:
 
 
 def registers(chip: str, bus_v: float, shunt_v: float) -> tuple[int, int]:
-    """What the chip's bus and shunt register hold, read as signed numbers, by its data sheet."""
+    """Contents of the chip's bus and shunt registers as signed numbers, by its data sheet."""
     match chip:
         case "ina219":
             bus = (round(bus_v / 4e-3) << 3) | 2  # conversion ready
@@ -72,7 +74,9 @@ def block(bus: int, shunt: int) -> BlockRecord:
     st.floats(1.0, 25.0),
     st.floats(0.1, 1.9),
 )
-def test_registers_are_volts_and_amperes(chip: str, bus_v: float, current_a: float) -> None:
+def test_registers_are_converted_to_volts_and_amperes(
+    chip: str, bus_v: float, current_a: float
+) -> None:
     meter = open_ina(described(chip), "board", "measured")
     energy_j = meter.finish(block(*registers(chip, bus_v, current_a * 0.01))).energy_j(
         100 * MS, 300 * MS
@@ -87,7 +91,7 @@ def test_registers_are_volts_and_amperes(chip: str, bus_v: float, current_a: flo
 @pytest.mark.parametrize(
     ("chip", "more", "value"),
     [
-        # Reset values of the data sheets, with averages as the rate allows.
+        # Reset values of the data sheets, with as much averaging as the rate allows.
         ("ina226", {"rate_hz": 300.0}, 0x4127),
         ("ina226", {"rate_hz": 100.0}, 0x4127 | 1 << 9),
         ("ina219", {"rate_hz": 1000.0, "max_current_a": 32.0}, 0x3C47),
@@ -96,7 +100,9 @@ def test_registers_are_volts_and_amperes(chip: str, bus_v: float, current_a: flo
         ("ina3221", {"rate_hz": 300.0, "channel": 3}, 0x1127),
     ],
 )
-def test_the_configuration_is_the_data_sheets(chip: str, more: dict[str, Any], value: int) -> None:
+def test_the_configuration_register_follows_the_data_sheet(
+    chip: str, more: dict[str, Any], value: int
+) -> None:
     meter = open_ina(described(chip, **more), "board", "measured")
     assert meter.sampler.setup == (f"i2c=/dev/i2c-1 address=64 register=0 value={value}",)
 
@@ -119,7 +125,7 @@ def test_a_shunt_that_is_too_large_for_the_current_is_refused() -> None:
 
 
 @pytest.mark.slow
-def test_the_pi_5_tells_the_power_of_all_rails(
+def test_the_power_of_a_pi_5_is_the_sum_of_its_rails(
     compiled: tuple[Path, BuiltHarness], tmp_path: Path
 ) -> None:
     command = tmp_path / "vcgencmd"
@@ -140,7 +146,7 @@ def test_the_pi_5_tells_the_power_of_all_rails(
     (window,) = parse_results(text).windows
     trace = found.finish(BlockRecord(windows_ns=(), markers_ns=(), samples=samples))
     energy_j = trace.energy_j(window.start_ns, window.end_ns)
-    if not isinstance(energy_j, Void):  # on a busy machine samples may come late
+    if not isinstance(energy_j, Void):  # samples may come late on a busy machine
         assert energy_j == pytest.approx(PMIC_W * (window.end_ns - window.start_ns) / 1e9)
 
 
@@ -153,7 +159,7 @@ def test_the_pi_5_tells_the_power_of_all_rails(
         ("i2c=/dev/null address=64 register=1", "address 0x40"),
     ],
 )
-def test_a_source_that_tells_nothing_is_named(
+def test_the_error_names_a_source_that_cannot_be_read(
     source: str, sentence: str, compiled: tuple[Path, BuiltHarness], tmp_path: Path
 ) -> None:
     plan = f"joulewright-plan 1\narena bytes=64\nsampler period_ns=20000000\nsample {source}\nend\n"

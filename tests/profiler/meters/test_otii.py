@@ -1,4 +1,4 @@
-"""Otii: the real client library, over real TCP, with a stand-in for the server and its device."""
+"""Otii: the real client library over TCP, with a stand-in for the server and its device."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEADY = {"kind": "steady"}
 
 
 def stand_in(seconds: float = 0.1, **keys: Any) -> OtiiStandIn:
-    """0.2 A at 5 V; GPI1 high in the middle."""
+    """A stand-in that records 0.2 A at 5 V, with GPI1 high in the middle."""
     channels = {
         "mc": (4000, [0.2] * round(4000 * seconds)),
         "mv": (1000, [5.0] * round(1000 * seconds)),
@@ -52,7 +52,7 @@ def refusal(server: OtiiStandIn, error: type[JoulewrightError], **keys: Any) -> 
     return sentence_of(error, opened(server, **keys).__enter__)
 
 
-# --- what is recorded -------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------
 
 
 def test_power_is_current_times_voltage_on_one_time_base() -> None:
@@ -78,7 +78,7 @@ def test_voltage_is_interpolated_between_its_slower_samples() -> None:
     assert capture.power_w[:9] == pytest.approx(0.2 * np.arange(9) / 4)
 
 
-def test_logic_inputs_stand_in_their_bits() -> None:
+def test_each_logic_input_has_its_own_bit() -> None:
     server = stand_in(levels={1: False, 2: True})
     with opened(server) as instrument:
         instrument.start()
@@ -108,7 +108,7 @@ def test_an_input_has_the_level_of_its_last_change(
     assert found.tolist() == expected
 
 
-def test_without_a_wire_the_inputs_are_left_alone() -> None:
+def test_without_a_gpio_sync_the_inputs_are_not_configured() -> None:
     server = stand_in()
     with opened(server, sync=STEADY) as instrument:
         instrument.start()
@@ -117,7 +117,7 @@ def test_without_a_wire_the_inputs_are_left_alone() -> None:
     assert server.logic_v == 5.0
 
 
-def test_long_recordings_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_recordings_are_fetched_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(otii_server, "_CHUNK", 150)
     server = stand_in()
     server.channels["mc"] = (4000, [n * 1e-3 for n in range(400)])
@@ -138,7 +138,7 @@ def test_saturation_and_loss_are_marked() -> None:
     assert np.isnan(capture.power_w[1])
 
 
-def test_recordings_do_not_pile_up_in_the_project() -> None:
+def test_recordings_are_deleted_from_the_project() -> None:
     server = stand_in()
     with opened(server) as instrument:
         instrument.start()
@@ -160,7 +160,7 @@ def test_the_rate_of_an_ace_is_set() -> None:
     assert server.rates == {"mc": 50_000, "mv": 50_000}
 
 
-def test_a_rate_that_the_device_does_not_keep_is_told() -> None:
+def test_a_rate_that_the_device_does_not_keep_is_an_error() -> None:
     with opened(stand_in(), rate_hz=1000) as instrument:
         instrument.start()
         with pytest.raises(MeasurementInvalid, match=r"4000 samples a second, not 1000.*rate_hz"):
@@ -170,7 +170,7 @@ def test_a_rate_that_the_device_does_not_keep_is_told() -> None:
 # --- the output -------------------------------------------------------------------------------
 
 
-def test_an_output_that_was_off_is_off_again_and_as_it_was() -> None:
+def test_an_output_that_was_off_is_restored_on_closing() -> None:
     server = stand_in()
     found = dict(server.output)
     with opened(server):
@@ -180,7 +180,7 @@ def test_an_output_that_was_off_is_off_again_and_as_it_was() -> None:
     assert server.logic_v == 5.0
 
 
-def test_a_running_board_stays_on_throughout() -> None:
+def test_the_supply_of_a_running_board_is_not_switched() -> None:
     server = stand_in(output={"main": True, "main_voltage": 5.001, "max_current": 0.5})
     with opened(server):
         pass
@@ -196,7 +196,7 @@ def test_the_voltage_of_a_running_board_is_never_changed() -> None:
     assert server.output == {"main": True, "main_voltage": 3.3, "max_current": 0.5}
 
 
-def test_a_cut_off_is_told() -> None:
+def test_an_output_that_switched_itself_off_is_an_error() -> None:
     server = stand_in()
     with opened(server) as instrument:
         instrument.start()
@@ -205,28 +205,28 @@ def test_a_cut_off_is_told() -> None:
             instrument.stop()
 
 
-# --- being let in -----------------------------------------------------------------------------
+# --- licences and login -----------------------------------------------------------------------
 
 
 def free_licence() -> dict[str, Any]:
     return {"id": 9, "type": "All", "available": True, "reserved_to": "", "hostname": ""}
 
 
-def test_a_licence_is_reserved_and_given_back() -> None:
+def test_a_licence_is_reserved_and_released() -> None:
     server = stand_in(licences=[free_licence()])
     with opened(server):
         assert server.licences[0]["reserved_to"] == "me"
     assert server.licences[0]["reserved_to"] == ""
 
 
-def test_a_licence_that_is_ours_already_is_kept() -> None:
+def test_a_licence_reserved_before_stays_reserved() -> None:
     server = stand_in()
     with opened(server):
         pass
     assert server.licences[0]["reserved_to"] == "me"
 
 
-def test_credentials_of_the_environment_log_in_and_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_from_the_environment_log_in_and_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTII_USERNAME", "somebody")
     monkeypatch.setenv("OTII_PASSWORD", "secret")
     server = stand_in(is_logged_in=False)
@@ -235,26 +235,26 @@ def test_credentials_of_the_environment_log_in_and_out(monkeypatch: pytest.Monke
     assert not server.is_logged_in
 
 
-def test_without_credentials_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OTII_USERNAME", raising=False)
     told = refusal(stand_in(is_logged_in=False), MeasurementInvalid)
     assert "OTII_USERNAME" in told
 
 
-def test_without_a_licence_it_says_so() -> None:
+def test_a_missing_licence_is_an_error() -> None:
     assert "licence" in refusal(stand_in(licences=[]), MeasurementInvalid)
 
 
-def test_a_project_is_made_where_there_is_none() -> None:
+def test_a_project_is_created_if_none_is_open() -> None:
     server = stand_in(has_project=False)
     with opened(server):
         assert server.has_project
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
-def test_a_device_is_named_where_there_are_several() -> None:
+def test_with_several_devices_the_error_lists_them_and_a_name_selects_one() -> None:
     server = stand_in(names=("left", "right"))
     told = refusal(server, MeasurementInvalid)
     assert "2 devices are connected; found: left (Arc" in told
@@ -265,23 +265,23 @@ def test_a_device_is_named_where_there_are_several() -> None:
     assert "'middle'" in refusal(server, MeasurementInvalid, device="middle")
 
 
-def test_no_device() -> None:
+def test_the_error_says_that_no_device_is_connected() -> None:
     assert "found: none" in refusal(stand_in(names=()), MeasurementInvalid)
 
 
-def test_an_input_that_it_does_not_have() -> None:
+def test_a_missing_logic_input_is_refused_with_a_list_of_inputs() -> None:
     with pytest.raises(MeasurementInvalid, match="inputs 0"):
         open_otii(described(1, sync={"kind": "gpio", "input": 2}))
 
 
-def test_nobody_listens() -> None:
+def test_a_server_that_does_not_run_is_an_error() -> None:
     with served(stand_in()) as port:
         pass
     with pytest.raises(BoardUnreachable, match="start the Otii application"):
         open_otii(described(port))
 
 
-def test_something_else_listens() -> None:
+def test_an_answer_that_is_not_otiis_is_an_error() -> None:
     told = refusal(stand_in(greeting=b"220 mail.example ESMTP\r\n"), BoardUnreachable)
     assert "meter.port" in told
 
@@ -289,7 +289,7 @@ def test_something_else_listens() -> None:
 @pytest.mark.parametrize(
     "command", ["otii_get_licenses", "otii_get_devices", "arc_get_main", "arc_set_main"]
 )
-def test_a_refusal_is_told_and_the_connection_is_closed(command: str) -> None:
+def test_a_refused_command_is_an_error_and_closes_the_connection(command: str) -> None:
     server = stand_in(fails={command: "Command failure"}, licences=[free_licence()])
     with served(server) as port:
         with pytest.raises(MeasurementInvalid, match="it refused to"):
@@ -302,7 +302,7 @@ def test_a_refusal_is_told_and_the_connection_is_closed(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["project_stop_recording", "recording_get_channel_data"])
-def test_a_lost_connection_is_told_and_closing_is_safe(command: str) -> None:
+def test_a_lost_connection_is_an_error_and_can_be_closed(command: str) -> None:
     server = stand_in()
     with opened(server) as instrument:
         instrument.start()
@@ -313,7 +313,9 @@ def test_a_lost_connection_is_told_and_closing_is_safe(command: str) -> None:
         instrument.close()
 
 
-def test_without_the_package_it_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_a_missing_package_gives_the_install_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "otii_tcp_client.otii_connection", None)
     with pytest.raises(MeasurementInvalid, match="python -m pip install otii-tcp-client"):
         open_otii(described(1))

@@ -1,8 +1,7 @@
-"""The Nordic PPK2: no lost sample passes unseen, energy is what was drawn, the stand-in on a
-pseudo-terminal is spoken to as the instrument would be.
+"""The Nordic PPK2: every lost sample is found, and energies are right.
 
-The stand-in's calibration is the one written here; the other direction of the formula is the
-client's.
+The stand-in on a pseudo-terminal speaks the instrument's protocol. It has the calibration written
+here; the client computes the formula in the other direction.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ NEUTRAL = {"GS": 0.0, "GI": 1.0, "O": 0.0, "S": 0.0, "I": 0.0, "UG": 1.0}
 
 
 def answer(changes: dict[str, str] | None = None) -> bytes:
-    """Metadata as the instrument sends it."""
+    """Metadata in the instrument's format."""
     values = {f"R{r}": f"{R_OHM[r]:.4f}" for r in range(5)}
     values |= {f"{name}{r}": f"{value:.4f}" for name, value in NEUTRAL.items() for r in range(5)}
     values |= {"VDD": "3300", "HW": "9173", "mode": "2", "IA": "56"} | (changes or {})
@@ -63,13 +62,16 @@ def ampere(code: float, number: int) -> float:
     return 4 * code * 1.8 / 163840 / R_OHM[number]
 
 
-# --- samples that are lost --------------------------------------------------------------------
+# --- lost samples -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sent:
-    """Noise in the fourth range that nothing else than the right sample has, on a line that never
-    rests, with bytes missing (``first``, ``count``), read in pieces with some latency."""
+    """A stream of random samples in the fourth range, which identify themselves by their value.
+
+    The stream never pauses, lacks the bytes of each loss (``first``, ``count``), and is read in
+    pieces with some latency.
+    """
 
     codes: NDArray[np.int64]
     logic: NDArray[np.int64]
@@ -85,7 +87,7 @@ class Sent:
         kept = np.ones(len(sent), dtype=bool)
         for first, count in losses:
             kept[first : first + count] = False
-        # Every 1 to 4 ms a piece is read; what was taken less than the latency ago is not in it.
+        # A piece is read every 1 to 4 ms, without the samples younger than the latency.
         read_s = np.cumsum(rng.uniform(0.001, 0.004, samples // 250))
         read_s = read_s[read_s < samples / RATE_HZ]
         latency_s = 60e-6 + rng.exponential(150e-6, len(read_s))
@@ -104,22 +106,21 @@ class Sent:
 
 
 def check(sent: Sent, capture: Capture) -> None:
-    """Nothing that is lost, and nothing that is not what was sent, goes unflagged; and every sample
-    is in its place."""
-    said = capture.flawed(Flaw.LOST, ALL)
+    """Check that every lost or wrong sample is flagged, and that every sample is in its place."""
+    flagged = capture.flawed(Flaw.LOST, ALL)
     assert len(capture) == len(sent.codes)
-    assert said[sent.lost].all()
-    good = ~said
+    assert flagged[sent.lost].all()
+    good = ~flagged
     power_w = 3.0 * ampere(1.0, 3) * sent.codes
     np.testing.assert_allclose(capture.power_w[good], power_w[good], rtol=1e-5)
     assert capture.inputs is not None
     np.testing.assert_array_equal(capture.inputs[good], sent.logic[good])
-    assert np.isnan(capture.power_w[said]).all()
+    assert np.isnan(capture.power_w[flagged]).all()
 
 
 @settings(max_examples=15, deadline=None)
 @given(samples=st.integers(40, 250_000), seed=st.integers(0, 2**31))
-def test_where_nothing_is_lost_nothing_is_said_to_be(samples: int, seed: int) -> None:
+def test_a_stream_without_losses_has_no_flaws(samples: int, seed: int) -> None:
     sent = Sent.of([], samples, seed)
     capture = sent.capture()
     check(sent, capture)
@@ -128,7 +129,7 @@ def test_where_nothing_is_lost_nothing_is_said_to_be(samples: int, seed: int) ->
 
 
 SAMPLES = 300_000
-# Bytes from 0.7 s to 2.3 s, so that time can judge them.
+# Bytes from 0.7 s to 2.3 s, so that arrival times before and after can tell a loss.
 PLACES = st.integers(4 * 70_000, 4 * 230_000)
 LENGTHS = st.one_of(
     st.integers(1, 12),
@@ -140,30 +141,30 @@ LENGTHS = st.one_of(
 
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
-@example(place=507_969, length=5360, seed=74)  # a piece that ends inside a word behind the gap
+@example(place=507_969, length=5360, seed=74)  # a piece that ends inside a word after the gap
 @given(place=PLACES, length=LENGTHS, seed=st.integers(0, 2**31))
-def test_a_loss_is_always_found(place: int, length: int, seed: int) -> None:
+def test_a_single_loss_is_always_found(place: int, length: int, seed: int) -> None:
     sent = Sent.of([(place, length)], SAMPLES, seed)
     capture = sent.capture()
     check(sent, capture)
-    # And costs not much more than it was: at most what lies between two arrivals at their earliest.
+    # Few more samples are flagged than lost: at most those between two arrivals at their earliest.
     assert capture.flawed(Flaw.LOST, ALL).sum() <= length / 4 + 0.1 * RATE_HZ
 
 
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
-@example(losses=[(280_000, 9472)], seed=190)  # pieces without a sample while it is lost
+@example(losses=[(280_000, 9472)], seed=190)  # pieces without a sample during the loss
 @given(
     losses=st.lists(st.tuples(PLACES, LENGTHS), min_size=2, max_size=5), seed=st.integers(0, 2**31)
 )
-def test_losses_in_any_number_are_found(losses: list[tuple[int, int]], seed: int) -> None:
+def test_several_losses_are_all_found(losses: list[tuple[int, int]], seed: int) -> None:
     sent = Sent.of(losses, SAMPLES, seed)
     check(sent, sent.capture())
 
 
 @settings(max_examples=25, deadline=None)
 @given(place=st.integers(200, 4 * 900), length=st.integers(1, 252), seed=st.integers(0, 2**31))
-def test_a_short_loss_is_found_without_the_help_of_time(place: int, length: int, seed: int) -> None:
+def test_a_short_loss_is_found_from_the_counter_alone(place: int, length: int, seed: int) -> None:
     sent = Sent.of([(place, length)], 2000, seed)
     check(sent, sent.capture())
 
@@ -180,7 +181,7 @@ def test_a_reader_held_up_for_seconds_hides_no_loss(lost: int) -> None:
     assert held_up.capture().flawed(Flaw.LOST, ALL).any() == bool(lost)
 
 
-def test_a_damaged_word_costs_itself_and_its_neighbours() -> None:
+def test_a_damaged_word_marks_itself_and_its_neighbours_as_lost() -> None:
     sent = Sent.of([], 1000, 1)
     stream = bytearray(sent.stream)
     stream[4 * 500 + 2] ^= 0x54  # in the counter
@@ -190,7 +191,7 @@ def test_a_damaged_word_costs_itself_and_its_neighbours() -> None:
     assert list(np.flatnonzero(capture.flawed(Flaw.LOST, ALL))) == list(range(496, 505))
 
 
-def test_words_that_an_earlier_session_left_do_not_count() -> None:
+def test_bytes_left_by_an_earlier_session_are_ignored() -> None:
     sent = Sent.of([], 1000, 1)
     left = b"END\nHW: 9173\n"
     arrivals = Arrivals(sent.arrivals.bytes_so_far + len(left), sent.arrivals.times_s)
@@ -218,7 +219,7 @@ def test_a_stream_without_samples_is_no_capture(stream: bytes) -> None:
     i=st.floats(-1e-6, 1e-6),
     ug=st.floats(0.9, 1.1),
 )
-def test_the_calibration_formula(
+def test_current_follows_the_calibration_formula(
     number: int, code: int, gs: float, gi: float, o: float, s: float, i: float, ug: float
 ) -> None:
     values = {"GS": gs, "GI": gi, "O": o, "S": s, "I": i, "UG": ug}
@@ -230,7 +231,10 @@ def test_the_calibration_formula(
 
 
 def app_filter(amperes: NDArray[Any], ranges: NDArray[Any]) -> tuple[list[float], list[bool]]:
-    """What Nordic's app does about a change of range, sample by sample."""
+    """Filter of Nordic's app after a change of range, sample by sample.
+
+    Returns the filtered currents in A, and whether the filter applies to each sample.
+    """
     slow = fast = None
     before, left, nth = int(ranges[0]), 0, 0
     shown, touched = [], []
@@ -280,7 +284,7 @@ def test_the_end_of_the_highest_range_and_more_than_an_ampere_are_saturation() -
     assert lower.settling.tolist() == [False, True, False]
 
 
-def test_metadata_is_found_among_what_was_streaming() -> None:
+def test_metadata_is_found_among_streamed_samples() -> None:
     noise = words_of(np.arange(5000) % 300, 2).tobytes()
     old = answer({"R0": "1.0"})[:80]
     for received in (answer(), noise + answer(), noise[:1001] + old + noise + answer() + noise):
@@ -288,7 +292,7 @@ def test_metadata_is_found_among_what_was_streaming() -> None:
         assert Metadata.parse(received).hardware == "9173"
 
 
-def test_values_that_the_instrument_has_not_change_nothing() -> None:
+def test_missing_calibration_values_fall_back_to_defaults() -> None:
     metadata = Metadata.parse(answer({"GS2": "-nan", "GI2": "nan", "R4": "-nan"}))
     assert (metadata.gs[2], metadata.gi[2], metadata.r_ohm[4]) == (0.0, 1.0, 0.043)
 
@@ -302,7 +306,7 @@ def test_values_that_the_instrument_has_not_change_nothing() -> None:
         (answer({"O1": "12,5"}), "'12,5' is not a number"),
     ],
 )
-def test_metadata_that_is_not_complete_is_refused(received: bytes, said: str) -> None:
+def test_incomplete_metadata_is_refused(received: bytes, said: str) -> None:
     with pytest.raises(MetadataError, match=said):
         Metadata.parse(received)
 
@@ -332,7 +336,7 @@ def connected(scenario: Scenario, **changes: Any) -> Iterator[tuple[Ppk2StandIn,
 
 
 def finished(stand_in: Ppk2StandIn, instrument: Ppk2) -> Capture:
-    """What was recorded, if this computer was not too busy for the stand-in to keep its time."""
+    """Stop and return the capture; skip the test if this computer is too busy for the stand-in."""
     capture = instrument.stop()
     status = stand_in.status()
     if status.overflowed or status.floor_s > 150e-6:
@@ -348,7 +352,7 @@ def recorded(scenario: Scenario, duration_s: float = 0.3) -> Capture:
         return finished(stand_in, instrument)
 
 
-def test_at_full_rate_nothing_is_lost_and_energy_is_what_was_drawn() -> None:
+def test_at_full_rate_no_sample_is_lost_and_the_energy_is_right() -> None:
     steps = (Step(0.05, 20e-6), Step(0.05, 300e-6), Step(0.02, 0.003), Step(0.04, 0.03, inputs=4))
     steps += (Step(0.04, 0.45, inputs=0x81),)
     period = round(sum(step.length_s for step in steps) * RATE_HZ)
@@ -370,7 +374,7 @@ def test_at_full_rate_nothing_is_lost_and_energy_is_what_was_drawn() -> None:
     assert capture.inputs is not None
     expected = np.repeat([step.inputs for step in steps], [round(s.length_s * 1e5) for s in steps])
     np.testing.assert_array_equal(capture.inputs[:period], expected)
-    # Four changes up, one back down to the lowest, three samples each.
+    # Four changes up and one back down to the lowest range, three samples each.
     settling = capture.flawed(Flaw.RANGE_SWITCH, slice(period, 2 * period))
     assert settling.sum() == 15
     for step, end in zip(steps, np.cumsum([round(s.length_s * 1e5) for s in steps]), strict=True):
@@ -378,25 +382,25 @@ def test_at_full_rate_nothing_is_lost_and_energy_is_what_was_drawn() -> None:
         assert inside == pytest.approx(3.3 * step.current_a, rel=2e-2)
 
 
-def test_what_the_stand_in_loses_is_found() -> None:
+def test_losses_of_the_stand_in_are_found() -> None:
     losses = (
         Loss(sample=60_000, bytes=256),
         Loss(sample=64_000, bytes=3, offset=2),
         Loss(sample=70_000, bytes=4 * 500),
     )
     capture = recorded(Scenario((Step(0.4, 0.02, 1), Step(0.3, 0.01)), losses=losses))
-    said = capture.flawed(Flaw.LOST, ALL)
-    assert said[60_000:60_064].all()
-    assert said[64_000]
-    assert said[70_000:70_500].all()
-    assert not said[:40_000].any()
-    assert not said[90_000:].any()
+    flagged = capture.flawed(Flaw.LOST, ALL)
+    assert flagged[60_000:60_064].all()
+    assert flagged[64_000]
+    assert flagged[70_000:70_500].all()
+    assert not flagged[:40_000].any()
+    assert not flagged[90_000:].any()
     assert capture.inputs is not None
     falls = np.flatnonzero(np.diff(capture.inputs[80_000:].astype(int)) < 0) + 80_000
-    assert falls[0] == 110_000 - 1  # 0.7 s later than the first, which lay at 0.4 s
+    assert falls[0] == 110_000 - 1  # 0.7 s later than the first, at 0.4 s
 
 
-def test_an_instrument_whose_crystal_is_off_loses_nothing() -> None:
+def test_a_clock_error_of_the_instrument_is_not_taken_for_a_loss() -> None:
     capture = recorded(Scenario(clock_error=100e-6))
     assert not capture.flaws.any()
 
@@ -412,8 +416,8 @@ def test_currents_beyond_its_range_are_saturated_and_settling_is_flagged() -> No
     assert capture.power_w[20_000:30_000][trusted] == pytest.approx(0.0033, rel=1e-2)
 
 
-def test_a_block_from_the_boards_windows_to_joules() -> None:
-    """The stand-in's lines play the board's: its clock runs 80 ppm fast against it."""
+def test_the_windows_of_a_block_get_their_energies() -> None:
+    """The stand-in also drives the board's line; its clock runs 80 ppm faster than the board's."""
     windows = [(0.05, 0.02), (0.08, 0.012), (0.03, 0.3), (0.06, 0.0008)]
     steps: tuple[Step, ...] = (Step(0.6, 0.001),)
     board_s, windows_ns = 0.6, []
@@ -445,7 +449,7 @@ def test_a_block_from_the_boards_windows_to_joules() -> None:
     assert meter.record.sync_uncertainty_s == pytest.approx(5e-6)
 
 
-def test_ampere_mode_and_another_voltage() -> None:
+def test_mode_and_voltage_are_set_as_described() -> None:
     with connected(Scenario(), mode="ampere", voltage_v=1.85) as (stand_in, instrument):
         status = stand_in.status()
         assert (status.mode, status.millivolts) == (1, 1850)
@@ -456,7 +460,7 @@ def refusal(port: str) -> str:
     return sentence_of(BoardUnreachable, lambda: open_ppk2(described(port)))
 
 
-def test_a_port_that_is_not_there_or_taken_or_silent_says_so() -> None:
+def test_a_missing_taken_or_silent_port_is_an_error() -> None:
     assert "the port does not exist: plug the PPK2 in" in refusal("/dev/serial/by-id/none")
     with connected(Scenario()) as (stand_in, _):
         assert "another program uses it" in refusal(stand_in.port)
@@ -464,7 +468,7 @@ def test_a_port_that_is_not_there_or_taken_or_silent_says_so() -> None:
         assert "try the other one" in refusal(mute.port)
 
 
-def test_an_instrument_that_vanishes_in_a_block_is_an_error_and_can_be_closed() -> None:
+def test_an_instrument_unplugged_in_a_block_is_an_error_and_can_be_closed() -> None:
     with connected(Scenario()) as (stand_in, instrument):
         instrument.start()
         stand_in.vanish()

@@ -1,5 +1,4 @@
-"""SCPI instruments, over a real TCP socket and a real pseudo-terminal, with a stand-in at the far
-end."""
+"""SCPI instruments: a stand-in over a TCP socket and a pseudo-terminal."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ def refusal(stand_in: ScpiStandIn, error: type[JoulewrightError], **keys: Any) -
     return sentence_of(error, opened(stand_in, **keys).__enter__)
 
 
-# --- what is recorded -------------------------------------------------------------------------
+# --- recording --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("channel", [over_tcp, over_serial])
@@ -87,13 +86,13 @@ def test_power_is_voltage_times_current_over_either_channel(channel: Any) -> Non
     assert instrument.detail == f"{IDENTITY}; MEAS:VOLT? × MEAS:CURR?"
 
 
-def test_power_is_asked_for_where_the_instrument_tells_it() -> None:
+def test_power_is_queried_directly_if_described() -> None:
     stand_in = ScpiStandIn({"MEAS:POW?": "3.5 W"})
     with opened(stand_in, power_query="MEAS:POW?") as instrument:
         assert set(recorded(instrument, stand_in).power_w) == {3.5}
 
 
-def test_a_known_voltage_need_not_be_asked_for() -> None:
+def test_a_described_voltage_is_not_queried() -> None:
     stand_in = ScpiStandIn({"READ?": "0.5"})
     keys = {"current_query": "READ?", "voltage_query": None, "voltage_v": 3.3}
     with opened(stand_in, **keys) as instrument:
@@ -115,7 +114,7 @@ def test_a_capture_reaches_from_start_to_stop() -> None:
     assert 0 < capture.time_error_s < 0.1
 
 
-def test_every_start_begins_anew() -> None:
+def test_every_start_begins_a_new_capture() -> None:
     stand_in = ScpiStandIn(dict(MEASURED))
     with opened(stand_in) as instrument:
         first = recorded(instrument, stand_in)
@@ -123,23 +122,23 @@ def test_every_start_begins_anew() -> None:
     assert second.start_s >= first.end_s
 
 
-def test_setup_is_said_in_order_before_anything_is_measured() -> None:
+def test_setup_commands_are_sent_in_order_before_measuring() -> None:
     setup = ("CURR:RANG 3", "SENS:NPLC 0.1")
     stand_in = ScpiStandIn(dict(MEASURED), known=("*CLS", *setup))
     with opened(stand_in, setup=setup):
         pass
-    said = [line for line in stand_in.heard if line != "SYST:ERR?"]
-    assert said[:4] == ["*IDN?", "*CLS", *setup]
+    sent = [line for line in stand_in.heard if line != "SYST:ERR?"]
+    assert sent[:4] == ["*IDN?", "*CLS", *setup]
 
 
-def test_without_setup_nothing_is_set() -> None:
+def test_without_setup_only_queries_are_sent() -> None:
     stand_in = ScpiStandIn(dict(MEASURED))
     with opened(stand_in) as instrument:
         recorded(instrument, stand_in)
     assert all(line.endswith("?") for line in stand_in.heard)
 
 
-# --- samples that cannot be trusted -----------------------------------------------------------
+# --- saturated and lost samples ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize("overload", ["+9.90000000E+37", "-9.9E37", "9.91E37", "NAN", "INF"])
@@ -151,7 +150,7 @@ def test_overload_is_saturation(overload: str) -> None:
 
 
 @given(share=st.floats(0, 2), is_negative=st.booleans())
-def test_saturation_is_where_the_description_says(share: float, is_negative: bool) -> None:
+def test_saturation_begins_at_the_described_full_scale(share: float, is_negative: bool) -> None:
     class Fixed:
         meter = described("x", power_query="P?", full_scale=3.0)
         identity = IDENTITY
@@ -163,7 +162,7 @@ def test_saturation_is_where_the_description_says(share: float, is_negative: boo
     assert (reading.flaws == Flaw.SATURATED) == (share >= 0.998)
 
 
-def test_an_answer_that_does_not_come_is_one_lost_sample() -> None:
+def test_a_missing_answer_is_one_lost_sample() -> None:
     answers: list[str | None] = ["0.25"] * 5
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None, "0.5"]})
     with opened(stand_in) as instrument:
@@ -199,50 +198,50 @@ def test_a_late_answer_is_not_taken_for_that_of_the_next_query() -> None:
     assert (capture.flaws == Flaw.LOST).sum() == 1
 
 
-# --- what goes wrong --------------------------------------------------------------------------
+# --- failures ---------------------------------------------------------------------------------
 
 
-def test_setup_that_is_refused_is_told_with_the_instruments_words() -> None:
+def test_a_refused_setup_is_an_error_that_quotes_the_instrument() -> None:
     told = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, setup=("CURR:RNAG 3",))
     assert "'CURR:RNAG 3'" in told
     assert "Undefined header" in told
     assert "meter.setup" in told
 
 
-def test_a_query_without_an_answer_is_told_when_opening() -> None:
+def test_a_query_without_an_answer_is_an_error_when_opening() -> None:
     told = refusal(ScpiStandIn({"MEAS:VOLT?": "5"}), MeasurementInvalid)
     assert "MEAS:CURR?" in told
     assert "correct the queries" in told
 
 
-def test_an_answer_that_is_no_number_is_told_when_opening() -> None:
+def test_an_answer_that_is_no_number_is_an_error_when_opening() -> None:
     told = refusal(ScpiStandIn(MEASURED | {"MEAS:CURR?": "OUTPUT OFF"}), MeasurementInvalid)
     assert "'OUTPUT OFF" in told
 
 
-def test_a_rate_that_it_cannot_keep_is_told_when_opening() -> None:
+def test_a_rate_that_is_too_high_is_an_error_when_opening() -> None:
     told = refusal(ScpiStandIn(dict(MEASURED)), MeasurementInvalid, rate_hz=1e7)
     assert "lower meter.rate_hz" in told
 
 
-def test_nobody_at_the_address() -> None:
+def test_an_address_without_an_instrument_is_an_error() -> None:
     with over_tcp(ScpiStandIn()) as resource:
         pass
     with pytest.raises(BoardUnreachable, match="switched on"):
         open_scpi(described(resource))
 
 
-def test_an_address_that_is_none() -> None:
+def test_an_invalid_address_is_an_error() -> None:
     with pytest.raises(BoardUnreachable, match=r"meter\.resource"):
         open_scpi(described("TCPIP:nonsense"))
 
 
-def test_a_library_that_is_not_there() -> None:
+def test_a_missing_visa_library_is_an_error() -> None:
     with pytest.raises(MeasurementInvalid, match=r"meter\.library"):
         open_scpi(described("ASRL1::INSTR", library="/nowhere/libvisa.so"))
 
 
-def test_an_instrument_that_goes_away_is_told_at_stop() -> None:
+def test_an_instrument_that_disconnects_is_an_error_at_stop() -> None:
     stand_in = ScpiStandIn(dict(MEASURED))
     with over_tcp(stand_in) as resource:
         instrument = open_scpi(described(resource))
@@ -255,7 +254,7 @@ def test_an_instrument_that_goes_away_is_told_at_stop() -> None:
         instrument.close()
 
 
-def test_an_instrument_that_falls_silent_is_given_up() -> None:
+def test_an_instrument_that_stops_answering_is_an_error() -> None:
     answers: list[str | None] = ["0.25"] * 4
     stand_in = ScpiStandIn({"MEAS:VOLT?": "5", "MEAS:CURR?": [*answers, None]})
     with opened(stand_in) as instrument:
@@ -265,7 +264,7 @@ def test_an_instrument_that_falls_silent_is_given_up() -> None:
             instrument.stop()
 
 
-def test_closing_ends_the_connection_and_is_safe_at_any_time() -> None:
+def test_closing_during_a_recording_ends_the_connection() -> None:
     stand_in = ScpiStandIn(dict(MEASURED))
     with over_tcp(stand_in) as resource:
         instrument = open_scpi(described(resource))
@@ -286,7 +285,7 @@ def test_a_refused_opening_ends_the_connection() -> None:
 # --- polling ----------------------------------------------------------------------------------
 
 
-def test_a_slow_reading_is_not_caught_up_with() -> None:
+def test_polls_missed_during_a_slow_reading_are_skipped() -> None:
     asked_s: list[float] = []
     enough = threading.Event()
 
@@ -303,5 +302,5 @@ def test_a_slow_reading_is_not_caught_up_with() -> None:
     assert enough.wait(10)
     poller.stop()
     paced_s = np.array(asked_s[1:7])
-    # However late the thread comes: there is a due time between any two readings.
+    # However late the thread is, a due time lies between any reading and the next but one.
     assert (paced_s[2:] - paced_s[:-2] >= 0.02).all()

@@ -1,6 +1,6 @@
-"""Instruments on this computer: their samples on the board's clock, energy of windows or why not.
+"""Samples of instruments on the board's clock: synchronisation, energies and void windows.
 
-A synthetic board and instrument, whose clocks are apart by a known offset and rate.
+Board and instrument are synthetic; their clocks differ by a known offset and rate.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ IDLE_W, BUSY_W = 0.02, 0.11
 
 @dataclass(frozen=True)
 class Clocks:
-    """Meter time is ``offset_s + (1 + error) * board time``."""
+    """Clocks of meter and board: meter time is ``offset_s + (1 + error) * board time``."""
 
     offset_s: float = 12.5
     error: float = 40e-6
@@ -54,8 +54,10 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Of the board's time: ``line`` is whether the sync line is high, ``recorded`` whether the
-    board tells of it."""
+    """A stretch of the board's time.
+
+    ``line`` is whether the sync line is high, ``recorded`` whether it is in the board's records.
+    """
 
     length_s: float
     power_w: float
@@ -82,7 +84,7 @@ def edges_s(stretches: list[Stretch]) -> NDArray[np.float64]:
 def capture_of(
     stretches: list[Stretch], clocks: Clocks, rate_hz: float = 20_000.0, phase: float = 0.3
 ) -> Capture:
-    """What an ideal instrument records, each sample the mean of its period."""
+    """Capture of an ideal instrument, each sample the mean of its period."""
     edges = clocks.meter_s(0.0) + (1 + clocks.error) * edges_s(stretches)
     period_s = 1 / rate_hz
     count = int((edges[-1] - edges[0]) * rate_hz) - 1
@@ -114,14 +116,14 @@ def block_of(stretches: list[Stretch], clocks: Clocks, bit_s: float | None = Non
     ]
     markers = ()
     if bit_s is not None:
-        first, behind = 1, len(stretches) - 1 - len(PATTERN)
-        markers = (clocks.board_ns(edges[first]), clocks.board_ns(edges[behind]))
+        first, last = 1, len(stretches) - 1 - len(PATTERN)
+        markers = (clocks.board_ns(edges[first]), clocks.board_ns(edges[last]))
     return BlockRecord(windows_ns=tuple(windows), markers_ns=markers, samples=NO_SAMPLES)
 
 
 @dataclass
 class Recorded:
-    """An instrument that has recorded this."""
+    """An instrument with a given capture."""
 
     capture: Capture
     kind: str = "recorded"
@@ -178,7 +180,7 @@ WINDOWS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(clocks=CLOCKS, phase=PHASES, windows=WINDOWS, data=st.data())
-def test_a_line_gives_offset_and_rate_and_energy(
+def test_a_gpio_line_gives_clock_offset_rate_and_energy(
     clocks: Clocks, phase: float, windows: list[tuple[float, float, float]], data: st.DataObject
 ) -> None:
     stretches = [gap(0.05)]
@@ -196,7 +198,7 @@ def test_a_line_gives_offset_and_rate_and_energy(
         leeway_j = 2 * clock.uncertainty_s * max(power_w, IDLE_W) + 1e-3 * true_j
         reading = trace.energy_j(*window_ns)
         if clock.uncertainty_s > 0.01 * length_s * (1 - 3e-3):
-            continue  # may be void: too short for this instrument
+            continue  # the window may be void: too short for this instrument
         assert reading == pytest.approx(true_j, abs=leeway_j)
 
 
@@ -207,13 +209,13 @@ def several(count: int = 12) -> list[Stretch]:
     return stretches
 
 
-def test_a_line_that_never_moves_is_a_wire_that_is_missing() -> None:
+def test_a_line_without_edges_is_an_error_that_suggests_the_wire() -> None:
     capture, block = capture_of(several(), Clocks()), block_of(several(), Clocks())
     with pytest.raises(MeasurementInvalid, match=r"logic input 5 .* check the wire"):
         GpioSynchroniser(5).clock(capture, block)
 
 
-def test_a_tail_behind_the_last_window_is_on_the_clock_too() -> None:
+def test_a_tail_after_the_last_window_is_on_the_same_clock() -> None:
     stretches = [*several(), Stretch(0.1, 0.07), gap(0.1)]
     clocks = Clocks(error=100e-6)
     trace = trace_of(
@@ -235,7 +237,7 @@ def test_pulses_of_another_block_are_refused() -> None:
     assert "do not fit the 12 windows" in reason
 
 
-def test_a_glitch_inside_one_window_does_not_cost_the_block() -> None:
+def test_a_glitch_inside_one_window_does_not_void_the_block() -> None:
     stretches, clocks = several(), Clocks()
     capture, block = capture_of(stretches, clocks), block_of(stretches, clocks)
     assert capture.inputs is not None
@@ -293,7 +295,7 @@ def marked(middle: list[Stretch], bit_s: float = BIT_S) -> list[Stretch]:
     jitter_s=st.floats(0, 1e-4),
     seed=st.integers(0, 2**31),
 )
-def test_a_marker_gives_offset_and_rate_within_what_it_states(
+def test_a_marker_gives_offset_and_rate_within_the_stated_uncertainty(
     clocks: Clocks,
     phase: float,
     windows: list[tuple[float, float, float]],
@@ -307,7 +309,7 @@ def test_a_marker_gives_offset_and_rate_within_what_it_states(
         middle += [window(length_s, power_w), gap(pause_s)]
     planned = marked(middle)
     block = block_of(planned, clocks, BIT_S)
-    # The board is late for every bit by a little, as it plays the pattern.
+    # The board is a little late for every bit of the pattern.
     edges = edges_s(planned)
     played = edges + np.where(
         np.arange(len(edges)) % len(edges) > 0, rng.uniform(0, jitter_s, len(edges)), 0
@@ -318,12 +320,12 @@ def test_a_marker_gives_offset_and_rate_within_what_it_states(
     capture = capture_of(stretches, clocks, phase=phase)
     capture.power_w[:] += rng.normal(0, noise_w, len(capture)).astype(np.float32)
     clock = MarkerSynchroniser(BIT_S).clock(capture, block)
-    # What is stated is a 95 % interval; the mean lateness of the board is in every edge.
+    # The stated uncertainty is a 95 % interval; every edge includes the board's mean lateness.
     assert worst_error_s(clock, clocks, block) <= 2.5 * clock.uncertainty_s + jitter_s / 2
     assert clock.uncertainty_s < BIT_S / 20
 
 
-def test_without_the_marker_behind_it_a_block_is_void() -> None:
+def test_a_block_without_its_final_marker_is_void() -> None:
     stretches, clocks = marked([gap(0.03), window(0.05), gap(0.05)]), Clocks()
     block = block_of(stretches, clocks, BIT_S)
     cut = replace(block, markers_ns=block.markers_ns[:1])
@@ -345,7 +347,7 @@ def test_a_marker_that_is_too_faint_is_refused(contrast_w: float) -> None:
         MarkerSynchroniser(BIT_S).clock(capture, block_of(stretches, clocks, BIT_S))
 
 
-def test_a_marker_played_three_times_is_refused_where_two_pairs_would_do() -> None:
+def test_a_marker_found_at_more_than_one_place_is_refused() -> None:
     clocks = Clocks()
     pause = [gap(0.1)]
     thrice = [gap(0.07), *marker(BIT_S), *pause, *marker(BIT_S), *pause, *marker(BIT_S), gap(0.09)]
@@ -369,7 +371,7 @@ def test_bits_too_short_for_the_instrument_are_refused() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(clocks=CLOCKS, seed=st.integers(0, 2**31))
-def test_a_marker_ties_a_polled_instrument(clocks: Clocks, seed: int) -> None:
+def test_a_marker_synchronises_a_polled_instrument(clocks: Clocks, seed: int) -> None:
     bit_s, rng = 0.23, np.random.default_rng(seed)
     stretches = marked([gap(0.5), window(3.0), gap(1.0), window(2.5), gap(0.7)], bit_s)
     fine = capture_of(stretches, clocks, rate_hz=2000.0)
@@ -395,7 +397,10 @@ def test_a_marker_ties_a_polled_instrument(clocks: Clocks, seed: int) -> None:
 def steady_block(
     stretches: list[Stretch], clocks: Clocks, bracket_s: float, at: tuple[float, float]
 ) -> BlockRecord:
-    """``at``: where between question and answer the board read its clock (0 to 1)."""
+    """Block with readings of the board's clock at its begin and end.
+
+    ``at`` is the place between question and answer at which the board read its clock (0 to 1).
+    """
     edges = edges_s(stretches)
     readings = tuple(
         ClockReading(
@@ -415,7 +420,7 @@ def steady_block(
     at=st.tuples(st.floats(0, 1), st.floats(0, 1)),
     power_w=st.floats(0.03, 0.5),
 )
-def test_this_computers_clock_ties_long_windows(
+def test_this_computers_clock_places_long_windows(
     clocks: Clocks, bracket_s: float, at: tuple[float, float], power_w: float
 ) -> None:
     stretches = [gap(0.3), window(0.4, power_w), gap(0.2), window(0.6, power_w / 2), gap(0.3)]
@@ -426,13 +431,13 @@ def test_this_computers_clock_ties_long_windows(
     assert worst_error_s(clock, clocks, block) <= clock.uncertainty_s + 1e-9
     trace = trace_of(capture, sync, block)
     for window_ns, true_j in zip(block.windows_ns, (power_w * 0.4, power_w * 0.3), strict=True):
-        # Length is the board's, by this computer's clock: off by both ends at most.
+        # The window's length is off by the uncertainty of both its ends at most.
         assert trace.energy_j(*window_ns) == pytest.approx(
             true_j, rel=1e-3 + 2 * clock.uncertainty_s / 0.4
         )
 
 
-def test_a_clock_known_worse_than_the_guard_voids_the_block() -> None:
+def test_a_clock_less_certain_than_the_guard_voids_the_block() -> None:
     stretches, clocks = [gap(0.3), window(0.6), gap(0.3)], Clocks()
     block = steady_block(stretches, clocks, 0.3, (0.5, 0.5))
     capture = capture_of(stretches, clocks, rate_hz=1000.0)
@@ -444,7 +449,7 @@ def test_a_clock_known_worse_than_the_guard_voids_the_block() -> None:
     assert "was not read" in reason
 
 
-def test_an_instrument_unsure_of_its_time_counts_against_the_guard() -> None:
+def test_the_time_error_of_an_instrument_adds_to_the_clocks_uncertainty() -> None:
     stretches, clocks = [gap(0.3), window(0.6), gap(0.3)], Clocks()
     block = steady_block(stretches, clocks, 0.01, (0.5, 0.5))
     capture = capture_of(stretches, clocks, rate_hz=1000.0)
@@ -454,7 +459,7 @@ def test_an_instrument_unsure_of_its_time_counts_against_the_guard() -> None:
         SteadySynchroniser(0.1).clock(unsure, block)
 
 
-def test_between_guards_there_is_no_tail_and_no_short_window() -> None:
+def test_with_guards_a_window_with_a_tail_or_a_short_one_is_void() -> None:
     stretches, clocks = [gap(0.3), window(0.6), gap(0.3), window(0.15), gap(0.3)], Clocks()
     block = steady_block(stretches, clocks, 0.002, (0.5, 0.5))
     trace = trace_of(capture_of(stretches, clocks, rate_hz=1000.0), SteadySynchroniser(0.1), block)
@@ -463,7 +468,7 @@ def test_between_guards_there_is_no_tail_and_no_short_window() -> None:
     assert "shorter than" in void_of(trace, short)
 
 
-# --- windows that cannot be trusted -----------------------------------------------------------
+# --- void windows -----------------------------------------------------------------------------
 
 
 def spoil(flaw: Flaw, count: int) -> Callable[[Capture, slice], None]:
@@ -482,7 +487,9 @@ def spoil(flaw: Flaw, count: int) -> Callable[[Capture, slice], None]:
         (spoil(Flaw.RANGE_SWITCH, 3), None),
     ],
 )
-def test_flaws_void_a_window(damage: Callable[[Capture, slice], None], said: str | None) -> None:
+def test_a_window_with_flawed_samples_is_void(
+    damage: Callable[[Capture, slice], None], said: str | None
+) -> None:
     stretches, clocks = several(), Clocks()
     capture, block = capture_of(stretches, clocks), block_of(stretches, clocks)
     edges = edges_s(stretches)
@@ -512,7 +519,7 @@ def test_windows_outside_the_capture_or_with_few_samples_are_void() -> None:
     assert f"{MIN_SAMPLES} are needed" in few
 
 
-def test_a_poll_that_was_missed_voids_the_window() -> None:
+def test_missed_polls_void_the_window() -> None:
     stretches, clocks = [gap(0.3), window(0.6), gap(0.3)], Clocks()
     capture = capture_of(stretches, clocks, rate_hz=200.0)
     kept = np.r_[0:100, 106 : len(capture)]
@@ -531,7 +538,7 @@ def test_a_poll_that_was_missed_voids_the_window() -> None:
 # --- the meter --------------------------------------------------------------------------------
 
 
-def test_the_record_has_the_worst_uncertainty_of_all_blocks() -> None:
+def test_the_record_states_the_worst_uncertainty_of_all_blocks() -> None:
     stretches, clocks = several(), Clocks()
     block = block_of(stretches, clocks)
     instrument = Recorded(capture_of(stretches, clocks, rate_hz=20_000.0))
@@ -549,13 +556,13 @@ def test_the_record_has_the_worst_uncertainty_of_all_blocks() -> None:
     assert instrument.closed
 
 
-def test_a_block_that_was_cut_before_its_first_window_is_void_not_an_error() -> None:
+def test_a_block_cut_short_before_its_first_window_is_void() -> None:
     capture = capture_of(several(), Clocks())
     empty = BlockRecord(windows_ns=(), markers_ns=(), samples=NO_SAMPLES)
     assert "cut short" in void_of(trace_of(capture, GpioSynchroniser(3), empty), (0, NS))
 
 
-def test_every_sync_of_a_description_opens() -> None:
+def test_every_kind_of_sync_can_be_opened() -> None:
     gpio = open_synchroniser(GpioSync(kind="gpio", input=2))
     played = open_synchroniser(MarkerSync(kind="marker", bit_s=0.05))
     steady = open_synchroniser(SteadySync(kind="steady", guard_s=0.2))

@@ -1,4 +1,4 @@
-"""What makes a window void, at its limits, and what a trial takes over from its record."""
+"""Limits beyond which a window is void, and the values that a trial takes from its record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.boards.windows import SteadyMeter, record, trial
 
 
 @pytest.mark.parametrize("after", [1_470_000, 1_530_000])
-def test_a_frequency_may_change_by_two_percent_either_way(after: int) -> None:
+def test_a_frequency_change_of_two_percent_is_allowed(after: int) -> None:
     assert trial(frequency_before_khz=1_500_000, frequency_after_khz=after).void is None
     beyond = after + (1 if after > 1_500_000 else -1)
     found = trial(frequency_before_khz=1_500_000, frequency_after_khz=beyond)
@@ -22,12 +22,12 @@ def test_a_frequency_may_change_by_two_percent_either_way(after: int) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.10])
-def test_a_tenth_of_a_window_may_go_to_other_programs(share: float) -> None:
+def test_other_programs_may_use_a_tenth_of_a_window(share: float) -> None:
     running_ns = round(1_000_000 * (1 - share))
     assert trial(meter=SteadyMeter(), running_ns=running_ns).void is None
 
 
-def test_more_than_a_tenth_voids_what_is_really_measured_only() -> None:
+def test_more_than_a_tenth_for_other_programs_voids_measured_windows_only() -> None:
     assert trial(meter=SteadyMeter(), running_ns=899_000).void is not None
     assert trial(meter=SteadyMeter(), running_ns=899_000, is_measured=False).void is None
 
@@ -35,7 +35,7 @@ def test_more_than_a_tenth_voids_what_is_really_measured_only() -> None:
 @pytest.mark.parametrize(
     ("bits", "seen"),
     [
-        # Now at the beginning, no more at the end, and the other way round.
+        # Present at the begin and absent at the end, and the other way round.
         ((0x00001, 0x00000), "under-voltage"),
         ((0x00000, 0x00001), "under-voltage"),
         ((0x10001, 0x10000), "under-voltage"),
@@ -43,25 +43,25 @@ def test_more_than_a_tenth_voids_what_is_really_measured_only() -> None:
         ((0x00000, 0x80000), "temperature limit"),
         ((0x00000, 0x80008), "temperature limit"),
         ((0x00008, 0x00005), "under-voltage, throttled, temperature limit"),
-        # Since boot, and at the beginning already.
+        # Occurred since boot, but before the block.
         ((0x80000, 0x80000), None),
         ((0xF0000, 0xF0000), None),
         ((0xF0000, 0x00000), None),
-        # Bits that say nothing.
+        # Bits without a meaning.
         ((0x00010, 0x100000), None),
-        # A board that could not tell.
+        # One of the two readings is missing.
         ((-1, 0x00000), None),
         ((-1, 0x10000), "under-voltage"),
         ((0x00004, -1), "throttled"),
     ],
 )
-def test_what_a_board_reports_at_either_end_or_for_the_first_time_counts(
+def test_throttling_at_either_end_of_a_block_or_new_in_it_voids_windows(
     bits: tuple[int, int], seen: str | None
 ) -> None:
     assert trial(throttled=bits).void == (None if seen is None else f"the board reports {seen}")
 
 
-def test_all_that_voids_a_window_is_told() -> None:
+def test_every_reason_that_voids_a_window_is_listed() -> None:
     found = trial(
         meter=SteadyMeter(Void("samples were lost")),
         throttled=(0, 1),
@@ -84,25 +84,25 @@ def test_a_record_of_no_execution_or_no_time_is_refused(changes: dict[str, int])
         trial(**changes)
 
 
-def test_a_record_of_one_execution_in_a_nanosecond_is_taken() -> None:
+def test_a_record_of_one_execution_in_a_nanosecond_is_valid() -> None:
     assert trial(executions=1, end_ns=1_000_001, running_ns=1).time_s == pytest.approx(1e-9)
 
 
-def test_the_energy_of_a_transfer_goes_to_the_end_of_its_tail() -> None:
+def test_the_energy_of_a_transfer_includes_its_tail() -> None:
     meter = SteadyMeter(0.25)
     found = trial(TransferWindow("write", 4096, 1), meter, tail_end_ns=7_000_000)
     assert meter.asked == [(1_000_000, 7_000_000)]
     assert found.energy_j == 0.25
 
 
-def test_a_trial_takes_over_its_record() -> None:
+def test_a_trial_has_the_values_of_its_record() -> None:
     found = trial(IdleWindow("before"), temperature_mc=41_000, tries=3, running_ns=900_000)
     assert (found.start_ns, found.end_ns, found.tail_end_ns) == (1_000_000, 2_000_000, 2_000_000)
     assert (found.temperature_mc, found.tries, found.running_ns) == (41_000, 3, 900_000)
     assert (found.throttled, found.cooling, found.energy_j) == (None, None, None)
 
 
-def test_what_a_board_says_of_itself_is_kept_with_the_trial() -> None:
+def test_throttling_and_cooling_states_are_kept_with_the_trial() -> None:
     (found,) = evaluate(
         [WindowRecord(**vars(record()) | {"throttled": 0, "cooling": 0})],
         [IdleWindow("before")],

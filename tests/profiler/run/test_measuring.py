@@ -1,4 +1,4 @@
-"""From records to figures: what is void, what is kept, how sure the medians are."""
+"""From records to costs: void windows, raw trials, intervals of medians, and planned windows."""
 
 from __future__ import annotations
 
@@ -32,9 +32,11 @@ MIB = 1 << 20
 # --- confidence -------------------------------------------------------------------------------
 
 
-def test_the_interval_holds_the_true_median_about_as_often_as_it_says() -> None:
-    """Five skewed values, as on a machine with interruptions: the smallest and the largest hold the
-    median in 1 - 2 / 2⁵ = 94 % of cases."""
+def test_the_interval_covers_the_true_median_as_often_as_stated() -> None:
+    """Five skewed values, as on a machine with interruptions.
+
+    The smallest and the largest enclose the median in 1 - 2 / 2⁵ = 94 % of cases.
+    """
     random = np.random.default_rng(7)
     covered = 0
     for seed in range(400):
@@ -43,7 +45,7 @@ def test_the_interval_holds_the_true_median_about_as_often_as_it_says() -> None:
     assert 0.90 <= covered / 400 <= 0.98
 
 
-def test_more_blocks_make_a_narrower_interval() -> None:
+def test_more_blocks_give_a_narrower_interval() -> None:
     random = np.random.default_rng(1)
     values = list(random.lognormal(0.0, 0.2, size=60))
     few, many = median_interval(values[:6], 0), median_interval(values, 0)
@@ -53,7 +55,9 @@ def test_more_blocks_make_a_narrower_interval() -> None:
 @given(st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=9), st.integers(0, 5))
 @settings(max_examples=25)
 @example([1.0, 640.0119542127753], 0)
-def test_an_interval_is_within_what_was_seen_and_repeats(values: list[float], seed: int) -> None:
+def test_an_interval_is_within_the_range_of_values_and_reproducible(
+    values: list[float], seed: int
+) -> None:
     interval = median_interval(values, seed)
     assert min(values) <= interval.low <= interval.median <= interval.high <= max(values)
     assert interval == median_interval(values, seed)
@@ -80,21 +84,21 @@ def sweep(fixed_s: float, per_page_s: float, noise: float = 0.0) -> list[SweepPo
 
 
 @given(fixed_s=st.floats(1e-5, 1e-1), ratio=st.floats(1e-3, 10.0))
-def test_a_fit_recovers_what_a_page_costs(fixed_s: float, ratio: float) -> None:
+def test_a_fit_recovers_the_cost_of_a_page(fixed_s: float, ratio: float) -> None:
     fit = fit_page_cost(sweep(fixed_s, ratio * fixed_s), 4096)
     assert fit.fixed_s == pytest.approx(fixed_s, rel=1e-6)
     assert fit.per_page_s == pytest.approx(ratio * fixed_s, rel=1e-6)
     assert fit.fit_error < 1e-6
 
 
-def test_a_fit_of_noisy_transfers_says_how_far_off_it_is() -> None:
+def test_a_fit_of_noisy_transfers_states_its_error() -> None:
     fit = fit_page_cost(sweep(1e-3, 1e-4, noise=0.05), 4096)
     assert fit.fixed_s == pytest.approx(1e-3, rel=0.1)
     assert fit.per_page_s == pytest.approx(1e-4, rel=0.1)
     assert 0.005 < fit.fit_error < 0.05
 
 
-def test_no_part_of_a_cost_is_below_zero() -> None:
+def test_no_part_of_a_fitted_cost_is_negative() -> None:
     fit = fit_affine([1, 2, 4, 8], [1.0, 2.2, 5.0, 12.0])
     assert fit.fixed == 0.0
     assert fit.per_page > 0.0
@@ -111,7 +115,7 @@ def test_the_energy_of_a_page_is_fitted_from_the_sizes_that_have_one() -> None:
     assert fit_page_cost(sweep(1e-3, 1e-4), 4096).fixed_j is None
 
 
-# --- what is void -----------------------------------------------------------------------------
+# --- void windows -----------------------------------------------------------------------------
 
 
 def test_an_undisturbed_window_is_valid() -> None:
@@ -129,7 +133,7 @@ def test_a_change_of_frequency_beyond_two_percent_voids_a_window() -> None:
     ("bits", "reason"),
     [
         ((0x0, 0x0), None),
-        ((0x50000, 0x50000), None),  # it happened earlier
+        ((0x50000, 0x50000), None),  # occurred before the block
         ((0x1, 0x10000), "the board reports under-voltage"),
         ((0x0, 0x40004), "the board reports throttled"),
         ((0x10000, 0x30000), "the board reports frequency capped"),
@@ -141,14 +145,14 @@ def test_throttling_during_a_block_voids_its_windows(
     assert trial(throttled=bits).void == reason
 
 
-def test_a_window_without_a_trustworthy_energy_is_void_unless_it_is_a_transfer() -> None:
+def test_a_window_with_a_void_energy_is_void_unless_it_is_a_transfer() -> None:
     lost = SteadyMeter(Void("samples were lost"))
     assert trial(meter=lost).void == "samples were lost"
     transfer = trial(TransferWindow("write", 4096, 1), meter=lost)
     assert (transfer.void, transfer.energy_j) == (None, None)
 
 
-def test_preemption_is_left_out_of_the_time_and_voids_what_a_meter_saw() -> None:
+def test_preemption_does_not_count_as_time_and_voids_metered_windows() -> None:
     assert trial(running_ns=500_000, is_measured=False).time_s == pytest.approx(5e-5)
     assert trial(running_ns=500_000, is_measured=False).void is None
     metered = trial(meter=SteadyMeter(1.0), running_ns=500_000)
@@ -156,7 +160,7 @@ def test_preemption_is_left_out_of_the_time_and_voids_what_a_meter_saw() -> None
     assert trial(IdleWindow("before"), meter=SteadyMeter(1.0), running_ns=500_000).void is None
 
 
-def test_of_the_settling_of_a_medium_only_what_exceeds_idle_is_the_transfers() -> None:
+def test_a_transfer_is_charged_with_the_tail_energy_above_idle() -> None:
     window = TransferWindow("write", 4096, 10)
     settled = trial(window, meter=SteadyMeter(0.03), tail_end_ns=12_000_000)
     assert settled.execution_energy_j(idle_power_w=2.0) == pytest.approx(0.001)
@@ -174,7 +178,7 @@ RECORDS = (
 )
 
 
-def test_records_are_read_up_to_where_they_were_cut_off() -> None:
+def test_truncated_records_are_read_up_to_the_last_complete_line() -> None:
     whole = parse_results(RECORDS)
     assert whole.windows[0].executions == 7
     assert (whole.is_direct, whole.end is not None) == (False, True)
@@ -193,12 +197,12 @@ def test_records_are_read_up_to_where_they_were_cut_off() -> None:
         ("window", "widow"),
     ],
 )
-def test_records_of_another_shape_are_refused(before: str, after: str) -> None:
+def test_malformed_records_are_refused(before: str, after: str) -> None:
     with pytest.raises(MeasurementInvalid):
         parse_results(RECORDS.replace(before, after, 1))
 
 
-def test_samples_are_read_up_to_where_they_were_cut_off() -> None:
+def test_truncated_samples_are_read_up_to_the_last_complete_line() -> None:
     found = parse_samples("100 1 2\n200 3 4\n30", files=2)
     assert found.times_ns.tolist() == [100, 200]
     assert found.values.tolist() == [[1, 2], [3, 4]]
@@ -216,7 +220,7 @@ def harness_run(block: int, number: int = 0) -> HarnessRun:
     )
 
 
-def test_trials_come_back_as_they_were_written_in_the_order_of_blocks(tmp_path: Path) -> None:
+def test_trials_are_read_back_unchanged_in_the_order_of_blocks(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path)
     order = [(0, 0), (2, 0), (2, 1), (11, 0)]
     for block, number in reversed(order):
@@ -226,7 +230,7 @@ def test_trials_come_back_as_they_were_written_in_the_order_of_blocks(tmp_path: 
 
 
 @pytest.mark.parametrize("kept", [0, 0.3, 0.7, 0.99])
-def test_a_cut_off_file_of_trials_is_named_with_the_remedy(kept: float, tmp_path: Path) -> None:
+def test_a_truncated_file_of_trials_is_named_with_the_remedy(kept: float, tmp_path: Path) -> None:
     RunDirectory(tmp_path).add(harness_run(0), samples="")
     file = tmp_path / "block-00.sitting-0.jsonl"
     text = file.read_text()
@@ -278,7 +282,7 @@ METADATA: dict[str, Any] = {
         ({"step": "tiny"}, "another training step (None before, tiny now)"),
     ],
 )
-def test_trials_of_other_circumstances_are_not_continued(
+def test_a_run_with_other_settings_is_not_continued(
     change: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     RunDirectory(tmp_path).claim(RunMetadata(**METADATA))
@@ -289,7 +293,7 @@ def test_trials_of_other_circumstances_are_not_continued(
     assert "Remove that directory, or name another one" in str(refused.value)
 
 
-# --- what is measured -------------------------------------------------------------------------
+# --- planned windows --------------------------------------------------------------------------
 
 
 def test_a_sensor_settles_before_an_idle_slot() -> None:
@@ -300,7 +304,7 @@ def test_a_sensor_settles_before_an_idle_slot() -> None:
     assert measured.startswith("idle id=0 ")
 
 
-def test_every_block_has_everything_once_in_an_order_of_its_own() -> None:
+def test_every_block_has_each_window_once_in_its_own_order() -> None:
     content = BlockContent((SMALL, LARGE, UPDATE), 2, (TransferWindow("read", 4096, 1),))
     blocks = [content.ordered(seed=1, block=block) for block in range(4)]
     expected = {
@@ -333,20 +337,20 @@ def memory(limit: int, cache: int = 1 * MIB) -> Memory:
     return Memory(limit, cache, dict.fromkeys(specs, 0))
 
 
-def test_cold_copies_outgrow_the_cache_twice_or_fill_the_memory_there_is() -> None:
+def test_cold_copies_exceed_twice_the_cache_or_fill_the_memory() -> None:
     assert cold_copies(SMALL, memory(64 * MIB)) == 2 * MIB // 512
     assert cold_copies(LARGE, memory(64 * MIB)) == 1
     assert cold_copies(SMALL, memory(5120)) == 10
 
 
-def test_what_does_not_fit_into_the_board_is_an_error_that_names_it() -> None:
+def test_the_error_names_an_operation_or_step_too_large_for_the_board() -> None:
     with pytest.raises(MeasurementInvalid, match=r"relu.forward elements=262144 needs 2097152"):
         write_plan([OpWindow(LARGE, "cold")], None, memory(1 * MIB), SETTINGS)
     with pytest.raises(MeasurementInvalid, match="a whole step of tiny, batch 8"):
         write_plan([StepWindow(0)], tiny_step(), memory(4096), SETTINGS)
 
 
-def test_a_dry_run_says_what_would_be_measured_and_written() -> None:
+def test_a_dry_run_lists_measurements_and_bytes_to_write() -> None:
     board = describe(storage={"medium": "sd", "path": "/data"})
     plan = plan_profile(board, [SMALL, LARGE, SMALL], tiny_step(), ProfileOptions(blocks=3))
     assert (plan.operations, plan.blocks) == (6, 3)

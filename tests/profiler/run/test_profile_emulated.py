@@ -1,5 +1,4 @@
-"""Profiles of emulated boards from beginning to end, and what happens to them when a board is
-reset, killed or left in the middle."""
+"""Profiles of emulated boards: complete ones, and ones that a reset, a kill or Ctrl-C cuts off."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ SPECS = (
     OpSpec.of("relu.forward", elements=864),
 )
 QUICK = ProfileOptions(blocks=3, min_window_s=0.002, storage=False, idle_s=0.005)
-# Blocks take this computer seconds, so that something can happen to the board in one.
+# A block takes this computer seconds, which leaves time to disturb the board in one.
 SLOW = ProfileOptions(blocks=2, min_window_s=20.0, storage=False, idle_s=0.005)
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RunningBoard]]:
-    """Every board that a profile starts; all of them are gone in the end."""
+    """Boards that profiles start; all of them must have ended at the end of the test."""
     boards: list[RunningBoard] = []
     start = lab.start
 
@@ -58,14 +57,14 @@ def profile(
     **changes: Any,
 ) -> DeviceProfile:
     description = load_description(board)
-    # Nobody brings a killed board back.
+    # A killed board does not come back, so that a long deadline is of no use.
     reached = description.transport.model_copy(update={"deadline_s": 3.0})
     described = description.model_copy(update={"transport": reached, **changes})
     return profile_device(described, SPECS, None, options, directory, on_progress)
 
 
 def once_in_block(number: int, act: Callable[[], None]) -> OnProgress:
-    """Does something when a block is under way."""
+    """Listener that calls ``act`` once, while a block is being measured."""
     done: list[ProgressEvent] = []
 
     def listen(event: ProgressEvent) -> None:
@@ -87,7 +86,7 @@ def windows(directory: Path) -> list[tuple[int, str]]:
     ]
 
 
-def test_a_microcontrollers_profile_says_that_it_is_emulated(
+def test_the_profile_of_an_emulated_microcontroller_is_marked_as_emulated(
     started: list[RunningBoard], tmp_path: Path
 ) -> None:
     found = profile(tmp_path)
@@ -106,14 +105,12 @@ def test_a_microcontrollers_profile_says_that_it_is_emulated(
     assert any("no data cache" in note for note in found.notes)
 
 
-def test_erasing_is_measured_apart_from_writing(
-    started: list[RunningBoard], tmp_path: Path
-) -> None:
+def test_erasing_has_a_cost_of_its_own(started: list[RunningBoard], tmp_path: Path) -> None:
     options = ProfileOptions(
         blocks=1, min_window_s=0.002, idle_s=0.005, storage_budget_bytes=2 << 20
     )
     found = profile(tmp_path, "emulated-m0-flash", options, nominal_power_w=None)
-    assert found.energy_source == "emulated"  # its times are, and there are no joules
+    assert found.energy_source == "emulated"  # its times are emulated; it has no energies
     storage = found.storage
     assert storage is not None
     assert storage.erase is not None
@@ -124,7 +121,7 @@ def test_erasing_is_measured_apart_from_writing(
     assert storage.read.per_page_s < storage.write.per_page_s
 
 
-def test_a_reset_in_the_middle_is_recognised_and_the_block_measured_again(
+def test_after_a_reset_in_a_block_the_block_is_measured_again(
     started: list[RunningBoard], tmp_path: Path
 ) -> None:
     found = profile(
@@ -138,7 +135,7 @@ def test_a_reset_in_the_middle_is_recognised_and_the_block_measured_again(
     assert all(cost.warm.trials == SLOW.blocks for cost in found.operations)
 
 
-def test_of_a_board_that_is_killed_finished_blocks_are_kept_and_gone_on_with(
+def test_after_a_board_is_killed_the_next_run_continues_with_finished_blocks(
     started: list[RunningBoard], tmp_path: Path
 ) -> None:
     with pytest.raises(BoardUnreachable, match="emulated-m4f"):

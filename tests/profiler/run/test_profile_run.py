@@ -1,4 +1,4 @@
-"""A profile of this computer: what comes out, and that nothing finished is lost or repeated."""
+"""Profiles of this computer: their content, and that finished windows are kept and not repeated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.support.boards.measuring import (
     tiny_step,
 )
 
-pytestmark = pytest.mark.slow  # every profile takes a while
+pytestmark = pytest.mark.slow  # every profile takes seconds
 
 SPECS = (SMALL, LARGE, UPDATE)
 QUICK = ProfileOptions(
@@ -72,7 +72,7 @@ def harness_runs(directory: Path) -> list[HarnessRun]:
 
 
 def finished_windows(directory: Path) -> Counter[tuple[int, str]]:
-    """How often each window of each block was measured with a valid outcome."""
+    """Number of valid trials by block and window."""
     return Counter(
         (harness_run.header.block, trial.window)
         for harness_run in harness_runs(directory)
@@ -81,7 +81,7 @@ def finished_windows(directory: Path) -> Counter[tuple[int, str]]:
     )
 
 
-# --- what comes out ---------------------------------------------------------------------------
+# --- content of a profile ---------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("prebuilt")
@@ -101,9 +101,7 @@ def test_every_distinct_operation_is_measured_warm_and_cold(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_the_profile_says_what_was_measured_with_what(
-    prebuilt: BuiltHarness, tmp_path: Path
-) -> None:
+def test_the_profile_records_board_build_and_notes(prebuilt: BuiltHarness, tmp_path: Path) -> None:
     found = profile(tmp_path / "run")
     assert found.build == prebuilt.record
     assert found.name == "bench"
@@ -117,7 +115,7 @@ def test_the_profile_says_what_was_measured_with_what(
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_whole_step_is_held_against_the_sum_of_its_operations(tmp_path: Path) -> None:
+def test_a_whole_step_is_compared_with_the_sum_of_its_operations(tmp_path: Path) -> None:
     step = tiny_step()
     found = profile(tmp_path, specs=(), step=step)
     assert found.additivity is not None
@@ -131,13 +129,13 @@ def test_a_whole_step_is_held_against_the_sum_of_its_operations(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_without_a_step_the_careful_cache_state_is_the_basis(tmp_path: Path) -> None:
+def test_without_a_step_cold_costs_are_the_basis(tmp_path: Path) -> None:
     found = profile(tmp_path)
     assert (found.additivity, found.cost_basis) == (None, "cold")
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_nominal_power_makes_estimated_energies(tmp_path: Path) -> None:
+def test_nominal_power_gives_estimated_energies(tmp_path: Path) -> None:
     found = profile(tmp_path, describe(nominal_power_w=4.0))
     assert found.energy_source == "estimated"
     assert found.idle_power_w is None
@@ -148,7 +146,7 @@ def test_nominal_power_makes_estimated_energies(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_sensor_makes_measured_energies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_sensor_gives_measured_energies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("profiler.run.evaluate.PREEMPTION_LIMIT", 2.0)  # the machine may be busy
     root = ina226_tree(tmp_path / "hwmon")
     meter = {"kind": "hwmon", "driver": "ina226", "channel": 1, "rate_hz": 100, "root": str(root)}
@@ -166,7 +164,7 @@ def test_a_sensor_makes_measured_energies(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_storage_pages_get_their_costs_within_the_byte_budget(tmp_path: Path) -> None:
+def test_storage_costs_are_measured_within_the_byte_budget(tmp_path: Path) -> None:
     storage = tmp_path / "storage"
     options = ProfileOptions(
         blocks=2,
@@ -201,14 +199,14 @@ def test_storage_pages_get_their_costs_within_the_byte_budget(tmp_path: Path) ->
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_storage_path_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_the_error_names_a_storage_path_that_cannot_be_used(tmp_path: Path) -> None:
     board = describe(storage={"medium": "disk", "path": "/proc/nowhere"})
     with pytest.raises(BoardCommandFailed, match=r"storage\.path /proc/nowhere of bench"):
         profile(tmp_path, board, ProfileOptions())
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_progress_rises_to_the_end_and_tells_the_time_left(tmp_path: Path) -> None:
+def test_progress_rises_to_one_and_estimates_the_time_left(tmp_path: Path) -> None:
     events: list[ProgressEvent] = []
     profile(tmp_path, on_progress=events.append)
     fractions = [event.fraction for event in events]
@@ -231,7 +229,7 @@ def test_a_profile_compiles_the_harness_for_the_board(tmp_path: Path) -> None:
     assert any("compil" in event.activity for event in events)
 
 
-# --- nothing finished is lost -----------------------------------------------------------------
+# --- resuming ---------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("prebuilt")
@@ -244,7 +242,9 @@ def test_a_finished_run_is_not_measured_again(mishaps: Mishaps, tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_the_next_run_goes_on_with_one_that_was_cut_and_else_begins_anew(tmp_path: Path) -> None:
+def test_the_next_run_resumes_an_interrupted_one_or_else_starts_a_new_directory(
+    tmp_path: Path,
+) -> None:
     def interrupt(event: ProgressEvent) -> None:
         if event.activity.startswith("measuring block 2"):
             raise KeyboardInterrupt
@@ -262,10 +262,10 @@ def test_the_next_run_goes_on_with_one_that_was_cut_and_else_begins_anew(tmp_pat
     assert directory() > first
 
 
-def test_what_computes_matrix_products_is_decided_once_in_a_run(
+def test_the_matrix_product_is_chosen_once_in_a_run(
     prebuilt: BuiltHarness, monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
 ) -> None:
-    """Neither a run that goes on nor a board that has rebooted compares them again."""
+    """A resumed run and a rebooted board do not compare the matrix products again."""
     asked: list[str] = []
     put = HarnessBuilder.build
 
@@ -296,7 +296,7 @@ def test_what_computes_matrix_products_is_decided_once_in_a_run(
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_more_blocks_add_to_those_that_are_there(mishaps: Mishaps, tmp_path: Path) -> None:
+def test_asking_for_more_blocks_adds_to_the_measured_ones(mishaps: Mishaps, tmp_path: Path) -> None:
     profile(tmp_path)
     more = profile(tmp_path, options=ProfileOptions(**{**vars(QUICK), "blocks": 4}))
     assert mishaps.started == 4
@@ -304,7 +304,7 @@ def test_more_blocks_add_to_those_that_are_there(mishaps: Mishaps, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_ctrl_c_between_blocks_loses_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_between_blocks_keeps_all_finished_windows(tmp_path: Path) -> None:
     def interrupt(event: ProgressEvent) -> None:
         if event.activity.startswith("measuring block 2"):
             raise KeyboardInterrupt
@@ -323,7 +323,7 @@ def test_ctrl_c_between_blocks_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_ctrl_c_within_a_block_keeps_the_windows_that_were_finished(tmp_path: Path) -> None:
+def test_ctrl_c_within_a_block_keeps_the_finished_windows(tmp_path: Path) -> None:
     long = ProfileOptions(**{**vars(QUICK), "blocks": 1, "min_window_s": 0.1})
 
     def interrupt(event: ProgressEvent) -> None:
@@ -359,7 +359,7 @@ def test_a_connection_that_stays_lost_keeps_the_finished_blocks(
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_reboot_is_recognised_and_the_block_done_again(mishaps: Mishaps, tmp_path: Path) -> None:
+def test_after_a_reboot_the_block_is_measured_again(mishaps: Mishaps, tmp_path: Path) -> None:
     def reboot(plan: int) -> None:
         if plan == 1:
             mishaps.boot_id = "another boot"
@@ -372,7 +372,7 @@ def test_a_reboot_is_recognised_and_the_block_done_again(mishaps: Mishaps, tmp_p
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_board_that_keeps_rebooting_is_given_up(mishaps: Mishaps, tmp_path: Path) -> None:
+def test_a_board_that_keeps_rebooting_is_an_error(mishaps: Mishaps, tmp_path: Path) -> None:
     def reboot(plan: int) -> None:
         mishaps.boot_id = f"boot {plan}"
         raise BoardCommandFailed("bench: gone without an exit code")
@@ -383,7 +383,7 @@ def test_a_board_that_keeps_rebooting_is_given_up(mishaps: Mishaps, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_failure_on_the_board_is_reported_with_its_sentence(
+def test_a_failure_on_the_board_is_reported_with_its_message_and_window(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     root = ina226_tree(tmp_path / "hwmon")
@@ -408,7 +408,7 @@ def test_a_failure_on_the_board_is_reported_with_its_sentence(
 
 
 class Trace:
-    """Void for the first ``faults`` windows that it is asked about; the idle slots are fine."""
+    """A power trace that is void for the first ``faults`` windows."""
 
     def __init__(self, faults: int) -> None:
         self.faults = faults
@@ -444,7 +444,7 @@ def test_void_windows_are_measured_again_and_counted(
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_meter_begins_anew_with_a_board_that_rebooted(
+def test_the_meter_restarts_after_the_board_has_rebooted(
     monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path
 ) -> None:
     def reboot(plan: int) -> None:
@@ -464,9 +464,7 @@ STORED = ProfileOptions(
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_what_a_block_that_came_to_nothing_wrote_to_storage_counts(
-    mishaps: Mishaps, tmp_path: Path
-) -> None:
+def test_bytes_written_by_a_failed_block_count(mishaps: Mishaps, tmp_path: Path) -> None:
     def reboot(plan: int) -> None:
         if plan == 0:
             mishaps.boot_id = "another boot"
@@ -481,7 +479,7 @@ def test_what_a_block_that_came_to_nothing_wrote_to_storage_counts(
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_block_of_which_the_meter_was_lost_wrote_to_storage_all_the_same(
+def test_bytes_written_by_a_block_whose_meter_was_lost_count(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def lost(*_: object) -> Trace:
@@ -499,7 +497,7 @@ def test_a_block_of_which_the_meter_was_lost_wrote_to_storage_all_the_same(
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_of_a_board_that_is_lost_right_behind_a_block_the_block_is_kept(
+def test_a_block_is_kept_when_the_board_is_lost_right_after_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[str] = []
@@ -531,7 +529,7 @@ def test_windows_that_stay_void_end_the_profile_and_name_the_operation(
     assert found.by_spec[SMALL].warm.void_trials == 9
 
 
-# --- other circumstances ----------------------------------------------------------------------
+# --- runs that are refused --------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("prebuilt")
@@ -542,7 +540,7 @@ def test_trials_of_another_description_are_not_continued(tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_a_damaged_file_of_trials_is_named_and_measured_again_once_removed(tmp_path: Path) -> None:
+def test_a_damaged_file_of_trials_is_named_and_once_removed_measured_again(tmp_path: Path) -> None:
     profile(tmp_path)
     file = tmp_path / "block-01.sitting-0.jsonl"
     file.write_text(file.read_text()[:-30])
@@ -553,7 +551,7 @@ def test_a_damaged_file_of_trials_is_named_and_measured_again_once_removed(tmp_p
 
 
 @pytest.mark.usefixtures("prebuilt")
-def test_an_operation_that_is_too_large_for_the_board_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_operation_too_large_for_the_board(tmp_path: Path) -> None:
     board = describe(memory={"ram_bytes": 1 << 20})
     with pytest.raises(MeasurementInvalid, match=r"relu.forward elements=262144 needs"):
         profile(tmp_path, board)

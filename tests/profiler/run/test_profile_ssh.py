@@ -1,4 +1,4 @@
-"""Profiles of a board behind a real SSH server, over a network that fails."""
+"""Profiles over a real SSH server, through a network that fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPECS = (SMALL, LARGE, UPDATE)
 QUICK = ProfileOptions(blocks=2, min_window_s=0.1, storage=False, idle_s=0.005, poll_interval_s=0.1)
 
 
-def behind(transport: SshTransport) -> DeviceDescription:
+def reached_by(transport: SshTransport) -> DeviceDescription:
     return describe(transport=transport.model_dump(mode="json"))
 
 
@@ -49,22 +49,22 @@ def windows_of(directory: Path) -> list[tuple[int, int, str]]:
 
 
 @pytest.mark.slow
-def test_a_board_behind_ssh_gives_the_profile_of_the_same_operations(
+def test_a_profile_over_ssh_has_the_operations_and_build_of_a_local_one(
     sshd: Sshd, tmp_path: Path
 ) -> None:
     quick = ProfileOptions(**{**vars(QUICK), "min_window_s": 0.002})
-    remote = profile(behind(sshd.description()), tmp_path / "ssh", quick)
+    remote = profile(reached_by(sshd.description()), tmp_path / "ssh", quick)
     local = profile(describe(), tmp_path / "local", quick)
     assert set(remote.by_spec) == set(local.by_spec) == set(SPECS)
     assert remote.build == local.build
-    # Two things that are not the same from one moment to the next.
+    # These two values change from one moment to the next.
     momentary = {"cpu_frequency_hz": None, "available_bytes": None}
     assert remote.board.model_copy(update=momentary) == local.board.model_copy(update=momentary)
     assert [path.name for path in sshd.board.iterdir()] == []
 
 
 @pytest.mark.slow
-def test_a_connection_cut_within_a_block_and_back_again_makes_no_difference(
+def test_a_connection_lost_and_restored_within_a_block_changes_nothing(
     network: Network, tmp_path: Path
 ) -> None:
     cuts: list[ProgressEvent] = []
@@ -75,21 +75,21 @@ def test_a_connection_cut_within_a_block_and_back_again_makes_no_difference(
             network.cut()
             threading.Timer(1.0, network.restore).start()
 
-    found = profile(behind(network.description()), tmp_path / "run", on_progress=cut_once)
+    found = profile(reached_by(network.description()), tmp_path / "run", on_progress=cut_once)
     assert cuts
     assert found.by_spec[LARGE].cold.trials == 2
     assert {sitting for _, sitting, _ in windows_of(tmp_path / "run")} == {0}
 
 
 @pytest.mark.slow
-def test_after_a_connection_that_stays_cut_the_same_command_goes_on(
+def test_after_a_lost_connection_the_same_command_resumes(
     network: Network, sshd: Sshd, tmp_path: Path
 ) -> None:
     def cut(event: ProgressEvent) -> None:
         if event.activity.startswith("measuring block 2"):
             network.cut()
 
-    board = behind(network.description(deadline_s=2.0))
+    board = reached_by(network.description(deadline_s=2.0))
     with pytest.raises(BoardUnreachable):
         profile(board, tmp_path / "run", on_progress=cut)
     finished = windows_of(tmp_path / "run")
@@ -106,7 +106,7 @@ def test_after_a_connection_that_stays_cut_the_same_command_goes_on(
 
 @dataclass(frozen=True)
 class ShortOptions(ProfileOptions):
-    """Options whose windows take little time."""
+    """Profile options with short windows."""
 
     min_window_s: float = 0.002
     idle_s: float = 0.005

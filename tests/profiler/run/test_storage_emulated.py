@@ -1,4 +1,4 @@
-"""The firmware's storage drivers on emulated boards, through the lines of a plan."""
+"""The firmware's storage drivers on emulated boards, driven by lines of a plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from profiler.transports.serial.session import SerialSession
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 
 MIB = 1 << 20
-CARD, BIG_CARD = 64 * MIB, 4 << 30  # addressed by bytes; by blocks
+CARD, BIG_CARD = 64 * MIB, 4 << 30  # addressed by bytes, and by blocks
 ARENA_BYTES = 8192
 
 
 class StorageBoard:
-    """A board whose storage is asked for by lines."""
+    """A board whose storage is accessed by lines of a plan."""
 
     def __init__(self, session: SerialSession, description: DeviceDescription) -> None:
         assert description.storage is not None
@@ -38,8 +38,10 @@ class StorageBoard:
         return dict(pair.split("=") for pair in self.line("storage").split())
 
     def transfer(self, method: str, offset: int, size_bytes: int, seed: int = 1) -> bytes:
-        """Of a stretch that holds just this; what the arena has afterwards. It has noise, of this
-        seed, before."""
+        """Transfer a stretch of scratch of this size, and return the arena's contents after it.
+
+        The seed decides the noise in the arena before the transfer.
+        """
         self.line(f"scratch bytes={size_bytes} offset={offset}")
         self.line(f"arena bytes={size_bytes}")
         self.line(
@@ -50,8 +52,10 @@ class StorageBoard:
 
 @contextmanager
 def opened(name: str, **emulator: object) -> Iterator[StorageBoard]:
-    """Not for longer than it is needed: one that waits under icount keeps a whole processor
-    busy."""
+    """Open a board for as short as needed.
+
+    One that waits under icount keeps a whole processor busy.
+    """
     description = load_description(name)
     assert description.emulator is not None
     changed = description.emulator.model_copy(update=emulator)
@@ -88,7 +92,7 @@ def board(request: pytest.FixtureRequest, own_boards: None) -> Iterator[StorageB
 
 
 @pytest.mark.parametrize("size_bytes", [CARD, BIG_CARD])
-def test_a_card_says_what_it_is(size_bytes: int) -> None:
+def test_a_card_reports_its_identity(size_bytes: int) -> None:
     with card_board(size_bytes) as board:
         assert board.facts() == {
             "card": "sd-aa-XY-QEMU!-0.1-deadbeef-2006-02",
@@ -98,7 +102,7 @@ def test_a_card_says_what_it_is(size_bytes: int) -> None:
         }
 
 
-def test_flash_says_what_it_is() -> None:
+def test_flash_reports_its_identity() -> None:
     with flash_board() as board:
         facts = board.facts()
     assert facts.pop("card").startswith("nrf-flash-")
@@ -110,7 +114,7 @@ def test_flash_says_what_it_is() -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [1024, 4096])
-def test_what_was_written_is_read_and_its_neighbours_are_as_before(
+def test_written_data_is_read_back_and_its_neighbours_are_unchanged(
     board: StorageBoard, size_bytes: int
 ) -> None:
     begin = board.scratch_offset + 64 * 1024
@@ -122,7 +126,7 @@ def test_what_was_written_is_read_and_its_neighbours_are_as_before(
     assert written != before[1]
 
 
-def test_blocks_are_written_one_by_one_too() -> None:
+def test_blocks_can_be_written_one_by_one() -> None:
     begin = BIG_CARD - 4 * 512  # also the last block
     with card_board(BIG_CARD) as board:
         written = [board.transfer("write", begin + n * 512, 512, seed=n) for n in range(4)]
@@ -147,19 +151,21 @@ def test_erased_flash_has_all_bits_set() -> None:
         ("bytes=512 offset=131072", "a multiple of 1024 bytes"),
     ],
 )
-def test_scratch_that_the_flash_has_not_free_is_refused(scratch: str, sentence: str) -> None:
+def test_scratch_over_the_program_or_beyond_the_flash_is_refused(
+    scratch: str, sentence: str
+) -> None:
     with flash_board() as board, pytest.raises(BoardCommandFailed, match=sentence):
         board.line(f"scratch {scratch}")
 
 
-def test_a_card_that_is_too_small_is_said() -> None:
+def test_a_card_too_small_for_the_scratch_is_an_error() -> None:
     with card_board(CARD) as board:
         scratch = f"scratch bytes={CARD} offset={board.scratch_offset}"
         with pytest.raises(BoardCommandFailed, match="beyond the medium, which has 65536 KiB"):
             board.line(scratch)
 
 
-def test_a_card_that_is_not_there_is_said() -> None:
+def test_a_missing_card_is_an_error() -> None:
     with opened("emulated-m3-sd", card=None) as board:
         with pytest.raises(BoardCommandFailed, match=r"no card answers on SPI .*is one inserted"):
             board.line("storage")

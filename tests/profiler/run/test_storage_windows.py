@@ -1,5 +1,7 @@
-"""Transfers that a block measures: within memory, scratch, byte budget and endurance, whatever the
-medium; and what they say about storage afterwards."""
+"""Transfers that a block measures, and the storage costs that follow from them.
+
+Transfers stay within memory, scratch, byte budget and endurance of any medium.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,10 @@ FILE = Storage(medium="sd", path="/x", page_bytes=4096)
 
 @st.composite
 def media(draw: st.DrawFn) -> Storage:
-    """Files, cards on a microcontroller, flash with and without known endurance, raw flash."""
+    """Storage of any kind.
+
+    Files, cards of a microcontroller, flash with and without known endurance, raw flash.
+    """
     page = draw(st.sampled_from([4, 256, 512, 2048, 4096]))
     kind = draw(st.sampled_from(["file", "card", "flash", "raw"]))
     if kind == "file":
@@ -98,8 +103,10 @@ def media(draw: st.DrawFn) -> Storage:
 def erase_counts(
     scratch: Scratch, windows: Sequence[TransferWindow], seed: int
 ) -> tuple[Counter[int], int]:
-    """How often each block is erased when the harness (transfer.c) measures every window to its
-    last transfer, in any order; and the bytes that are programmed."""
+    """Number of erases of each block, and bytes programmed, in a run of the harness (transfer.c).
+
+    Every window is measured to its last transfer, in random order.
+    """
     block = scratch.erase_block_bytes
     erased: Counter[int] = Counter()
     written = next_block = 0
@@ -131,7 +138,7 @@ def erase_counts(
     seed=st.integers(0, 3),
 )
 @settings(max_examples=150, deadline=None)
-def test_a_sweep_has_three_sizes_within_every_limit_or_a_sentence_says_why_not(
+def test_a_sweep_has_three_sizes_within_all_limits_or_is_refused_with_a_reason(
     storage: Storage, memory: int, budget: int, blocks: int, seed: int
 ) -> None:
     scratch = Scratch.of(storage, budget)
@@ -174,7 +181,7 @@ def test_a_sweep_has_three_sizes_within_every_limit_or_a_sentence_says_why_not(
     blocks=st.integers(1, 12),
     storage=st.sampled_from([FILE, CARD, nand(), on_chip()]),
 )
-def test_the_byte_budget_that_a_refusal_asks_for_is_enough(
+def test_the_byte_budget_that_a_refusal_suggests_is_enough(
     budget: int, blocks: int, storage: Storage
 ) -> None:
     def plan(budget_bytes: int) -> None:
@@ -198,13 +205,13 @@ def test_a_scratch_or_memory_for_too_few_sizes_is_refused_with_the_remedy() -> N
             plan_transfers(Scratch.of(storage, MIB), blocks=1, memory_bytes=memory)
 
 
-def test_pages_of_a_file_are_of_whole_sectors() -> None:
+def test_pages_of_a_file_must_be_whole_sectors() -> None:
     with pytest.raises(RequestRefused, match="page_bytes 256 must be a multiple of 512"):
         Scratch.of(Storage(medium="sd", path="/x", page_bytes=256), MIB)
 
 
 @pytest.mark.parametrize("wrong", [{"scratch_bytes": 1500}, {"scratch_offset_bytes": 256}])
-def test_a_stretch_that_is_not_of_whole_blocks_is_refused(wrong: dict[str, int]) -> None:
+def test_scratch_that_is_not_whole_erase_blocks_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(RequestRefused, match="must be multiples of 1024 bytes"):
         Scratch.of(on_chip(**wrong), MIB)
 
@@ -216,7 +223,7 @@ def test_windows_of_writes_fill_the_blocks_that_are_erased_for_them() -> None:
     assert smallest.bytes * smallest.most % 131072 == 0
 
 
-def test_repeated_windows_stop_where_the_flash_has_had_its_share() -> None:
+def test_repeated_windows_stop_at_the_allowed_share_of_endurance() -> None:
     scratch = Scratch.of(nand(), 4096 * MIB)
     assert scratch.allows(Wear(cycles=1000))
     assert not scratch.allows(Wear(cycles=1001))
@@ -226,7 +233,7 @@ def test_repeated_windows_stop_where_the_flash_has_had_its_share() -> None:
 # --- the plan that the harness gets -----------------------------------------------------------
 
 
-def test_only_reading_watches_no_medium_settle_and_erasing_takes_no_memory() -> None:
+def test_reading_has_no_tail_and_erasing_takes_no_memory() -> None:
     settings_ = Settings(
         min_window_s=0.02,
         idle_s=0.1,
@@ -249,10 +256,10 @@ def test_only_reading_watches_no_medium_settle_and_erasing_takes_no_memory() -> 
     assert "transfer id=2 method=erase bytes=16384 most=1" in text
 
 
-# --- what a dry run says ----------------------------------------------------------------------
+# --- dry runs ---------------------------------------------------------------------------------
 
 
-def test_raw_flash_is_only_overwritten_when_the_user_says_so() -> None:
+def test_raw_flash_is_overwritten_only_with_the_users_consent() -> None:
     board = describe(storage=nand(scratch_offset_bytes=131072).model_dump(exclude_none=True))
     with pytest.raises(RequestRefused) as refused:
         plan_profile(board, [SMALL], None, ProfileOptions())
@@ -265,7 +272,7 @@ def test_raw_flash_is_only_overwritten_when_the_user_says_so() -> None:
     assert "raw flash partition 'scratch'" in allowed.place
 
 
-def test_a_dry_run_tells_bytes_erases_and_cycles_against_the_endurance() -> None:
+def test_a_dry_run_states_bytes_erases_and_cycles_with_the_endurance() -> None:
     board = load_description("emulated-m0-flash").model_copy(update={"storage": on_chip()})
     options = ProfileOptions(blocks=2)
     plan = plan_profile(board, [SMALL], None, options).storage
@@ -284,7 +291,7 @@ def test_a_small_board_gets_transfers_that_fit_into_its_memory() -> None:
     assert plan is not None
 
 
-def test_the_command_asks_for_the_flag_and_then_tells_the_wear(
+def test_the_command_requires_the_flag_and_reports_the_wear(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "board.yaml"
@@ -299,13 +306,13 @@ def test_the_command_asks_for_the_flag_and_then_tells_the_wear(
     assert "(endurance: 100000 cycles)" in said
 
 
-# --- what comes out ---------------------------------------------------------------------------
+# --- fitted costs -----------------------------------------------------------------------------
 
 READ, WRITE, ERASE = (20e-6, 100e-6), (30e-6, 300e-6), (10e-6, 2e-3)
 
 
 def trial(storage: Storage, window: TransferWindow, power_w: float | None) -> Trial:
-    """Undisturbed, of a medium with the costs above."""
+    """Undisturbed trial of a medium with the costs above."""
     fixed_s, each_s = {"read": READ, "write": WRITE, "erase": ERASE}[window.method]
     unit = storage.erase_block_bytes if window.method == "erase" else storage.page_bytes
     assert unit is not None
@@ -340,7 +347,7 @@ def costs(storage: Storage, power_w: float | None = 2.0, without: str = "") -> S
 
 
 @pytest.mark.parametrize("storage", [nand(), on_chip(), CARD])
-def test_reading_writing_and_erasing_are_recovered_apart(storage: Storage) -> None:
+def test_the_fit_separates_the_costs_of_reading_writing_and_erasing(storage: Storage) -> None:
     found = costs(storage)
     assert found is not None
     assert (found.read.fixed_s, found.read.per_page_s) == pytest.approx(READ, rel=1e-4)
@@ -361,7 +368,7 @@ def test_flash_without_valid_erases_has_no_costs() -> None:
     assert costs(nand(), power_w=None) is not None
 
 
-# --- what the solver makes of it --------------------------------------------------------------
+# --- costs for the solver ---------------------------------------------------------------------
 
 
 def flash_costs(erase_j: float | None = 4e-3) -> StorageCosts:
@@ -376,7 +383,7 @@ def flash_costs(erase_j: float | None = 4e-3) -> StorageCosts:
     )
 
 
-def test_a_page_pays_its_share_of_erasing_its_block() -> None:
+def test_the_cost_of_a_page_includes_its_share_of_erasing_the_block() -> None:
     time_s, energy_j = flash_costs().write_cost(2048)
     assert time_s == pytest.approx(3e-4 + 2e-3 / 64)
     assert energy_j == pytest.approx(6e-4 + 4e-3 / 64)
@@ -385,14 +392,12 @@ def test_a_page_pays_its_share_of_erasing_its_block() -> None:
     assert flash_costs().read_cost(2048)[0] == pytest.approx(1.1e-4)
 
 
-def test_without_the_energy_of_erasing_that_of_writing_is_not_known() -> None:
+def test_without_an_energy_of_erasing_writing_has_none() -> None:
     assert flash_costs(erase_j=None).write_cost(2048)[1] is None
 
 
 @given(first=st.integers(1, 200), second=st.integers(1, 200))
-def test_tensors_written_one_behind_the_other_pay_for_what_they_fill(
-    first: int, second: int
-) -> None:
+def test_erase_costs_of_consecutive_tensors_add_up(first: int, second: int) -> None:
     costs_ = flash_costs()
     apart = costs_.erased_blocks(first * 2048) + costs_.erased_blocks(second * 2048)
     assert apart == pytest.approx(costs_.erased_blocks((first + second) * 2048))

@@ -1,6 +1,8 @@
-"""A card of known speed: the emulated Linux board's, which QEMU lets do so many requests of 512
-bytes a second and no more. Not under icount, where that has no effect; a busy computer makes no
-difference as long as it keeps up, since QEMU makes up for requests that came late."""
+"""A card of known speed: QEMU limits its requests, of 512 bytes each, per second.
+
+It runs without icount, under which the limit has no effect. A busy computer makes no difference as
+long as it keeps up, since QEMU makes up for requests that came late.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ REQUESTS_PER_PAGE = PAGE // 512
 READ_IOPS, WRITE_IOPS = 600, 400
 LIMIT_S = 120.0
 
-# The first goes unthrottled: a tenth of a second's requests are free after a pause.
+# The first transfer is not throttled: a tenth of a second's requests are free after a pause.
 WARM_UP, SIZES = 32, (1, 4, 16)
 METHODS: tuple[TransferMethod, ...] = ("read", "write")
 WINDOWS = [
@@ -34,7 +36,7 @@ WINDOWS = [
 ]
 
 
-def test_the_fit_recovers_what_the_card_is_throttled_to(
+def test_the_fit_recovers_the_throttled_speed_of_the_card(
     own_boards: None, linux_harness: Harness, tmp_path: Path
 ) -> None:
     description = load_description("emulated-a72")

@@ -1,5 +1,7 @@
-"""A board on a serial line, through everything that can go wrong between here and there. The board
-is a stand-in (``serial_support.py``); emulated ones are in ``test_serial_emulated.py``."""
+"""A board on a serial line with noise, lost frames, pulled cables and resets.
+
+The board is a stand-in; tests of emulated boards are in ``test_serial_emulated.py``.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,7 @@ WINDOWS = [0, 1, 2, 3]
 
 
 class Bench:
-    """A stand-in on a cable, and what talks to it."""
+    """A stand-in board on a cable, and the sessions with it."""
 
     def __init__(self, stack: ExitStack, directory: Path) -> None:
         self._stack = stack
@@ -100,13 +102,13 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # where sockets are locked
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # the place of socket locks
     with ExitStack() as stack:
         yield Bench(stack, tmp_path)
 
 
 class Lossy:
-    """Passes whole frames on, except those that ``loses`` chooses."""
+    """A disturbance that drops the frames that ``loses`` chooses, and passes on the others."""
 
     def __init__(self, loses: Callable[[Frame], bool]) -> None:
         self._loses = loses
@@ -118,7 +120,7 @@ class Lossy:
 
 
 def once(kind: Kind) -> Callable[[Frame], bool]:
-    """The first frame of this kind."""
+    """Choose the first frame of this kind."""
     seen: list[Frame] = []
 
     def loses(frame: Frame) -> bool:
@@ -135,7 +137,7 @@ def at_random(share: float, seed: int) -> Callable[[Frame], bool]:
 
 
 def run(board: SerialBoard, wait: Callable[[float], None] = lambda _s: None) -> list[int]:
-    """The ids of the windows of the plan."""
+    """Run the plan and return the ids of its windows."""
     outcome = board.run_plan(PLAN, expected_s=0.1, wait=wait)
     assert outcome.cut is None
     results = parse_results(outcome.results)
@@ -143,9 +145,9 @@ def run(board: SerialBoard, wait: Callable[[float], None] = lambda _s: None) -> 
     return [window.id for window in results.windows]
 
 
-# --- what there is when nothing goes wrong -------------------------------------------------------
+# --- an undisturbed line -------------------------------------------------------------------------
 @pytest.mark.parametrize("tcp", [False, True])
-def test_a_board_says_what_it_is(bench: Bench, tcp: bool) -> None:
+def test_a_board_reports_its_identity(bench: Bench, tcp: bool) -> None:
     bench.connect(tcp=tcp)
     board = bench.prepared()
     facts = board.facts
@@ -175,7 +177,7 @@ def test_a_plan_leaves_the_records_of_its_windows(bench: Bench) -> None:
     assert bench.board.executed[1:-1] == PLAN.splitlines()[1:-1]
 
 
-def test_a_board_says_what_kernels_need_and_what_its_clock_says(bench: Bench) -> None:
+def test_a_board_reports_workspace_sizes_and_its_clock(bench: Bench) -> None:
     bench.connect()
     board = bench.prepared()
     specs = [OpSpec.parse("relu.forward elements=432"), OpSpec.parse("relu.forward elements=7")]
@@ -200,7 +202,7 @@ def test_the_arena_is_written_and_read_at_any_place(bench: Bench) -> None:
         session.read(131_072, 1)
 
 
-def test_most_of_what_an_upload_puts_on_the_line_is_data(bench: Bench) -> None:
+def test_most_bytes_of_an_upload_are_data(bench: Bench) -> None:
     bench.connect()
     session = bench.session()
     session.hello()
@@ -224,7 +226,7 @@ def test_nothing_is_sent_while_a_window_is_open(bench: Bench) -> None:
     assert bench.board.heard_in_windows == 0
 
 
-def test_a_window_may_last_longer_than_anybody_expected(bench: Bench) -> None:
+def test_a_window_may_last_longer_than_expected(bench: Bench) -> None:
     bench.connect(window_s=0.5)
     session = bench.session()
     session.hello()
@@ -233,19 +235,19 @@ def test_a_window_may_last_longer_than_anybody_expected(bench: Bench) -> None:
     assert bench.board.executed == ["idle id=0", "idle id=1"]
 
 
-def test_who_waits_is_told_about_twice_a_second(bench: Bench) -> None:
+def test_a_caller_is_called_back_about_twice_a_second_while_waiting(bench: Bench) -> None:
     bench.connect(window_s=0.4)
-    told: list[float] = []
-    assert run(bench.prepared(), told.append) == WINDOWS
-    assert told == sorted(told)
-    assert told[0] >= 0.5
-    assert len(told) >= 2
+    waited_s: list[float] = []
+    assert run(bench.prepared(), waited_s.append) == WINDOWS
+    assert waited_s == sorted(waited_s)
+    assert waited_s[0] >= 0.5
+    assert len(waited_s) >= 2
 
 
-# --- what is lost on the way ---------------------------------------------------------------------
+# --- noise and lost frames -----------------------------------------------------------------------
 @pytest.mark.slow
 @pytest.mark.parametrize(("tcp", "seed"), [(False, 1), (True, 2)])
-def test_one_percent_of_all_bytes_may_be_flipped_dropped_or_doubled(
+def test_a_plan_survives_one_percent_of_bytes_flipped_dropped_or_doubled(
     bench: Bench, tcp: bool, seed: int
 ) -> None:
     bench.connect(tcp=tcp)
@@ -255,7 +257,7 @@ def test_one_percent_of_all_bytes_may_be_flipped_dropped_or_doubled(
     assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
 
 
-def test_data_survives_noise_both_ways(bench: Bench) -> None:
+def test_data_survives_noise_in_both_directions(bench: Bench) -> None:
     bench.connect()
     bench.cable.disturb(Noise(0.01, 1), Noise(0.01, 101))
     session = bench.session()
@@ -267,7 +269,9 @@ def test_data_survives_noise_both_ways(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("kind", [k for k in Kind if k not in (Kind.REFUSED, Kind.RESTART)])
-def test_any_frame_may_be_lost_and_no_line_is_executed_twice(bench: Bench, kind: Kind) -> None:
+def test_any_frame_may_be_lost_without_a_line_being_executed_twice(
+    bench: Bench, kind: Kind
+) -> None:
     bench.connect()
     bench.cable.disturb(Lossy(once(kind)), Lossy(once(kind)))
     board = bench.prepared()
@@ -275,7 +279,7 @@ def test_any_frame_may_be_lost_and_no_line_is_executed_twice(bench: Bench, kind:
     assert bench.board.executed == ["health", *PLAN.splitlines()[1:-1], "health"]
 
 
-def test_pieces_that_arrived_unheard_are_not_sent_again_in_smaller_ones(bench: Bench) -> None:
+def test_pieces_whose_answer_was_lost_are_repeated_at_the_same_size(bench: Bench) -> None:
     bench.connect()
     session = bench.session()
     session.hello()
@@ -296,15 +300,15 @@ def test_a_third_of_all_frames_may_be_lost(bench: Bench, seed: int) -> None:
     bench.cable.disturb(Lossy(at_random(0.33, seed)), Lossy(at_random(0.33, seed + 100)))
     session = bench.session()
     session.hello()
-    said = [session.line(f"{LONG_LINE}{n}", Silence(0.05, 10.0)) for n in range(2)]
+    answers = [session.line(f"{LONG_LINE}{n}", Silence(0.05, 10.0)) for n in range(2)]
     assert bench.board.executed == [f"{LONG_LINE}{n}" for n in range(2)]
-    assert all(text.startswith("window id=4 ") and text.endswith("tries=1") for text in said)
+    assert all(text.startswith("window id=4 ") and text.endswith("tries=1") for text in answers)
     data = random.Random(seed).randbytes(1000)
     session.write(0, data)
     assert bench.board.arena[: len(data)] == data
 
 
-def test_what_waits_in_the_line_from_before_means_nothing(bench: Bench) -> None:
+def test_frames_of_an_earlier_session_are_ignored(bench: Bench) -> None:
     bench.connect()
     first = bench.session()
     first.hello()
@@ -316,8 +320,8 @@ def test_what_waits_in_the_line_from_before_means_nothing(bench: Bench) -> None:
     assert second.line("health").startswith("clock_ns=")
 
 
-# --- what happens to the board -------------------------------------------------------------------
-def test_a_reset_in_the_middle_is_told_and_the_board_can_be_asked_anew(bench: Bench) -> None:
+# --- resets, faults and refusals -----------------------------------------------------------------
+def test_a_reset_in_a_plan_is_an_error_and_the_board_can_be_prepared_again(bench: Bench) -> None:
     bench.connect()
     board = bench.prepared()
     boot_id = board.facts.boot_id
@@ -330,7 +334,7 @@ def test_a_reset_in_the_middle_is_told_and_the_board_can_be_asked_anew(bench: Be
     assert run(board) == WINDOWS
 
 
-def test_a_fault_that_brought_the_firmware_down_is_told(bench: Bench) -> None:
+def test_the_error_after_a_fault_quotes_the_firmware(bench: Bench) -> None:
     bench.connect()
     board = bench.prepared()
     bench.board.hello["fault"] = "hard fault at pc 0x1234"
@@ -351,7 +355,7 @@ def test_a_refused_line_ends_the_plan_and_keeps_its_records(bench: Bench) -> Non
     assert [window.id for window in parse_results(outcome.results).windows] == [0, 1]
 
 
-def test_a_line_that_the_firmware_has_no_room_for_is_not_sent(bench: Bench) -> None:
+def test_a_line_too_long_for_the_firmware_is_not_sent(bench: Bench) -> None:
     bench.connect()
     session = bench.session()
     session.hello()
@@ -372,7 +376,7 @@ def test_a_line_that_the_firmware_has_no_room_for_is_not_sent(bench: Bench) -> N
         ("protocol", "2", "protocol is 2 instead of 1"),
     ],
 )
-def test_other_firmware_than_described_is_refused_with_the_remedy(
+def test_firmware_that_differs_from_the_description_is_refused_with_the_remedy(
     bench: Bench, key: str, found: str, said: str
 ) -> None:
     bench.connect(hello={key: found})
@@ -382,13 +386,13 @@ def test_other_firmware_than_described_is_refused_with_the_remedy(
     assert "with: cli.py flash --device emulated-m4f" in str(refusal.value)
 
 
-def test_a_board_whose_counter_stands_still_cannot_measure(bench: Bench) -> None:
+def test_a_board_whose_counter_stands_still_is_refused(bench: Bench) -> None:
     bench.connect(hello={"counter": "none"})
     with pytest.raises(MeasurementInvalid, match="no counter of the board advances"):
         bench.prepared()
 
 
-def test_ctrl_c_in_a_window_keeps_what_was_finished_and_leaves_nothing_running(
+def test_ctrl_c_in_a_window_keeps_finished_windows_and_restarts_the_board(
     bench: Bench,
 ) -> None:
     bench.connect()
@@ -409,10 +413,10 @@ def test_ctrl_c_in_a_window_keeps_what_was_finished_and_leaves_nothing_running(
     assert bench.board.restarts == 1
 
 
-# --- what happens to the line --------------------------------------------------------------------
+# --- pulled cables, silence and ports ------------------------------------------------------------
 @pytest.mark.parametrize("tcp", [False, True])
 @pytest.mark.parametrize("in_window", [False, True])
-def test_a_cable_that_is_pulled_and_plugged_in_again_costs_only_time(
+def test_a_cable_pulled_and_plugged_in_again_costs_only_time(
     bench: Bench, tcp: bool, in_window: bool
 ) -> None:
     bench.connect(tcp=tcp)
@@ -432,9 +436,7 @@ def test_a_cable_that_is_pulled_and_plugged_in_again_costs_only_time(
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_a_cable_that_stays_pulled_ends_at_the_deadline_with_what_was_finished(
-    bench: Bench, tcp: bool
-) -> None:
+def test_a_cable_that_stays_pulled_ends_the_plan_at_the_deadline(bench: Bench, tcp: bool) -> None:
     bench.connect(tcp=tcp)
     board = bench.prepared(deadline_s=0.8)
     bench.board.before_window = lambda line: bench.cable.pull() if "id=3 " in line else None
@@ -449,7 +451,7 @@ def nothing(_data: bytes) -> bytes:
     return b""
 
 
-def test_a_board_that_goes_silent_is_given_up_at_the_deadline(bench: Bench) -> None:
+def test_a_board_that_stops_answering_is_an_error_at_the_deadline(bench: Bench) -> None:
     bench.connect()
     session = bench.session(deadline_s=0.6)
     session.hello()
@@ -458,7 +460,7 @@ def test_a_board_that_goes_silent_is_given_up_at_the_deadline(bench: Bench) -> N
         session.line("health")
 
 
-def test_a_board_that_goes_silent_in_a_window_is_given_up(bench: Bench) -> None:
+def test_a_board_that_stops_answering_in_a_window_is_an_error(bench: Bench) -> None:
     bench.connect()
     session = bench.session(deadline_s=0.6)
     session.hello()
@@ -467,7 +469,7 @@ def test_a_board_that_goes_silent_in_a_window_is_given_up(bench: Bench) -> None:
         session.line("idle id=0", Silence(0.1, 0.8))
 
 
-def test_a_device_that_speaks_something_else_is_told_apart_from_a_silent_one(
+def test_errors_distinguish_a_silent_device_from_one_with_another_protocol(
     bench: Bench,
 ) -> None:
     bench.connect()
@@ -482,7 +484,7 @@ def test_a_device_that_speaks_something_else_is_told_apart_from_a_silent_one(
 
 
 @pytest.mark.parametrize("tcp", [False, True])
-def test_a_port_that_another_profiler_has_is_not_shared(bench: Bench, tcp: bool) -> None:
+def test_a_port_in_use_by_another_profiler_is_refused(bench: Bench, tcp: bool) -> None:
     bench.connect(tcp=tcp)
     first = bench.session()
     with pytest.raises(BoardUnreachable, match="another program uses this port"):
@@ -492,7 +494,7 @@ def test_a_port_that_another_profiler_has_is_not_shared(bench: Bench, tcp: bool)
     bench.session().hello()
 
 
-def test_a_port_that_is_not_there_is_told_with_those_that_are(
+def test_a_missing_port_is_an_error_that_lists_the_existing_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from serial.tools.list_ports_common import ListPortInfo
@@ -506,7 +508,7 @@ def test_a_port_that_is_not_there_is_told_with_those_that_are(
         Line("/dev/ttyNOT", 115_200).open()
 
 
-def test_a_port_that_may_not_be_opened_names_the_group_that_may(
+def test_without_permission_for_a_port_the_error_names_the_group(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def refuse(*_arguments: object, **_options: object) -> None:
@@ -532,7 +534,7 @@ def test_a_port_that_may_not_be_opened_names_the_group_that_may(
         ("/dev/null", "the port cannot be opened"),
     ],
 )
-def test_what_is_no_port_is_told_in_one_sentence(
+def test_an_invalid_port_is_an_error_of_one_sentence(
     port: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -540,7 +542,7 @@ def test_what_is_no_port_is_told_in_one_sentence(
         Line(port, 115_200).open()
 
 
-def test_a_restarted_board_knows_the_session_no_more(bench: Bench) -> None:
+def test_a_restarted_board_does_not_know_the_session(bench: Bench) -> None:
     bench.connect()
     session = bench.session()
     session.hello()
@@ -550,7 +552,7 @@ def test_a_restarted_board_knows_the_session_no_more(bench: Bench) -> None:
     assert bench.board.restarts == 1
 
 
-def test_a_socket_that_nobody_served_can_be_tried_again_at_once(
+def test_a_socket_without_a_server_can_be_tried_again_at_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -566,7 +568,7 @@ def test_a_socket_that_nobody_served_can_be_tried_again_at_once(
 
 
 @pytest.mark.parametrize("fails_at", ["send", "receive"])
-def test_a_port_that_opens_and_fails_at_once_is_given_up_at_the_deadline_and_not_stormed(
+def test_a_port_that_fails_at_once_is_retried_with_pauses_until_the_deadline(
     fails_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []

@@ -1,4 +1,4 @@
-"""The serial board against the firmware itself, on an emulated Cortex-M4F."""
+"""The serial board with the real firmware, on an emulated Cortex-M4F."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WINDOWS: tuple[Window, ...] = (
 
 
 class Lab:
-    """One running board, reached straight or by a cable."""
+    """A running board, reached directly or over a cable that can be disturbed."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.running = stack.enter_context(
@@ -112,7 +112,7 @@ def execution_ns(records: tuple[WindowRecord, ...]) -> list[float]:
     return [record.running_ns / record.executions for record in records[1:-1]]
 
 
-def test_a_board_is_asked_and_measures(board_lab: Lab, stack: ExitStack) -> None:
+def test_the_firmware_reports_its_identity_and_measures(board_lab: Lab, stack: ExitStack) -> None:
     board = prepared(stack, board_lab.description())
     assert (board.facts.identity.cpu or "").startswith("Cortex-M4")
     assert board.facts.identity.cpu_frequency_hz == 25e6
@@ -124,7 +124,7 @@ def test_a_board_is_asked_and_measures(board_lab: Lab, stack: ExitStack) -> None
     assert before.board_ns < after.board_ns
 
 
-def test_other_firmware_than_expected_is_refused(board_lab: Lab, stack: ExitStack) -> None:
+def test_unexpected_firmware_is_refused(board_lab: Lab, stack: ExitStack) -> None:
     described = board_lab.description()
     changed = described.model_copy(
         update={"toolchain": described.toolchain.model_copy(update={"flags": ("-Os",)})}
@@ -133,7 +133,7 @@ def test_other_firmware_than_expected_is_refused(board_lab: Lab, stack: ExitStac
         prepared(stack, changed)
 
 
-def test_the_arena_keeps_what_was_uploaded(board_lab: Lab, stack: ExitStack) -> None:
+def test_uploaded_data_is_read_back_from_the_arena(board_lab: Lab, stack: ExitStack) -> None:
     session = SerialSession(Line(board_lab.transport.port or "", 115_200), "emulated", 20.0)
     session.open()
     stack.callback(session.close)
@@ -143,7 +143,7 @@ def test_the_arena_keeps_what_was_uploaded(board_lab: Lab, stack: ExitStack) -> 
     assert session.read(1001, len(data)) == data
 
 
-def test_one_percent_noise_both_ways_changes_nothing_that_is_measured(
+def test_one_percent_noise_in_both_directions_does_not_change_measurements(
     board_lab: Lab, stack: ExitStack
 ) -> None:
     cable = board_lab.cable(stack)
@@ -174,7 +174,7 @@ def test_a_cable_pulled_for_five_seconds_costs_five_seconds(
     assert pulled
 
 
-def test_a_reset_is_told_and_measuring_goes_on(board_lab: Lab, stack: ExitStack) -> None:
+def test_a_reset_is_an_error_and_measuring_can_continue(board_lab: Lab, stack: ExitStack) -> None:
     board = prepared(stack, board_lab.description())
     boot_id = board.facts.boot_id
     resets: list[str] = []
@@ -192,7 +192,7 @@ def test_a_reset_is_told_and_measuring_goes_on(board_lab: Lab, stack: ExitStack)
     run(board)
 
 
-def test_a_killed_emulator_ends_at_the_deadline_with_what_was_finished(stack: ExitStack) -> None:
+def test_a_killed_emulator_ends_the_plan_at_the_deadline(stack: ExitStack) -> None:
     own = Lab(stack)
     board = prepared(stack, own.description(deadline_s=1.0))
     before_line(board, lambda line: own.running.kill() if line.startswith("op id=2 ") else None)
@@ -203,7 +203,7 @@ def test_a_killed_emulator_ends_at_the_deadline_with_what_was_finished(stack: Ex
 
 
 def before_line(board: SerialBoard, call: Callable[[str], None]) -> None:
-    """Something happens at a known place of the plan: just before this line is sent."""
+    """Call ``call`` with every line of the plan just before the line is sent."""
     session = board._session
     send = session.line
 

@@ -1,4 +1,4 @@
-"""Frames out of anything that a line may carry."""
+"""Encoding frames, decoding them from noisy lines, and adapting piece size and time limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ noise = st.binary(max_size=300)
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
-    """In pieces, at places taken modulo the length."""
+    """Cut the data into pieces, at places taken modulo its length."""
     borders = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
     return [data[a:b] for a, b in pairwise(borders)]
 
@@ -28,12 +28,12 @@ def decode(stream: bytes, places: list[int]) -> list[Frame]:
 
 
 @given(st.lists(frames, max_size=6), st.lists(shorts, max_size=8))
-def test_what_is_encoded_is_decoded_however_it_is_cut(sent: list[Frame], places: list[int]) -> None:
+def test_encoded_frames_are_decoded_from_any_pieces(sent: list[Frame], places: list[int]) -> None:
     assert decode(b"".join(map(encode, sent)), places) == sent
 
 
 @given(frames)
-def test_a_frame_contains_no_zero_but_at_its_ends(frame: Frame) -> None:
+def test_a_frame_contains_zeros_only_at_its_ends(frame: Frame) -> None:
     encoded = encode(frame)
     assert (encoded[0], encoded[-1]) == (0, 0)
     assert 0 not in encoded[1:-1]
@@ -58,7 +58,7 @@ def test_a_frame_with_a_changed_byte_is_never_taken_for_another(
 
 
 @given(frames, frames, st.integers(0), st.booleans())
-def test_behind_a_byte_lost_or_doubled_the_next_frame_is_found(
+def test_after_a_lost_or_doubled_byte_the_next_frame_is_found(
     hurt: Frame, next_frame: Frame, place: int, doubled: bool
 ) -> None:
     encoded = encode(hurt)
@@ -67,12 +67,12 @@ def test_behind_a_byte_lost_or_doubled_the_next_frame_is_found(
     assert decode(encoded + encode(next_frame), [])[-1] == next_frame
 
 
-def test_a_kind_of_a_later_protocol_is_left_out() -> None:
+def test_a_frame_of_an_unknown_kind_is_ignored() -> None:
     strange = encode(Frame(0x70, 1, 2))  # type: ignore[arg-type]
     assert decode(strange, []) == []
 
 
-def test_a_line_that_never_ends_a_frame_takes_no_memory() -> None:
+def test_noise_without_a_frame_end_does_not_accumulate() -> None:
     decoder = Decoder()
     for _ in range(100):
         decoder.feed(b"\x55" * 10_000)
@@ -81,7 +81,7 @@ def test_a_line_that_never_ends_a_frame_takes_no_memory() -> None:
 
 
 @given(st.integers(1, 2000), st.lists(st.booleans(), max_size=80))
-def test_a_piece_stays_between_its_bounds(most: int, arrived: list[bool]) -> None:
+def test_the_piece_size_stays_within_its_bounds(most: int, arrived: list[bool]) -> None:
     size = PieceSize(most)
     for good in arrived:
         before = size.bytes
@@ -94,7 +94,7 @@ def test_a_piece_stays_between_its_bounds(most: int, arrived: list[bool]) -> Non
         assert min(SMALLEST_PIECE_BYTES, most) <= size.bytes <= most
 
 
-def test_small_pieces_say_nothing_about_large_ones() -> None:
+def test_small_pieces_that_arrive_do_not_enlarge_the_piece_size() -> None:
     size = PieceSize(256)
     size.shrink()
     size.grow(16)
@@ -102,7 +102,7 @@ def test_small_pieces_say_nothing_about_large_ones() -> None:
 
 
 @given(st.floats(0.001, 2.0), st.integers(20, 2000))
-def test_the_time_limit_comes_down_to_the_round_trip_and_stays_above_it(
+def test_the_time_limit_approaches_the_round_trip_time_from_above(
     over_s: float, on_line_bytes: int
 ) -> None:
     round_trip = RoundTrip(baud=115_200)
@@ -113,7 +113,7 @@ def test_the_time_limit_comes_down_to_the_round_trip_and_stays_above_it(
     assert round_trip.limit_s(on_line_bytes) <= 0.02 + 1.1 * passed_s
 
 
-def test_a_line_faster_than_it_says_is_noticed() -> None:
+def test_the_time_limit_adapts_to_a_line_faster_than_its_baud_rate() -> None:
     round_trip = RoundTrip(baud=9600)
     assert round_trip.limit_s(1000) > 1
     round_trip.learn(1000, 0.010)

@@ -1,4 +1,4 @@
-"""Boards that ``~/.ssh/config`` knows, behind real SSH servers."""
+"""Boards described by an alias of ``~/.ssh/config``, on real SSH servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def write(home: Path, *blocks: str) -> Path:
 
 
 def describe(host: str = "pi4", **stated: Any) -> Description:
-    """Impatient, since nothing on loopback takes long."""
+    """Description with short time limits, since nothing on loopback takes long."""
     limits = {"connect_timeout_s": 5.0, "deadline_s": 10.0}
     return Description.model_validate({"kind": "ssh", "host": host} | limits | stated)
 
@@ -49,17 +49,17 @@ def greet(host: str = "pi4", **stated: Any) -> str:
 
 
 def refused(host: str = "pi4", **stated: Any) -> str:
-    """The one sentence with which it cannot be reached."""
+    """Message of the error that reports the board as unreachable."""
     return sentence_of(BoardUnreachable, SshTransport(describe(host, **stated)).connect)
 
 
 def accept(command: str, config: Path) -> None:
-    """Run the command that an error gave, and say yes to what ssh asks."""
+    """Run the command that an error suggests, and answer ssh's questions with yes."""
     says_yes = config.parent / "askpass"
     says_yes.write_text("#!/bin/sh\necho yes\n")
     says_yes.chmod(0o700)
     asking = {"SSH_ASKPASS": str(says_yes), "SSH_ASKPASS_REQUIRE": "force"}
-    # ssh takes the home of the user database, not of the environment.
+    # ssh takes the home directory from the user database, not from the environment.
     command = re.sub(r"^ssh ", f"ssh -F {shlex.quote(str(config))} ", command)
     subprocess.run(
         ["sh", "-c", command], check=True, capture_output=True, env=os.environ | asking, timeout=30
@@ -69,14 +69,14 @@ def accept(command: str, config: Path) -> None:
 # --- one host -----------------------------------------------------------------------------------
 
 
-def test_an_alias_is_all_that_a_description_needs(sshd: Sshd, home: Path) -> None:
+def test_an_alias_is_enough_for_a_description(sshd: Sshd, home: Path) -> None:
     write(home, sshd.config("pi4"))
     with SshTransport(describe()) as transport:
         assert transport.name == f"{sshd.user}@127.0.0.1:{sshd.port} (pi4 in the SSH config)"
     assert greet() == sshd.user
 
 
-def test_what_is_described_wins(sshd: Sshd, home: Path) -> None:
+def test_described_values_override_the_ssh_config(sshd: Sshd, home: Path) -> None:
     wrong = {"User": "nobody", "Port": "1", "IdentityFile": "~/none", "UserKnownHostsFile": "~/no"}
     write(home, sshd.config("pi4", **wrong))
     right: dict[str, Any] = {
@@ -107,7 +107,7 @@ def test_keys_are_tried_in_turn_and_may_be_missing(sshd: Sshd, home: Path) -> No
     assert f"{home}/text is not a private key" in message
 
 
-def test_a_user_that_nobody_stated_is_pointed_out(sshd: Sshd, home: Path) -> None:
+def test_a_refused_default_user_is_pointed_out(sshd: Sshd, home: Path) -> None:
     block = "".join(line for line in sshd.config("pi4").splitlines(True) if "User " not in line)
     write(home, block.replace(str(sshd.key), str(make_key(home / "key"))))
     assert "neither the description nor the SSH config states one" in refused()
@@ -153,7 +153,7 @@ def agent_with(home: Path, *keys: Path) -> Iterator[str]:
             agent.terminate()
 
 
-def test_with_identities_only_the_agent_shows_no_other_key(
+def test_identities_only_limits_the_keys_of_the_agent(
     sshd: Sshd, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     public = home / "board.pub"
@@ -165,12 +165,12 @@ def test_with_identities_only_the_agent_shows_no_other_key(
         assert greet() == sshd.user
         write(home, sshd.config("pi4", IdentityFile=str(strange), IdentitiesOnly="yes"))
         assert f"with the key {strange} of the SSH config" in refused()
-        for name in (public, home / "board"):  # its public part alone, as ssh takes it
+        for name in (public, home / "board"):  # the public key alone, which ssh accepts too
             write(home, sshd.config("pi4", IdentityFile=str(name), IdentitiesOnly="yes"))
             assert greet() == sshd.user
 
 
-def test_a_passphrase_is_not_shown_as_a_password(
+def test_a_passphrase_is_not_sent_as_a_password(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_key(home / "locked", passphrase="open sesame")
@@ -185,7 +185,7 @@ def test_a_passphrase_is_not_shown_as_a_password(
     assert Credentials.of(find_route(describe("b", user="pi")), is_board=False).password is None
 
 
-def test_a_certificate_beside_its_key_is_shown(home: Path) -> None:
+def test_a_certificate_next_to_its_key_is_used(home: Path) -> None:
     authority, key = make_key(home / "authority"), make_key(home / "key")
     with running_sshd() as server:
         trusted = authority.with_suffix(".pub").read_text()
@@ -197,7 +197,7 @@ def test_a_certificate_beside_its_key_is_shown(home: Path) -> None:
         assert greet() == server.user
 
 
-def test_an_address_that_swallows_connections_is_given_up_in_time(sshd: Sshd) -> None:
+def test_an_address_that_does_not_accept_is_an_error_in_time(sshd: Sshd) -> None:
     with contextlib.ExitStack() as stack:
         full = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         for _ in range(3):
@@ -214,7 +214,7 @@ def test_an_address_that_swallows_connections_is_given_up_in_time(sshd: Sshd) ->
         assert time.monotonic() - began < 4.0
 
 
-# --- through others -----------------------------------------------------------------------------
+# --- jump hosts and proxy commands --------------------------------------------------------------
 
 
 def test_a_board_is_reached_through_the_configs_jump_host(
@@ -254,16 +254,18 @@ def test_a_chain_of_jump_hosts_is_passed_in_order(sshd: Sshd, jump_sshd: Sshd, h
         assert f"target 127.0.0.1 port {sshd.port}" not in outer.log
 
 
-def test_what_a_jump_host_does_not_allow_is_said(sshd: Sshd, jump_sshd: Sshd, home: Path) -> None:
+def test_a_connection_that_a_jump_host_prohibits_is_an_error(
+    sshd: Sshd, jump_sshd: Sshd, home: Path
+) -> None:
     write(home, sshd.config("pi4", ProxyJump="gate"), jump_sshd.config("gate"))
-    message = refused(port=jump_sshd.port)  # reached directly it would answer
+    message = refused(port=jump_sshd.port)  # directly it can be reached
     assert message.startswith(
         f"{sshd.user}@127.0.0.1:{jump_sshd.port} (pi4 in the SSH config): its"
     )
     assert "jump host cannot reach it (Administratively prohibited)" in message
 
 
-def test_an_unknown_key_behind_a_jump_host_is_refused_and_can_be_accepted(
+def test_an_unknown_key_beyond_a_jump_host_is_refused_and_can_be_accepted(
     sshd: Sshd, jump_sshd: Sshd, home: Path
 ) -> None:
     known = home / "known hosts"
@@ -280,7 +282,7 @@ def test_an_unknown_key_behind_a_jump_host_is_refused_and_can_be_accepted(
     assert greet() == sshd.user
 
 
-def test_a_secret_is_not_shown_to_a_jump_host_whose_key_is_unknown(
+def test_a_jump_host_with_an_unknown_key_gets_no_credentials(
     sshd: Sshd, jump_sshd: Sshd, home: Path
 ) -> None:
     write(
@@ -293,7 +295,7 @@ def test_a_secret_is_not_shown_to_a_jump_host_whose_key_is_unknown(
     assert "userauth-request for user" not in jump_sshd.log[before:]
 
 
-def test_a_proxy_command_makes_the_connection_and_ends_with_it(
+def test_a_proxy_command_carries_the_connection_and_ends_with_it(
     sshd: Sshd, jump_sshd: Sshd, home: Path
 ) -> None:
     options = f"-F none -i {jump_sshd.key} -o UserKnownHostsFile={jump_sshd.known_hosts}"
@@ -316,7 +318,7 @@ def test_a_proxy_command_makes_the_connection_and_ends_with_it(
     assert not runs()
 
 
-def test_a_proxy_command_that_fails_is_quoted(sshd: Sshd, home: Path) -> None:
+def test_the_error_quotes_a_proxy_command_that_fails(sshd: Sshd, home: Path) -> None:
     command = "sh -c 'echo starting >&2; echo no lab today >&2; exit 1'"
     write(home, sshd.config("pi4", ProxyCommand=command))
     message = refused(deadline_s=0.5)

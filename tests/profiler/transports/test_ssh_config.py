@@ -1,4 +1,4 @@
-"""What the SSH config says about a host: the same that ``ssh`` finds in it."""
+"""Settings of a host from the SSH config: the same that ``ssh`` finds in it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.failures import sentence_of
 
 @pytest.fixture(autouse=True)
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A home without the user's own config, on a system without one."""
+    """An empty home directory; neither user nor system have an SSH config."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(ssh_config, "_SYSTEM_FILE", tmp_path / "system_config")
     (tmp_path / ".ssh").mkdir()
@@ -48,10 +48,10 @@ def names(board: Host) -> list[str]:
     return [str(hop) for hop in board.hops]
 
 
-# --- stated, configured, default ----------------------------------------------------------------
+# --- described, configured and default values ---------------------------------------------------
 
 
-def test_without_a_config_defaults_are_those_of_ssh(home: Path) -> None:
+def test_without_a_config_the_defaults_of_ssh_apply(home: Path) -> None:
     board = route("raspberrypi.local")
     assert str(board) == f"{getpass.getuser()}@raspberrypi.local:22"
     assert not board.is_user_stated
@@ -59,7 +59,7 @@ def test_without_a_config_defaults_are_those_of_ssh(home: Path) -> None:
     assert (board.key, board.identities, board.hops) == (None, (), [board])
 
 
-def test_what_is_not_described_comes_from_the_config(home: Path) -> None:
+def test_values_not_described_come_from_the_config(home: Path) -> None:
     write(
         home,
         "Host pi4\n  HostName 10.0.0.7\n  User pi\n  Port 2222\n  IdentityFile ~/keys/pi\n"
@@ -71,7 +71,7 @@ def test_what_is_not_described_comes_from_the_config(home: Path) -> None:
     assert board.known_hosts[0] == home / "known"
 
 
-def test_what_is_described_wins_over_the_config(home: Path) -> None:
+def test_described_values_override_the_config(home: Path) -> None:
     write(
         home,
         "Host pi4\n  HostName 10.0.0.7\n  User pi\n  Port 2222\n  IdentityFile ~/keys/pi\n"
@@ -96,13 +96,13 @@ def test_a_described_jump_host_is_looked_up_too(home: Path) -> None:
     assert (board.jump.key, board.jump.identities) == (home / "mine", (home / "gate",))
 
 
-def test_the_systems_config_comes_last(home: Path) -> None:
+def test_the_system_config_has_the_lowest_priority(home: Path) -> None:
     write(home, "Host pi4\n  User pi\n")
     (home / "system_config").write_text("Host *\n  User nobody\n  Port 2222\n")
     assert str(route()) == "pi@pi4:2222"
 
 
-# --- what ssh understands -----------------------------------------------------------------------
+# --- syntax of the config -----------------------------------------------------------------------
 
 _AS_SSH_DOES = """\
 # comments, = and quotes, as ssh_config(5) has them
@@ -135,7 +135,7 @@ Host included-nested
 @pytest.mark.parametrize(
     "host", ["pi4", "PI5", "plain", "a.wild", "included-x", "included-nested", "!pi4"]
 )
-def test_a_config_means_what_it_means_to_ssh(home: Path, host: str) -> None:
+def test_a_config_is_read_as_ssh_reads_it(home: Path, host: str) -> None:
     include = home / "included"
     include.mkdir()
     (include / "20.conf").write_text("Host included-*\n  User twenty\n  Port 20\n")
@@ -148,27 +148,27 @@ def test_a_config_means_what_it_means_to_ssh(home: Path, host: str) -> None:
     shown = subprocess.run(
         ["ssh", "-F", str(path), "-G", host], capture_output=True, text=True, check=True
     ).stdout
-    said: dict[str, list[str]] = {}
+    expected: dict[str, list[str]] = {}
     for line in shown.splitlines():
         keyword, _, value = line.partition(" ")
-        said.setdefault(keyword, []).append(value)
+        expected.setdefault(keyword, []).append(value)
 
     board = find_route(SshTransport.model_construct(kind="ssh", host=host))
-    assert [board.host] == said["hostname"]
-    assert [board.user] == said["user"]
-    assert [str(board.port)] == said["port"]
-    tokens = {"%h": board.host, "%r": board.user}  # ssh shows them as they are written
-    configured = [name for name in said["identityfile"] if name.startswith(str(home))]
+    assert [board.host] == expected["hostname"]
+    assert [board.user] == expected["user"]
+    assert [str(board.port)] == expected["port"]
+    tokens = {"%h": board.host, "%r": board.user}  # ssh prints tokens unexpanded
+    configured = [name for name in expected["identityfile"] if name.startswith(str(home))]
     for token, value in tokens.items():
         configured = [name.replace(token, value) for name in configured]
     assert [str(path).lower() for path in board.identities] == [name.lower() for name in configured]
-    assert board.identities_only == (said["identitiesonly"] == ["yes"])
-    assert (board.known_as == "lab") == (said.get("hostkeyalias") == ["lab"])
+    assert board.identities_only == (expected["identitiesonly"] == ["yes"])
+    assert (board.known_as == "lab") == (expected.get("hostkeyalias") == ["lab"])
     jumps = [f"{hop.user}@{hop.host}:{hop.port}" for hop in board.hops[:-1]]
-    assert bool(jumps) == ("proxyjump" in said)
+    assert bool(jumps) == ("proxyjump" in expected)
 
 
-def test_relative_includes_lie_beside_the_config_and_may_be_missing(home: Path) -> None:
+def test_relative_includes_start_at_the_config_and_may_be_missing(home: Path) -> None:
     write(home, "Include config.d/* missing ~/elsewhere\nUser last\n")
     (home / ".ssh" / "config.d").mkdir()
     (home / ".ssh" / "config.d" / "pi").write_text("Host pi4\n  User pi\n")
@@ -176,7 +176,7 @@ def test_relative_includes_lie_beside_the_config_and_may_be_missing(home: Path) 
     assert [route(host).user for host in ("pi4", "pi5", "pi6")] == ["pi", "five", "last"]
 
 
-def test_a_described_user_and_port_count_for_the_configs_conditions(home: Path) -> None:
+def test_conditions_and_tokens_of_the_config_see_the_described_user(home: Path) -> None:
     write(home, "Match user admin\n  HostName %h.admins\nHost *\n  IdentityFile ~/%r\n")
     assert route(user="admin").host == "pi4.admins"
     assert route(user="pi").identities == (home / "pi",)
@@ -188,7 +188,7 @@ def test_several_known_hosts_files_with_tokens_and_spaces_are_searched(home: Pat
 
 
 @pytest.mark.parametrize("nowhere", ["none", "/dev/null"])
-def test_keys_are_checked_even_if_the_config_keeps_none(home: Path, nowhere: str) -> None:
+def test_host_keys_are_checked_even_if_the_config_stores_none(home: Path, nowhere: str) -> None:
     write(home, f"StrictHostKeyChecking no\nUserKnownHostsFile {nowhere}\n")
     assert route().known_hosts[0] == home / ".ssh" / "known_hosts"
 
@@ -199,7 +199,7 @@ def test_an_ipv6_jump_host_may_have_a_port(home: Path) -> None:
     assert [hop.port for hop in route().hops] == [23, 22, 22]
 
 
-# --- ways ---------------------------------------------------------------------------------------
+# --- jump hosts and proxy commands --------------------------------------------------------------
 
 
 def test_jump_hosts_are_passed_in_order_and_have_settings_of_their_own(home: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_jump_host_does_not_jump_through_itself(home: Path) -> None:
     assert names(route()) == ["pi@gate:22", "pi@pi4:22"]
 
 
-def test_the_first_of_proxy_jump_and_proxy_command_counts(home: Path) -> None:
+def test_the_first_of_proxy_jump_and_proxy_command_applies(home: Path) -> None:
     write(home, "Host pi4\n  ProxyJump none\nHost *\n  ProxyCommand nc %h %p\n")
     assert route().proxy_command is None
     assert route("pi5", port=23).proxy_command == "nc pi5 23"
@@ -229,7 +229,7 @@ def test_the_first_of_proxy_jump_and_proxy_command_counts(home: Path) -> None:
     assert (route().proxy_command, route().jump) == (None, None)
 
 
-# --- what is said about a wrong config ------------------------------------------------------------
+# --- errors of a config ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -271,34 +271,34 @@ def test_the_first_of_proxy_jump_and_proxy_command_counts(home: Path) -> None:
         ("Include config\n", "~/.ssh/config: line 1: Include goes deeper than 16 files"),
     ],
 )
-def test_a_config_that_makes_no_sense_is_one_sentence(home: Path, config: str, said: str) -> None:
+def test_an_invalid_config_is_an_error_of_one_sentence(home: Path, config: str, said: str) -> None:
     write(home, config)
     assert refused().replace(str(home), "~") == said
 
 
-def test_an_included_file_that_makes_no_sense_is_named(home: Path) -> None:
+def test_the_error_names_an_invalid_included_file(home: Path) -> None:
     write(home, "Include lab\n")
     (home / ".ssh" / "lab").write_text("Host pi4\n\n  Port 0\n")
     assert refused().startswith(f"{home}/.ssh/lab: line 3: Port: found '0'")
 
 
-def test_a_config_that_cannot_be_read_is_named(home: Path) -> None:
+def test_an_unreadable_config_is_an_error(home: Path) -> None:
     (home / ".ssh" / "config").mkdir()
     assert refused() == "~/.ssh/config: cannot be read: Is a directory"
 
 
-def test_bytes_that_are_no_text_do_no_harm_in_comments(home: Path) -> None:
+def test_comments_of_a_config_may_be_invalid_utf_8(home: Path) -> None:
     (home / ".ssh" / "config").write_bytes(b"# gr\xfc\xdfe\nHost pi4\n  User pi\n")
     assert route().user == "pi"
 
 
-def test_a_command_of_match_exec_that_hangs_is_given_up(home: Path) -> None:
+def test_a_match_exec_command_that_hangs_is_an_error(home: Path) -> None:
     write(home, 'Match exec "sleep 5"\n  User pi\n')
     said = "~/.ssh/config: Match exec: 'sleep 5' did not finish within 0.3 s"
     assert refused(connect_timeout_s=0.3) == said
 
 
-def test_a_command_of_match_exec_runs_only_if_it_matters(home: Path) -> None:
+def test_a_match_exec_command_runs_only_if_other_conditions_hold(home: Path) -> None:
     write(home, 'Match user pi !exec "touch ~/ran; echo; exit 1"\n  Port 2222\n')
     assert route(user="other").port == 22
     assert not (home / "ran").exists()
@@ -307,6 +307,6 @@ def test_a_command_of_match_exec_runs_only_if_it_matters(home: Path) -> None:
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
-def test_a_config_without_permission_is_named(home: Path) -> None:
+def test_a_config_without_read_permission_is_an_error(home: Path) -> None:
     write(home, "").chmod(0)
     assert refused() == "~/.ssh/config: cannot be read: Permission denied"

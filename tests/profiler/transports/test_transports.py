@@ -1,4 +1,4 @@
-"""Transports: one contract on this computer and over a real SSH server, and what can go wrong."""
+"""Transports: one contract on this computer and over a real SSH server, and their failures."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("own_client")
 
 
 class ReachedBoard:
-    """A way to open transports to the same board, and a view of what they leave there."""
+    """A board, reached locally or by SSH: opens transports and lists the files that they leave."""
 
     def __init__(self, sessions: Path, description: SshDescription | None) -> None:
         self._sessions = sessions
@@ -60,7 +60,7 @@ class ReachedBoard:
         return [path.name for path in self._sessions.iterdir() if path.name != "clients"]
 
     def in_another_process(self, body: str) -> subprocess.Popen[str]:
-        """Runs Python code there, with an open ``transport``."""
+        """Run Python code in another process, with an open ``transport`` to the board."""
         if self._description is None:
             opening = "from profiler.transports.local import LocalTransport as T; transport = T()"
         else:
@@ -93,7 +93,7 @@ def transport(board: ReachedBoard) -> Iterator[Transport]:
 
 
 class Marked:
-    """A command that can be found among all processes: it sleeps for a time of its own."""
+    """A command that can be found among all processes, since it sleeps for a unique time."""
 
     def __init__(self) -> None:
         self.seconds = f"3600.{secrets.randbelow(10**12):012}"
@@ -121,12 +121,12 @@ def test_a_command_gives_its_exit_code_and_both_streams(transport: Transport) ->
     assert (result.exit_code, result.stdout, result.stderr) == (7, "out\n", "err\n")
 
 
-def test_a_command_that_fails_raises_with_what_it_said(transport: Transport) -> None:
+def test_the_error_quotes_a_command_that_fails(transport: Transport) -> None:
     with pytest.raises(BoardCommandFailed, match=r"exited with 3: no such register$"):
         transport.run(["sh", "-c", "echo no such register >&2; exit 3"], timeout_s=10)
 
 
-def test_a_command_that_is_not_there_has_exit_code_127(transport: Transport) -> None:
+def test_a_missing_command_has_exit_code_127(transport: Transport) -> None:
     assert transport.run(["no-such-program"], timeout_s=10, check=False).exit_code == 127
 
 
@@ -156,7 +156,7 @@ def test_output_that_is_not_text_is_replaced(transport: Transport) -> None:
     assert transport.run(["printf", r"a\377b"], timeout_s=10).stdout == "a\ufffdb"
 
 
-def test_a_command_that_prints_without_end_is_ended(transport: Transport) -> None:
+def test_a_command_that_prints_endlessly_is_ended(transport: Transport) -> None:
     marked = Marked()
     script = f"sleep {marked.seconds} & cat /dev/zero"
     with pytest.raises(BoardCommandFailed, match=f"more than {OUTPUT_LIMIT_BYTES} bytes"):
@@ -174,7 +174,7 @@ def test_a_command_that_hangs_is_ended_with_its_children(transport: Transport) -
     assert eventually(lambda: not marked.runs())
 
 
-def test_children_that_a_command_leaves_behind_are_ended(transport: Transport) -> None:
+def test_children_that_outlive_their_command_are_ended(transport: Transport) -> None:
     marked = Marked()
     script = f"sleep {marked.seconds} >/dev/null 2>&1 &"
     assert transport.run(["sh", "-c", script], timeout_s=10).exit_code == 0
@@ -185,7 +185,9 @@ def test_children_that_a_command_leaves_behind_are_ended(transport: Transport) -
 
 
 @pytest.mark.parametrize("size", [0, 1, 300_000])
-def test_a_file_comes_back_as_it_went(transport: Transport, tmp_path: Path, size: int) -> None:
+def test_a_file_is_unchanged_after_put_and_get(
+    transport: Transport, tmp_path: Path, size: int
+) -> None:
     content = secrets.token_bytes(size)
     (tmp_path / "there").write_bytes(content)
     transport.put(tmp_path / "there", "file", timeout_s=10)
@@ -203,13 +205,13 @@ def test_files_may_have_any_name(transport: Transport, tmp_path: Path) -> None:
     assert listed.stdout == ""
 
 
-def test_a_program_that_was_put_runs(transport: Transport, tmp_path: Path) -> None:
+def test_a_program_that_was_copied_to_the_board_runs(transport: Transport, tmp_path: Path) -> None:
     (tmp_path / "program").write_text("#!/bin/sh\necho it runs\n")
     transport.put(tmp_path / "program", "program", timeout_s=10, executable=True)
     assert transport.run(["./program"], timeout_s=10).stdout == "it runs\n"
 
 
-def test_a_file_that_is_put_again_is_replaced(transport: Transport, tmp_path: Path) -> None:
+def test_putting_a_file_again_replaces_it(transport: Transport, tmp_path: Path) -> None:
     for content in ("first, and longer", "second"):
         (tmp_path / "there").write_text(content)
         transport.put(tmp_path / "there", "file", timeout_s=10)
@@ -217,7 +219,7 @@ def test_a_file_that_is_put_again_is_replaced(transport: Transport, tmp_path: Pa
 
 
 @pytest.mark.parametrize("remote", ["no/such/directory", "directory"])
-def test_a_file_that_cannot_be_put_leaves_nothing(
+def test_a_failed_put_leaves_no_partial_file(
     transport: Transport, tmp_path: Path, remote: str
 ) -> None:
     transport.run(["mkdir", "directory"], timeout_s=10)
@@ -227,9 +229,7 @@ def test_a_file_that_cannot_be_put_leaves_nothing(
     assert transport.run(["find", ".", "-name", "*.part"], timeout_s=10).stdout == ""
 
 
-def test_a_file_that_cannot_be_got_leaves_what_was_here(
-    transport: Transport, tmp_path: Path
-) -> None:
+def test_a_failed_get_leaves_the_local_file_unchanged(transport: Transport, tmp_path: Path) -> None:
     (tmp_path / "back").write_text("before")
     with pytest.raises(BoardCommandFailed, match=r"cannot get 'missing'.*: No such file"):
         transport.get("missing", tmp_path / "back", timeout_s=10)
@@ -289,7 +289,7 @@ def test_a_detached_command_may_print_more_than_can_be_collected(transport: Tran
         command.output(timeout_s=10)
 
 
-def test_a_private_directory_that_vanished_is_named(transport: Transport) -> None:
+def test_a_vanished_private_directory_is_an_error(transport: Transport) -> None:
     gone = pytest.raises(BoardCommandFailed, match="working directory is gone")
     with gone:
         transport.run(["rm", "-rf", transport.directory], timeout_s=10)
@@ -299,10 +299,10 @@ def test_a_private_directory_that_vanished_is_named(transport: Transport) -> Non
         transport.start(["true"], timeout_s=10)
 
 
-# --- nothing is left behind -------------------------------------------------------------------
+# --- clean-up ---------------------------------------------------------------------------------
 
 
-def test_closing_ends_what_still_runs_and_removes_everything(board: ReachedBoard) -> None:
+def test_closing_ends_running_commands_and_removes_all_files(board: ReachedBoard) -> None:
     marked = Marked()
     transport = board.transport()
     transport.connect()
@@ -316,7 +316,9 @@ def test_closing_ends_what_still_runs_and_removes_everything(board: ReachedBoard
 
 
 @pytest.mark.parametrize("failure", [RuntimeError, KeyboardInterrupt])
-def test_nothing_is_left_after_a_failure(board: ReachedBoard, failure: type[BaseException]) -> None:
+def test_a_failure_leaves_no_processes_and_no_files(
+    board: ReachedBoard, failure: type[BaseException]
+) -> None:
     marked = Marked()
 
     def fail() -> None:
@@ -330,7 +332,7 @@ def test_nothing_is_left_after_a_failure(board: ReachedBoard, failure: type[Base
     assert board.leftovers() == []
 
 
-def test_nothing_is_left_after_ctrl_c_in_a_command(board: ReachedBoard) -> None:
+def test_ctrl_c_in_a_command_leaves_no_processes_and_no_files(board: ReachedBoard) -> None:
     marked = Marked()
     client = board.in_another_process(f"transport.run({marked.command}, timeout_s=100)")
     assert eventually(marked.runs)
@@ -374,11 +376,11 @@ def test_a_session_of_another_computer_is_left_alone_until_it_is_old(
     transport.run(["rm", "-r", f"../{sessions['1 hour ago']}"], timeout_s=10)
 
 
-# --- what can go wrong on the way to a board --------------------------------------------------
+# --- failures of connecting -------------------------------------------------------------------
 
 
 def refused(description: SshDescription) -> str:
-    """The one sentence with which it cannot be reached."""
+    """Message of the error that reports the board as unreachable."""
     return sentence_of(BoardUnreachable, SshTransport(description).connect)
 
 
@@ -389,7 +391,7 @@ def fingerprint(key: Path) -> str:
     return shown.stdout.split()[1]
 
 
-def test_an_unknown_host_key_is_refused_and_the_command_given_accepts_it(
+def test_an_unknown_host_key_is_refused_and_the_suggested_command_accepts_it(
     sshd: Sshd, tmp_path: Path
 ) -> None:
     description = sshd.description(known_hosts=tmp_path / "known hosts")
@@ -401,7 +403,7 @@ def test_an_unknown_host_key_is_refused_and_the_command_given_accepts_it(
         assert transport.run(["echo", "hello"], timeout_s=10).stdout == "hello\n"
 
 
-def test_a_changed_host_key_is_refused_in_stern_words(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_changed_host_key_is_refused_with_a_warning(sshd: Sshd, tmp_path: Path) -> None:
     other = make_key(tmp_path / "other")
     known_hosts = tmp_path / "known_hosts"
     known_hosts.write_text(f"[127.0.0.1]:{sshd.port} {other.with_suffix('.pub').read_text()}")
@@ -420,12 +422,12 @@ def test_a_key_that_the_board_does_not_know_is_refused(sshd: Sshd, tmp_path: Pat
     assert f"SSH login of {sshd.user} with the key {key}" in message
 
 
-def test_a_key_that_is_no_key_or_not_there_is_named(sshd: Sshd, tmp_path: Path) -> None:
+def test_a_missing_or_invalid_key_file_is_an_error(sshd: Sshd, tmp_path: Path) -> None:
     assert "No such file" in refused(sshd.description(key=tmp_path / "missing"))
     assert "is not a private key" in refused(sshd.description(key=sshd.known_hosts))
 
 
-def test_without_any_key_the_ways_to_give_one_are_named(sshd: Sshd) -> None:
+def test_without_a_key_the_error_suggests_ssh_add(sshd: Sshd) -> None:
     assert "load one with ssh-add" in refused(sshd.description(key=None))
 
 
@@ -461,7 +463,7 @@ def test_an_encrypted_key_needs_an_agent_or_its_passphrase(
             agent.terminate()
 
 
-def test_a_closed_port_is_said_at_once(sshd: Sshd) -> None:
+def test_a_closed_port_is_an_error_at_once(sshd: Sshd) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         port = unheard.getsockname()[1]
@@ -470,17 +472,17 @@ def test_a_closed_port_is_said_at_once(sshd: Sshd) -> None:
         assert time.monotonic() - began < 2.0
 
 
-def test_a_name_that_does_not_resolve_is_said_at_once(sshd: Sshd) -> None:
+def test_a_name_that_does_not_resolve_is_an_error(sshd: Sshd) -> None:
     assert "does not resolve" in refused(sshd.description(host="no-such-board.invalid"))
 
 
-def test_a_host_is_described_without_user_and_port(sshd: Sshd) -> None:
+def test_a_host_described_with_user_or_port_is_refused(sshd: Sshd) -> None:
     for host in ("pi@pi4", "pi4:22", "-oProxyCommand=x"):
         with pytest.raises(ValueError, match="put the user under 'user'"):
             sshd.description(host=host)
 
 
-def test_a_host_that_never_speaks_is_given_up_at_the_deadline(sshd: Sshd) -> None:
+def test_a_silent_host_is_an_error_at_the_deadline(sshd: Sshd) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         description = sshd.description(
             port=silent.getsockname()[1], connect_timeout_s=0.5, deadline_s=1.5
@@ -490,8 +492,8 @@ def test_a_host_that_never_speaks_is_given_up_at_the_deadline(sshd: Sshd) -> Non
         assert 0.4 < time.monotonic() - began < 4.0
 
 
-def test_failures_print_nothing(sshd: Sshd) -> None:
-    """Not even what paramiko logs; seen from outside, since pytest takes over logging."""
+def test_a_failed_connection_logs_nothing(sshd: Sshd) -> None:
+    """Output of paramiko's log is checked in another process, since pytest takes over logging."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         description = sshd.description(
             port=silent.getsockname()[1], connect_timeout_s=0.2, deadline_s=0.3
@@ -503,13 +505,13 @@ def test_failures_print_nothing(sshd: Sshd) -> None:
     assert "Exception (client)" not in errors
 
 
-def test_a_board_behind_a_jump_host_is_reached(sshd: Sshd) -> None:
+def test_a_board_is_reached_through_a_described_jump_host(sshd: Sshd) -> None:
     jump = {"host": "127.0.0.1", "user": sshd.user, "port": sshd.port}
     with SshTransport(sshd.description(jump=jump)) as transport:
         assert transport.run(["echo", "hello"], timeout_s=10).stdout == "hello\n"
 
 
-def test_a_board_that_its_jump_host_cannot_reach_is_named(sshd: Sshd) -> None:
+def test_a_board_that_its_jump_host_cannot_reach_is_an_error(sshd: Sshd) -> None:
     jump = {"host": "127.0.0.1", "user": sshd.user, "port": sshd.port}
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
@@ -518,7 +520,7 @@ def test_a_board_that_its_jump_host_cannot_reach_is_named(sshd: Sshd) -> None:
     assert message.startswith(f"{sshd.user}@127.0.0.1:{port}: its jump host cannot reach it")
 
 
-def test_a_silent_board_behind_a_jump_host_is_given_up_at_the_deadline(sshd: Sshd) -> None:
+def test_a_silent_board_beyond_a_jump_host_is_an_error_at_the_deadline(sshd: Sshd) -> None:
     jump = {"host": "127.0.0.1", "user": sshd.user, "port": sshd.port}
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -527,10 +529,10 @@ def test_a_silent_board_behind_a_jump_host_is_given_up_at_the_deadline(sshd: Ssh
         assert time.monotonic() - began < 5.0
 
 
-# --- what can go wrong while connected --------------------------------------------------------
+# --- failures while connected -----------------------------------------------------------------
 
 
-def test_a_detached_command_outlives_a_cut_and_its_result_is_intact(network: Network) -> None:
+def test_a_detached_command_survives_a_lost_connection(network: Network) -> None:
     with SshTransport(network.description()) as transport:
         transport.run(["mkfifo", "fifo"], timeout_s=10)
         command = transport.start(
@@ -544,7 +546,7 @@ def test_a_detached_command_outlives_a_cut_and_its_result_is_intact(network: Net
         assert command.output(timeout_s=10) == ("before\nafter\n", "")
 
 
-def test_a_connection_that_does_not_come_back_is_given_up_at_the_deadline(
+def test_a_connection_that_stays_lost_is_an_error_at_the_deadline(
     network: Network, sshd: Sshd
 ) -> None:
     transport = SshTransport(network.description(deadline_s=1.0))
@@ -560,7 +562,7 @@ def test_a_connection_that_does_not_come_back_is_given_up_at_the_deadline(
     assert list(sshd.board.iterdir()) == []
 
 
-def test_what_a_lost_session_left_is_cleaned_by_the_next(network: Network, sshd: Sshd) -> None:
+def test_the_next_session_cleans_up_after_a_lost_one(network: Network, sshd: Sshd) -> None:
     marked = Marked()
     with SshTransport(network.description(deadline_s=0.3)) as transport:
         transport.start(marked.command, timeout_s=10)
@@ -572,7 +574,7 @@ def test_what_a_lost_session_left_is_cleaned_by_the_next(network: Network, sshd:
     assert list(sshd.board.iterdir()) == []
 
 
-def test_a_command_is_not_run_again_after_a_cut(network: Network) -> None:
+def test_a_command_is_not_run_again_after_a_lost_connection(network: Network) -> None:
     marked = Marked()
     with SshTransport(network.description()) as transport:
         script = f"echo once >>count; sleep {marked.seconds}"
@@ -588,10 +590,10 @@ def test_a_command_is_not_run_again_after_a_cut(network: Network) -> None:
         cutter.join()
         network.restore()
         assert transport.run(["cat", "count"], timeout_s=10).stdout == "once\n"
-        assert eventually(lambda: not marked.runs()), "the board keeps the time limit by itself"
+        assert eventually(lambda: not marked.runs()), "the board did not end the command in time"
 
 
-def test_a_file_that_a_cut_interrupts_arrives_whole(network: Network, tmp_path: Path) -> None:
+def test_a_file_arrives_whole_despite_a_lost_connection(network: Network, tmp_path: Path) -> None:
     content = secrets.token_bytes(2_000_000)
     (tmp_path / "there").write_bytes(content)
     with SshTransport(network.description()) as transport:
@@ -603,7 +605,7 @@ def test_a_file_that_a_cut_interrupts_arrives_whole(network: Network, tmp_path: 
     assert (tmp_path / "back").read_bytes() == content
 
 
-def test_a_network_that_swallows_everything_is_left_for_a_new_connection(
+def test_a_connection_without_answers_is_replaced_by_a_new_one(
     network: Network,
 ) -> None:
     with SshTransport(network.description()) as transport:
@@ -614,7 +616,7 @@ def test_a_network_that_swallows_everything_is_left_for_a_new_connection(
         assert time.monotonic() - began < 5.0
 
 
-def test_a_transfer_that_takes_too_long_ends_at_its_limit(network: Network, tmp_path: Path) -> None:
+def test_a_transfer_ends_at_its_time_limit(network: Network, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(bytes(100))
     with SshTransport(network.description()) as transport:
         network.swallow()
@@ -624,7 +626,7 @@ def test_a_transfer_that_takes_too_long_ends_at_its_limit(network: Network, tmp_
         assert time.monotonic() - began < 3.0
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_no_part_of_a_file(
+def test_a_full_disk_is_an_error_and_leaves_no_partial_file(
     sshd_with_small_disk: Sshd, tmp_path: Path
 ) -> None:
     (tmp_path / "large").write_bytes(bytes(2_000_000))
