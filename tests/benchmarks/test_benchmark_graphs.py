@@ -1,5 +1,4 @@
-"""The graphs of the benchmarks: POET's agree with its published instances, the others are what they
-say they are."""
+"""Graphs of the benchmarks: agreement with POET's published instances, sizes and structure."""
 
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ def test_poet_graphs_agree_with_the_published_instances(name: str) -> None:
 
 @pytest.mark.parametrize("name", INSTANCES)
 def test_poet_graphs_keep_the_published_order_but_for_ties(name: str) -> None:
-    """In the published order, the ops at the same distance from the end stand in no order."""
+    """The published order of ops with the same distance from the end is arbitrary."""
     path = ROOT / "benchmarks" / "instances" / f"{INSTANCES[name]}.json"
     mine, published = graph_of_name(name), read_json(path, CostedGraph)
     distance = _distances_to_the_end(mine)
@@ -167,7 +166,8 @@ def test_layered_graphs_follow_from_their_seed() -> None:
 
 @pytest.mark.parametrize("ops", [100, 500])
 def test_layered_graphs_are_as_irregular_as_the_published_ones(ops: int) -> None:
-    """Published: 2.4 reads an op of 100, 4.9 of 500; the longest over more than half of all ops."""
+    """Published graphs: 2.4 reads per op with 100 ops, 4.9 with 500. The longest edge spans more
+    than half of all ops."""
     graphs = [layered(ops, seed) for seed in range(10)]
     reads = sum(len(op.reads) for graph in graphs for op in graph.ops) / (10 * ops)
     assert {100: 2.0, 500: 4.0}[ops] < reads < {100: 3.5, 500: 6.0}[ops]
