@@ -46,7 +46,7 @@ a disturbance of the machine meets all contestants: {repetitions} each, after {w
 warm up. All start from the same parameters and the same batch; their losses and updates are
 compared after the first step.
 
-OpenBLAS chose its kernels for {core}. PyTorch's capability is {capability}.
+OpenBLAS chose its {core} kernels, PyTorch its {capability} kernels.
 """
 
 

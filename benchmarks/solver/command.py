@@ -58,6 +58,7 @@ def solve(graph: Path, budget: str, limit_s: float, options: Sequence[str] = ())
         seconds = time.monotonic() - began
         text = printed.read_text()
         message = (errors.read_text().strip().splitlines() or [""])[-1]
+        message = message.replace(str(graph.absolute()), graph.name)
     schedule = json.loads(text) if text else None
     return CommandRun(schedule, seconds, usage.ru_maxrss * 1024, message)
 
