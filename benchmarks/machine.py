@@ -1,24 +1,89 @@
-"""What a benchmark ran on."""
+"""Facts about the machine and the software that a benchmark ran on."""
 
 from __future__ import annotations
 
 import os
 import platform
-from importlib.metadata import version
+import re
+import subprocess
+import tomllib
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from tests.support.paths import ROOT
 
-def machine_line() -> str:
-    """Processor, cores, system and the versions that matter, in one line."""
-    processor = platform.processor() or platform.machine()
+_SOLVERS = {"mip": "python-mip", "highspy": "HiGHS", "ortools": "OR-Tools"}
+_VERSION = re.compile(r"\d+(?:\.\d+)+")
+
+
+def machine() -> str:
+    """Processor, cores, operating system and kernel."""
+    return f"{_processor()}, {os.cpu_count()} cores, {platform.machine()}, {_system()}"
+
+
+def python_version() -> str:
+    return f"Python {platform.python_version()}"
+
+
+def release() -> str:
+    """Version and commit of this project. Changed files outside docs/ are mentioned."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name = f"{project['name']} {project['version']}"
+    git = ["git", "-C", str(ROOT)]
+    try:
+        commit = _output([*git, "rev-parse", "--short=10", "HEAD"]).strip()
+        changes = _output([*git, "status", "--porcelain", "--", ".", ":!docs"]).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return name
+    return f"{name}, commit {commit}{' with uncommitted changes' if changes else ''}"
+
+
+def load_average() -> float:
+    """Over the last minute."""
+    return os.getloadavg()[0]
+
+
+def solver_versions() -> list[str]:
+    return [package_version(package, name) for package, name in _SOLVERS.items()]
+
+
+def package_version(package: str, name: str = "") -> str:
+    """Version of an installed Python package, after its ``name``."""
+    try:
+        return f"{name or package} {version(package)}"
+    except PackageNotFoundError:
+        return f"{name or package} (version unknown)"
+
+
+def program_version(program: str, name: str = "") -> str:
+    """First number that ``program --version`` prints, after its ``name``."""
+    try:
+        found = _VERSION.search(_output([program, "--version"]).partition("\n")[0])
+    except (OSError, subprocess.CalledProcessError):
+        found = None
+    return f"{name or program} {found[0] if found else '(version unknown)'}"
+
+
+def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         for line in cpuinfo.read_text().splitlines():
             if line.startswith("model name"):
-                processor = line.partition(":")[2].strip()
-                break
-    packages = ", ".join(f"{name} {version(name)}" for name in ("mip", "highspy", "cbcbox"))
-    return (
-        f"{processor}, {os.cpu_count()} cores, {platform.system()} {platform.release()},"
-        f" Python {platform.python_version()}, {packages}"
-    )
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _system() -> str:
+    """Distribution and kernel. The suffix that a distributor adds to the kernel's number is left
+    out."""
+    number = _VERSION.match(platform.release())
+    kernel = f"{platform.system()} {number[0] if number else platform.release()}"
+    try:
+        return f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {kernel}"
+    except (OSError, KeyError):
+        return kernel
+
+
+def _output(command: Sequence[str]) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout

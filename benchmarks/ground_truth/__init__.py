@@ -1,1 +1,1 @@
-"""How right the profiler is, on emulated boards whose truth is known."""
+"""Accuracy of the profiler on emulated boards, where the truth is known."""

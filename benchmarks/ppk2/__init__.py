@@ -1,0 +1,1 @@
+"""Benchmark of the PPK2 client."""

@@ -1,1 +1,1 @@
-"""Schedules on boards: how right predictions are, and what methods come to beside each other."""
+"""Benchmarks of schedules on boards: accuracy of predictions, methods, the executor's overhead."""

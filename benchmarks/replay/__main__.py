@@ -1,95 +1,99 @@
 """Schedules run on a board.
 
-    python -m benchmarks.replay accuracy [--device D] [--model M ...] [--batch N ...]
-    python -m benchmarks.replay methods [--device D] [--model M] [--batch N] [--share S]
-    python -m benchmarks.replay overhead [--device D]
+    python -m benchmarks.replay accuracy [--write docs/benchmarks/predictions.md]
+    python -m benchmarks.replay methods [--write docs/benchmarks/methods.md]
+    python -m benchmarks.replay overhead [--write docs/benchmarks/overhead.md]
 
-`accuracy`: for each network, batch and budget, the step's time as predicted and as measured, its
-RAM, its values against those of the unscheduled step, and the executor's share. `methods`: what
-methods come to side by side, run in turns. Both profile right before they solve and run.
-`overhead`: what the executor takes of its own.
+``accuracy`` compares predicted and measured steps of several networks, batches and budgets.
+``methods`` compares the schedules of several methods, run in turns. Both profile immediately before
+they solve and run. ``overhead`` measures the time that the executor itself takes. Each has
+``--help``.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
-from benchmarks.machine import machine_line
-from benchmarks.replay.accuracy import Question, accuracy
+from benchmarks.machine import package_version, program_version, solver_versions
+from benchmarks.pages import Page
+from benchmarks.publish import command_line, publish, report_progress
+from benchmarks.replay.accuracy import Question, accuracy_page
 from benchmarks.replay.cases import Network
 from benchmarks.replay.methods import Question as MethodsQuestion
-from benchmarks.replay.methods import methods
-from benchmarks.replay.overhead import overhead
-from devices.description import load_description
-from devices.documents.document import write_atomically
+from benchmarks.replay.methods import methods_page
+from benchmarks.replay.overhead import overhead_page
+from devices.description import DeviceDescription, load_description
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("accuracy", "methods", "overhead"))
-    parser.add_argument("--device", default="local")
-    parser.add_argument("--model", nargs="+", default=["resnet8", "dscnn", "resnet18_cifar"])
-    parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
-    parser.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--blocks", type=int, default=5)
-    parser.add_argument("--time-limit", type=float, default=20.0)
-    parser.add_argument("--out", type=Path, help="where to write the Markdown as well")
-    arguments = parser.parse_args()
-    lines: list[str] = []
-    for line in _report(arguments):
-        print(line, flush=True)
-        lines.append(line)
-        if arguments.out is not None:
-            write_atomically(arguments.out, "\n".join(lines) + "\n")
+    kinds = parser.add_subparsers(required=True, metavar="accuracy|methods|overhead")
+    parent = command_line()
+    parent.add_argument("--device", default="local", help="a board of the catalogue, or a file")
+    parent.add_argument("--steps", type=int, default=20, help="steps of each run")
+    accuracy = kinds.add_parser("accuracy", parents=[parent], allow_abbrev=False)
+    accuracy.add_argument("--model", nargs="+", default=["resnet8", "dscnn", "resnet18_cifar"])
+    accuracy.add_argument("--batch", nargs="+", type=int, default=[1, 8])
+    accuracy.add_argument("--share", nargs="+", type=float, default=[0.5, 0.3])
+    accuracy.set_defaults(measure=_accuracy)
+    methods = kinds.add_parser("methods", parents=[parent], allow_abbrev=False)
+    methods.add_argument("--model", default="resnet8")
+    methods.add_argument("--batch", type=int, default=8)
+    methods.add_argument("--share", type=float, default=0.4)
+    methods.set_defaults(measure=_methods)
+    for solving in (accuracy, methods):
+        solving.add_argument("--blocks", type=int, default=5, help="blocks of a profile")
+        solving.add_argument("--time-limit", type=float, default=20.0, metavar="SECONDS")
+    overhead = kinds.add_parser("overhead", parents=[parent], allow_abbrev=False)
+    overhead.set_defaults(measure=_overhead)
+    publish("benchmarks.replay", parser, lambda arguments: arguments.measure(arguments))
 
 
-def _report(arguments: argparse.Namespace) -> Iterator[str]:
+def _accuracy(arguments: argparse.Namespace) -> Page:
     description = load_description(arguments.device)
-    yield f"{datetime.date.today()}, {machine_line()}"
-    yield (
-        f"{description.name}: {arguments.steps} steps each, {arguments.blocks} blocks,"
-        f" {arguments.time_limit:g} s for the solver"
+    question = Question(
+        description,
+        [Network(model, batch) for model in arguments.model for batch in arguments.batch],
+        arguments.share,
+        arguments.steps,
+        arguments.blocks,
+        arguments.time_limit,
     )
-    yield ""
-    if arguments.what == "accuracy":
-        yield from accuracy(
-            Question(
-                description,
-                [Network(model, batch) for model in arguments.model for batch in arguments.batch],
-                arguments.share,
-                arguments.steps,
-                arguments.blocks,
-                arguments.time_limit,
-            ),
-            _say,
-        )
-        return
-    if arguments.what == "overhead":
-        yield from overhead(description, arguments.steps, _say)
-        return
-    yield from methods(
-        MethodsQuestion(
-            description,
-            Network(arguments.model[0], arguments.batch[-1]),
-            arguments.share[0],
-            arguments.steps,
-            arguments.blocks,
-            arguments.time_limit,
-        ),
-        _say,
-    )
+    return accuracy_page(question, _versions(description), _report)
 
 
-def _say(what: str) -> None:
-    if not what.startswith("compiling"):
-        print(what, file=sys.stderr, flush=True)
+def _methods(arguments: argparse.Namespace) -> Page:
+    description = load_description(arguments.device)
+    question = MethodsQuestion(
+        description,
+        Network(arguments.model, arguments.batch),
+        arguments.share,
+        arguments.steps,
+        arguments.blocks,
+        arguments.time_limit,
+    )
+    return methods_page(question, _versions(description), _report)
+
+
+def _overhead(arguments: argparse.Namespace) -> Page:
+    description = load_description(arguments.device)
+    return overhead_page(description, arguments.steps, _versions(description), _report)
+
+
+def _versions(description: DeviceDescription) -> list[str]:
+    """Of the software on this computer. A board's own compiler is in its profile."""
+    versions = [*solver_versions(), package_version("scipy-openblas32", "OpenBLAS (wheel)")]
+    if description.transport.kind == "local":
+        compiler = description.toolchain.compiler
+        versions.append(program_version(compiler, "gcc" if compiler == "cc" else compiler))
+    return versions
+
+
+def _report(line: str) -> None:
+    if not line.startswith("compiling"):
+        report_progress(line)
 
 
 if __name__ == "__main__":

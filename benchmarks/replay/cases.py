@@ -1,4 +1,4 @@
-"""A network on a board: profiled, then scheduled for a share of its peak."""
+"""Networks on a board: profiled, then scheduled for a share of their peak."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Network:
+    """A model of the project with a batch size."""
+
     model: str
     batch: int
 
@@ -36,8 +38,8 @@ class Network:
 
 @dataclass(frozen=True)
 class Problem:
-    """``budget_bytes`` is a share of the peak with nothing scheduled and parameters in RAM;
-    ``step`` has its parameters in storage where they alone would exceed that."""
+    """A step under a budget. ``budget_bytes`` is a share of the unscheduled peak with parameters
+    in RAM. Parameters are in storage if they alone exceed the budget."""
 
     step: TrainingStep
     graph: CostedGraph
@@ -46,6 +48,8 @@ class Problem:
 
 @dataclass(frozen=True)
 class Profiled:
+    """A network and its profile."""
+
     network: Network
     profile: DeviceProfile
 
@@ -57,7 +61,7 @@ class Profiled:
     def problem(self, share: float) -> Problem:
         budget_bytes = int(share * self.peak_bytes)
         step = build_model(self.network.model, self.network.batch)
-        if sum(tensor.bytes for tensor in step.tensors if _stays(step, tensor.name)) > budget_bytes:
+        if _resident_bytes(step) > budget_bytes:
             step = build_model(self.network.model, self.network.batch, parameters_in="storage")
         return Problem(step, cost_graph(step, self.profile).graph, budget_bytes)
 
@@ -65,7 +69,7 @@ class Profiled:
 def profiled(
     description: DeviceDescription, network: Network, blocks: int, progress: Progress
 ) -> Profiled:
-    """On the board, now; nothing of the profile is kept."""
+    """Profile the operations of a network on the board. Its files are deleted afterwards."""
     step = build_model(network.model, network.batch)
     progress(f"{network}: profiling {len(step.distinct_specs)} operations")
     with tempfile.TemporaryDirectory() as directory:
@@ -91,7 +95,10 @@ def _peak_bytes(graph: CostedGraph) -> int:
     return replay(graph, keep_everything(graph)).peak_bytes
 
 
-def _stays(step: TrainingStep, name: str) -> bool:
-    """From one step to the next."""
-    tensor = step.tensor[name]
-    return tensor.home == "ram" and tensor.kind in {"parameter", "optimizer_state"}
+def _resident_bytes(step: TrainingStep) -> int:
+    """Size of the tensors that stay in RAM from one step to the next."""
+    return sum(
+        tensor.bytes
+        for tensor in step.tensors
+        if tensor.home == "ram" and tensor.kind in {"parameter", "optimizer_state"}
+    )

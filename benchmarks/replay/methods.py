@@ -1,5 +1,4 @@
-"""Methods side by side: one network on one board, every method's schedule in one program, run in
-turns."""
+"""Methods side by side on one board: one program with every method's schedule, run in turns."""
 
 from __future__ import annotations
 
@@ -8,11 +7,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.pages import Page, Table
 from benchmarks.replay.cases import Network, Problem, Progress, profiled, solved
 from devices.description import DeviceDescription
 from devices.documents.readable import si, size
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
+from devices.replay import ExpectedStep
 from networks.data import generated_batches
 from networks.training.initial import initial_values
 from replay.expectation import expected_step
@@ -33,8 +34,38 @@ _SEED = 0
 _BATCHES = 8
 
 
+_HEAD = (
+    "method",
+    "arena",
+    "within the budget",
+    "time, predicted",
+    "time, measured",
+    "energy, predicted",
+    "energy, measured",
+    "touched",
+    "written a step",
+    "values",
+)
+
+_TEXT = """
+{network} on `{device}`, under {share:.0%} of its peak ({budget}), parameters in {parameters}. The
+network is profiled ({blocks} blocks), scheduled by every method (at most {limit:g} s each) and run.
+All schedules are in one program and run in turns, {rounds} rounds of {steps} steps.
+
+- *Arena* is the RAM of the schedule with addresses, in the smallest arena that was found. Published
+  methods count RAM as a sum of bytes, so they may exceed the budget with addresses.
+- Times and energies are those of a step. Predicted energy is {predicted}; measured energy is
+  {measured}.
+- *Touched* is how much of the arena the board used.
+- *Values* are identical if the checksums of loss, gradients and everything that is kept equal those
+  of the unscheduled step.
+"""
+
+
 @dataclass(frozen=True)
 class Question:
+    """What to run: one network under one share of its peak."""
+
     description: DeviceDescription
     network: Network
     share: float
@@ -43,50 +74,86 @@ class Question:
     limit_s: float
 
 
-_HEAD = (
-    "method",
-    "arena",
-    "within the budget",
-    "time: predicted",
-    "measured",
-    "energy: predicted",
-    "measured",
-    "touched",
-    "written a step",
-    "values",
-)
+@dataclass(frozen=True)
+class Row:
+    """A method's schedule that was run. ``energy_j`` is None where no step has an energy."""
+
+    method: str
+    arena_bytes: int
+    budget_bytes: int
+    expected: ExpectedStep
+    time_s: float
+    energy_j: float | None
+    touched_bytes: int
+    written_bytes: float
+    identical: bool
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        return (
+            self.method,
+            size(self.arena_bytes),
+            "yes" if self.arena_bytes <= self.budget_bytes else "no",
+            si(self.expected.time_s.median, "s"),
+            si(self.time_s, "s"),
+            si(self.expected.energy_j.median, "J"),
+            "–" if self.energy_j is None else si(self.energy_j, "J"),
+            size(self.touched_bytes),
+            size(self.written_bytes),
+            "identical" if self.identical else "NOT IDENTICAL",
+        )
 
 
-def methods(question: Question, progress: Progress) -> Iterator[str]:
-    """Lines of Markdown."""
+@dataclass(frozen=True)
+class Runs:
+    """Records of every schedule, and of the unscheduled step. ``timed`` has one record a round."""
+
+    watched: Sequence[ReplayRecord]
+    timed: Sequence[Sequence[ReplayRecord]]
+    reference: ReplayRecord
+    energy_source: str
+
+
+def methods_page(question: Question, versions: Sequence[str], progress: Progress) -> Page:
     known = profiled(question.description, question.network, question.blocks, progress)
     problem = known.problem(question.share)
+    schedules = _schedules(problem, question.limit_s, progress)
+    runs = _run(question, problem, schedules, progress)
+    cells = [row.cells for row in _rows(problem, schedules, runs)]
+    blank = ("–",) * (len(_HEAD) - 2)
+    cells += [(name, "no schedule", *blank) for name in METHODS if name not in schedules]
+    text = _TEXT.format(
+        network=question.network,
+        device=question.description.name,
+        share=question.share,
+        budget=size(problem.budget_bytes),
+        parameters=problem.step.parameters_in,
+        blocks=question.blocks,
+        limit=question.limit_s,
+        rounds=_ROUNDS,
+        steps=question.steps,
+        predicted=known.profile.energy_source,
+        measured=runs.energy_source,
+    )
+    return Page("Methods side by side", text, [Table(_HEAD, cells)], versions)
+
+
+def _schedules(problem: Problem, limit_s: float, progress: Progress) -> dict[str, Schedule]:
+    """Schedules by method. Methods that find none are left out."""
     schedules: dict[str, Schedule] = {}
     for name in METHODS:
         progress(f"{name}: scheduling")
-        found = _baseline(problem, name, question.limit_s)
+        found = _baseline(problem, name, limit_s)
         if found is not None:
             schedules[name] = found
     progress("ours: scheduling")
-    schedules["ours"] = solved(problem, question.limit_s)
-    schedules = {name: schedule for name, schedule in schedules.items() if schedule.actions}
-    budget = f"{question.share:.0%} of its peak ({size(problem.budget_bytes)})"
-    yield (
-        f"{question.network} on {question.description.name}, {budget}, parameters in"
-        f" {problem.step.parameters_in}; energy predicted is {known.profile.energy_source}"
-    )
-    yield ""
-    yield f"| {' | '.join(_HEAD)} |"
-    yield f"|{'---|' * len(_HEAD)}"
-    yield from _rows(question, problem, schedules, progress)
-    for name in METHODS:
-        if name not in schedules:
-            yield f"| {name} | finds nothing within the budget |{' |' * (len(_HEAD) - 2)}"
+    schedules["ours"] = solved(problem, limit_s)
+    return {name: schedule for name, schedule in schedules.items() if schedule.actions}
 
 
-def _rows(
+def _run(
     question: Question, problem: Problem, schedules: Mapping[str, Schedule], progress: Progress
-) -> Iterator[str]:
+) -> Runs:
     def plans(workspace_bytes: Mapping[OpSpec, int]) -> Sequence[ExecutionPlan]:
         scheduled = [
             lower(problem.step, problem.graph, schedule, workspace_bytes)
@@ -119,39 +186,40 @@ def _rows(
             progress(f"round {turn + 1} of {_ROUNDS}")
             for number in range(len(schedules)):
                 timed[number].append(run(number, watched=False))
-        source = session.energy_source or "not measured"
+        return Runs(watched, timed, reference, session.energy_source or "not measured")
+
+
+def _rows(problem: Problem, schedules: Mapping[str, Schedule], runs: Runs) -> Iterator[Row]:
     for number, (name, schedule) in enumerate(schedules.items()):
-        steps = [step for record in timed[number] for step in record.sound_steps]
+        watched, timed = runs.watched[number], runs.timed[number]
+        steps = [step for record in timed for step in record.sound_steps]
         joules = [step.energy_j for step in steps if step.energy_j is not None]
-        counters = timed[number][-1].counters
+        counters = timed[-1].counters
         assert counters is not None
         check = value_check(
             "the unscheduled step on the board",
-            watched[number].plan,
-            watched[number].steps,
-            reference.plan,
-            reference.steps,
+            watched.plan,
+            watched.steps,
+            runs.reference.plan,
+            runs.reference.steps,
         )
-        expected = expected_step(problem.graph, schedule)
-        arena_bytes = watched[number].plan.arena_bytes
-        cells = (
+        yield Row(
             name,
-            size(arena_bytes),
-            "yes" if arena_bytes <= problem.budget_bytes else "no",
-            si(expected.time_s.median, "s"),
-            si(statistics.median(step.time_s for step in steps), "s"),
-            si(expected.energy_j.median, "J"),
-            f"{si(statistics.median(joules), 'J')} ({source})" if joules else "–",
-            size(counters.touched_bytes),
-            size(counters.bytes_out / counters.steps),
-            "identical" if check.identical else "NOT IDENTICAL",
+            watched.plan.arena_bytes,
+            problem.budget_bytes,
+            expected_step(problem.graph, schedule),
+            statistics.median(step.time_s for step in steps),
+            statistics.median(joules) if joules else None,
+            counters.touched_bytes,
+            counters.bytes_out / counters.steps,
+            check.identical,
         )
-        yield f"| {' | '.join(cells)} |"
 
 
 def _baseline(problem: Problem, name: str, limit_s: float) -> Schedule | None:
-    """With addresses in the smallest arena that is found for it: published methods count sums of
-    bytes, so that it may be larger than the budget. None if it finds nothing."""
+    """Schedule of a published method, with addresses in the smallest arena found. The arena may
+    exceed the budget, because published methods count RAM as a sum of bytes. None if the method
+    finds no schedule."""
     graph = problem.graph
     ram_bytes = problem.budget_bytes
     if name == "keep-everything":

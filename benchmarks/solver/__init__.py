@@ -1,1 +1,1 @@
-"""How good the solver is, beside what is published, on one set of graphs."""
+"""Benchmarks of the solver: its targets, the published methods, and time against size."""

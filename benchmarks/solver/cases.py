@@ -1,4 +1,4 @@
-"""The problems of the benchmark, each with what is asked of it."""
+"""Problems of the benchmark, each with its target."""
 
 from __future__ import annotations
 
@@ -6,14 +6,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.solver.graphs import graph_of_name
+from devices.documents.document import read_json
+from solver.problem.graph import CostedGraph
+
 INSTANCES = Path(__file__).parent.parent / "instances"
+
+# Options that count RAM as a sum of bytes, as Moccasin does, and search until the time limit.
+_BYTES = ("--no-addresses", "--gap", "0.0001")
+_LEAST_S, _MOST_S = 10.0, 60.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """``graph`` is a file, or the name of a graph that is generated. ``target`` is the relative gap
-    that is to be proven, or, with ``overhead``, what may be spent over the least computing;
-    ``seconds`` the time for it, start-up included."""
+    """``graph`` is a file, or the name of a generated graph. ``target`` is the relative gap to
+    prove or, with ``overhead``, the excess over the least compute to reach; infinity asks for any
+    schedule. ``seconds`` is the time for the whole command."""
 
     graph: str | Path
     budget: str
@@ -36,15 +44,28 @@ class Case:
     @property
     def asked(self) -> str:
         if self.target == float("inf"):
-            return f"a solution in {self.seconds:g} s"
+            return f"a schedule in {self.seconds:g} s"
         what = "overhead" if self.overhead else "gap"
         return f"{what} ≤ {100 * self.target:g} % in {self.seconds:g} s"
+
+    def file(self, directory: Path) -> Path:
+        """File of the graph. A generated graph is written to ``directory``."""
+        if isinstance(self.graph, Path):
+            return self.graph
+        path = directory / f"{self.graph}.json"
+        if not path.exists():
+            graph = graph_of_name(self.graph)
+            path.write_text(graph.model_dump_json(by_alias=True, exclude_none=True))
+        return path
+
+    def read(self, directory: Path) -> CostedGraph:
+        return read_json(self.file(directory), CostedGraph)
 
 
 @dataclass(frozen=True)
 class Published:
-    """What Moccasin's authors report for one of their graphs, by budget: overhead and seconds; and
-    the overhead that is asked of a search over orders."""
+    """Results of Moccasin's authors for one of their graphs, by budget: overhead and seconds for
+    the given order, and the overhead of a search over orders."""
 
     stem: str
     given: dict[str, tuple[float, float]]
@@ -68,13 +89,9 @@ _MOCCASIN = (
 )
 
 
-# RAM as a sum of bytes, as they count it, and no end before the time is up.
-_BYTES = ("--no-addresses", "--gap", "0.0001")
-_MOST_S = 60.0
-
-
 def cases(moccasin: Path | None) -> Iterator[Case]:
-    """``moccasin`` is the folder with its graphs, whose licence forbids to have them here."""
+    """Every case. ``moccasin`` is the folder with Moccasin's graphs, whose licence does not allow
+    a copy in this repository; None leaves their cases out."""
     for path in sorted(INSTANCES.glob("poet-*.json")):
         for budget in ("80%", "50%"):
             yield Case(path, budget, 15, 0.001)
@@ -83,14 +100,16 @@ def cases(moccasin: Path | None) -> Iterator[Case]:
     for budget in ("80%", "50%"):
         yield Case("poet-bert-m4", budget, 120, 0.001)
         yield Case("poet-resnet50-m4", budget, 120, 0.01)
-    for published in _MOCCASIN if moccasin is not None else ():
-        assert moccasin is not None
-        path = moccasin / f"{published.stem}.json"
-        for budget, (overhead, seconds) in published.given.items():
-            limit_s = min(_MOST_S, max(10.0, seconds / 10))
-            yield Case(path, budget, limit_s, overhead, True, options=(*_BYTES, "--order", "given"))
-        for budget, overhead in published.free.items():
-            yield Case(path, budget, _MOST_S, overhead, True, options=(*_BYTES, "--order", "free"))
-        # A solution at all is asked for.
-        yield Case(path, "70%", _MOST_S, float("inf"), True, options=(*_BYTES, "--order", "free"))
+    if moccasin is not None:
+        for published in _MOCCASIN:
+            yield from _moccasin_cases(published, moccasin / f"{published.stem}.json")
     yield Case("encoder-41-m4", "50%", 300, 0.02, options=("--gap", "0.02"))
+
+
+def _moccasin_cases(published: Published, path: Path) -> Iterator[Case]:
+    for budget, (overhead, seconds) in published.given.items():
+        limit_s = min(_MOST_S, max(_LEAST_S, seconds / 10))
+        yield Case(path, budget, limit_s, overhead, True, options=(*_BYTES, "--order", "given"))
+    for budget, overhead in published.free.items():
+        yield Case(path, budget, _MOST_S, overhead, True, options=(*_BYTES, "--order", "free"))
+    yield Case(path, "70%", _MOST_S, float("inf"), True, options=(*_BYTES, "--order", "free"))

@@ -1,4 +1,4 @@
-"""``cli.py solve`` as one command: start-up, reading and verification included."""
+"""``cli.py solve`` as one command, with start-up, reading and verification."""
 
 from __future__ import annotations
 
@@ -13,22 +13,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent.parent
+from devices.documents.readable import size
+from solver.problem.graph import CostedGraph
+from tests.support.paths import ROOT
+
+# Reading the graph, planning addresses and writing take time beyond the solver's limit.
+START_UP_S = 1.5
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What one command came to. ``schedule`` is what it printed (None if it failed, and then
-    ``said`` is its last line), ``most_bytes`` the most memory of any process of it."""
+class CommandRun:
+    """Result of one command. ``schedule`` is the JSON that it printed, or None if it failed, and
+    ``message`` is then the last line of its errors. ``peak_bytes`` is the resident memory of its
+    largest process."""
 
     schedule: dict[str, Any] | None
     seconds: float
-    most_bytes: int
-    said: str
+    peak_bytes: int
+    message: str
+
+    @property
+    def time(self) -> str:
+        return f"{self.seconds:.1f} s"
+
+    @property
+    def memory(self) -> str:
+        return size(self.peak_bytes)
 
 
-def solve(graph: Path, budget: str, limit_s: float, options: Sequence[str] = ()) -> Ran:
-    """Solve ``graph`` in at most ``limit_s`` seconds, start-up included as far as it is known."""
+def solve(graph: Path, budget: str, limit_s: float, options: Sequence[str] = ()) -> CommandRun:
+    """Solve the graph in a file. ``limit_s`` includes an allowance for start-up."""
     with tempfile.TemporaryDirectory() as directory:
         command = [
             *(sys.executable, "cli.py", "solve", "--json", "--graph", str(graph.absolute())),
@@ -40,13 +54,16 @@ def solve(graph: Path, budget: str, limit_s: float, options: Sequence[str] = ())
         with printed.open("wb") as out, errors.open("wb") as err:
             process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=err)
             _, _, usage = os.wait4(process.pid, 0)
-            process.returncode = 0  # it was waited for
+            process.returncode = 0  # wait4 has collected the process
         seconds = time.monotonic() - began
         text = printed.read_text()
-        said = (errors.read_text().strip().splitlines() or [""])[-1]
+        message = (errors.read_text().strip().splitlines() or [""])[-1]
+        message = message.replace(str(graph.absolute()), graph.name)
     schedule = json.loads(text) if text else None
-    return Ran(schedule, seconds, usage.ru_maxrss * 1024, said)
+    return CommandRun(schedule, seconds, usage.ru_maxrss * 1024, message)
 
 
-# Reading the graph, planning addresses and writing come on top of the solver's time limit.
-START_UP_S = 1.5
+def over_least(energy_j: float, graph: CostedGraph) -> float:
+    """Excess of an energy over that of computing every op once, as a share."""
+    least_j = sum(op.energy_j for op in graph.ops)
+    return energy_j / least_j - 1 if least_j else 0.0

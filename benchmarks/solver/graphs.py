@@ -1,12 +1,12 @@
-"""Every graph of the benchmarks by name.
+"""Graphs of the benchmarks by name.
 
     python -m benchmarks.solver.graphs poet-bert-m4 --out bert.json
 
 | name | what it is |
 |---|---|
-| ``poet-MODEL-BOARD`` | as published: linear, vgg16_cifar, resnet18_cifar, resnet50, … |
-| ``encoder-BLOCKS-BOARD`` | training step of our own: that many transformer blocks |
-| ``resnet-DEPTH-BOARD`` | training step of our own: He et al.'s CIFAR network of 6n + 2 layers |
+| ``poet-MODEL-BOARD`` | POET's training steps: linear, vgg16_cifar, resnet18_cifar, resnet50, … |
+| ``encoder-BLOCKS-BOARD`` | this project's training step of a transformer encoder |
+| ``resnet-DEPTH-BOARD`` | this project's training step of He et al.'s network, 6n + 2 layers |
 | ``layered-OPS-SEED`` | random layered graph, no paging |
 
 BOARD is a profile with published rates: m0, m4, a72, a72nocache, jetsontx2.
@@ -40,7 +40,7 @@ POET_MODELS: Mapping[str, Callable[[str], CostedGraph]] = {
     "bert": poet_graphs.poet_bert,
 }
 
-# Names by size, for a plot of solve time against it. The largest encoder has about 2,500 ops.
+# Graphs of growing size, for solve time against size. The largest encoder has about 2,500 ops.
 FAMILIES: Mapping[str, tuple[str, ...]] = {
     "encoder": tuple(f"encoder-{blocks}-m4" for blocks in (1, 2, 4, 8, 16, 32, 41)),
     "resnet": tuple(f"resnet-{depth}-m4" for depth in (8, 20, 32, 56, 110)),
@@ -49,16 +49,16 @@ FAMILIES: Mapping[str, tuple[str, ...]] = {
 
 
 def own_transformer(blocks: int, board: str) -> CostedGraph:
-    """The training step (SGD, batch 1) of a transformer encoder on a published board."""
+    """Training step (SGD, batch 1) of a transformer encoder on a published board."""
     return _own(encoder(1, blocks), board)
 
 
 def own_resnet(depth: int, board: str) -> CostedGraph:
-    """The training step (SGD, batch 1) of a residual network for images of 32 × 32 (He et al. 2016,
-    section 4.2) of ``depth`` = 6n + 2 layers. Raises :class:`ValueError` for other depths."""
+    """Training step (SGD, batch 1) of a residual network for images of 32 × 32 (He et al. 2016,
+    section 4.2) with ``depth`` = 6n + 2 layers. Raises :class:`ValueError` for other depths."""
     blocks, rest = divmod(depth - 2, 6)
     if rest or blocks < 1:
-        raise ValueError(f"{depth} layers: a multiple of 6, and 2, are needed")
+        raise ValueError(f"{depth} layers: the depth must be 6n + 2, for example 20")
     net = Network(f"resnet{depth}", 1)
     x = net.conv2d("stem.conv", net.input("image", 1, 3, 32, 32), 16, 3, padding=1)
     x = net.relu("stem.relu", net.batch_norm("stem.norm", x))
@@ -69,7 +69,7 @@ def own_resnet(depth: int, board: str) -> CostedGraph:
             y = net.relu(f"{name}.relu1", net.batch_norm(f"{name}.norm1", y))
             y = net.conv2d(f"{name}.conv2", y, channels, 3, padding=1)
             y = net.batch_norm(f"{name}.norm2", y)
-            if stride > 1:  # a projection (option B), since there is no kernel that pads channels
+            if stride > 1:  # a projection (option B), because no kernel pads channels
                 x = net.conv2d(f"{name}.shortcut", x, channels, 1, stride=stride)
                 x = net.batch_norm(f"{name}.shortcut_norm", x)
             x = net.relu(f"{name}.relu2", net.add(f"{name}.add", y, x))
@@ -83,7 +83,7 @@ def _own(network: Network, board: str) -> CostedGraph:
 
 
 def graph_of_name(name: str) -> CostedGraph:
-    """Raises :class:`ValueError` with a sentence for a name that is no graph's."""
+    """Graph of that name. Raises :class:`ValueError` with the list of names for an unknown one."""
     boards = "|".join(published_names())
     if found := re.fullmatch(rf"poet-({'|'.join(POET_MODELS)})-({boards})", name):
         return POET_MODELS[found[1]](found[2])
@@ -94,7 +94,7 @@ def graph_of_name(name: str) -> CostedGraph:
     if found := re.fullmatch(r"layered-([1-9]\d*)-(\d+)", name):
         return layered(int(found[1]), int(found[2]))
     raise ValueError(
-        f"no graph is named {name!r}; there are poet-MODEL-BOARD (MODEL: {', '.join(POET_MODELS)};"
+        f"no graph is named {name!r}; names are poet-MODEL-BOARD (MODEL: {', '.join(POET_MODELS)};"
         f" BOARD: {', '.join(published_names())}), encoder-BLOCKS-BOARD, resnet-DEPTH-BOARD and"
         " layered-OPS-SEED"
     )
@@ -104,8 +104,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("name")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("name", help="name from the table above")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
     arguments = parser.parse_args()
     try:
         graph = graph_of_name(arguments.name)

@@ -1,10 +1,10 @@
 """Random layered graphs: irregular problems without paging.
 
-In the manner of the random layered graphs on which retention intervals were published (Bartan et
-al., Moccasin, ICML 2023; the kind stems from Gagrani et al., Neural Topological Ordering for
-Computation Graphs, NeurIPS 2022): a source, layers of random width, a sink; edges mostly from one
-layer to the next, some over many layers; whole numbers for durations and sizes. Widths and numbers
-of edges are fitted to the published graphs of 100 and 500 ops; nothing is taken from them.
+They resemble the random layered graphs of Moccasin (Bartan et al., ICML 2023), which follow
+Gagrani et al., Neural Topological Ordering for Computation Graphs (NeurIPS 2022): a source, layers
+of random width and a sink. Most edges go from one layer to the next, some skip many layers.
+Durations and sizes are whole numbers. Widths and numbers of edges are fitted to the published
+graphs of 100 and 500 ops; no data of these graphs is used.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from itertools import pairwise
 
 from solver.problem.graph import CostedGraph, Op, Tensor
 
-# Of an op to read another one of the layer before, beyond what keeps every op connected.
+# Probability that an op reads a given op of the layer before, in addition to the one that it must.
 _EDGE_PROBABILITY = 0.2
-# Of an op to read one of an earlier layer as well.
+# Probability that an op also reads an op of an earlier layer.
 _SKIP_PROBABILITY = 0.5
 _LONGEST_DURATION = 999
-# Sizes are half-normal with this scale, in units of ten bytes.
+# Scale of the half-normal distribution of sizes, in units of ten bytes.
 _SIZE_SCALE = 250
 
 
 def layered(ops: int, seed: int) -> CostedGraph:
-    """``ops`` ops, source and sink included, each with one output. Seconds and joules are the same
-    whole number; the order is depth first, as a program that keeps few tensors would have it.
-    Raises :class:`ValueError` for fewer than 4 ops."""
+    """Graph of ``ops`` ops, source and sink included, each with one output. Seconds and joules are
+    the same whole number. The order is depth first, as in a program that keeps few tensors. Raises
+    :class:`ValueError` for fewer than 4 ops."""
     if ops < 4:
         raise ValueError(f"a layered graph has at least 4 ops, not {ops}")
     chance = random.Random(f"layered {ops} {seed}")
@@ -55,7 +55,7 @@ def layered(ops: int, seed: int) -> CostedGraph:
 
 
 def _layers(ops: int, chance: random.Random) -> list[range]:
-    """Numbers of the ops of each layer: the source alone first, the sink alone last."""
+    """Numbers of the ops of each layer. The first layer is the source, the last one the sink."""
     narrowest, widest = max(1, round(math.sqrt(ops) / 4)), max(2, round(math.sqrt(ops) * 5 / 4))
     layers = [range(1)]
     while layers[-1].stop < ops - 1:
@@ -65,8 +65,8 @@ def _layers(ops: int, chance: random.Random) -> list[range]:
 
 
 def _edges(layers: list[range], chance: random.Random) -> list[set[int]]:
-    """What each op reads. Every op but the source reads one of the layer before, so that layers are
-    what they are called; every op but the sink is read."""
+    """Reads of each op. Every op but the source reads an op of the layer before, and every op but
+    the sink is read."""
     reads: list[set[int]] = [set() for _ in range(layers[-1].stop)]
     for before, layer in pairwise(layers):
         for i in layer:
@@ -84,7 +84,7 @@ def _edges(layers: list[range], chance: random.Random) -> list[set[int]]:
 
 
 def _depth_first(reads: list[set[int]], chance: random.Random) -> list[int]:
-    """An order in which the op that has just become possible comes next."""
+    """Order in which an op follows as soon as all its reads exist."""
     readers: list[list[int]] = [[] for _ in reads]
     for i, sources in enumerate(reads):
         for source in sources:

@@ -1,18 +1,18 @@
-"""Training steps as POET builds and costs them (Patil et al., ICML 2022; the repository that goes
-with the paper, commit 6e63098).
+"""Training steps as POET builds and costs them (Patil et al., ICML 2022; its repository, commit
+6e63098).
 
-Facts of that work, kept as they are so that results can be held beside its own:
+Properties of that work, kept so that results can be compared:
 
-- every layer is one forward op with one output; the backward pass is a chain with one op a layer,
-  which reads the outputs of that layer and of the one listed after it, and the gradient before;
-- a gradient has the bytes of the output of the layer listed after its own, and costs twice the
-  forward op;
-- sums at shortcuts do not join what the network's paper joins: the second one of a transformer
-  block starts at the projection, that of a bottleneck at the first ReLU of the block, whatever its
-  size;
+- every layer is one forward op with one output; the backward pass is a chain with one op for each
+  layer, which reads the outputs of that layer and of the next one in the list, and the gradient
+  before;
+- a gradient has the size of the output of the next layer in the list, and costs twice the forward
+  op;
+- shortcuts differ from the networks' papers: the second shortcut of a transformer block starts at
+  the projection, that of a bottleneck at the first ReLU of the block, whatever its size;
 - a linear layer counts its FLOP for one row, whatever the number of rows.
 
-Parameters and updates are not in the problem. The batch size is 1, everything is float32.
+Parameters and updates are not in the problem. The batch size is 1. Every tensor is float32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEAD_FEATURES = _HIDDEN // _HEADS
 
 @dataclass(frozen=True)
 class _Layer:
-    """``inputs`` are numbers of layers; ``shape`` is that of the output."""
+    """One layer. ``inputs`` are numbers of layers, ``shape`` is that of the output."""
 
     kind: str
     shape: tuple[int, ...]
@@ -47,8 +47,8 @@ class _Layer:
 
 
 class _Net:
-    """Layers in the order in which the published work lists them. Methods append one (or a block)
-    to the last one, unless told otherwise, and return its number."""
+    """Layers in the order of the published list. A method appends a layer or a block to the last
+    layer, unless it is given a source. Methods that append one layer return its number."""
 
     def __init__(self, *input_shape: int) -> None:
         self.layers = [_Layer("InputLayer", input_shape, 0, ())]
@@ -258,8 +258,8 @@ def _training_step(name: str, net: _Net, board: str) -> CostedGraph:
 
 
 def _execution_order(layers: list[_Layer]) -> list[int]:
-    """By the number of ops that must follow one another up to the end, as in the published work;
-    ops at the same distance, which stand in any order there, as they are listed."""
+    """Layers by the longest path to the end, the longest first, as in the published work. Layers
+    with equal paths keep the order of the list; the published order of these is arbitrary."""
     following = [0] * len(layers)
     for number in range(len(layers) - 1, -1, -1):
         for source in layers[number].inputs:

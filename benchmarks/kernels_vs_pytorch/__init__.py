@@ -1,0 +1,1 @@
+"""Training step of the project's kernels against PyTorch's."""
