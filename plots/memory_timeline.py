@@ -21,7 +21,7 @@ from plots.style import (
     INK,
     ORANGE,
     PALE,
-    VERMILLION,
+    VERMILION,
     binary_unit,
     budget_key,
     energy_words,
@@ -118,7 +118,7 @@ def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
 def _activities(moments: Sequence[Moment]) -> Iterator[_Activity]:
     yield _Activity("recompute", ORANGE, tuple(m for m in moments if m.recomputation))
     yield _Activity(
-        "page out", VERMILLION, tuple(m for m in moments if isinstance(m.action, PageOut))
+        "page out", VERMILION, tuple(m for m in moments if isinstance(m.action, PageOut))
     )
     yield _Activity("page in", GREEN, tuple(m for m in moments if isinstance(m.action, PageIn)))
 

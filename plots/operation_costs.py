@@ -26,7 +26,7 @@ from plots.style import (
     ORANGE,
     PURPLE,
     SKY,
-    VERMILLION,
+    VERMILION,
     energy_words,
     engineering,
     heading,
@@ -38,7 +38,7 @@ from plots.style import (
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
     "convolution": (BLUE, frozenset({"conv2d"})),
     "linear, attention": (
-        VERMILLION,
+        VERMILION,
         frozenset({"linear", "attention_scores", "attention_context"}),
     ),
     "normalisation": (GREEN, frozenset({"batch_norm", "layer_norm"})),

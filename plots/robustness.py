@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from plots.style import BLUE, GREY, VERMILLION, energy_words, heading, save, styled
+from plots.style import BLUE, GREY, VERMILION, energy_words, heading, save, styled
 from solver.problem.schedule import DrawStatistics, Schedule
 
 # Least width of the axis, in tolerances.
@@ -35,7 +35,7 @@ def robustness(schedule: Schedule, path: Path) -> None:
         raise ValueError(f"the schedule of {schedule.graph} was not assessed with draws")
     curves = [("least energy at the stated costs", report.least_energy, BLUE, "-")]
     if report.best_on_average is not None and report.best_on_average != report.least_energy:
-        curves.append(("best on average over the draws", report.best_on_average, VERMILLION, "--"))
+        curves.append(("best on average over the draws", report.best_on_average, VERMILION, "--"))
     width = _LEAST_WIDTH * report.tolerance
     for _, figures, _, _ in curves:
         width = max([width, *(1.05 * regret for regret in figures.regrets if regret is not None)])

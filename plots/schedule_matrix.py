@@ -20,7 +20,7 @@ from plots.style import (
     GREY,
     INK,
     ORANGE,
-    VERMILLION,
+    VERMILION,
     energy_words,
     heading,
     name_phase,
@@ -37,7 +37,7 @@ _STATES = {
     "in storage only": "#EFE3EC",
     "in RAM": "#BCD4E6",
     "first computed": BLUE,
-    "paged out": VERMILLION,
+    "paged out": VERMILION,
     "recomputed": ORANGE,
     "paged in": GREEN,
 }

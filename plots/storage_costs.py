@@ -18,7 +18,7 @@ from plots.style import (
     BLUE,
     GREY,
     PURPLE,
-    VERMILLION,
+    VERMILION,
     energy_words,
     engineering,
     heading,
@@ -94,7 +94,7 @@ def _medium(storage: StorageCosts) -> str:
 def _curves(storage: StorageCosts, quantity: Quantity) -> Iterator[_Curve]:
     directions: list[tuple[str, str, str, str, AffinePageCost | None, int]] = [
         ("page-in (read)", BLUE, "-", "o", storage.read, storage.page_bytes),
-        ("page-out (write)", VERMILLION, "--", "s", storage.write, storage.page_bytes),
+        ("page-out (write)", VERMILION, "--", "s", storage.write, storage.page_bytes),
         ("erase before write", PURPLE, ":", "^", storage.erase, storage.erase_block_bytes or 1),
     ]
     for name, color, line, marker, cost, page_bytes in directions:

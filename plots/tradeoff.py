@@ -20,7 +20,7 @@ from plots.style import (
     ORANGE,
     PURPLE,
     SKY,
-    VERMILLION,
+    VERMILION,
     binary_unit,
     energy_words,
     engineering,
@@ -33,9 +33,9 @@ from solver.sweep.record import SOLVED, SweepRow
 
 # Curves differ in colour and line style, markers in colour and shape, so that they can also be
 # distinguished in grey.
-_CURVES = ((BLUE, "-"), (VERMILLION, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
+_CURVES = ((BLUE, "-"), (VERMILION, "--"), (GREEN, "-."), (PURPLE, ":"), (BLACK, "-"))
 _MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "h", "p", "*", "d")
-_COLORS = (ORANGE, GREEN, PURPLE, SKY, VERMILLION, GREY, BLACK)
+_COLORS = (ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, BLACK)
 
 # The axis is nearly linear below this overhead, and logarithmic above it.
 _LINEAR_PERCENT = 0.1

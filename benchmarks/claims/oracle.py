@@ -1,7 +1,7 @@
 """Exhaustive search over the states of a small scheduling problem: the oracle of the tests.
 
-The oracle is written from the semantics of ``costed-graph/1`` and ``schedule/2`` alone. It reads the
-JSON documents and shares no code with solver, referee or clock. It knows every structure of the
+The oracle is written from the semantics of ``costed-graph/1`` and ``schedule/2`` alone. It reads
+the JSON documents and shares no code with solver, referee or clock. It knows every structure of the
 formats: any order of ops, recomputation of anything that allows it, as often as it helps, paging,
 homes, persistence, in-place ops, workspaces, deadlines, transfers beside ops, both coverages of the
 budget.
@@ -250,9 +250,7 @@ class Oracle:
             after = ready._replace(processor_s=ready.processor_s + op.time_s)
             yield following, op.energy_j, after
 
-    def _moved(
-        self, clocks: _Clocks, bit: int, cost: Mapping[str, float], *, out: bool
-    ) -> _Clocks:
+    def _moved(self, clocks: _Clocks, bit: int, cost: Mapping[str, float], *, out: bool) -> _Clocks:
         """The clocks after a transfer of one tensor was started, or made."""
         if self._instantaneous:
             return clocks

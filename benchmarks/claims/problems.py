@@ -30,7 +30,7 @@ def random_problem(seed: int) -> RandomProblem:
     The RAM budget lies between what the largest op takes and what the step takes unconstrained.
     Half of the problems have a deadline.
     """
-    draw = random.Random(seed)  # noqa: S311 (no secret)
+    draw = random.Random(seed)
     kind = KINDS[seed % len(KINDS)]
     builder = _Builder(draw, kind)
     # Transfers beside ops have clocks that make states many.
@@ -86,8 +86,7 @@ class _Builder:
         for _ in range(length):
             reads = self._draw.sample(names, min(len(names), self._draw.randint(0, 2)))
             wants = self._kind == "in_place" or self._draw.random() < 0.15
-            for name in self._add_op(reads, in_place=wants, outputs=self._draw.choice([1, 1, 1, 2])):
-                names.append(name)
+            names += self._add_op(reads, in_place=wants, outputs=self._draw.choice([1, 1, 1, 2]))
             consumed = {read for op in self._ops for read in op["in_place"].values()}
             names = [name for name in names if name not in consumed]
 

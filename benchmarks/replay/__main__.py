@@ -83,7 +83,7 @@ def _overhead(arguments: argparse.Namespace) -> Page:
 
 
 def _versions(description: DeviceDescription) -> list[str]:
-    """Of the software on this computer. A board's own compiler is in its profile."""
+    """Versions of the software on this computer. A board's own compiler is in its profile."""
     versions = [*solver_versions(), package_version("scipy-openblas32", "OpenBLAS (wheel)")]
     if description.transport.kind == "local":
         compiler = description.toolchain.compiler

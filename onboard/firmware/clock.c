@@ -45,7 +45,7 @@ uint64_t jw_clock_ns(void) {
     return whole * numerator + rest * numerator / denominator;
 }
 
-/* Only its own interrupts pre-empt the program. */
+/* Only its own interrupts preempt the program. */
 uint64_t jw_running_ns(void) {
     return jw_clock_ns();
 }

@@ -9,7 +9,7 @@
 uint64_t jw_clock_ns(void);
 
 /* Processor time of the measuring thread, in nanoseconds; the clock itself where nothing can
- * pre-empt it. */
+ * preempt it. */
 uint64_t jw_running_ns(void);
 
 /* Current frequency of the measuring processor in kHz; 0 if the platform reports none. */

@@ -12,7 +12,7 @@ from plots.style import (
     ORANGE,
     PURPLE,
     SKY,
-    VERMILLION,
+    VERMILION,
     energy_words,
     engineering,
 )
@@ -23,7 +23,7 @@ COLORS: Mapping[str, str] = {
     "backward": SKY,
     "update": PURPLE,
     "recompute": ORANGE,
-    "page out": VERMILLION,
+    "page out": VERMILION,
     "page in": GREEN,
 }
 

@@ -147,7 +147,7 @@ class _SshLink:
         self._keep_alive(connection.transport)
 
     def _keep_alive(self, transport: paramiko.Transport) -> None:
-        """Detect a dead connection. paramiko sends keep-alives but ignores missing answers; the
+        """Detect a dead connection. paramiko sends keepalives but ignores missing answers; the
         kernel does not."""
         transport.set_keepalive(max(1, round(self._reached.keep_alive_s)))
         sock = transport.sock
