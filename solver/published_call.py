@@ -31,9 +31,9 @@ def solve(
 
     Within a RAM budget and an optional deadline, the schedule decides which operations are
     recomputed (rematerialization), which tensors are paged out to storage and paged in again, and
-    when. The parameters are those of POET (Patil et al., "POET: Training Neural Networks on Tiny
-    Devices with Integrated Rematerialization and Paging", ICML 2022); keyword-only parameters are
-    additions. The result is verified by replaying it.
+    when. The parameters follow POET (Patil et al., "POET: Training Neural Networks on Tiny Devices
+    with Integrated Rematerialization and Paging", ICML 2022). The result is verified by replaying
+    it.
 
     ::
 
@@ -51,8 +51,8 @@ def solve(
             rematerialization; None for no deadline.
         paging: Whether tensors may be paged.
         remat: Whether operations may be recomputed.
-        time_limit_s: Limit on wall time; the best schedule found so far is returned then. None for
-            no limit.
+        time_limit_s: Limit on wall time, after which the best schedule found so far is returned;
+            planning its addresses may take some seconds more. None for no limit.
         solve_threads: Number of threads.
         batch_size: Samples in one training step.
         budget_covers: ``"activations"`` counts activations and their gradients, as POET does;
