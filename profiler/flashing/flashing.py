@@ -107,7 +107,9 @@ def flashing_of(description: DeviceDescription, image: FirmwareImage) -> Flashin
     )
 
 
-def ensure_flashed(description: DeviceDescription, image: FirmwareImage, progress: Progress) -> None:
+def ensure_flashed(
+    description: DeviceDescription, image: FirmwareImage, progress: Progress
+) -> None:
     """Write the program to the board and wait until it answers, unless it already runs there.
 
     Raises what :func:`flashing_of`, :meth:`Flashing.carry_out` and :func:`greet` raise.

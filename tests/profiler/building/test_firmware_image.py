@@ -171,8 +171,8 @@ def test_a_flash_that_is_too_small_is_said_with_numbers() -> None:
 
 def test_ram_that_is_promised_but_taken_is_said_with_numbers() -> None:
     said = refusal(changed("emulated-m4f", memory={"reserved_bytes": 4096}))
-    assert "memory.reserved_bytes is only 4096; write" in said
-    enough = int(said.split("; write ")[1].split()[0])
+    assert "memory.reserved_bytes is only 4096; set it to at least" in said
+    enough = int(said.split("; set it to at least ")[1].split()[0])
     build_firmware(changed("emulated-m4f", memory={"reserved_bytes": enough}))
 
 
@@ -189,7 +189,7 @@ def test_a_plan_may_have_what_the_firmware_leaves_with_it() -> None:
         build_firmware(description, plans=[plan])
     said = str(caught.value)
     assert "the plan has an arena of 16384 bytes, but the firmware that replays it leaves " in said
-    left_bytes = int(said.split("schedule it for a RAM budget of ")[1].split()[0])
+    left_bytes = int(said.split("schedule it for a RAM budget of at most ")[1].split()[0])
     most = replace(plan, arena_bytes=left_bytes)
     assert build_firmware(description, plans=[most]).identity == firmware_identity(
         description, [most]

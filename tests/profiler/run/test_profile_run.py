@@ -363,7 +363,7 @@ def test_a_reboot_is_recognised_and_the_block_done_again(mishaps: Mishaps, tmp_p
     def reboot(plan: int) -> None:
         if plan == 1:
             mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: gone without an exit code")
+            raise BoardCommandFailed("bench: ended without an exit code")
 
     mishaps.poll = reboot
     found = profile(tmp_path)
@@ -375,7 +375,7 @@ def test_a_reboot_is_recognised_and_the_block_done_again(mishaps: Mishaps, tmp_p
 def test_a_board_that_keeps_rebooting_is_given_up(mishaps: Mishaps, tmp_path: Path) -> None:
     def reboot(plan: int) -> None:
         mishaps.boot_id = f"boot {plan}"
-        raise BoardCommandFailed("bench: gone without an exit code")
+        raise BoardCommandFailed("bench: ended without an exit code")
 
     mishaps.poll = reboot
     with pytest.raises(RebootError, match="rebooted while it was measuring; check its power"):
@@ -450,7 +450,7 @@ def test_a_meter_begins_anew_with_a_board_that_rebooted(
     def reboot(plan: int) -> None:
         if plan == 1:
             mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: gone without an exit code")
+            raise BoardCommandFailed("bench: ended without an exit code")
 
     meter = metered(monkeypatch, 0)
     mishaps.poll = reboot
@@ -470,7 +470,7 @@ def test_what_a_block_that_came_to_nothing_wrote_to_storage_counts(
     def reboot(plan: int) -> None:
         if plan == 0:
             mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: gone without an exit code")
+            raise BoardCommandFailed("bench: ended without an exit code")
 
     mishaps.poll = reboot
     board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})
