@@ -181,7 +181,7 @@ class _Compiler:
             return (
                 f"{self.board}: the firmware is {full[2]} bytes larger than the board's"
                 f" {'flash' if full[1] == 'FLASH' else 'RAM'}; check memory and firmware in its"
-                " description, or compile for size: -Os instead of -O3 in toolchain.flags"
+                " description, or compile for size: -Os in toolchain.flags instead of -O3"
             )
         hint = ""
         if re.search(r"nano\.specs|(math|string|stdint|inttypes)\.h: No such file", output):

@@ -28,7 +28,7 @@ _MODELS = ("js110", "js220", "js320")
 _INPUTS = {"js110": (0, 1), "js220": (0, 1, 2, 3, 7), "js320": (0, 1, 2, 3, 7)}
 _FASTEST_HZ = {"js110": 2_000_000, "js220": 1_000_000, "js320": 1_000_000}
 _RATES_HZ = (2_000_000, *(n * 10**k for k in range(5, -1, -1) for n in (10, 5, 2)), 1)
-# Ends of the current and voltage ranges. A reading at or above either counts as saturated.
+# Ends of the current and voltage ranges. A reading above _SATURATED_SHARE of either is saturated.
 _FULL_SCALE_A = 10.0
 _FULL_SCALE_V = 15.0
 _SATURATED_SHARE = 0.998

@@ -170,8 +170,8 @@ def test_the_error_states_how_much_flash_is_missing() -> None:
 
 def test_the_error_states_how_much_ram_the_firmware_needs() -> None:
     said = refusal(changed("emulated-m4f", memory={"reserved_bytes": 4096}))
-    assert "memory.reserved_bytes is only 4096; write" in said
-    enough = int(said.split("; write ")[1].split()[0])
+    assert "memory.reserved_bytes is only 4096; set it to at least" in said
+    enough = int(said.split("; set it to at least ")[1].split()[0])
     build_firmware(changed("emulated-m4f", memory={"reserved_bytes": enough}))
 
 
@@ -188,7 +188,7 @@ def test_a_plan_may_use_all_ram_that_its_own_firmware_leaves() -> None:
         build_firmware(description, plans=[plan])
     said = str(caught.value)
     assert "the plan has an arena of 16384 bytes, but the firmware that replays it leaves " in said
-    left_bytes = int(said.split("schedule it for a RAM budget of ")[1].split()[0])
+    left_bytes = int(said.split("schedule it for a RAM budget of at most ")[1].split()[0])
     most = replace(plan, arena_bytes=left_bytes)
     assert build_firmware(description, plans=[most]).identity == firmware_identity(
         description, [most]

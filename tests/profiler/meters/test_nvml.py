@@ -198,7 +198,9 @@ def test_a_counter_that_stands_still_is_an_error(
 
 def test_a_board_other_than_this_computer_is_refused() -> None:
     serial = SerialTransport(kind="serial", port="/dev/ttyACM0")
-    with pytest.raises(MeasurementInvalid, match=r"reached by serial: run the profiler where"):
+    with pytest.raises(
+        MeasurementInvalid, match=r"reached by serial: run the profiler on the computer"
+    ):
         open_nvml(described(), serial)
 
 

@@ -307,7 +307,7 @@ def test_a_lost_connection_is_an_error_and_can_be_closed(command: str) -> None:
     with opened(server) as instrument:
         instrument.start()
         server.falls_silent_at = command
-        with pytest.raises(BoardUnreachable, match="no answer when asked to hand over"):
+        with pytest.raises(BoardUnreachable, match="no answer when asked to return its recording"):
             instrument.stop()
         instrument.close()
         instrument.close()

@@ -363,7 +363,7 @@ def test_after_a_reboot_the_block_is_measured_again(mishaps: Mishaps, tmp_path: 
     def reboot(plan: int) -> None:
         if plan == 1:
             mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: gone without an exit code")
+            raise BoardCommandFailed("bench: ended without an exit code")
 
     mishaps.poll = reboot
     found = profile(tmp_path)
@@ -375,7 +375,7 @@ def test_after_a_reboot_the_block_is_measured_again(mishaps: Mishaps, tmp_path: 
 def test_a_board_that_keeps_rebooting_is_an_error(mishaps: Mishaps, tmp_path: Path) -> None:
     def reboot(plan: int) -> None:
         mishaps.boot_id = f"boot {plan}"
-        raise BoardCommandFailed("bench: gone without an exit code")
+        raise BoardCommandFailed("bench: ended without an exit code")
 
     mishaps.poll = reboot
     with pytest.raises(RebootError, match="rebooted while it was measuring; check its power"):
@@ -450,7 +450,7 @@ def test_the_meter_restarts_after_the_board_has_rebooted(
     def reboot(plan: int) -> None:
         if plan == 1:
             mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: gone without an exit code")
+            raise BoardCommandFailed("bench: ended without an exit code")
 
     meter = metered(monkeypatch, 0)
     mishaps.poll = reboot
@@ -468,7 +468,7 @@ def test_bytes_written_by_a_failed_block_count(mishaps: Mishaps, tmp_path: Path)
     def reboot(plan: int) -> None:
         if plan == 0:
             mishaps.boot_id = "another boot"
-            raise BoardCommandFailed("bench: gone without an exit code")
+            raise BoardCommandFailed("bench: ended without an exit code")
 
     mishaps.poll = reboot
     board = describe(storage={"medium": "disk", "path": str(tmp_path / "storage")})

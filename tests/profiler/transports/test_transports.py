@@ -290,7 +290,7 @@ def test_a_detached_command_may_print_more_than_can_be_collected(transport: Tran
 
 
 def test_a_vanished_private_directory_is_an_error(transport: Transport) -> None:
-    gone = pytest.raises(BoardCommandFailed, match="working directory is gone")
+    gone = pytest.raises(BoardCommandFailed, match="working directory no longer exists")
     with gone:
         transport.run(["rm", "-rf", transport.directory], timeout_s=10)
     with gone:
