@@ -100,7 +100,7 @@ class Replayed:
 
     Attributes:
         plan: the schedule's execution plan.
-        measured: the steps that count, for the report.
+        measured: the undisturbed steps of both runs, for the report.
         timed: the scheduled steps, not watched.
         watched: the same steps, watched: with checksums and spans.
         unscheduled: the unscheduled steps on the same board; None where they do not fit.

@@ -41,7 +41,7 @@ static const char *check_surroundings(const jw_executor *e) {
     if (!holds(e->arena - e->room_before, e->room_before, CANARY)) {
         return "bytes before the arena were overwritten";
     }
-    return holds(e->arena + e->plan->arena_bytes, e->room_behind, CANARY)
+    return holds(e->arena + e->plan->arena_bytes, e->room_after, CANARY)
                ? NULL
                : "bytes after the arena were overwritten";
 }
@@ -241,7 +241,7 @@ const char *jw_executor_begin(jw_executor *e) {
     }
     fill(e->arena, e->plan->arena_bytes, UNTOUCHED);
     fill(e->arena - e->room_before, e->room_before, CANARY);
-    fill(e->arena + e->plan->arena_bytes, e->room_behind, CANARY);
+    fill(e->arena + e->plan->arena_bytes, e->room_after, CANARY);
     e->failed = NULL;
     return NULL;
 }

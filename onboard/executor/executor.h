@@ -21,14 +21,14 @@ struct jw_channel {
 typedef struct {
     /* Set by the caller before jw_executor_begin. */
     const jw_plan *plan;
-    unsigned char *arena;              /* plan->arena_bytes, aligned to 64 bytes */
-    uint32_t room_before, room_behind; /* bytes on both sides of the arena, for canaries; multiples
+    unsigned char *arena;             /* plan->arena_bytes, aligned to 64 bytes */
+    uint32_t room_before, room_after; /* bytes on both sides of the arena, for canaries; multiples
                                           of four */
-    jw_store *store;                   /* open; NULL where the plan has no slots */
-    jw_channel *channel;               /* NULL: every transfer is synchronous */
-    uint64_t (*clock_ns)(void);        /* NULL: no spans and no blocked_ns */
-    uint64_t (*running_ns)(void);      /* processor time of this thread; NULL: no blocked_ns */
-    uint32_t steps;                    /* steps begun so far, from which seeds follow */
+    jw_store *store;                  /* open; NULL where the plan has no slots */
+    jw_channel *channel;              /* NULL: every transfer is synchronous */
+    uint64_t (*clock_ns)(void);       /* NULL: no spans and no blocked_ns */
+    uint64_t (*running_ns)(void);     /* processor time of this thread; NULL: no blocked_ns */
+    uint32_t steps;                   /* steps begun so far, from which seeds follow */
 
     /* Results of a step. */
     uint64_t blocked_ns;     /* time spent waiting for transfers without using a processor; without

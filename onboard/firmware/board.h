@@ -49,10 +49,11 @@ void jw_uart_interrupt(void);
 
 /* --- may be left out -------------------------------------------------------------------------- */
 
-/* The counter from which the clock is derived; these functions go together. The default is SysTick
- * at board_counter_hz, by default board_clock_hz; systick.h says which chips need another. */
+/* Name of the counter from which the clock is derived. The default is SysTick at board_counter_hz,
+ * by default board_clock_hz; systick.h says which chips need another. */
 const char *board_counter_name(void);
 
+/* Start the counter. */
 void board_counter_init(void);
 
 /* Frequency of the counter. */

@@ -199,14 +199,14 @@ static void handle(const jw_frame *request) {
 }
 
 /* Announce a restart, so that a host which waits for the end of a window stops waiting. */
-static void say_started_anew(void) {
-    const jw_frame nobody = {.session = 0};
-    send_bare(&nobody, STRANGER);
+static void announce_restart(void) {
+    const jw_frame header = {.session = 0};
+    send_bare(&header, STRANGER);
 }
 
 _Noreturn void jw_session_serve(void) {
     jw_lines_begin();
-    say_started_anew();
+    announce_restart();
     for (;;) {
         jw_frame request;
         jw_link_receive(&request);

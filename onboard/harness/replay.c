@@ -50,15 +50,15 @@ static jw_line_result begin(jw_replay *replay, const jw_runner *runner, jw_text 
             return refused(text, "", error);
         }
     }
-    const size_t behind = runner->memory.size - plan->arena_bytes + replay->room;
-    *executor =
-        (jw_executor){.plan = plan,
-                      .arena = arena->base,
-                      .room_before = replay->room,
-                      .room_behind = behind < MOST_ROOM ? (uint32_t)behind / 4 * 4 : MOST_ROOM,
-                      .store = plan->slot_count ? &replay->store : NULL,
-                      .clock_ns = jw_clock_ns,
-                      .running_ns = jw_running_ns};
+    const size_t room_after = runner->memory.size - plan->arena_bytes + replay->room;
+    *executor = (jw_executor){.plan = plan,
+                              .arena = arena->base,
+                              .room_before = replay->room,
+                              .room_after =
+                                  room_after < MOST_ROOM ? (uint32_t)room_after / 4 * 4 : MOST_ROOM,
+                              .store = plan->slot_count ? &replay->store : NULL,
+                              .clock_ns = jw_clock_ns,
+                              .running_ns = jw_running_ns};
     replay->steps = 0;
     return done(text, jw_executor_begin(executor));
 }

@@ -108,7 +108,7 @@ static void load_kept(const training_data *data, const jw_executor *executor, bo
 }
 
 /* Load tensors with their home in storage first: they pass through the start of the arena. */
-static void begin_anew(const training_data *data, const jw_executor *executor) {
+static void load_initial_values(const training_data *data, const jw_executor *executor) {
     load_kept(data, executor, true);
     load_kept(data, executor, false);
     if (executor->store) {
@@ -187,7 +187,7 @@ int main(int argc, char **argv) {
         number = executor.steps = store.step;
         fprintf(stderr, "%s: continues after step %" PRIu32 "\n", storage_path, number);
     } else {
-        begin_anew(&data, &executor);
+        load_initial_values(&data, &executor);
     }
     const uint64_t begin_ns = clock_ns();
     for (uint32_t i = 0; i < steps; i++) {

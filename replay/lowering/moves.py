@@ -27,7 +27,7 @@ class Mover:
         return self.block if self.target is None else ArenaRange(self.target, self.block.bytes)
 
 
-def settled(movers: Sequence[Mover], arena_bytes: int) -> tuple[Mover, ...]:
+def with_targets(movers: Sequence[Mover], arena_bytes: int) -> tuple[Mover, ...]:
     """The movers with a target for each; without one, a mover stays, unless its bytes are needed.
 
     Raises :class:`LoweringError` where the arena has no room for all.
@@ -49,7 +49,7 @@ def settled(movers: Sequence[Mover], arena_bytes: int) -> tuple[Mover, ...]:
 
 
 def ordered_moves(movers: Sequence[Mover], arena_bytes: int) -> tuple[Move, ...]:
-    """Moves of settled tensors, in an order that overwrites no tensor before it has moved.
+    """Moves of tensors with targets, in an order that overwrites no tensor before it has moved.
 
     Where tensors wait for each other in a cycle, one of them first moves to bytes that are no
     tensor's target. Where no such gap is large enough, all move in pieces. Raises

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from devices.operation import OpSpec
 from devices.plan import Action, ArenaRange, Compute, Kept, Operation, PageIn, PageOut, Probe
 from networks.training.step import TrainingStep
-from replay.lowering.moves import Mover, settled
+from replay.lowering.moves import Mover, with_targets
 from replay.lowering.values import KeptValue, kept_values, losses, trained_parameter
 from solver.problem import schedule as scheduled
 
@@ -90,7 +90,7 @@ class Walk:
             if value.home == "ram"
         ]
         found = [Mover(loss.name, self._block(loss.name), None) for loss in losses(self.step)]
-        return settled([*results, *found], self._arena_bytes)
+        return with_targets([*results, *found], self._arena_bytes)
 
     def ending(self, first: Iterable[Operation], at: Mapping[str, ArenaRange]) -> Iterator[Action]:
         """The last actions: the ``first`` operations, then probes of losses and kept values.

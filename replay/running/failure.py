@@ -55,14 +55,14 @@ class ReplayFailed(MeasurementInvalid):
 
 
 @dataclass(frozen=True)
-class Blame:
+class FailedLine:
     """First word of the replay's line that failed, and the board's message about it."""
 
     word: str
     sentence: str
 
 
-def blamed(plan: ExecutionPlan, script: str, message: str) -> Blame | None:
+def find_failed_line(plan: ExecutionPlan, script: str, message: str) -> FailedLine | None:
     """Parse a board's error message; None for errors that no line of the replay caused."""
     linux, firmware = _LINUX.search(message), _FIRMWARE.search(message)
     if linux is not None:
@@ -75,7 +75,7 @@ def blamed(plan: ExecutionPlan, script: str, message: str) -> Blame | None:
     action = _ACTION.match(sentence)
     if action is not None:
         sentence = f"{describe_action(plan, int(action[1]))}: {action[2]}"
-    return Blame(word, sentence)
+    return FailedLine(word, sentence)
 
 
 def describe_action(plan: ExecutionPlan, number: int) -> str:

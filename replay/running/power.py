@@ -51,7 +51,7 @@ def power_samples(
     shown, (times_s, power_w) = found
     if len(times_s) < 2:
         return None
-    times_s, power_w = _thinned(times_s, power_w)
+    times_s, power_w = _averaged(times_s, power_w)
     return PowerSamples(
         time_s=tuple(times_s.tolist()),
         power_w=tuple(power_w.tolist()),
@@ -71,7 +71,7 @@ def _samples(trace: PowerTrace, begin_ns: int, end_ns: int, margin_ns: int) -> _
             inside = (trace.times_ns >= low_ns) & (trace.times_ns <= high_ns)
             return (trace.times_ns[inside] - begin_ns) / _NS_PER_S, trace.power_w[inside]
         case EnergyCounter():
-            return _risen(trace, low_ns, high_ns, begin_ns)
+            return _power_between_readings(trace, low_ns, high_ns, begin_ns)
         case RecordedPower():
             capture = trace.capture
             part = capture.around(trace.clock.at(low_ns), trace.clock.at(high_ns))
@@ -82,7 +82,9 @@ def _samples(trace: PowerTrace, begin_ns: int, end_ns: int, margin_ns: int) -> _
     return None
 
 
-def _risen(trace: EnergyCounter, low_ns: int, high_ns: int, begin_ns: int) -> _Samples:
+def _power_between_readings(
+    trace: EnergyCounter, low_ns: int, high_ns: int, begin_ns: int
+) -> _Samples:
     """Mean power between two readings, placed at the midpoint of their times."""
     inside = (trace.times_ns >= low_ns) & (trace.times_ns <= high_ns)
     times_s = (trace.times_ns[inside] - begin_ns) / _NS_PER_S
@@ -91,7 +93,7 @@ def _risen(trace: EnergyCounter, low_ns: int, high_ns: int, begin_ns: int) -> _S
     return (times_s[1:] + times_s[:-1]) / 2, rises_j / np.diff(times_s)
 
 
-def _thinned(times_s: NDArray[np.float64], power_w: NDArray[np.float64]) -> _Samples:
+def _averaged(times_s: NDArray[np.float64], power_w: NDArray[np.float64]) -> _Samples:
     each = -(-len(times_s) // _MOST_POINTS)
     whole = len(times_s) // each * each
     return (

@@ -28,7 +28,7 @@ _SPAN_BYTES = 18
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayTarget:
     """A plan on a board, for which scripts are written.
 
     Firmware answers in pieces and has a fixed range of storage for replays; a Linux board pages to
@@ -96,8 +96,8 @@ class Script:
         return values
 
 
-def training(
-    replayed: Replayed, initial: Values, batches: Sequence[Values], *, steps: int, watched: bool
+def training_script(
+    target: ReplayTarget, initial: Values, batches: Sequence[Values], *, steps: int, watched: bool
 ) -> Script:
     """Write the script of a training run.
 
@@ -106,7 +106,7 @@ def training(
     ``settings.idle_s`` before and after the steps, for the meter.
 
     Args:
-        replayed: the plan on its board.
+        target: the plan on its board.
         initial: initial value of each kept tensor.
         batches: the plan's inputs; used in order, from the first again after the last.
         steps: number of steps.
@@ -115,15 +115,15 @@ def training(
     Raises:
         ValueError: values are missing, or differ in size from the plan's.
     """
-    plan = replayed.plan
-    writer = _Writer(replayed)
+    plan = target.plan
+    writer = _Writer(target)
     lines = [*writer.initial(initial), "counters"]
     placed = [writer.places(plan.inputs, batch, f"batch {i}") for i, batch in enumerate(batches)]
     if not placed:
         raise ValueError(f"{plan.name}: there is no batch to train on")
     losses = [probe.block for probe in plan.probes if probe.what == "loss"]
     windows: list[Window] = [*map(StepWindow, range(steps))]
-    if replayed.settings.idle_s:
+    if target.settings.idle_s:
         windows = [IdleWindow("before"), *windows, IdleWindow("after")]
     for id_, window in enumerate(windows):
         if isinstance(window, StepWindow):
@@ -132,42 +132,42 @@ def training(
             lines += [f"dump address={b.address} bytes={b.bytes}" for b in losses]
             lines += writer.observations() if watched else []
         else:
-            lines += idle_lines(id_, replayed.settings)
+            lines += idle_lines(id_, target.settings)
     lines.append("counters")
     in_ram = [kept for kept in plan.kept if kept.address is not None]
     stored = [kept for kept in plan.kept if kept.address is None]
     lines += [f"dump address={kept.address} bytes={kept.bytes}" for kept in in_ram]
     lines += writer.fetched(stored)
-    if plan.pages and not replayed.is_firmware:
+    if plan.pages and not target.is_firmware:
         lines.append("forget")
     dumped = (*in_ram, *stored)
     return writer.script(lines, windows, dumped, anew=True, loss_count=steps * len(losses))
 
 
-def recovering(replayed: Replayed) -> Script:
+def recovery_script(target: ReplayTarget) -> Script:
     """Write the script that reads the last complete step from storage, and keeps it there."""
-    writer = _Writer(replayed)
-    kept = replayed.plan.kept
+    writer = _Writer(target)
+    kept = target.plan.kept
     return writer.script(["recover", *writer.fetched(kept)], (), kept, anew=False)
 
 
-def forgetting(replayed: Replayed) -> str | None:
+def clearing_script(target: ReplayTarget) -> str | None:
     """Write the script that clears an interrupted replay's storage; None where there is none."""
-    storage = replayed.open_storage(anew=False)
-    if not storage or replayed.is_firmware:
+    storage = target.open_storage(anew=False)
+    if not storage or target.is_firmware:
         return None
-    return plan_text(ALIGNMENT, storage, ["forget"], replayed.settings)
+    return plan_text(ALIGNMENT, storage, ["forget"], target.settings)
 
 
 @dataclass
 class _Writer:
-    replayed: Replayed
+    target: ReplayTarget
     _data: list[bytes] = field(default_factory=list)
     _data_bytes: int = 0
 
     @property
     def _plan(self) -> ExecutionPlan:
-        return self.replayed.plan
+        return self.target.plan
 
     def script(
         self,
@@ -178,9 +178,9 @@ class _Writer:
         anew: bool,
         loss_count: int = 0,
     ) -> Script:
-        head = [*self.replayed.open_storage(anew=anew), f"replay plan={self.replayed.index}"]
+        head = [*self.target.open_storage(anew=anew), f"replay plan={self.target.index}"]
         return Script(
-            text=plan_text(self._plan.arena_bytes, head, lines, self.replayed.settings),
+            text=plan_text(self._plan.arena_bytes, head, lines, self.target.settings),
             data=b"".join(self._data),
             windows=tuple(windows),
             dumped=tuple(dumped),
@@ -215,7 +215,7 @@ class _Writer:
             ("spans", actions, _SPAN_BYTES),
         ):
             piece = (_FIRMWARE_ANSWER_BYTES - _ANSWER_HEAD_BYTES) // each
-            if not self.replayed.is_firmware:
+            if not self.target.is_firmware:
                 piece = max(1, count)
             yield from (f"{word} first={first}" for first in range(0, count, piece))
 

@@ -27,16 +27,16 @@ from profiler.meters.nominal import is_instrument
 from profiler.run.options import ProfileOptions
 from profiler.run.preview import idle_s, tail_s
 from profiler.script.writer import Settings
-from replay.running.failure import Blame, Recovered, ReplayFailed, blamed
+from replay.running.failure import FailedLine, Recovered, ReplayFailed, find_failed_line
 from replay.running.measured import ReplayRecord, replay_record, require_whole
 from replay.running.records import parse_replay
 from replay.running.script import (
-    Replayed,
+    ReplayTarget,
     Script,
     Values,
-    forgetting,
-    recovering,
-    training,
+    clearing_script,
+    recovery_script,
+    training_script,
 )
 
 Progress: TypeAlias = Callable[[str], None]
@@ -68,7 +68,7 @@ class ReplaySession:
     meter: Meter | None
     plans: Sequence[ExecutionPlan]
     progress: Progress
-    _left_behind: set[int] = field(default_factory=set)
+    _plans_to_clear: set[int] = field(default_factory=set)
 
     @property
     def build(self) -> Build:
@@ -118,24 +118,24 @@ class ReplaySession:
             ValueError: values are missing or of another size.
             JoulewrightError: anything else ended the run.
         """
-        replayed = self._replayed(plan)
-        script = training(replayed, initial, batches, steps=steps, watched=watched)
+        target = self._target(plan)
+        script = training_script(target, initial, batches, steps=steps, watched=watched)
         cool_down(self.description, self.board, self.progress)
-        if replayed.plan.pages:
-            self._left_behind.add(plan)
+        if target.plan.pages:
+            self._plans_to_clear.add(plan)
         observed = ObservedRun(self.board, self.meter, self.description)
         try:
             outcome = observed.run(
                 script.text,
-                expected_s=steps * expected_step_s + 2 * replayed.settings.idle_s,
+                expected_s=steps * expected_step_s + 2 * target.settings.idle_s,
                 wait=wait,
                 data=script.data,
             )
         except RebootError as reboot:
-            raise self._rebooted(replayed.plan, plan, script, reboot) from reboot
+            raise self._rebooted(target.plan, plan, script, reboot) from reboot
         records = parse_replay(outcome.results)
         record = replay_record(
-            replayed.plan,
+            target.plan,
             script,
             records,
             outcome.dumped,
@@ -144,15 +144,15 @@ class ReplaySession:
             is_measured=self.meter is not None and is_instrument(self.meter.record),
         )
         if isinstance(outcome.cut, BoardCommandFailed):
-            blame = blamed(replayed.plan, script.text, str(outcome.cut))
-            if blame is not None:
-                raise self._failure(plan, blame, record) from outcome.cut
+            failed = find_failed_line(target.plan, script.text, str(outcome.cut))
+            if failed is not None:
+                raise self._failure(plan, failed, record) from outcome.cut
         if isinstance(outcome.cut, BoardUnreachable):
-            self._left_behind.clear()  # out of reach
+            self._plans_to_clear.clear()  # out of reach
         if outcome.cut is not None:
             raise outcome.cut
         require_whole(self.board.name, record, script, watched=watched)
-        self._left_behind.discard(plan)
+        self._plans_to_clear.discard(plan)
         return record
 
     def last_complete_step(self, plan: int) -> tuple[int, dict[str, NDArray[np.float32]]]:
@@ -164,8 +164,8 @@ class ReplaySession:
         Raises:
             JoulewrightError: the storage could not be read.
         """
-        script = recovering(self._replayed(plan, metered=False))
-        self._left_behind.add(plan)
+        script = recovery_script(self._target(plan, metered=False))
+        self._plans_to_clear.add(plan)
         outcome = self.board.run_plan(
             script.text, expected_s=_RECOVERY_EXPECTED_S, wait=lambda _elapsed_s: None
         )
@@ -212,22 +212,22 @@ class ReplaySession:
 
         A board that cannot be reached keeps it until its next replay.
         """
-        for plan in self._left_behind:
-            script = forgetting(self._replayed(plan, metered=False))
+        for plan in self._plans_to_clear:
+            script = clearing_script(self._target(plan, metered=False))
             if script is not None:
                 with suppress(JoulewrightError):
                     self.board.run_plan(script, expected_s=0.0, wait=lambda _elapsed_s: None)
-        self._left_behind.clear()
+        self._plans_to_clear.clear()
 
-    def _failure(self, plan: int, blame: Blame, record: ReplayRecord) -> ReplayFailed:
+    def _failure(self, plan: int, failed: FailedLine, record: ReplayRecord) -> ReplayFailed:
         name, done = self.plans[plan].name, len(record.steps)
-        during = _DURING.get(blame.word, f"step {done + 1}")
-        if self.plans[plan].pages and blame.word in {"keep", "commit"}:
+        during = _DURING.get(failed.word, f"step {done + 1}")
+        if self.plans[plan].pages and failed.word in {"keep", "commit"}:
             remark, recovered = "No step had been trained", None
         else:
             remark, recovered = self._what_is_left(plan)
         return ReplayFailed(
-            f"{blame.sentence}. {remark}",
+            f"{failed.sentence}. {remark}",
             record,
             recovered,
             operation=f"{self.board.name}: {name}: {during}",
@@ -261,7 +261,7 @@ class ReplaySession:
         )
         return remark, recovered
 
-    def _replayed(self, index: int, *, metered: bool = True) -> Replayed:
+    def _target(self, index: int, *, metered: bool = True) -> ReplayTarget:
         plan, meter, options = self.plans[index], self.meter, ProfileOptions()
         settings = Settings(
             min_window_s=0.0,
@@ -280,7 +280,7 @@ class ReplaySession:
                 marker=meter.marker,
                 sync_line=sync_line(self.description),
             )
-        return Replayed(
+        return ReplayTarget(
             index=index,
             plan=plan,
             storage=self.description.storage,

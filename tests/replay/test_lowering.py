@@ -14,7 +14,7 @@ from devices.operation import OpSpec
 from devices.plan import ArenaRange, ExecutionPlan, Move
 from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
 from replay.lowering.lowering import LoweringError, lower, unscheduled
-from replay.lowering.moves import Mover, ordered_moves, settled
+from replay.lowering.moves import Mover, ordered_moves, with_targets
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
@@ -326,7 +326,7 @@ def test_moves_bring_tensors_from_any_layout_to_any_other(case: tuple[list[Mover
     for mover in movers:
         for word in range(mover.block.bytes // 4):
             memory[mover.block.address // 4 + word] = mover.tensor, word
-    found = settled(movers, arena_bytes)
+    found = with_targets(movers, arena_bytes)
     for move in ordered_moves(found, arena_bytes):
         assert move.to + move.block.bytes <= arena_bytes
         words = memory[move.block.address // 4 : move.block.end // 4]

@@ -11,7 +11,7 @@ import pytest
 from devices.plan import ArenaRange, Compute, ExecutionPlan
 from networks.training import Network, TrainingStep, training_step
 from replay.lowering.lowering import LoweringError, lower
-from replay.lowering.moves import Mover, ordered_moves, settled
+from replay.lowering.moves import Mover, ordered_moves, with_targets
 from replay.lowering.values import kept_values
 from solver.addresses.plan import plan_addresses, with_addresses
 from solver.constructed import keep_everything
@@ -38,14 +38,14 @@ def test_results_without_a_fixed_place_do_not_overlap() -> None:
         Mover("first loss", ArenaRange(0, 4), None),
         Mover("second loss", ArenaRange(4, 4), None),
     ]
-    found = settled(movers, 48)
+    found = with_targets(movers, 48)
     assert [mover.destination for mover in found] == [
         ArenaRange(0, 8),
         ArenaRange(8, 4),
         ArenaRange(12, 4),
     ]
     with pytest.raises(LoweringError, match="no room for the result second loss"):
-        settled([replace(movers[0], block=ArenaRange(8, 8)), *movers[1:]], 12)
+        with_targets([replace(movers[0], block=ArenaRange(8, 8)), *movers[1:]], 12)
 
 
 def test_a_result_that_overlaps_no_target_stays_and_its_place_is_not_reused() -> None:
@@ -54,7 +54,7 @@ def test_a_result_that_overlaps_no_target_stays_and_its_place_is_not_reused() ->
         Mover("first loss", ArenaRange(8, 4), None),
         Mover("second loss", ArenaRange(4, 4), None),
     ]
-    assert [mover.target for mover in settled(movers, 48)] == [0, 8, 12]
+    assert [mover.target for mover in with_targets(movers, 48)] == [0, 8, 12]
 
 
 # --- contents of storage after a step -----------------------------------------------------------
