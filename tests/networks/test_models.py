@@ -82,7 +82,7 @@ def test_a_misspelt_name_suggests_the_near_one() -> None:
 
 
 def test_a_name_like_no_model_gets_the_list() -> None:
-    with pytest.raises(ModelError, match=r"there are .*resnet8"):
+    with pytest.raises(ModelError, match=r"allowed: .*resnet8"):
         build_model("xyzzy")
 
 
