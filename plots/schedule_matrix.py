@@ -146,8 +146,8 @@ def _summary(graph: CostedGraph, schedule: Schedule) -> list[str]:
     return [
         f"budget {size_text(schedule.budget.ram_bytes)}{counted}; {schedule.status};"
         f" {energy_words(source)}",
-        "each column shows RAM during the op that ends the stage, and the tensors recomputed or"
-        " paged before it",
+        "each column shows RAM during the op that ends the stage, and recompute and paging before"
+        " it",
     ]
 
 

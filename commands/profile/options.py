@@ -76,7 +76,7 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
             raise ArgumentError(
                 None,
                 f"{', '.join(changed)} cannot be used with --refine, which measures the operations"
-                " that RUN names, in its schedule; leave it out",
+                " that RUN names, in its schedule; leave out one or the other",
             )
         return RefineOptions(
             device=namespace.device,

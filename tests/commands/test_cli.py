@@ -337,7 +337,7 @@ def test_devices_and_models_are_listed(capsys: pytest.CaptureFixture[str]) -> No
         ),
         (
             Interval(median=0.99, low=0.97, high=1.01),
-            "in-tree, which is not measurably slower here than OpenBLAS 0.3.30: 1 ms against",
+            "in-tree, which is not measurably slower on this board than OpenBLAS 0.3.30: 1 ms",
         ),
     ],
 )

@@ -91,7 +91,8 @@ def test_refine_has_its_own_options_type() -> None:
     [
         (
             ("profile", "--device", "local", "--refine", "run", "--blocks", "3", "--no-storage"),
-            "--blocks, --no-storage cannot be used with --refine",
+            "--blocks, --no-storage cannot be used with --refine, which measures the operations"
+            " that RUN names, in its schedule; leave out one or the other",
         ),
         (("plot",), "plot needs --profile or --schedule"),
     ],

@@ -158,7 +158,7 @@ PPK2_BY_LINE = {"kind": "ppk2", "port": "/dev/ttyACM0", "mode": "source", "volta
         (
             "pi4",
             {"storage": {"medium": "sd", "driver": "sd-spi", "scratch_bytes": 4096}},
-            "by path",
+            "needs path or mtd_partition",
         ),
         ("pi4", {"meter": {**PPK2_BY_LINE, "sync": {"kind": "gpio", "input": 0}}}, "chip and line"),
         (
@@ -312,7 +312,8 @@ def test_lab_keeps_its_descriptions_in_separate_files(tmp_path: Path) -> None:
         (
             "reserved_bytes: 536870912",
             "reserved_bytes: 5e9",
-            "board.yaml: memory: reserved_bytes 5000000000 leaves nothing of ram_bytes 4294967296",
+            "board.yaml: memory: reserved_bytes 5000000000 leaves nothing of ram_bytes 4294967296;"
+            " make it smaller",
         ),
         (
             "kind: native",

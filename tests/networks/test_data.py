@@ -317,7 +317,7 @@ def changed(**arrays: Any) -> dict[str, Any]:
             r"image has shape \(5, 8, 8, 1\); it must be \(samples, 1, 8, 8\), samples first",
         ),
         (changed(image=np.float32(1)), r"image has shape \(\); it must be \(samples, 1, 8, 8\)"),
-        (changed(labels=np.zeros((5, 1), int)), r"labels has shape \(5, 1\), .* \(samples\)"),
+        (changed(labels=np.zeros((5, 1), int)), r"labels has shape \(5, 1\); .* \(samples\)"),
         (changed(labels=np.arange(4)), "different numbers of samples: 5 of image, 4 of labels"),
         (digits_arrays(0), "image has no samples; at least one is needed"),
         (changed(image=np.zeros((5, 1, 8, 8), "u1")), "image is uint8; it must be real numbers"),

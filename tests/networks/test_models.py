@@ -82,7 +82,7 @@ def test_a_misspelt_name_suggests_the_near_one() -> None:
 
 
 def test_unknown_model_name_is_refused_with_the_list() -> None:
-    with pytest.raises(ModelError, match=r"there are .*resnet8"):
+    with pytest.raises(ModelError, match=r"allowed: .*resnet8"):
         build_model("xyzzy")
 
 

@@ -316,7 +316,7 @@ def test_the_suffix_chooses_the_format_and_others_are_refused(tmp_path: Path) ->
     storage_costs(profile, tmp_path / "p.svg")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
     assert (tmp_path / "p.svg").read_text().startswith("<?xml")
-    with pytest.raises(ValueError, match=r"ends with \.png or \.svg"):
+    with pytest.raises(ValueError, match=r"must end with \.png or \.svg"):
         storage_costs(profile, tmp_path / "p.jpeg")
 
 
