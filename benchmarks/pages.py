@@ -9,6 +9,9 @@ from dataclasses import dataclass
 # A figure, with its unit if it has one. A dash stands for a figure that does not exist.
 _FIGURE = re.compile(r"[-+]?\d.*|–|")
 
+# Cells are padded up to this width.
+_MOST_PADDED = 40
+
 
 @dataclass(frozen=True)
 class Table:
@@ -33,7 +36,7 @@ class Table:
     def _grid(self) -> str:
         lines = [[_escaped(cell) for cell in line] for line in (self.head, *self.rows)]
         columns = list(zip(*lines, strict=True))
-        widths = [max(3, *map(len, column)) for column in columns]
+        widths = [min(_MOST_PADDED, max(3, *map(len, column))) for column in columns]
         is_right = [all(map(_FIGURE.fullmatch, cells)) for _, *cells in columns]
         rules = [
             "-" * (width - 1) + (":" if right else "-")

@@ -38,15 +38,16 @@ writing.
 - *Proven gap* is the relative distance between the schedule and the bound. *Bound for* says whether
   the bound holds for any order of the ops or for the order of the schedule.
 - *Memory* is the resident memory of the largest process.
-- *Reached* is yes if the command ends within its time limit (plus 5 %) and meets the target,
-  rounded to the decimals of the target, one at least. A proof that no schedule fits also counts.
+- *Reached* is yes if the command ends within its time limit (plus 5 %) and meets the target. A
+  proof that no schedule fits also counts.
 """
 
 _MOCCASIN_TEXT = """
 Moccasin's graphs are not in this repository because of their licence. Their rows count RAM as a sum
 of bytes, as their authors do. The target is the published overhead, in a tenth of the published
-time for the given order (10 s at least, 60 s at most), and in 60 s for a free order. Under 70 % of
-the peak any schedule counts.
+time for the given order (10 s at least, 60 s at most), and in 60 s for a free order. Published
+overheads are rounded; ours is rounded to the same decimals, one at least, before the two are
+compared. Under 70 % of the peak any schedule counts.
 """
 
 # Leeway of the time limit.
@@ -87,7 +88,9 @@ class Answer:
         overhead = self._overhead
         if overhead is None:
             return False
-        return reaches(overhead if self.case.overhead else schedule["gap"], self.case.target)
+        if self.case.overhead:
+            return reaches_published(overhead, self.case.target)
+        return bool(schedule["gap"] <= self.case.target)
 
     @property
     def _overhead(self) -> float | None:
@@ -121,8 +124,8 @@ def answer_table(found: Sequence[Answer], *, moccasin: bool) -> Table:
     return Table(_HEAD, [answer.cells for answer in found], "Targets", text, note)
 
 
-def reaches(figure: float, target: float) -> bool:
-    """Whether ``figure``, in per cent and rounded to the decimals of ``target`` (one at least), is
-    at most ``target``. Published figures are rounded, too."""
+def reaches_published(overhead: float, target: float) -> bool:
+    """Whether an overhead is at most the published one, rounded as that one is: in per cent, to the
+    decimals of ``target``, one at least."""
     places = len(f"{100 * target:g}".partition(".")[2])
-    return target == float("inf") or round(100 * figure, max(1, places)) <= 100 * target
+    return target == float("inf") or round(100 * overhead, max(1, places)) <= 100 * target
