@@ -291,7 +291,7 @@ def test_the_command_asks_for_the_flag_and_then_tells_the_wear(
     file.write_text(dump_yaml(describe(storage=nand().model_dump(exclude_none=True))))
     command = ["profile", "--device", str(file), "--model", "dscnn", "--dry-run"]
     assert cli.main(command) == 2
-    assert "Say --overwrite-raw-flash to allow it" in capsys.readouterr().err
+    assert "Pass --overwrite-raw-flash to allow it" in capsys.readouterr().err
     assert cli.main([*command, "--overwrite-raw-flash"]) == 0
     said = capsys.readouterr().err
     assert "bytes 0 to 8388607 of the raw flash partition 'scratch'" in said
