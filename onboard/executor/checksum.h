@@ -21,6 +21,7 @@ typedef uint32_t __attribute__((may_alias)) jw_word;
 typedef uint32_t jw_word;
 #endif
 
+/* A checksum being computed. */
 typedef struct {
     uint32_t lanes[4];
     uint32_t count; /* words so far */

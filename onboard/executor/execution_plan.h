@@ -9,6 +9,7 @@
 
 #include "joulewright.h"
 
+/* Kind of an action. */
 typedef enum {
     JW_DO_COMPUTE,  /* run computes[index] */
     JW_DO_PAGE_OUT, /* write the bytes to slots[index] */
@@ -20,6 +21,7 @@ typedef enum {
     JW_DO_POISON    /* fill the bytes with NaNs */
 } jw_verb;
 
+/* An action of a plan. */
 typedef struct {
     uint8_t verb;
     uint8_t last_step;    /* JW_DO_PAGE_IN: read the copy written by the last complete step */
@@ -31,6 +33,7 @@ typedef struct {
     uint32_t to;             /* JW_DO_MOVE: address in the arena */
 } jw_action;
 
+/* A call of a kernel. */
 typedef struct {
     void (*run)(const jw_call *call);
     const int32_t *attributes;
@@ -48,6 +51,7 @@ typedef struct {
     uint32_t bytes;  /* size in RAM */
 } jw_slot;
 
+/* Value of an absent address or slot. */
 #define JW_NOWHERE UINT32_MAX
 
 /* Size of a step's record: four words, a checksum for each kept tensor, and its own (store.h). */
@@ -75,6 +79,7 @@ typedef struct {
     unsigned char *page;      /* [page_bytes], buffer for the last page of a tensor */
 } jw_plan_memory;
 
+/* A plan: its actions, and the tables to which they refer. */
 typedef struct {
     const char *name;
     uint32_t arena_bytes;

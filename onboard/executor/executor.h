@@ -18,6 +18,7 @@ struct jw_channel {
     const char *(*wait)(jw_channel *channel, uint16_t left, const jw_action **failed);
 };
 
+/* An executor of one plan. */
 typedef struct {
     /* Set by the caller before jw_executor_begin. */
     const jw_plan *plan;
@@ -31,8 +32,8 @@ typedef struct {
     uint32_t steps;                   /* steps begun so far, from which seeds follow */
 
     /* Results of a step. */
-    uint64_t blocked_ns;     /* time spent waiting for transfers without using a processor; without
-                                jw_executor_afterwards */
+    uint64_t blocked_ns;     /* time spent waiting for transfers without using a processor, except
+                                in jw_executor_afterwards */
     const jw_action *failed; /* the action that failed; NULL if no single action did */
 
     /* Private. */

@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A text being built; sizes in bytes. */
 typedef struct {
     char *text; /* always terminated by a zero */
     size_t capacity, length;

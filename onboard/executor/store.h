@@ -19,6 +19,7 @@
 #include "execution_plan.h"
 #include "medium.h"
 
+/* State of an open store. */
 typedef struct {
     /* Since jw_store_open; whole pages, including records. */
     uint64_t bytes_in, bytes_out, erased_blocks;

@@ -4,6 +4,7 @@
 
 #include "store.h"
 
+/* Contents of a record. */
 typedef struct {
     bool valid;
     uint32_t run, step;
@@ -17,6 +18,7 @@ const char *jw_store_write_record(jw_store *store);
 /* Read the record of `part`; with `take`, copy its checksums of kept tensors to plan->memory. */
 const char *jw_store_read_record(jw_store *store, uint32_t part, bool take, jw_record_found *found);
 
+/* The newest record of all parts. */
 typedef struct {
     jw_record_found record;
     uint32_t part;       /* the last part if no record is valid */

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 
+/* Start the counter. */
 void jw_clock_init(void);
 
 /* Whether the board's counter was seen to move; otherwise nothing can be measured. */

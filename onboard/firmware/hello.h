@@ -4,6 +4,7 @@
 
 #include "message.h"
 
+/* Write the description as `key=value` lines. */
 void jw_hello(jw_message *answer);
 
 #endif

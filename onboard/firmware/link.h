@@ -7,6 +7,7 @@
 
 #include "sizes.h"
 
+/* A frame; `most` is the longest payload of its answer. */
 typedef struct {
     uint8_t kind;
     uint16_t session, sequence, most, length;

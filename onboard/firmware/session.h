@@ -2,6 +2,7 @@
 #ifndef JW_SESSION_H
 #define JW_SESSION_H
 
+/* Serve requests for ever. */
 _Noreturn void jw_session_serve(void);
 
 #endif

@@ -17,6 +17,7 @@ typedef struct {
     uint32_t status; /* CFSR; 0 if the core has none */
 } jw_fault;
 
+/* The fault before this start. */
 extern jw_fault jw_last_fault;
 
 /* Bytes of the stack that were never used; 0 if it may have overflowed. */

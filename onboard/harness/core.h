@@ -18,6 +18,7 @@
 
 /* --- memory ------------------------------------------------------------------------------- */
 
+/* Memory from which buffers are taken; sizes in bytes. */
 typedef struct {
     unsigned char *base; /* aligned to JW_ALIGNMENT */
     size_t size;
@@ -27,6 +28,7 @@ typedef struct {
 /* Take the next bytes of the arena, aligned to JW_ALIGNMENT; NULL if they do not fit. */
 void *jw_arena_take(jw_arena *arena, size_t bytes);
 
+/* Values of a buffer before it is used. */
 typedef enum { JW_FILL_ZERO, JW_FILL_SIGNED, JW_FILL_POSITIVE, JW_FILL_INDEX } jw_fill_kind;
 
 typedef struct {
@@ -41,16 +43,19 @@ void jw_fill_memory(void *memory, size_t bytes, const jw_fill *fill, uint32_t se
 
 /* --- arithmetic --------------------------------------------------------------------------- */
 
+/* Greatest common divisor; that of 0 and a is a. */
 uint32_t jw_greatest_common_divisor(uint32_t a, uint32_t b);
 
 /* --- one operation ------------------------------------------------------------------------ */
 
+/* A buffer that an operation reads or writes. */
 typedef struct {
     size_t bytes;
     jw_fill fill;
     int in_place; /* of a written operand: index of the read operand that it overwrites, or -1 */
 } jw_operand;
 
+/* An operation to measure. */
 typedef struct {
     const jw_kernel *kernel;
     int32_t attributes[JW_MAX_ATTRIBUTES];
@@ -107,6 +112,7 @@ const char *jw_step_begin(jw_step *step, jw_arena *arena, uint32_t buffers, uint
 /* Add a buffer and fill it. */
 const char *jw_step_buffer(jw_step *step, size_t bytes, const jw_fill *fill);
 
+/* A call of a step. */
 typedef struct {
     const jw_kernel *kernel;
     int32_t attributes[JW_MAX_ATTRIBUTES];
@@ -134,18 +140,20 @@ void jw_step_execute(void *context, uint64_t count);
 /* Executes something `count` times. */
 typedef void jw_execute(void *context, uint64_t count);
 
+/* Length of a window. */
 typedef struct {
     uint64_t first;  /* executions in the first window, from an earlier block; 0: calibrate */
     uint64_t min_ns; /* least length of a window, in running time */
     uint64_t max_ns; /* greatest length, unless a single execution is longer */
 } jw_limits;
 
+/* A measured window. */
 typedef struct {
     uint64_t executions;
-    uint64_t start_ns, end_ns;
-    uint64_t running_ns;
+    uint64_t start_ns, end_ns; /* by jw_clock_ns */
+    uint64_t running_ns;       /* without pre-emption */
     uint64_t frequency_before_khz, frequency_after_khz;
-    uint32_t tries;
+    uint32_t tries; /* number of windows measured, of which this is the least disturbed */
 } jw_window;
 
 /* Tolerated change of the frequency, and tolerated share of pre-emption, in a window. */

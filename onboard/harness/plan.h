@@ -16,8 +16,8 @@
 #include "core.h"
 #include "text.h"
 
-/* Each reads the rest of a line after its first word. Returns false with text->error set if it is
- * wrong. */
+/* Read the rest of a line after its first word. Each function returns false with text->error set if
+ * the line is wrong. */
 bool jw_plan_op(jw_text *text, uint32_t *id, jw_limits *limits, jw_op *op);
 bool jw_plan_step(jw_text *text, uint32_t *id, jw_limits *limits, uint32_t *buffers,
                   uint32_t *calls);

@@ -35,6 +35,7 @@
 #include "message.h"
 #include "runner.h"
 
+/* State of the replay lines. */
 typedef struct {
     jw_medium *medium; /* the platform's scratch; NULL: none */
     uint32_t room;     /* bytes on both sides of the runner's memory, for canaries */

@@ -16,12 +16,14 @@
 #include "medium.h"
 #include "text.h"
 
+/* Record of a window. */
 typedef struct {
     uint32_t id;
     jw_window window;
     uint64_t tail_end_ns; /* the window's end; for transfers the end of the wait after it */
 } jw_record;
 
+/* State of the runner's lines. */
 typedef struct {
     jw_arena memory; /* all available memory */
     jw_arena arena;  /* the part of it that the line `arena` takes */
@@ -33,6 +35,7 @@ typedef struct {
     bool in_step;
 } jw_runner;
 
+/* Result of a line. */
 typedef enum {
     JW_LINE_FOREIGN,  /* not one of the lines above */
     JW_LINE_READ,     /* carried out, without a record */

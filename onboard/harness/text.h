@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* A line being parsed. */
 typedef struct {
     char *rest;
     const char *key;   /* the key at which `error` was found */

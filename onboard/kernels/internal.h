@@ -76,6 +76,7 @@ typedef struct {
     int transposed;
 } jw_matrix;
 
+/* The matrix stored at `data`, and the transpose of that matrix. */
 static inline jw_matrix jw_plain(const float *data, jw_index leading) {
     const jw_matrix matrix = {data, leading, 0};
     return matrix;

@@ -8,6 +8,7 @@
 
 #include "execution_plan.h"
 
+/* A named block of the arena. */
 typedef struct {
     const char *name;
     uint32_t address, bytes; /* in the arena */

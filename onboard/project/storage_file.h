@@ -21,6 +21,7 @@
 
 #include "medium.h"
 
+/* A medium in a file. */
 typedef struct {
     jw_medium medium; /* first, since transfers get a pointer to it */
     int descriptor;

@@ -79,7 +79,7 @@ def find_failed_line(plan: ExecutionPlan, script: str, message: str) -> FailedLi
 
 
 def describe_action(plan: ExecutionPlan, number: int) -> str:
-    """Name an action of a plan by its index; actions after the step count on."""
+    """Describe an action of a plan by its index, including the actions after the step."""
     actions = (*plan.actions, *plan.afterwards)
     match actions[number].does:
         case Compute(op=op):

@@ -13,6 +13,7 @@
 
 #include "medium.h"
 
+/* A range of a partition, and the geometry that the description states. */
 typedef struct {
     const char *device; /* "/dev/mtd0" */
     const char *name;   /* of the partition; it is checked */

@@ -22,6 +22,7 @@
 
 #define JW_REPLAY_ROOM 4096 /* bytes mapped on both sides of the arena */
 
+/* State of replays on Linux. */
 typedef struct {
     jw_replay replay;
     FILE *results, *dump;

@@ -54,6 +54,7 @@ typedef struct {
     long cooling;
 } jw_throttling;
 
+/* Read the current throttling. */
 jw_throttling jw_read_throttling(void);
 
 /* Milliseconds since boot, over all processors, that a hypervisor gave to other guests. */
