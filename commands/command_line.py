@@ -26,7 +26,8 @@ _SUMMARIES: Mapping[str, str] = {
 
 _EXIT_CODES = """exit codes: 0 done; 1 internal error; 2 usage or bad input file;
 3 board unreachable; 4 measurement invalid; 5 no schedule fits;
-6 limit reached without a solution; 130 interrupted"""
+6 limit reached without a solution; 7 no schedule in the order that was searched;
+130 interrupted"""
 
 
 def parse(argv: Sequence[str] | None = None) -> Call:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from devices.documents.readable import size
+
 
 def time_words(source: str | None, what: str = "time") -> str:
     """Head a column of seconds with ``what``, and with the source where they are not measured.
@@ -22,3 +24,12 @@ def short_key(key: str) -> str:
     """Shorten an operation's key to its kind and attribute values, in the signature's order."""
     kind, *attributes = key.split()
     return f"{kind} {'·'.join(attribute.partition('=')[2] for attribute in attributes)}"
+
+
+def smallest_ram_words(enough_bytes: int, bound_bytes: int | None) -> str:
+    """The smallest RAM budget: exactly, or between what was found and what is proven."""
+    found = f"{enough_bytes} bytes ({size(enough_bytes)})"
+    if enough_bytes == bound_bytes:
+        return found
+    at_most = f"at most {found}, for which a schedule was found"
+    return at_most if bound_bytes is None else f"{at_most}; at least {bound_bytes} bytes are needed"

@@ -20,6 +20,8 @@ class ExitCode(IntEnum):
     MEASUREMENT_INVALID = 4
     INFEASIBLE = 5
     NO_SOLUTION = 6
+    # No schedule exists in the class that was searched; others may exist.
+    EXHAUSTED = 7
     # Convention of shells for a program that SIGINT ended.
     INTERRUPTED = 130
 

@@ -222,7 +222,7 @@ def _shade_infeasible(axes: Axes, rows: Sequence[SweepRow], divisor: float) -> N
     """Shade the RAM budgets under which nothing fits with any deadline."""
     longest_s = max((row.deadline_s for row in rows), key=_seconds_or_infinity)
     refused = [
-        row.smallest_ram_bytes or row.ram_bytes
+        row.smallest_ram_bound_bytes or row.ram_bytes
         for row in rows
         if row.status == "infeasible" and row.deadline_s == longest_s
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from benchmarks.claims.oracle import Oracle
@@ -59,13 +58,17 @@ def _false_bounds(schedule: Schedule, least_j: float, slack_j: float, gap: float
 
 
 def _false_advice(problem: RandomProblem, schedule: Schedule) -> Iterator[str]:
-    if schedule.notes:
-        return  # the advice says itself that it is not proven
-    if schedule.smallest_ram_bytes is not None:
-        least_bytes = oracle_of(problem).least_ram_bytes()
-        if schedule.smallest_ram_bytes != least_bytes:
-            yield f"smallest RAM {schedule.smallest_ram_bytes} bytes, {least_bytes} will do"
-    if schedule.smallest_deadline_s is not None:
+    found, bound = schedule.smallest_ram_bytes, schedule.smallest_ram_bound_bytes
+    if found is not None or bound is not None:
+        least = oracle_of(problem).least_ram_bytes()
+        if found is not None and (least is None or found < least):
+            yield f"smallest RAM at most {found} bytes, {least} are needed"
+        if bound is not None and least is not None and bound > least:
+            yield f"smallest RAM at least {bound} bytes, {least} will do"
+    found_s, bound_s = schedule.smallest_deadline_s, schedule.smallest_deadline_bound_s
+    if found_s is not None or bound_s is not None:
         least_s = oracle_of(problem).least_time_s()
-        if not math.isclose(schedule.smallest_deadline_s, least_s or 0.0, rel_tol=_ROUNDING):
-            yield f"shortest deadline {schedule.smallest_deadline_s:.9g} s, {least_s} will do"
+        if found_s is not None and (least_s is None or found_s < least_s * (1 - _ROUNDING)):
+            yield f"shortest deadline at most {found_s:.9g} s, {least_s} s are needed"
+        if bound_s is not None and least_s is not None and bound_s > least_s * (1 + _ROUNDING):
+            yield f"shortest deadline at least {bound_s:.9g} s, {least_s} s will do"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,13 @@ from devices.errors import ExitCode
 if TYPE_CHECKING:
     from commands.solve.subject import SolveSubject
     from solver.problem.schedule import Schedule
+
+
+_EXIT_CODES: Mapping[str, ExitCode] = {
+    "infeasible": ExitCode.INFEASIBLE,
+    "exhausted": ExitCode.EXHAUSTED,
+    "no_solution": ExitCode.NO_SOLUTION,
+}
 
 
 def solve(options: SolveOptions, console: Console) -> int:
@@ -69,9 +77,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     if options.pictures is not None and schedule.actions:
         for picture in _pictures(subject, schedule, options.pictures, out.stem):
             console.result(f"picture   {picture}")
-    return {"infeasible": ExitCode.INFEASIBLE, "no_solution": ExitCode.NO_SOLUTION}.get(
-        schedule.status, ExitCode.DONE
-    )
+    return _EXIT_CODES.get(schedule.status, ExitCode.DONE)
 
 
 def _pictures(subject: SolveSubject, schedule: Schedule, directory: Path, stem: str) -> list[Path]:

@@ -14,7 +14,11 @@ from solver.problem.schedule import PageIn, PageOut, Schedule
 from solver.referee.referee import Replay
 from solver.sweep.less_ram import PERCENTAGES, LessRam, solve_with_less_ram
 
-_WITHOUT_ENERGY = {"infeasible": "no schedule fits", "no_solution": "none found in time"}
+_WITHOUT_ENERGY = {
+    "infeasible": "no schedule fits",
+    "exhausted": "none found",
+    "no_solution": "none found in time",
+}
 
 
 def show_less_ram(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from commands.console import Console
-from commands.wording import time_words
+from commands.wording import smallest_ram_words, time_words
 from devices.documents.readable import si, size
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import PageIn, PageOut, Schedule
@@ -34,7 +34,7 @@ def summarise(console: Console, schedule: Schedule, kept: Replay, graph: CostedG
         + ("" if budget.deadline_s is None else f", within {si(budget.deadline_s, 's')}")
         + (", transfers not counted" if budget.deadline_s and budget.instantaneous_paging else "")
     )
-    if schedule.status == "infeasible":
+    if schedule.status in ("infeasible", "exhausted"):
         _explain_infeasible(console, schedule)
     if schedule.actions:
         _compare(console, schedule, kept, graph)
@@ -109,16 +109,24 @@ def _show_arena(console: Console, schedule: Schedule) -> None:
 
 
 def _explain_infeasible(console: Console, schedule: Schedule) -> None:
-    if schedule.smallest_ram_bytes is not None:
+    if schedule.status == "infeasible":
+        console.result("no schedule fits, in whatever order its ops are computed")
+    else:
         console.result(
-            f"no schedule fits; the smallest feasible RAM budget is"
-            f" {schedule.smallest_ram_bytes} bytes ({size(schedule.smallest_ram_bytes)}),"
+            f"no schedule fits in which {'; '.join(schedule.restrictions)}; others may exist"
+        )
+    enough, bound = schedule.smallest_ram_bytes, schedule.smallest_ram_bound_bytes
+    if enough is None:
+        console.result("no larger RAM budget is known to be enough")
+    else:
+        console.result(
+            f"the smallest feasible RAM budget is {smallest_ram_words(enough, bound)},"
             f" set by {schedule.limiting_op}"
         )
-    else:
-        console.result("no schedule fits, with any RAM budget")
-    if schedule.smallest_deadline_s is not None:
+    enough_s, bound_s = schedule.smallest_deadline_s, schedule.smallest_deadline_bound_s
+    if enough_s is not None:
+        proven = "" if enough_s == bound_s else " at most"
         console.result(
-            f"the shortest feasible deadline with this RAM budget is"
-            f" {schedule.smallest_deadline_s:.9g} s"
+            f"the shortest feasible deadline with this RAM budget is{proven} {enough_s:.9g} s"
+            + ("" if not proven or bound_s is None else f"; at least {bound_s:.9g} s are needed")
         )

@@ -62,7 +62,9 @@ def sweep(options: SweepOptions, console: Console) -> int:
         console.result(f"picture    {picture}")
     if statuses & {"optimal", "feasible"}:
         return ExitCode.DONE
-    return ExitCode.NO_SOLUTION if "no_solution" in statuses else ExitCode.INFEASIBLE
+    if "no_solution" in statuses:
+        return ExitCode.NO_SOLUTION
+    return ExitCode.EXHAUSTED if "exhausted" in statuses else ExitCode.INFEASIBLE
 
 
 def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]:

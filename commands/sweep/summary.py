@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commands.console import Console
-from commands.wording import WITHOUT_ADDRESSES, time_words
+from commands.wording import WITHOUT_ADDRESSES, smallest_ram_words, time_words
 from devices.documents.readable import si, size
 from solver.sweep.directory import SweepSubject
 from solver.sweep.record import SweepRow
@@ -47,9 +47,9 @@ def summarise(
     for row in {row.deadline_s: row for row in solved if row.smallest_ram_bytes}.values():
         assert row.smallest_ram_bytes is not None
         console.result(
-            f"the smallest feasible RAM budget {_within(row)} is {row.smallest_ram_bytes}"
-            f" bytes ({size(row.smallest_ram_bytes)}), set by {row.limiting_op}"
-            + (f"; {row.note}" if row.note else "")
+            f"the smallest feasible RAM budget {_within(row)} is"
+            f" {smallest_ram_words(row.smallest_ram_bytes, row.smallest_ram_bound_bytes)},"
+            f" set by {row.limiting_op}" + (f"; {row.note}" if row.note else "")
         )
     console.result("")
 

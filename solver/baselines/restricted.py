@@ -29,6 +29,8 @@ def _solved_without(problem: Problem, excluded: str, time_limit_s: float) -> Bas
         )
     if schedule.status == "no_solution":
         return BaselineResult(None, f"no schedule was found in {time_limit_s:.0f} s")
+    if schedule.status == "exhausted":
+        return BaselineResult(None, "no schedule was found in the orders that were searched")
     if schedule.smallest_ram_bytes is None:
         return BaselineResult(None, "infeasible under any RAM budget")
     missing = schedule.smallest_ram_bytes - problem.budget.ram_bytes

@@ -14,8 +14,7 @@ from solver.problem.problem import Problem
 # Columns by stage and op, or by stage and tensor.
 StageTable: TypeAlias = Mapping[tuple[int, int], int]
 
-# Description of the schedules that the bound covers.
-COVERS = "every schedule that keeps to the restrictions"
+# What the schedules have in common that a formulation by stages can express.
 RESTRICTIONS = (
     "first executions keep the graph's order",
     "between two first executions each op is recomputed at most once, in the graph's order",

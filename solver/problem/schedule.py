@@ -13,7 +13,7 @@ from devices.quantities import Count, NonNegative, Size
 from solver.options import Coverage
 
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
-Status: TypeAlias = Literal["optimal", "feasible", "infeasible", "no_solution"]
+Status: TypeAlias = Literal["optimal", "feasible", "infeasible", "exhausted", "no_solution"]
 EndedBy: TypeAlias = Literal["proven", "gap", "time_limit", "interrupted"]
 
 
@@ -163,7 +163,8 @@ class Schedule(StrictModel):
         graph: Name of the costed graph.
         energy_source: Source of the energies, as the profile states it.
         status: ``optimal`` (proven within the requested gap), ``feasible``, ``infeasible`` (no
-            schedule satisfies the budget) or ``no_solution`` (none was found).
+            schedule satisfies the budget), ``exhausted`` (no schedule of the class that
+            ``restrictions`` describe does; others may) or ``no_solution`` (none was found).
         ended_by: How the search under this budget ended: ``proven`` (nothing is better, apart from
             rounding, or nothing fits), ``gap`` (within the requested gap), ``time_limit``, or
             ``interrupted`` (Ctrl-C). Later changes, such as addresses that cost energy, affect the
@@ -184,8 +185,10 @@ class Schedule(StrictModel):
         budget: Limits that the schedule satisfies.
         bound_covers: Schedules that ``energy_bound_j`` holds for.
         restrictions: Restrictions of these schedules.
-        smallest_ram_bytes: For an infeasible problem, the smallest feasible RAM budget, if known.
-        smallest_deadline_s: For an infeasible problem, the shortest feasible deadline, if known.
+        smallest_ram_bytes: Without a schedule, the smallest RAM budget for which one was found.
+        smallest_ram_bound_bytes: No schedule needs less RAM, in whatever order; proven.
+        smallest_deadline_s: Without a schedule, the shortest deadline for which one was found.
+        smallest_deadline_bound_s: No schedule is faster, in whatever order; proven.
         limiting_op: The op that sets ``smallest_ram_bytes``.
         chosen: Methods used, and why.
         notes: Remarks on the result.
@@ -213,7 +216,9 @@ class Schedule(StrictModel):
     bound_covers: str
     restrictions: tuple[str, ...] = ()
     smallest_ram_bytes: Size | None = None
+    smallest_ram_bound_bytes: Size | None = None
     smallest_deadline_s: NonNegative | None = None
+    smallest_deadline_bound_s: NonNegative | None = None
     limiting_op: str | None = None
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -25,11 +25,11 @@ import numpy as np
 
 from solver.options import SolverOptions
 from solver.pools import Pool
+from solver.problem.claims import class_of
 from solver.problem.schedule import Schedule
 from solver.referee.referee import RefereeError, verify
 from solver.robustness.draws import CostDraws, FloatArray
 from solver.robustness.evaluation import Evaluation
-from solver.solving.outcome import ANY_ORDER, OWN_ORDER
 from solver.solving.solving import solve_graph
 
 TOLERANCE = 0.01
@@ -214,13 +214,9 @@ class DrawSearch:
 
     def _bound_j(self, found: Schedule) -> float | None:
         """Bound for all schedules that the bound of the assessed schedule covers."""
-        # "This schedule's order" is a different order in another schedule.
-        of_the_same = (
-            found.bound_covers == self.schedule.bound_covers and OWN_ORDER not in found.restrictions
-        )
-        if found.bound_covers == ANY_ORDER or of_the_same:
-            return found.energy_bound_j
-        return found.any_order_bound_j
+        order = [op.name for op in self.draws.items.graph.ops]
+        covers_all = class_of(found, order).includes(class_of(self.schedule, order))
+        return found.energy_bound_j if covers_all else found.any_order_bound_j
 
     def _take_if_least(self, row: int) -> None:
         """Make a schedule the least if it is in time and needs less energy at the stated costs."""

@@ -1,4 +1,10 @@
-"""Smallest feasible RAM budget and shortest feasible deadline of an infeasible problem."""
+"""Smallest feasible RAM budget and shortest feasible deadline of an infeasible problem.
+
+Each is enclosed from both sides. A schedule that was found shows that a budget is enough. That a
+budget is too small is proven for every schedule: by what single ops take, by the crossing program,
+or by searching all schedules of a small graph. The compact program proves nothing here, since it
+keeps to the graph's order.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +15,42 @@ from dataclasses import dataclass, replace
 from devices.errors import BuildFailed
 from solver.annealing import anneal
 from solver.constructed import keep_everything, page_everything
+from solver.constructed.orders import low_memory_orders
 from solver.formulations.compact.formulation import MOST_OPS
+from solver.formulations.scaled_costs import Objective
 from solver.options import SolverOptions
 from solver.problem.footprint import least_ram_bytes
 from solver.problem.problem import Problem
-from solver.problem.schedule import Compute
+from solver.problem.schedule import Action, Compute
 from solver.referee.referee import RefereeError, replay
+from solver.search.crossing_search import CrossingSearch, NoSchedule
 from solver.search.search import Search
+from solver.search.states import Exhausted, search_states
 
 # Limit on each of the two searches. The problem is known to be infeasible; this is advice only.
 _SEARCH_S = 30.0
+# Shares of it: all schedules of a small graph, annealing; the rest is for programs.
+_ALL_SCHEDULES_SHARE, _ANNEALING_SHARE = 0.2, 0.4
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Smallest feasible RAM budget, the op that determines it, and shortest feasible deadline.
+    """What would be feasible, each with everything else unchanged; None where nothing is known.
 
-    Each is found with everything else unchanged, and None if changing it alone does not help.
+    Attributes:
+        ram_bytes: Smallest RAM budget for which a schedule was found.
+        ram_bound_bytes: No schedule needs less RAM. Equal to ``ram_bytes`` if that is proven to be
+            the smallest.
+        op: The op that determines ``ram_bytes``.
+        deadline_s: Shortest deadline for which a schedule was found.
+        deadline_bound_s: No schedule is faster.
     """
 
     ram_bytes: int | None = None
+    ram_bound_bytes: int | None = None
     op: str | None = None
     deadline_s: float | None = None
-    notes: tuple[str, ...] = ()
+    deadline_bound_s: float | None = None
 
 
 def advise(problem: Problem, options: SolverOptions) -> Advice:
@@ -40,34 +59,100 @@ def advise(problem: Problem, options: SolverOptions) -> Advice:
     if problem.budget.deadline_s is None:
         return ram
     deadline = _shortest_deadline(problem, options)
-    return replace(ram, deadline_s=deadline.deadline_s, notes=(*ram.notes, *deadline.notes))
+    return replace(ram, deadline_s=deadline.deadline_s, deadline_bound_s=deadline.deadline_bound_s)
 
 
 def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
     least, op = least_ram_bytes(problem.graph, problem.budget.covers)
+    until = time.monotonic() + _SEARCH_S
+    exact = _least_of_all(problem, "memory", options, _share(until, _ALL_SCHEDULES_SHARE))
+    if exact is not None:
+        found, bound = exact
+        if found.actions is None or found.value is None:
+            return Advice()
+        return Advice(int(found.value), int(bound), _peak_op(problem, found.actions) or op)
     enough = replay(problem.graph, keep_everything(problem.graph), problem.budget.covers).peak_bytes
     roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
     search = Search(roomy, "memory", replace(options, gap=0.0), bound=float(least))
-    for actions in (page_everything(roomy), keep_everything(problem.graph)):
+    for actions in _simple_schedules(roomy, options):
         with suppress(RefereeError):  # it is late, or pages although the budget excludes paging
             search.offer(actions)
-    until = time.monotonic() + _SEARCH_S
-    if not search.proven and len(problem.graph.ops) > MOST_OPS:
-        _anneal_for_less(search, least, enough, until)
-    elif not search.proven:
-        search.run(until)
+    if not search.proven:
+        _anneal_for_less(search, least, enough, _share(until, _ANNEALING_SHARE))
+    if not search.proven and len(problem.graph.ops) <= MOST_OPS:
+        _compact_for_less(search, _share(until, 0.5))
     if search.actions is None or search.value is None:
         return Advice()
-    result = replay(problem.graph, search.actions, problem.budget.covers)
-    peak = search.actions[result.peak_action]
-    if isinstance(peak, Compute) and result.peak_bytes > least:
-        op = peak.op
-    notes = () if search.proven else (_unproven("RAM budget", search.bound, "bytes"),)
-    return Advice(ram_bytes=result.peak_bytes, op=op, notes=notes)
+    enough = int(search.value)
+    bound_bytes = _too_little(problem, options, least - 1, enough, until) + 1
+    determined_by = _peak_op(problem, search.actions) if enough > least else None
+    return Advice(ram_bytes=enough, ram_bound_bytes=bound_bytes, op=determined_by or op)
+
+
+def _least_of_all(
+    problem: Problem, objective: Objective, options: SolverOptions, until: float
+) -> tuple[Exhausted, float] | None:
+    """The best of all schedules in the order that the options allow, and the least in any order.
+
+    None if the graph is too large to search all schedules.
+    """
+    any_order = search_states(problem, objective, deadline=until)
+    if any_order is None or any_order.value is None or options.order != "given":
+        return None if any_order is None else (any_order, any_order.value or 0.0)
+    given = search_states(problem, objective, order="given", deadline=until)
+    return None if given is None else (given, any_order.value)
+
+
+def _share(until: float, share: float) -> float:
+    """The time at which a share of what is left until ``until`` has passed."""
+    now = time.monotonic()
+    return now + share * max(0.0, until - now)
+
+
+def _simple_schedules(problem: Problem, options: SolverOptions) -> list[tuple[Action, ...]]:
+    schedules = [page_everything(problem), keep_everything(problem.graph)]
+    if options.order != "given":
+        for order in low_memory_orders(problem):
+            reordered = Problem(problem.graph.in_order(order), problem.budget)
+            schedules += [page_everything(reordered), keep_everything(reordered.graph)]
+    return schedules
+
+
+def _peak_op(problem: Problem, actions: tuple[Action, ...]) -> str | None:
+    played = replay(problem.graph, actions, problem.budget.covers)
+    peak = actions[played.peak_action]
+    return peak.op if isinstance(peak, Compute) else None
+
+
+def _compact_for_less(search: Search, until: float) -> None:
+    """Improve the schedule of a search with the compact program, which keeps the graph's order.
+
+    The program's bound holds for that order only, so the search keeps its own bound.
+    """
+    compact = Search(search.problem, "memory", search.options, bound=search.bound)
+    compact.run(until)
+    if compact.actions is not None:
+        search.offer_if_valid(compact.actions)
+
+
+def _too_little(
+    problem: Problem, options: SolverOptions, too_little: int, enough: int, until: float
+) -> int:
+    """The largest budget that the crossing program proves to be too small, by bisection."""
+    unproven = enough
+    while unproven - too_little > 1 and time.monotonic() < until:
+        middle = (too_little + unproven) // 2
+        smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": middle}))
+        search = CrossingSearch(smaller, "any", options.engine, options.threads)
+        if any(isinstance(news, NoSchedule) for news in search.run(1.0, _share(until, 0.5))):
+            too_little = middle
+        else:
+            unproven = middle
+    return too_little
 
 
 def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> None:
-    """Bisect the budget with annealing alone, for graphs too large for the compact program."""
+    """Bisect the budget with annealing, in any order if the options allow it."""
     problem, free_order = search.problem, search.options.order != "given"
     does, ram_bytes = int(search.value or enough), least
     too_little = least - 1
@@ -90,11 +175,19 @@ def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
     least, _ = least_ram_bytes(problem.graph, problem.budget.covers)
     if problem.budget.ram_bytes < least:
         return Advice()
-    search = fastest_search(problem, options, time.monotonic() + _SEARCH_S)
+    until = time.monotonic() + _SEARCH_S
+    exact = _least_of_all(problem, "time", options, _share(until, _ALL_SCHEDULES_SHARE))
+    if exact is not None:
+        found, bound_s = exact
+        return Advice(
+            deadline_s=found.value, deadline_bound_s=None if found.value is None else bound_s
+        )
+    search = fastest_search(problem, options, _share(until, 1 - _ANNEALING_SHARE))
+    if not search.proven and len(problem.graph.ops) <= MOST_OPS:
+        _anneal_for_time(search, until)
     if search.value is None:
         return Advice()
-    notes = () if search.proven else (_unproven("deadline", search.bound, "s"),)
-    return Advice(deadline_s=search.value, notes=notes)
+    return Advice(deadline_s=search.value, deadline_bound_s=problem.least_time_s)
 
 
 def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Search:
@@ -115,14 +208,14 @@ def fastest_search(problem: Problem, options: SolverOptions, until: float) -> Se
     if len(problem.graph.ops) <= MOST_OPS:
         search.run(until)
         return search
-    start, seconds = keep_everything(problem.graph), until - time.monotonic()
-    with suppress(BuildFailed):
-        free_order = options.order != "given"
-        found = anneal(patient, start, seconds, objective="time", free_order=free_order)
-        search.offer_if_valid(found or ())
+    _anneal_for_time(search, until)
     return search
 
 
-def _unproven(what: str, bound: float | None, unit: str) -> str:
-    least = "" if bound is None else f"; at least {bound:.6g} {unit} are needed"
-    return f"the smallest {what} is the best found in {_SEARCH_S:.0f} s, not proven{least}"
+def _anneal_for_time(search: Search, until: float) -> None:
+    """Offer what annealing finds, in any order if the options allow it."""
+    start, seconds = keep_everything(search.problem.graph), until - time.monotonic()
+    free_order = search.options.order != "given"
+    with suppress(BuildFailed):
+        found = anneal(search.problem, start, seconds, objective="time", free_order=free_order)
+        search.offer_if_valid(found or ())

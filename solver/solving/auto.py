@@ -3,9 +3,11 @@
 1. Annealing runs in a thread from the beginning to the end.
 2. The *crossing* program bounds every schedule in any order, and its solution is a start for
    annealing. For many training steps bound and schedule meet here and the search ends.
-3. If they do not meet, and an order other than the graph's is better, a second thread anneals
-   until it no longer improves the schedule.
-4. The *compact* program is solved for the order in which the best schedule first computes the ops.
+3. If they do not meet, all schedules of a small graph are searched (``solver.search.states``).
+   That ends the search, in any order.
+4. Without a schedule so far, orders that need little RAM are tried, and annealing continues from
+   several seeds. With one, a second thread anneals if an order other than the graph's is better.
+5. The *compact* program is solved for the order in which the best schedule first computes the ops.
    It is exact up to its restrictions, expensive on large graphs, and skipped on the largest.
 """
 
@@ -16,21 +18,26 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from math import inf
 
+from pydantic import ValidationError
+
 from devices.errors import BuildFailed
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
+from solver.constructed.orders import low_memory_orders
 from solver.formulations.compact.formulation import MOST_OPS
 from solver.formulations.crossing import OrderKept
-from solver.formulations.staged import COVERS, RESTRICTIONS
+from solver.formulations.staged import RESTRICTIONS
 from solver.options import SolverOptions
+from solver.problem.claims import EVERY_SCHEDULE, OWN_ORDER, ScheduleClass
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, first_executions
 from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
 from solver.search.search import Ending, Progress, Search
+from solver.search.states import search_states
 from solver.solving.named import python_mip_version
-from solver.solving.outcome import ANY_ORDER, OWN_ORDER, Outcome
+from solver.solving.outcome import Outcome
 
 # Annealing alone stops after this many seconds per op without improvement, within these limits,
 # or after this share of its running time, whichever is longer.
@@ -42,6 +49,10 @@ _POLL_S = 0.05
 _BUILD_S_PER_OP_SQUARED, _WORTH_BUILDING = 5e-5, 6.0
 # Share of the requested gap to which the crossing program is solved.
 _CROSSING_GAP = 0.25
+# Longest search of all schedules of a small graph, and longest search for a first schedule.
+_ALL_SCHEDULES_S, _FIRST_SCHEDULE_S = 3.0, 10.0
+# Relative difference that rounding explains between a bound and the energy of a schedule.
+_ROUNDING = 1e-6
 
 
 class AutomaticSearch:
@@ -64,7 +75,10 @@ class AutomaticSearch:
         self._compact: Search | None = None
         self._crossing: CrossingSearch | None = None
         self._chosen: list[str] = []
+        self._notes: list[str] = []
         self._annealers: list[Annealer] = []
+        # The class in which no schedule exists, once that is proven.
+        self._none_in: ScheduleClass | None = None
 
     def run(self, starts: Iterable[tuple[Action, ...]]) -> Outcome:
         """Search, beginning with ``starts``. Raises :class:`~devices.errors.EngineFailed`."""
@@ -74,6 +88,7 @@ class AutomaticSearch:
             self._chosen.append("no search: a starting schedule already meets the lower bound")
             return self._outcome("proven")
         if self._problem.is_evidently_infeasible:
+            self._none_in = EVERY_SCHEDULE
             return self._outcome("infeasible")
         with ExitStack() as annealing:
             try:
@@ -89,9 +104,11 @@ class AutomaticSearch:
         except BuildFailed as error:
             self._chosen.append(f"no annealing, so the graph's order is kept: {error}")
             self._search.offer_if_valid(greedy_schedule(self._problem) or ())
-        if self._bound_any_order() == "infeasible":
+        if self._bound_any_order() == "infeasible" or self._search_all() == "infeasible":
             return "infeasible"
-        if not self._search.proven:
+        if self._search.actions is None:
+            self._find_first(annealing)
+        elif not self._search.proven:
             self._search_orders(annealing)
         if self._search.proven:
             return "proven"
@@ -191,8 +208,15 @@ class AutomaticSearch:
         for news in search.run(_CROSSING_GAP * self._options.gap, self._deadline):
             self._take()
             match news:
+                case NoSchedule() if self._search.actions is None:
+                    self._none_in = self._searched
+                    return "infeasible" if self._is_confirmed() else "proven"
                 case NoSchedule():
-                    return "infeasible"
+                    self._report_fault("called a problem infeasible that has a schedule")
+                    break
+                case Proven() if self._is_refuted(news.bound_j):
+                    self._report_fault("proved a bound above the energy of a schedule")
+                    break
                 case Proven():
                     self._raise_bound(news.bound_j, kept)
                 case Sketch():
@@ -210,6 +234,77 @@ class AutomaticSearch:
         # Give annealing time to improve on the last sketch.
         self._anneal_on(min(self._deadline, time.monotonic() + 2 * self._patience_s))
         return "proven"
+
+    @property
+    def _searched(self) -> ScheduleClass:
+        """The class that the search covers: all schedules, or those in the given order."""
+        if self._options.order != "given":
+            return EVERY_SCHEDULE
+        return ScheduleClass(RESTRICTIONS[:1], tuple(op.name for op in self._problem.graph.ops))
+
+    def _is_refuted(self, bound_j: float) -> bool:
+        """Whether the known schedule needs less than a bound that should hold for it."""
+        actions, value_j = self._search.actions, self._search.value
+        if actions is None or value_j is None or bound_j <= value_j * (1 + _ROUNDING):
+            return False
+        return self._options.order != "given" or _in_order(actions, self._problem.graph)
+
+    def _is_confirmed(self) -> bool:
+        """Confirm for a small graph that no schedule exists; drop the claim if one is found."""
+        if self._search_all() == "infeasible" or self._search.actions is None:
+            return True
+        self._report_fault("called a problem infeasible that has a schedule")
+        return False
+
+    def _report_fault(self, what: str) -> None:
+        """Note a false proof of the engine, and forget every bound that came from it."""
+        self._notes.append(f"the engine {what}; its proofs were discarded")
+        self._none_in = None
+        self._any_order_j = self._problem.least_energy_j + self._problem.unavoidable_pages.energy_j
+        self._search.bound = self._any_order_j
+
+    def _search_all(self) -> Ending:
+        """Search all schedules of a small graph. "spent" if the graph is too large for that."""
+        if self._search.proven:
+            return "proven"
+        began = time.monotonic()
+        kept: OrderKept = "given" if self._options.order == "given" else "any"
+        until = min(self._deadline, began + _ALL_SCHEDULES_S)
+        result = search_states(self._problem, "energy", order=kept, deadline=until)
+        if result is None:
+            return "spent"
+        self._chosen.append(
+            f"all schedules in {'any' if kept == 'any' else 'the given'} order were searched:"
+            f" {time.monotonic() - began:.1f} s"
+        )
+        if result.actions is None or result.value is None:
+            self._none_in = self._searched
+            return "infeasible"
+        self._search.offer(result.actions)
+        if self._is_refuted(self._search.bound or 0.0):
+            self._report_fault("proved a bound above the energy of a schedule")
+        self._raise_bound(result.value, kept)
+        return "proven"
+
+    def _find_first(self, annealing: ExitStack) -> None:
+        """Look further for any schedule: in orders that need little RAM, and from more seeds."""
+        began = time.monotonic()
+        if self._options.order != "given":
+            for order in low_memory_orders(self._problem):
+                problem = Problem(self._problem.graph.in_order(order), self._problem.budget)
+                self._search.offer_if_valid(keep_everything(problem.graph))
+                self._search.offer_if_valid(page_everything(problem))
+                self._search.offer_if_valid(greedy_schedule(problem, thorough=False) or ())
+        if self._annealers and self._options.threads > 1:
+            self._begin_annealing(annealing)
+        until = min(began + _FIRST_SCHEDULE_S, began + _SHARE_FOR_ORDERS * (self._deadline - began))
+        while self._search.actions is None and time.monotonic() < until and self._annealers:
+            time.sleep(_POLL_S)
+            self._take()
+            self._search.report()
+        self._chosen.append(
+            f"a search for any schedule, in other orders too: {time.monotonic() - began:.1f} s"
+        )
 
     def _raise_bound(self, bound_j: float, kept: OrderKept) -> None:
         self._search.bound = max(self._search.bound or 0.0, bound_j)
@@ -246,10 +341,10 @@ class AutomaticSearch:
     def _solve_compact(self) -> Ending:
         """Solve the compact program of the best order; repeat if annealing finds a better order."""
         while True:
-            problem, actions = self._problem, self._search.actions
-            if actions is not None and self._order_matters:
-                problem = Problem(problem.graph.in_order(first_executions(actions)), problem.budget)
-            which = "the best order found" if self._order_matters else "the graph's order"
+            problem = self._problem_in_best_order()
+            actions = self._search.actions
+            reordered = problem is not self._problem
+            which = "the best order found" if reordered else "the graph's order"
             self._chosen.append(f"the compact program of {which}")
             compact = Search(
                 problem,
@@ -260,39 +355,52 @@ class AutomaticSearch:
                 companion=self if self._annealers else None,
             )
             self._compact = compact
-            if actions is not None:
+            in_its_order = actions is not None and _in_order(actions, problem.graph)
+            if actions is not None and in_its_order:
                 compact.offer(actions)
             ending = compact.run(self._deadline)
             if compact.actions is not None:
                 self._search.offer_if_valid(compact.actions)
-            actions = self._search.actions
-            in_its_order = actions is None or _in_order(actions, compact.problem.graph)
+            if ending == "infeasible" and self._search.actions is None:
+                self._none_in = _class_of(compact, self._problem.graph)
+                return "infeasible"
+            best = self._problem_in_best_order().graph
             is_over = ending not in ("proven", "infeasible")
-            if is_over or in_its_order or self._search.proven:
-                return ending
+            if is_over or self._search.proven or _order_of(best) == _order_of(problem.graph):
+                # Without a schedule in this order, the schedule in another one stays unproven.
+                return "spent" if ending == "infeasible" else ending
+
+    def _problem_in_best_order(self) -> Problem:
+        """The problem in the order of the best schedule, or else in the graph's order.
+
+        An order in which an op overwrites a tensor before another op reads it is not the order of
+        any graph: in it the tensor is recomputed.
+        """
+        actions = self._search.actions
+        if actions is None or not self._order_matters:
+            return self._problem
+        try:
+            graph = self._problem.graph.in_order(first_executions(actions))
+        except ValidationError:
+            return self._problem
+        return Problem(graph, self._problem.budget)
 
     # --- outcome --------------------------------------------------------------------------------
 
     def _outcome(self, ending: Ending) -> Outcome:
         search, compact, crossing = self._search, self._compact, self._crossing
-        bound_j, covers = search.bound or 0.0, ANY_ORDER
-        restrictions: tuple[str, ...] = ()
-        order: tuple[str, ...] | None = None
-        given = tuple(op.name for op in self._problem.graph.ops)
+        bound_j, covered = search.bound or 0.0, EVERY_SCHEDULE
         if self._options.order == "given" and bound_j > self._any_order_j:
-            covers, restrictions, order = COVERS, RESTRICTIONS[:1], given
+            covered = self._searched
         if (
             compact is not None
             and (compact.bound or 0.0) > bound_j
             and (search.actions is None or _in_order(search.actions, compact.problem.graph))
         ):
             search.bound = bound_j = compact.bound or 0.0
-            covers, order = COVERS, tuple(op.name for op in compact.problem.graph.ops)
-            restrictions = compact.restrictions
-            if order != given:
-                restrictions = (OWN_ORDER, *restrictions[1:])
-        elif ending == "infeasible" and compact is not None:
-            covers, restrictions = COVERS, compact.restrictions
+            covered = _class_of(compact, self._problem.graph)
+        if ending == "infeasible" and self._none_in is not None:
+            covered = self._none_in
         # An engine that was stopped early reports only its name: the longest version is complete.
         versions = [search.engine_version for search in (crossing, compact) if search is not None]
         engine = max(versions, key=len, default="")
@@ -302,10 +410,9 @@ class AutomaticSearch:
             energy_j=search.value,
             bound_j=bound_j,
             any_order_bound_j=self._any_order_j,
-            covers=covers,
-            restrictions=restrictions,
-            order=order,
+            covered=covered,
             chosen=tuple(self._chosen),
+            notes=tuple(self._notes),
             formulation="compact" if compact else "crossing" if crossing else "none",
             engine=self._options.engine if engine else "annealing",
             version=f"{engine}, {python_mip_version()}"
@@ -318,5 +425,18 @@ class AutomaticSearch:
         )
 
 
+def _class_of(compact: Search, given: CostedGraph) -> ScheduleClass:
+    """The class of a search of the compact program, which names its order in its own words."""
+    order = _order_of(compact.problem.graph)
+    restrictions = compact.restrictions
+    if order != _order_of(given):
+        restrictions = (OWN_ORDER, *restrictions[1:])
+    return ScheduleClass(restrictions, order)
+
+
+def _order_of(graph: CostedGraph) -> tuple[str, ...]:
+    return tuple(op.name for op in graph.ops)
+
+
 def _in_order(actions: Sequence[Action], graph: CostedGraph) -> bool:
-    return first_executions(actions) == tuple(op.name for op in graph.ops)
+    return first_executions(actions) == _order_of(graph)

@@ -12,14 +12,14 @@ from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.formulations.poet.formulation import PoetFormulation
 from solver.formulations.scaled_costs import Objective
-from solver.formulations.staged import COVERS
 from solver.options import SolverOptions
+from solver.problem.claims import EVERY_SCHEDULE, ScheduleClass
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.retention.retention import search_retention
 from solver.search.search import Build, Ending, Progress, Search, build_compact
 from solver.solving.advice import fastest_search
-from solver.solving.outcome import ANY_ORDER, Outcome
+from solver.solving.outcome import Outcome
 
 # Limit on the search for the fastest schedule when no schedule found meets the deadline.
 _FASTEST_S = 30.0
@@ -65,7 +65,8 @@ def search_by_name(
             ending = "interrupted"
     is_late = _may_be_late(search, ending)
     bound_j = search.bound or least_j
-    is_trivial = bound_j <= least_j
+    given = ScheduleClass(search.restrictions, tuple(op.name for op in problem.graph.ops))
+    is_for_every = problem.is_evidently_infeasible if ending == "infeasible" else bound_j <= least_j
     version = search.engine_version
     if version and name != "retention":
         version = f"{version}, {python_mip_version()}"
@@ -75,9 +76,7 @@ def search_by_name(
         energy_j=search.value,
         bound_j=bound_j,
         any_order_bound_j=least_j,
-        covers=ANY_ORDER if is_trivial else COVERS,
-        restrictions=() if is_trivial else search.restrictions,
-        order=None if is_trivial else tuple(op.name for op in problem.graph.ops),
+        covered=EVERY_SCHEDULE if is_for_every else given,
         formulation=name,
         engine="cp-sat" if name == "retention" else options.engine,
         version=version,

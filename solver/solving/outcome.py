@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from solver.problem.claims import ScheduleClass
 from solver.problem.schedule import Action, EndedBy
 from solver.search.search import Ending
-
-ANY_ORDER = "every schedule, in whatever order its ops are computed"
-# Restriction used when the bound holds for the order of the schedule found, not the graph's order.
-OWN_ORDER = "first executions keep this schedule's order"
 
 # Gap, relative to the energy, that rounding alone explains: sums of thousands of doubles, and
 # costs rounded to integers.
@@ -20,9 +17,9 @@ _ROUNDING = 1e-8
 class Outcome:
     """Best schedule found, its energy, and the bounds proven.
 
-    ``bound_j`` holds for every schedule that ``covers`` and ``restrictions`` describe,
-    ``any_order_bound_j`` for all schedules. ``order`` is the order of first executions for which
-    ``bound_j`` holds, None for any. ``chosen`` lists the methods used and why; ``engine`` and
+    ``bound_j`` holds for every schedule of the class ``covered``, ``any_order_bound_j`` for all
+    schedules. If ``ending`` is ``infeasible``, no schedule of that class satisfies the budget.
+    ``chosen`` lists the methods used and why; ``engine`` and
     ``version`` name the program used (empty if no search was needed); ``notes`` are copied into
     the schedule.
     """
@@ -32,9 +29,7 @@ class Outcome:
     energy_j: float | None
     bound_j: float
     any_order_bound_j: float
-    covers: str
-    restrictions: tuple[str, ...]
-    order: tuple[str, ...] | None
+    covered: ScheduleClass
     formulation: str
     engine: str
     version: str

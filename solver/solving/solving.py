@@ -9,6 +9,7 @@ from math import inf
 
 from solver.addresses.repair import Packed
 from solver.options import SolverOptions
+from solver.problem.claims import EVERY_SCHEDULE
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Schedule, SolverRecord, first_executions
@@ -17,7 +18,7 @@ from solver.search.search import Progress
 from solver.solving.advice import Advice, advise
 from solver.solving.auto import AutomaticSearch
 from solver.solving.named import search_by_name
-from solver.solving.outcome import ANY_ORDER, Outcome
+from solver.solving.outcome import Outcome
 from solver.solving.packing import pack, packing_s
 
 
@@ -83,16 +84,15 @@ def _with_actions(
     packed: Packed | None = None,
 ) -> Schedule:
     outcome = searched
-    if searched.order is not None and first_executions(actions) != searched.order:
+    order = searched.covered.order
+    if order is not None and first_executions(actions) != order:
         # Packing changed the order, and the bound was proven for another order.
         any_order_j = searched.any_order_bound_j
         outcome = replace(
             searched,
             ending="spent",
             bound_j=any_order_j,
-            covers=ANY_ORDER,
-            restrictions=(),
-            order=None,
+            covered=EVERY_SCHEDULE,
         )
     result = verify(problem.graph, actions, problem.budget)
     bound_j = min(outcome.bound_j, result.energy_j)
@@ -142,12 +142,14 @@ def _without_actions(
         return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
     advice = advise(problem, options) if with_advice else Advice()
     return Schedule(
-        status="infeasible",
+        status="infeasible" if outcome.covered.is_every_schedule else "exhausted",
         ended_by=outcome.ended_by,
         smallest_ram_bytes=advice.ram_bytes,
+        smallest_ram_bound_bytes=advice.ram_bound_bytes,
         smallest_deadline_s=advice.deadline_s,
+        smallest_deadline_bound_s=advice.deadline_bound_s,
         limiting_op=advice.op,
-        **_common(problem, options, outcome, started, advice.notes),
+        **_common(problem, options, outcome, started),
     )
 
 
@@ -163,8 +165,8 @@ def _common(
         "graph": problem.graph.name,
         "energy_source": problem.graph.energy_source,
         "budget": problem.budget,
-        "bound_covers": outcome.covers,
-        "restrictions": outcome.restrictions,
+        "bound_covers": outcome.covered.words,
+        "restrictions": outcome.covered.restrictions,
         "chosen": outcome.chosen,
         "notes": (*outcome.notes, *notes),
         "solver": SolverRecord(

@@ -227,6 +227,7 @@ class _Costs:
             gap=schedule.gap,
             arena_bytes=schedule.arena_bytes,
             smallest_ram_bytes=schedule.smallest_ram_bytes,
+            smallest_ram_bound_bytes=schedule.smallest_ram_bound_bytes,
             limiting_op=schedule.limiting_op,
             asked_gap=gap,
             time_limit_s=time_limit_s,

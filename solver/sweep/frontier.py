@@ -10,10 +10,17 @@ import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from solver.problem.claims import EVERY_SCHEDULE, ScheduleClass, class_of
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Action, Budget, Compute, Schedule, SolverRecord
+from solver.problem.schedule import (
+    Action,
+    Budget,
+    Compute,
+    Schedule,
+    SolverRecord,
+    first_executions,
+)
 from solver.referee.referee import replay, verify
-from solver.solving.outcome import OWN_ORDER
 
 # Relative difference up to which energies count as equal: they are sums of thousands of doubles.
 _SAME = 1e-9
@@ -41,6 +48,7 @@ class Frontier:
     def __init__(self, graph: CostedGraph, gap: float) -> None:
         self._graph = graph
         self._gap = gap
+        self._order = tuple(op.name for op in graph.ops)
         self._least_energy_j = math.fsum(op.energy_j for op in graph.ops)
         self._known: dict[Budget, Schedule] = {}
 
@@ -85,6 +93,7 @@ class Frontier:
                 return Schedule(
                     status="infeasible",
                     smallest_ram_bytes=other.smallest_ram_bytes if same_deadline else None,
+                    smallest_ram_bound_bytes=other.smallest_ram_bound_bytes,
                     limiting_op=other.limiting_op if same_deadline else None,
                     **_inferred(budget, other),
                 )
@@ -122,20 +131,30 @@ class Frontier:
             changes = {name: getattr(other, name) for name in _OF_ACTIONS}
             own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
             changes["notes"] = (*own_notes, _BORROWED + _words(other.budget))
-            if schedule.status == "infeasible":  # it was proven for restricted schedules only
-                changes |= {"smallest_ram_bytes": None, "limiting_op": None}
+            changes |= _without_advice()
+            order = self._class(schedule).order
+            if order is not None and first_executions(other.actions) != order:
+                # The bound holds for the order of the schedule that is replaced.
+                bound_j = schedule.any_order_bound_j
+                changes |= {"bound_covers": EVERY_SCHEDULE.words, "restrictions": ()}
         if _is_roomier(other.budget, schedule.budget):
             if _less(schedule.any_order_bound_j, other.any_order_bound_j, missing=-math.inf):
                 changes["any_order_bound_j"] = other.any_order_bound_j
-            if _less(bound_j, other.energy_bound_j, missing=-math.inf) and _bound_applies(
-                other, schedule
-            ):
+            covered = EVERY_SCHEDULE if "restrictions" in changes else self._class(schedule)
+            if _less(bound_j, other.energy_bound_j, missing=-math.inf) and self._class(
+                other
+            ).includes(covered):
                 bound_j = other.energy_bound_j
                 changes["energy_bound_j"] = bound_j
         if energy_j is None:
             changes |= self._better_advice(schedule, other)
-            if schedule.status == "no_solution" and _proves_infeasible(other, schedule.budget):
-                changes["status"] = "infeasible"
+            is_open = schedule.status in ("no_solution", "exhausted")
+            if is_open and _proves_infeasible(other, schedule.budget):
+                changes |= {
+                    "status": "infeasible",
+                    "bound_covers": EVERY_SCHEDULE.words,
+                    "restrictions": (),
+                }
         elif changes:
             # A schedule outside the restrictions may cost less than a bound that assumes them.
             bound_j = min(bound_j or 0.0, energy_j)
@@ -147,6 +166,9 @@ class Frontier:
             }
         unchanged = all(getattr(schedule, name) == value for name, value in changes.items())
         return schedule if unchanged else schedule.model_copy(update=changes)
+
+    def _class(self, schedule: Schedule) -> ScheduleClass:
+        return class_of(schedule, self._order)
 
     def _better_advice(self, schedule: Schedule, other: Schedule) -> dict[str, object]:
         """A smaller feasible RAM budget than the one that ``schedule`` states, from ``other``."""
@@ -187,27 +209,28 @@ def _less(a: float | None, b: float | None, missing: float = math.inf) -> bool:
     return low < high and (math.isinf(low) or math.isinf(high) or low < high - _SAME * abs(high))
 
 
-def _bound_applies(other: Schedule, schedule: Schedule) -> bool:
-    """Whether the bound of ``other`` is proven for every schedule that ``schedule``'s covers."""
-    same_kind = other.bound_covers == schedule.bound_covers
-    # "This schedule's order" is a different order in another schedule.
-    return (
-        same_kind
-        and OWN_ORDER not in other.restrictions
-        and set(other.restrictions) <= set(schedule.restrictions)
-    )
+def _without_advice() -> dict[str, object]:
+    """What a schedule no longer states once it has actions."""
+    return {
+        "smallest_ram_bytes": None,
+        "smallest_ram_bound_bytes": None,
+        "smallest_deadline_s": None,
+        "smallest_deadline_bound_s": None,
+        "limiting_op": None,
+    }
 
 
 def _proves_infeasible(other: Schedule, budget: Budget) -> bool:
     """Whether the infeasibility of ``other`` implies that of ``budget``.
 
-    The stated smallest RAM budget is proven only if ``other`` has no notes.
+    Only what is proven for every schedule counts: the status ``infeasible``, and the bound on the
+    smallest RAM budget, not the budget for which a schedule was found.
     """
     if other.status != "infeasible" or _deadline_s(budget) > _deadline_s(other.budget):
         return False
     proven_bytes = other.budget.ram_bytes
-    if other.smallest_ram_bytes is not None and not other.notes:
-        proven_bytes = max(proven_bytes, other.smallest_ram_bytes - 1)
+    if other.smallest_ram_bound_bytes is not None:
+        proven_bytes = max(proven_bytes, other.smallest_ram_bound_bytes - 1)
     return budget.ram_bytes <= proven_bytes
 
 

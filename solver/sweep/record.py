@@ -52,6 +52,7 @@ class SweepRow(StrictModel):
     page_outs: Size | None = None
     page_ins: Size | None = None
     smallest_ram_bytes: Size | None = None
+    smallest_ram_bound_bytes: Size | None = None
     limiting_op: str | None = None
     unconstrained_peak_bytes: Size
     unconstrained_energy_j: NonNegative
