@@ -90,7 +90,7 @@ class Events:
             "compute_of": self._integers(problem.producer),
             "page_in_of": self._integers(self._page_in.get(i, -1) for i in self._tensors),
         }
-        deadline_s = math.inf if budget.deadline_s is None else budget.deadline_s
+        deadline_s = math.inf if problem.latest_s is None else problem.latest_s
         return ProblemData(
             event_count=self.end + 1,
             tensor_count=len(tensors),

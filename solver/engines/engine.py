@@ -122,6 +122,8 @@ class Engine(EngineProcess):
         super().__init__(name, "solver.engines.worker", name)
         self._sent_columns = 0
         self._sent_rows = 0
+        # Claims of the engine that its own solutions refuted, and that were corrected.
+        self.faults: list[str] = []
 
     def minimise(
         self,
@@ -144,6 +146,8 @@ class Engine(EngineProcess):
         self.send(Run(self._growth(program), relax, absolute_gap, threads, start))
         for message in self.messages(deadline):
             assert isinstance(message, Incumbent | Bound | Finished | Silence)
+            if isinstance(message, Finished) and message.reason:
+                self.faults.append(message.reason)
             yield message
 
     def _growth(self, program: Program) -> Growth:

@@ -53,7 +53,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class Finished:
-    """End of a run. ``reason`` says why if the engine failed."""
+    """End of a run. ``reason`` says why the engine failed, or which of its proofs was false."""
 
     outcome: Outcome
     reason: str = ""

@@ -6,31 +6,47 @@ separate process an engine can be killed at any moment, and its results so far h
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mip
 
 from solver.engines.messages import Bound, EngineMessage, Finished, Growth, Incumbent, Ready, Run
 from solver.engines.parent import Parent
+from solver.engines.program import Row
 
 _BOUND_INTERVAL_S = 0.25
+# Programs of at most this many columns are solved a second time, without presolve, before anything
+# is claimed. HiGHS 1.15.1 with presolve has called small programs infeasible that have a solution
+# (tests/references/false_infeasible.mps), and suboptimal solutions optimal.
+_SMALL_COLUMNS = 400
+# A first proof that took longer than this is not repeated, and bounds are reported meanwhile.
+_LONGEST_PROVEN_TWICE_S = 2.0
+# Difference of two optima, relative, and violation of a row, relative, that tolerances explain.
+_TOLERANCE = 1e-5
 
 
 class _Reporter:
     """Sends new incumbents and bounds; callbacks may come from any thread."""
 
-    def __init__(self, send: Callable[[EngineMessage], None]) -> None:
+    def __init__(self, send: Callable[[EngineMessage], None], quiet_s: float) -> None:
+        """``quiet_s`` is the time for which no bound is reported but the final one."""
         self._send = send
+        self._quiet_until = time.monotonic() + quiet_s
         self._bound = float("-inf")
         self._objective = float("inf")
         self._next_bound_at = 0.0
         self._lock = threading.Lock()
 
     def bound(self, objective: float) -> None:
+        if time.monotonic() < self._quiet_until:
+            return
         with self._lock:
             if (
                 self._bound < objective < sys.float_info.max
@@ -41,7 +57,7 @@ class _Reporter:
                 self._send(Bound(objective))
 
     def final_bound(self, objective: float) -> None:
-        self._next_bound_at = 0.0
+        self._quiet_until = self._next_bound_at = 0.0
         self.bound(objective)
 
     def finished(self, message: Finished) -> None:
@@ -55,6 +71,15 @@ class _Reporter:
                 self._send(Incumbent(objective, values))
 
 
+@dataclass(frozen=True)
+class _Optimum:
+    """An optimal solution, and the bound that was proven with it."""
+
+    objective: float
+    bound: float
+    values: list[float]
+
+
 class _Engine:
     """One python-mip model that grows from run to run."""
 
@@ -62,6 +87,8 @@ class _Engine:
         self.model = mip.Model(solver_name=solver_name)
         self.model.verbose = 0
         self.columns: list[Any] = []
+        self._rows: list[Row] = []
+        self._integer: list[bool] = []
 
     def grow(self, growth: Growth) -> None:
         for lower, upper, cost, integer in zip(
@@ -69,6 +96,8 @@ class _Engine:
         ):
             kind = mip.BINARY if integer else mip.CONTINUOUS
             self.columns.append(self.model.add_var(lb=lower, ub=upper, obj=cost, var_type=kind))
+        self._integer += growth.integer
+        self._rows += growth.rows
         for row in growth.rows:
             variables = [self.columns[c] for c in row.columns]
             self.model.add_constr(
@@ -82,11 +111,44 @@ class _Engine:
         model.threads = run.threads
         if run.start is not None:
             model.start = list(zip(self.columns, run.start, strict=False))
-        status = model.optimize(relax=True) if run.relax else self.optimize(report)
+        began = time.monotonic()
+        proof = self._proof(model.optimize(relax=True) if run.relax else self.optimize(report))
+        fault = ""
+        if self.is_small and time.monotonic() - began < _LONGEST_PROVEN_TWICE_S:
+            with self.without_presolve():
+                again = self._proof(
+                    model.optimize(relax=run.relax, max_seconds=5 * _LONGEST_PROVEN_TWICE_S)
+                )
+            proof, fault = self._agreed(proof, again, run)
+        if isinstance(proof, Finished):
+            return Finished(proof.outcome, proof.reason or fault)
+        report.incumbent(proof.objective, proof.values)
+        report.final_bound(proof.bound)
+        return Finished("optimal", fault)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether every result is proven twice."""
+        return len(self.columns) <= _SMALL_COLUMNS
+
+    @contextmanager
+    def without_presolve(self) -> Iterator[None]:
+        """Switch presolve off for the next run, which forgets what earlier ones found."""
+        self.model.preprocess = 0
+        try:
+            yield
+        finally:
+            self.model.preprocess = -1
+
+    def _proof(self, status: mip.OptimizationStatus) -> _Optimum | Finished:
+        """What a run has proven."""
+        model = self.model
         if status == mip.OptimizationStatus.OPTIMAL:
-            report.incumbent(model.objective_value, [column.x for column in self.columns])
-            report.final_bound(min(model.objective_bound, model.objective_value))
-            return Finished("optimal")
+            return _Optimum(
+                model.objective_value,
+                min(model.objective_bound, model.objective_value),
+                [column.x for column in self.columns],
+            )
         infeasible = (
             mip.OptimizationStatus.INFEASIBLE,
             mip.OptimizationStatus.INT_INFEASIBLE,
@@ -94,6 +156,53 @@ class _Engine:
         if status in infeasible:
             return Finished("infeasible")
         return Finished("failed", f"the engine ended with status {status.name}")
+
+    def _agreed(
+        self, one: _Optimum | Finished, other: _Optimum | Finished, run: Run
+    ) -> tuple[_Optimum | Finished, str]:
+        """What is left of two proofs, and which of them is false.
+
+        A solution that satisfies every row refutes a claim that none exists, and any bound above
+        its objective, whoever made the claim.
+        """
+        solutions = [
+            proof
+            for proof in (one, other)
+            if isinstance(proof, _Optimum) and self._holds(proof.values, relaxed=run.relax)
+        ]
+        if not solutions:
+            return one, ""
+        best = min(solutions, key=lambda solution: solution.objective)
+        slack = run.absolute_gap + _TOLERANCE * (1.0 + abs(best.objective))
+        faults = []
+        bounds = [best.bound]
+        for proof, how in ((one, "with presolve"), (other, "without presolve")):
+            if isinstance(proof, Finished):
+                if proof.outcome == "infeasible":
+                    faults.append(f"called a program infeasible {how} that has a solution")
+            elif proof.bound > best.objective + slack:
+                faults.append(f"proved a bound {how} that a solution refutes")
+            else:
+                bounds.append(proof.bound)
+        return replace(best, bound=min(bounds)), "; ".join(faults)
+
+    def _holds(self, values: Sequence[float], *, relaxed: bool) -> bool:
+        """Whether values are integer where they must be and satisfy every row, within tolerance."""
+        if not relaxed and any(
+            integer and abs(value - round(value)) > _TOLERANCE
+            for integer, value in zip(self._integer, values, strict=True)
+        ):
+            return False
+        for row in self._rows:
+            terms = [
+                factor * values[column]
+                for column, factor in zip(row.columns, row.coefficients, strict=True)
+            ]
+            left = math.fsum(terms) - row.right_side
+            slack = _TOLERANCE * (1.0 + max((abs(term) for term in terms), default=0.0))
+            if (row.sense != ">" and left > slack) or (row.sense != "<" and left < -slack):
+                return False
+        return True
 
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:  # noqa: ARG002
         """Run to the end, and report incumbents and bounds as far as the engine provides them."""
@@ -124,6 +233,8 @@ class _Highs(_Engine):
             int Highs_startCallback(void *, int);
             const void *Highs_getCallbackDataOutItem(const void *, const char *);
             const char *Highs_version(void);
+            int Highs_setStringOptionValue(void *, const char *, const char *);
+            int Highs_clearSolver(void *);
             """
         )
         self._library: Any = self._ffi.dlopen(highs.libfile)
@@ -131,6 +242,15 @@ class _Highs(_Engine):
             "void *", int(highs.ffi.cast("uintptr_t", self.model.solver._model))
         )
         self._callback: Any = None
+
+    @contextmanager
+    def without_presolve(self) -> Iterator[None]:
+        self._library.Highs_setStringOptionValue(self._handle, b"presolve", b"off")
+        self._library.Highs_clearSolver(self._handle)
+        try:
+            yield
+        finally:
+            self._library.Highs_setStringOptionValue(self._handle, b"presolve", b"choose")
 
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:
         def item(data: Any, name: bytes) -> Any:
@@ -220,7 +340,7 @@ def main() -> None:
     while True:
         run = parent.receive()
         engine.grow(run.growth)
-        report = _Reporter(parent.send)
+        report = _Reporter(parent.send, _LONGEST_PROVEN_TWICE_S if engine.is_small else 0.0)
         report.finished(engine.minimise(run, report))
 
 

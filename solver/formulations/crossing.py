@@ -115,7 +115,7 @@ class CrossingProgram:
                 self.paged[i] = self.program.column(cost=cost.energy_j / self.unit)
 
     def _add_deadline(self) -> None:
-        problem, deadline_s = self.problem, self.problem.budget.deadline_s
+        problem, deadline_s = self.problem, self.problem.latest_s
         if deadline_s is None:
             return
         scale = deadline_s or 1.0

@@ -48,7 +48,7 @@ class DeadlineRows:
         self._hidden: int | None = None
         self._limits: list[tuple[Terms, float]] = []
         self._charged = 0.0
-        deadline_s = problem.budget.deadline_s
+        deadline_s = problem.latest_s
         if problem.overlaps and (costs.second > 0 or deadline_s is not None):
             self._hidden = program.column(
                 cost=-costs.second * self._unit_s,

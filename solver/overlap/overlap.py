@@ -48,7 +48,7 @@ def meet_deadline(problem: Problem, actions: Sequence[Action]) -> tuple[Action, 
 
     Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
-    actions, deadline_s = tuple(actions), problem.budget.deadline_s
+    actions, deadline_s = tuple(actions), problem.latest_s
     if deadline_s is None or not problem.overlaps:
         return actions
     return _overlapped(problem, actions, enough_s=deadline_s)

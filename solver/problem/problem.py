@@ -11,6 +11,9 @@ from solver.problem.footprint import extra_bytes, least_ram_bytes, uncounted_ten
 from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.schedule import Budget
 
+# Relative excess over a deadline that rounding explains.
+DEADLINE_ROUNDING = 1e-9
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -112,10 +115,15 @@ class Problem:
         return [self.budget.rematerialization and op.recomputable for op in self.graph.ops]
 
     @cached_property
+    def latest_s(self) -> float | None:
+        """The deadline with the rounding that the referee allows: sums of doubles differ."""
+        deadline_s = self.budget.deadline_s
+        return None if deadline_s is None else deadline_s * (1 + DEADLINE_ROUNDING)
+
+    @cached_property
     def is_evidently_infeasible(self) -> bool:
         """Whether the budget is below a bound on RAM or time that needs no search."""
-        deadline_s = self.budget.deadline_s
-        late = deadline_s is not None and deadline_s < self.least_time_s
+        late = self.latest_s is not None and self.latest_s < self.least_time_s
         least_bytes, _ = least_ram_bytes(self.graph, self.budget.covers)
         return late or self.budget.ram_bytes < least_bytes
 

@@ -307,7 +307,7 @@ class RetentionModel:
         Times are rounded down, which excludes no schedule. The unit is so small that a schedule
         that is late by rounding is within the referee's tolerance.
         """
-        deadline_s = self.problem.budget.deadline_s
+        deadline_s = self.problem.latest_s
         if deadline_s is None:
             return
         unit_s = deadline_s * _LATENESS / (len(self._costs) + 2) or 1.0

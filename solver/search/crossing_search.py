@@ -57,6 +57,8 @@ class CrossingSearch:
         self.build_s = time.monotonic() - began
         self.rounds = 0
         self.engine_version = ""
+        # False proofs of the engine, which were corrected.
+        self.faults: list[str] = []
         self._engine = engine
         self._threads = threads
 
@@ -140,6 +142,7 @@ class CrossingSearch:
             relax=relax,
         ):
             self.engine_version = engine.version
+            self.faults += [fault for fault in engine.faults if fault not in self.faults]
             if isinstance(message, Finished) and message.outcome == "infeasible":
                 yield NoSchedule()
             elif isinstance(message, Bound | Incumbent | Finished | Silence):

@@ -86,6 +86,8 @@ class Search:
     rounds: int = 0
     build_s: float = 0.0
     engine_version: str = ""
+    # False proofs of the engine, which were corrected.
+    faults: list[str] = field(default_factory=list)
     restrictions: tuple[str, ...] = RESTRICTIONS
     # The actions in the form that formulations can express: without transfers beside ops.
     _plain: tuple[Action, ...] | None = None
@@ -303,6 +305,7 @@ class Search:
             relax=relax,
         ):
             self.engine_version = engine.version
+            self.faults += [fault for fault in engine.faults if fault not in self.faults]
             yield message
 
     def _raise_bound(self, formulation: Formulation, objective: float) -> None:

@@ -36,8 +36,6 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
 
-# The referee allows the same, since sums of doubles differ in their last digits.
-_ROUNDING = 1e-9
 # More tensors or ops than this are not worth starting with.
 _MOST_OPS, _MOST_TENSORS = 14, 24
 
@@ -122,10 +120,8 @@ class _StateSearch:
             if problem.graph.tensors[i].page_in is not None
             and (problem.budget.paging or problem.starts_in_storage[i])
         )
-        deadline_s = problem.budget.deadline_s
-        self._latest_s = (
-            math.inf if deadline_s is None or objective == "time" else deadline_s * (1 + _ROUNDING)
-        )
+        latest_s = problem.latest_s
+        self._latest_s = math.inf if latest_s is None or objective == "time" else latest_s
         self._ram_bytes = math.inf if objective == "memory" else problem.budget.ram_bytes
         self._is_timed = objective == "time" or self._latest_s < math.inf
         self._labels: list[_Label] = []

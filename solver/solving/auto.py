@@ -36,7 +36,7 @@ from solver.problem.schedule import Action, first_executions
 from solver.search.crossing_search import CrossingSearch, NoSchedule, Proven, Sketch
 from solver.search.search import Ending, Progress, Search
 from solver.search.states import search_states
-from solver.solving.named import python_mip_version
+from solver.solving.named import engine_notes, python_mip_version
 from solver.solving.outcome import Outcome
 
 # Annealing alone stops after this many seconds per op without improvement, within these limits,
@@ -412,7 +412,11 @@ class AutomaticSearch:
             any_order_bound_j=self._any_order_j,
             covered=covered,
             chosen=tuple(self._chosen),
-            notes=tuple(self._notes),
+            notes=(
+                *self._notes,
+                *engine_notes(crossing.faults if crossing else ()),
+                *engine_notes(compact.faults if compact else ()),
+            ),
             formulation="compact" if compact else "crossing" if crossing else "none",
             engine=self._options.engine if engine else "annealing",
             version=f"{engine}, {python_mip_version()}"

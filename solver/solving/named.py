@@ -82,7 +82,7 @@ def search_by_name(
         version=version,
         rounds=search.rounds,
         build_s=search.build_s,
-        notes=(_LATE,) if is_late else (),
+        notes=(*engine_notes(search.faults), *((_LATE,) if is_late else ())),
     )
 
 
@@ -122,6 +122,11 @@ def _may_be_late(search: Search, ending: Ending) -> bool:
     is_open = search.actions is None and ending in ("time_limit", "spent")
     problem = search.problem
     return is_open and problem.overlaps and problem.budget.deadline_s is not None
+
+
+def engine_notes(faults: Iterable[str]) -> tuple[str, ...]:
+    """What a reader of the schedule must know of false proofs that were corrected."""
+    return tuple(f"the engine {fault}; the proof was repeated and corrected" for fault in faults)
 
 
 def python_mip_version() -> str:

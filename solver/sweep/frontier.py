@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from solver.problem.claims import EVERY_SCHEDULE, ScheduleClass, class_of
 from solver.problem.graph import CostedGraph
+from solver.problem.problem import DEADLINE_ROUNDING
 from solver.problem.schedule import (
     Action,
     Budget,
@@ -189,7 +190,7 @@ def _fits(schedule: Schedule, budget: Budget) -> bool:
     if not schedule.actions or schedule.time_s is None:
         return False
     fits = _takes_bytes(schedule) <= budget.ram_bytes
-    return fits and schedule.time_s <= _deadline_s(budget)
+    return fits and schedule.time_s <= _deadline_s(budget) * (1 + DEADLINE_ROUNDING)
 
 
 def _takes_bytes(schedule: Schedule) -> int:

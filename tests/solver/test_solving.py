@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from devices.errors import EngineFailed
 from solver.constructed import keep_everything
 from solver.options import EngineName, SolverOptions
+from solver.problem.claims import EVERY_SCHEDULE, OWN_ORDER
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import (
     Action,
@@ -31,7 +32,6 @@ from solver.problem.schedule import (
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, replay, verify
 from solver.search.search import Progress
-from solver.solving.outcome import ANY_ORDER, OWN_ORDER
 from solver.solving.solving import solve_graph
 from tests.support.boards.processes import (
     VARIABLE,
@@ -513,7 +513,6 @@ def test_dead_engine_is_an_error(engine: EngineName, monkeypatch: pytest.MonkeyP
 
 _DRIVER = """
 from solver.options import SolverOptions
-from solver.solving.outcome import ANY_ORDER, OWN_ORDER
 from solver.solving.solving import solve_graph
 from tests.support.graphs.graph_examples import hard_problem
 
@@ -554,8 +553,8 @@ def test_bound_for_an_order_refers_to_the_order_of_its_schedule(
     assume(least_energy_by_exhaustion(problem, budget) is not None)
     schedule = solve_graph(problem, budget, SolverOptions(gap=0.0, threads=1))
     in_graph_order = first_executions(schedule.actions) == tuple(op.name for op in problem.ops)
-    if schedule.bound_covers == ANY_ORDER:
-        assert not schedule.restrictions
+    if not schedule.restrictions:
+        assert schedule.bound_covers == EVERY_SCHEDULE.words
         assert schedule.energy_bound_j == schedule.any_order_bound_j
     else:
         assert (OWN_ORDER in schedule.restrictions) == (not in_graph_order)
