@@ -13,7 +13,6 @@ harness run and never changed::
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,13 +25,15 @@ from devices.documents.document import (
     DocumentError,
     StrictModel,
     dump_yaml,
+    parse_json,
     read_json,
+    read_text,
     validate,
     write_atomically,
 )
 from devices.errors import MeasurementInvalid
 from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource, MatmulComparison
-from devices.quantities import Count, NonNegative, WholeNumber
+from devices.quantities import Count, NonNegative, Seed, WholeNumber
 
 _NS_PER_S = 1e9
 
@@ -153,7 +154,7 @@ class RunMetadata(StrictModel):
     step: str | None = None
     storage: bool
     min_window_s: float
-    seed: int
+    seed: Seed
     matmul_comparison: MatmulComparison | None = None
 
 
@@ -242,10 +243,7 @@ def _natural(path: Path) -> list[int]:
 
 
 def _read_harness_run(file: Path) -> HarnessRun:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"{file}: {error}") from None
+    lines = read_text(file).splitlines()
     documents = list(_documents(file, lines))
     if not documents or set(documents[-1][1]) != {"trials"}:
         raise _damaged(file, "it is cut off")
@@ -262,9 +260,9 @@ def _read_harness_run(file: Path) -> HarnessRun:
 def _documents(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(lines, start=1):
         try:
-            document = json.loads(line)
-        except json.JSONDecodeError:
-            raise _damaged(file, f"line {number} is not JSON") from None
+            document = parse_json(line, f"line {number}")
+        except DocumentError as error:
+            raise _damaged(file, str(error)) from None
         if not isinstance(document, dict):
             raise _damaged(file, f"line {number} is not a JSON object")
         yield number, document
