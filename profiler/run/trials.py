@@ -21,6 +21,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from devices.claims.claim import sole_user
 from devices.documents.document import (
     DocumentError,
     StrictModel,
@@ -171,16 +172,24 @@ _MEANINGS = {
 
 
 _PROFILE = "profile.yaml"
+_CHOICE_S = 30.0
 
 
 def next_run_directory(campaigns: Path, device: str, question: str) -> Path:
     """Directory for a run that asks ``question`` of a device: the last such run below ``campaigns``
-    if it is unfinished, or else a new one."""
+    if it is unfinished, or else a new one. Programs that ask at the same time get the same one.
+
+    Raises:
+        JoulewrightError: No directory can be made there.
+    """
     digest = hashlib.sha256(question.encode()).hexdigest()[:8]
-    runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
-    if runs and not (runs[-1] / _PROFILE).exists():
-        return runs[-1]
-    return campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+    with sole_user(campaigns, patience_s=_CHOICE_S):
+        runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
+        if runs and not (runs[-1] / _PROFILE).exists():
+            return runs[-1]
+        new = campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+        new.mkdir()
+        return new
 
 
 class RunDirectory:
