@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 from collections.abc import Callable, Sequence
@@ -104,7 +105,7 @@ def _changed_text(chance: random.Random, text: str, examples: Sequence[str]) -> 
 
 def _random_data(chance: random.Random, level: int) -> Data:
     if level > 6 or chance.random() < 0.3:
-        return chance.choice(_VALUES)
+        return _value(chance)
     size = chance.randrange(5)
     if chance.random() < 0.5:
         return [_random_data(chance, level + 1) for _ in range(size)]
@@ -116,7 +117,7 @@ def _changed_data(chance: random.Random, data: Data) -> Data:
     """The data with one change in the children of one list or mapping. ``data`` is changed."""
     places = list(_containers(data))
     if not places:
-        return chance.choice(_VALUES)
+        return _value(chance)
     place = chance.choice(places)
     keys = list(place) if isinstance(place, dict) else list(range(len(place)))
     key = chance.choice(keys)
@@ -141,8 +142,13 @@ def _changed_data(chance: random.Random, data: Data) -> Data:
             twin = chance.choice(keys)
             place[key], place[twin] = place[twin], place[key]
         case _:
-            place[key] = chance.choice(_VALUES)
+            place[key] = _value(chance)
     return data
+
+
+def _value(chance: random.Random) -> Data:
+    """A hostile value; a copy, since later changes may go into it."""
+    return copy.deepcopy(chance.choice(_VALUES))
 
 
 def _containers(data: Data) -> list[Data]:

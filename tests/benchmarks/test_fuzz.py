@@ -39,6 +39,13 @@ def test_made_inputs_end_in_success_or_in_a_refusal(name: str, tmp_path: Path) -
         assert outcome(name, path) in {"accepted", "refused"}, f"{name}:{seed}"
 
 
+@pytest.mark.parametrize("name", ["device/1", "serial lines"])
+def test_an_input_depends_on_its_format_and_seed_alone(name: str) -> None:
+    inputs = [FORMATS[name].input(name, seed) for seed in range(100)]
+    assert [FORMATS[name].input(name, seed) for seed in reversed(range(100))] == inputs[::-1]
+    assert len(set(inputs)) > 90
+
+
 @pytest.mark.slow
 def test_the_record_resumes_and_is_extended(tmp_path: Path) -> None:
     record = tmp_path / "record.json"

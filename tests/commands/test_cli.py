@@ -122,6 +122,21 @@ def test_network_with_implausible_costs_is_refused_with_a_sentence(
     assert "allowed: at most 1e+09 seconds" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("command", [("plot",), ("export", "--format", "perfetto")])
+def test_a_schedule_that_somebody_broke_is_refused_with_a_sentence(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    solve = ("solve", "--graph", str(graph_file), "--ram-budget", "80%", "--out", "s.json")
+    assert run(*solve) == 0
+    schedule = json.loads(Path("s.json").read_text())
+    schedule["actions"].reverse()
+    Path("s.json").write_text(json.dumps(schedule))
+    capsys.readouterr()
+    assert run(*command, "--schedule", "s.json") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: s.json: not a valid schedule of ")
+
+
 def test_results_option_sets_directory_for_reading_and_writing() -> None:
     bench = load_published("m4").model_copy(update={"name": "bench"})
     write_atomically(Path("kept/profiles/bench.yaml"), dump_yaml(bench))
