@@ -11,6 +11,8 @@ from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, SolverOptions
 
+_MOST_WHOLE = 2**31 - 1
+
 DEFAULT_BATCH = 1
 DEFAULT_MODEL = "resnet18_cifar"
 DEFAULT_OPTIMIZER: Optimizer = "sgd"
@@ -136,16 +138,26 @@ def add_graph_beside(parser: ArgumentParser) -> None:
 def count(text: str) -> int:
     """Parse a whole number above 0."""
     value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f"{text} is not a whole number above 0")
+    if not 1 <= value <= _MOST_WHOLE:
+        raise ArgumentTypeError(f"{text} is not a whole number from 1 to {_MOST_WHOLE}")
+    return value
+
+
+def seed(text: str) -> int:
+    """Parse a seed of random numbers, a whole number that is not negative."""
+    value = int(text)
+    if not 0 <= value <= _MOST_WHOLE:
+        raise ArgumentTypeError(f"{text} is not a whole number from 0 to {_MOST_WHOLE}")
     return value
 
 
 def positive(text: str) -> float:
     """Parse a number above 0."""
+    from devices.quantities import LEAST, MOST  # imports pydantic, which takes time
+
     value = float(text)
-    if not 0 < value < float("inf"):
-        raise ArgumentTypeError(f"{text} is not a number above 0")
+    if not LEAST <= value <= MOST:
+        raise ArgumentTypeError(f"{text} is not a number from {LEAST:g} to {MOST:g}")
     return value
 
 

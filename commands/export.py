@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from commands.arguments import add_graph_beside, add_json, add_results
+from commands.arguments import add_graph_beside, add_json, add_results, seed
 from commands.command import Command
 from commands.console import Console
+from commands.solved import read_valid
 from devices.documents.readable import size
 from devices.errors import ExitCode, InputError
 from devices.results import Results
@@ -110,7 +111,7 @@ def _add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=int,
+        type=seed,
         default=0,
         help="c: seed of initial values and generated samples (0)",
     )
@@ -118,9 +119,7 @@ def _add_options(parser: ArgumentParser) -> None:
 
 def export(options: ExportOptions, console: Console) -> int:
     """Write the C project or the trace."""
-    from solver.problem.files import read_solved
-
-    graph, schedule = read_solved(options.schedule, options.graph)
+    graph, schedule = read_valid(options.schedule, options.graph)
     match options.target:
         case TraceTarget():
             return _export_trace(options, options.target, console, graph, schedule)
@@ -138,7 +137,6 @@ def _export_trace(
     from devices.documents.document import write_atomically
     from plots.perfetto import perfetto_trace
     from replay.directory import read_report_of
-    from solver.referee.referee import RefereeError
 
     if not schedule.actions:
         raise InputError(
@@ -146,12 +144,7 @@ def _export_trace(
             f" {schedule.status}"
         )
     report = None if target.run is None else read_report_of(target.run, graph, schedule)
-    try:
-        trace = perfetto_trace(graph, schedule, report)
-    except RefereeError as error:
-        raise InputError(
-            f"{options.schedule}: not a valid schedule of {graph.name}: {error}"
-        ) from error
+    trace = perfetto_trace(graph, schedule, report)
     path = (options.out or options.results.exports) / f"{options.schedule.stem}.trace.json"
     write_atomically(path, json.dumps(trace))
     console.document({"files": [str(path)]})

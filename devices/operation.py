@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
 
+from devices.documents.limits import whole_number
 from devices.signatures import SIGNATURES
 from devices.signatures.base import ELEMENT_BYTES, Operand, OperationError, Signature
 
@@ -56,8 +57,8 @@ class OpSpec:
             The operation.
 
         Raises:
-            OperationError: The kind is unknown, an attribute is missing, unknown or too small, or
-                an operand would be empty.
+            OperationError: The kind is unknown, an attribute is missing, unknown, too small or too
+                large, or an operand would be empty.
         """
         signature = _signature(kind)
         if set(attributes) != set(signature.attributes):
@@ -68,8 +69,10 @@ class OpSpec:
             )
         for name, value in attributes.items():
             lowest = 0 if name in _MAY_BE_ZERO else 1
-            if value < lowest:
-                raise OperationError(f"{kind}: {name} is {value}, it must be at least {lowest}")
+            if not lowest <= value <= _LARGEST:
+                raise OperationError(
+                    f"{kind}: {name} is {value}, it must be from {lowest} to {_LARGEST}"
+                )
         spec = cls(kind, tuple(attributes[name] for name in signature.attributes))
         for operand in (*spec.reads, *spec.writes):
             if operand.elements < 1:
@@ -84,7 +87,7 @@ class OpSpec:
         for pair in pairs:
             name, _, value = pair.partition("=")
             try:
-                attributes[name] = int(value)
+                attributes[name] = whole_number(value)
             except ValueError:
                 raise OperationError(f"{key!r}: {pair!r} is not of the form name=integer") from None
         return cls.of(kind, **attributes)
@@ -134,6 +137,7 @@ class OpSpec:
 
 
 # Attributes that may be zero: paddings and flags. All others are sizes.
+_LARGEST = 2**31 - 1
 _MAY_BE_ZERO = frozenset({"pad_top", "pad_bottom", "pad_left", "pad_right", "bias"})
 
 

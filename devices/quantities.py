@@ -1,4 +1,8 @@
-"""Scalar types of documents, each with the numbers or names that it allows."""
+"""Scalar types of documents, each with the numbers or names that it allows.
+
+The bounds are far beyond anything plausible. They make sure that no sum or product of valid figures
+overflows, and that a message names the figure instead of what it breaks.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,33 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-NonNegative: TypeAlias = Annotated[float, Field(ge=0)]
-Positive: TypeAlias = Annotated[float, Field(gt=0)]
-Size: TypeAlias = Annotated[int, Field(ge=0)]
+MOST_COST = 1e9
+"""Most seconds or joules of one execution or transfer: 31 years, 278 kWh."""
+
+MOST_BYTES = 2**48
+"""Most bytes of all tensors of a graph, and most RAM: 256 TiB."""
+
+MOST = 1e18
+"""Most of any quantity, in its SI unit."""
+
+LEAST = 1e-12
+"""Least of any quantity that is more than zero, such as a deadline."""
+
+_MOST_WHOLE = 2**63 - 1
+_LONGEST_NAME = 4096
+
+NonNegative: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
+"""Also sums: a thousand million actions of ``MOST_COST`` each stay within it."""
+Positive: TypeAlias = Annotated[float, Field(ge=LEAST, le=MOST)]
+UnitCost: TypeAlias = Annotated[float, Field(ge=0, le=MOST_COST)]
+"""Seconds or joules of one execution or transfer."""
+Size: TypeAlias = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 """Bytes."""
-WholeNumber: TypeAlias = Annotated[int, Field(ge=0)]
+WholeNumber: TypeAlias = Annotated[int, Field(ge=0, le=_MOST_WHOLE)]
 """An index, or a number of things from 0 on."""
-Count: TypeAlias = Annotated[int, Field(ge=1)]
+Seed: TypeAlias = WholeNumber
+"""Seed of random numbers."""
+Count: TypeAlias = Annotated[int, Field(ge=1, le=_MOST_WHOLE)]
 """A number of things from 1 on."""
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
-Name: TypeAlias = Annotated[str, Field(min_length=1)]
+Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME)]

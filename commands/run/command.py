@@ -12,6 +12,7 @@ from devices.errors import ExitCode
 
 if TYPE_CHECKING:
     from replay.running.failure import Recovered
+    from replay.runs import Subject, Training
 
 # Dozens of activities begin with this word.
 _MANY = "compiling "
@@ -19,34 +20,39 @@ _MANY = "compiling "
 
 def run(options: RunOptions, console: Console) -> int:
     """Run a schedule and report; the exit code is 1 if the schedule changed values."""
-    from commands.run.summary import announce, summarise
+    from commands.run.summary import announce
+    from devices.claims.claim import sole_user
     from devices.description import load_description
-    from replay.directory import REPORT, VALUES, StoredRun
-    from replay.expectation import expected_step
-    from replay.reporting.diagnosis import remedy
-    from replay.run_report import run_report
-    from replay.running.failure import ReplayFailed
-    from replay.runs import (
-        Subject,
-        planned_execution,
-        replay_schedule,
-        training_on,
-        training_step_of,
-    )
+    from replay.runs import Subject, planned_execution, training_on, training_step_of
     from solver.problem.files import read_solved
 
     description = load_description(options.device)
     graph, schedule = read_solved(options.schedule, options.graph)
     subject = Subject(description, training_step_of(graph), graph, schedule)
     training = training_on(subject.step, options.samples, options.steps, options.seed)
-    # Fail before anything is built if the schedule cannot run or the directory cannot be made.
+    # Fail before anything is built if the schedule cannot run or the directory cannot be used.
     planned = planned_execution(subject)
     if options.dry_run:
         announce(console, description, options.steps, planned)
         return ExitCode.DONE
     name = f"{description.name}-{options.schedule.stem}"
     directory = options.out or options.results.replays / name
-    directory.mkdir(parents=True, exist_ok=True)
+    with sole_user(directory):
+        return _run(options, subject, training, directory, console)
+
+
+def _run(
+    options: RunOptions, subject: Subject, training: Training, directory: Path, console: Console
+) -> int:
+    from commands.run.summary import summarise
+    from replay.directory import REPORT, VALUES, StoredRun
+    from replay.expectation import expected_step
+    from replay.reporting.diagnosis import remedy
+    from replay.run_report import run_report
+    from replay.running.failure import ReplayFailed
+    from replay.runs import replay_schedule
+
+    description, graph, schedule = subject.description, subject.graph, subject.schedule
     expected = expected_step(graph, schedule)
     try:
         with console.status() as status:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.command import Command
@@ -17,6 +18,14 @@ if TYPE_CHECKING:
 
 def sweep(options: SweepOptions, console: Console) -> int:
     """Solve all points; the exit code states whether any has a schedule."""
+    from devices.claims.claim import sole_user
+
+    out = options.out or options.results.sweep
+    with sole_user(out):
+        return _sweep(options, out, console)
+
+
+def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
     from commands.sweep.summary import event_line, summarise
     from plots.tradeoff import tradeoff
     from solver.pools import open_pool
@@ -25,7 +34,6 @@ def sweep(options: SweepOptions, console: Console) -> int:
     from solver.sweep.record import SOLVED
     from solver.sweep.sweep import sweep as solve_studies
 
-    out = options.out or options.results.sweep
     directory = SweepDirectory(out, options.solver)
     subjects = list(_subjects(options, console))
     require_distinct_stems(subjects)

@@ -3,16 +3,28 @@
 PyYAML implements YAML 1.1, in which ``1e9`` is text, ``no`` is false, ``010`` is eight, ``12:30``
 is a number, and the last value of a repeated key silently wins. Here numbers are what they look
 like, and a repeated key is an error. This module uses PyYAML's parser and emitter;
-:func:`plain_scalar` decides what a scalar means.
+:func:`plain_scalar` decides what a scalar means. Values are built from the parser's events, so that
+limits hold before anything is built: PyYAML's composer would follow any nesting until the stack
+overflows, and expand any aliases.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import yaml
 
+from devices.documents.limits import (
+    MOST_BYTES,
+    LimitError,
+    check_levels,
+    check_values,
+    number,
+    whole_number,
+)
 from devices.errors import InputError
 
 Value: TypeAlias = "bool | int | float | str | list[Value] | dict[str, Value] | None"
@@ -31,6 +43,7 @@ _OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
+_MOST_SHOWN = 60
 _STANDARD_TAG = "tag:yaml.org,2002:"
 _HINTS = {
     "cannot start any token": "indent with spaces, not tabs; text that begins with @ needs quotes",
@@ -39,7 +52,6 @@ _HINTS = {
     "end of stream": "is the file cut off?",
     "did not find expected": "is a line indented wrongly, or the file cut off?",
     "could not find expected": "is the file cut off?",
-    "undefined alias": "text that begins with * needs quotes",
 }
 
 
@@ -50,14 +62,11 @@ class YamlError(InputError):
 def load(text: str) -> Value:
     """Parse the one document in ``text``; None if it is empty. Raises :class:`YamlError`."""
     try:
-        root = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        return None if root is None else _value(root)
+        return _Reader(text).document()
     except yaml.MarkedYAMLError as error:
         raise YamlError(_sentence(error)) from None
     except yaml.YAMLError as error:
         raise YamlError(" ".join(str(error).split())) from None
-    except RecursionError:
-        raise YamlError("nested too deeply, or an alias that contains itself") from None
 
 
 def dump(data: object, *, end_marked: bool = False) -> str:
@@ -76,51 +85,152 @@ def dump(data: object, *, end_marked: bool = False) -> str:
     return text
 
 
-def number(text: str) -> int | float:
-    """Parse a decimal number; an exact whole number (``1e9``, ``4.0``) becomes an int."""
-    value = float(text)
-    return int(value) if value.is_integer() and abs(value) <= 2**53 else value
-
-
 def plain_scalar(text: str) -> bool | int | float | str | None:
-    """Convert an unquoted scalar to its value (YAML 1.2.2, section 10.3.2)."""
+    """Convert an unquoted scalar to its value (YAML 1.2.2, section 10.3.2).
+
+    Raises :class:`~devices.documents.limits.LimitError` for a number of too many digits.
+    """
     if text in _NULL:
         return None
     if text in _BOOLEAN:
         return _BOOLEAN[text]
-    if _INTEGER.fullmatch(text):
-        return int(text)
-    if _OTHER_BASE.fullmatch(text):
-        return int(text, 0)
+    if _INTEGER.fullmatch(text) or _OTHER_BASE.fullmatch(text):
+        return whole_number(text)
     if _FLOAT.fullmatch(text):
         return number(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
     return text
 
 
-def _value(node: yaml.Node) -> Value:
-    if not node.tag.startswith(_STANDARD_TAG):
-        raise YamlError(f"{_position(node.start_mark)}: the tag {node.tag} has no meaning here")
-    if isinstance(node, yaml.MappingNode):
-        return _mapping(node)
-    if isinstance(node, yaml.SequenceNode):
-        return [_value(item) for item in node.value]
-    quoted = isinstance(node, yaml.ScalarNode) and bool(node.style)
-    return node.value if quoted else plain_scalar(node.value)
+@dataclass(frozen=True)
+class _Anchored:
+    """A value with an anchor. ``values``, ``characters`` and ``levels`` are what it adds to the
+    document where an alias repeats it."""
+
+    value: Value
+    values: int
+    characters: int
+    levels: int
 
 
-def _mapping(node: yaml.MappingNode) -> dict[str, Value]:
-    mapping: dict[str, Value] = {}
-    first_line: dict[str, int] = {}
-    for key_node, value_node in node.value:
-        where = _position(key_node.start_mark)
-        if not isinstance(key_node, yaml.ScalarNode):
-            raise YamlError(f"{where}: a key must be a word, not a list or a mapping")
-        key = key_node.value
-        if key in mapping:
-            raise YamlError(f"{where}: the key {key!r} is already given in line {first_line[key]}")
-        first_line[key] = key_node.start_mark.line + 1
-        mapping[key] = _value(value_node)
-    return mapping
+class _Reader:
+    """Builds the value of a document from the events of PyYAML's parser."""
+
+    def __init__(self, text: str) -> None:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=loader)
+        self._anchored: dict[str, _Anchored | None] = {}  # None: its value is not complete
+        self._values = 0
+        self._characters = 0
+        self._deepest = 0
+
+    def document(self) -> Value:
+        """The value of the only document; None without one."""
+        next(self._events)  # the start of the stream
+        if isinstance(next(self._events), yaml.StreamEndEvent):
+            return None
+        value = self._value(next(self._events), 0)
+        next(self._events)  # the end of the document
+        following = next(self._events)
+        if not isinstance(following, yaml.StreamEndEvent):
+            where = _place(following)
+            raise YamlError(f"{where}: a second document begins; allowed: one in a file")
+        return value
+
+    def _value(self, event: yaml.Event, level: int) -> Value:
+        try:
+            if isinstance(event, yaml.AliasEvent):
+                return self._repeated(event, level)
+            anchor = cast(str | None, getattr(event, "anchor", None))
+            if anchor is None:
+                return self._built(event, level)
+            before = self._values, self._characters, self._deepest
+            self._anchored[anchor] = None
+            self._deepest = level
+            value = self._built(event, level)
+            self._anchored[anchor] = _Anchored(
+                value,
+                self._values - before[0],
+                self._characters - before[1],
+                self._deepest - level,
+            )
+            self._deepest = max(self._deepest, before[2])
+        except LimitError as error:
+            raise YamlError(f"{_place(event)}: {error}") from None
+        return value
+
+    def _repeated(self, event: yaml.AliasEvent, level: int) -> Value:
+        name = str(event.anchor)
+        if name not in self._anchored:
+            raise YamlError(
+                f"{_place(event)}: no anchor &{_shortened(name)} comes before the"
+                " alias; text that begins with * needs quotes"
+            )
+        anchored = self._anchored[name]
+        if anchored is None:
+            raise YamlError(
+                f"{_place(event)}: the alias *{_shortened(name)} is a part of what it repeats"
+            )
+        self._count(anchored.values, anchored.characters)
+        self._enter(level + anchored.levels)
+        return anchored.value
+
+    def _built(self, event: yaml.Event, level: int) -> Value:
+        tag = cast(str | None, getattr(event, "tag", None))
+        if tag is not None and tag != "!" and not tag.startswith(_STANDARD_TAG):
+            where = _place(event)
+            raise YamlError(f"{where}: the tag {_shortened(tag)} has no meaning here")
+        if isinstance(event, yaml.ScalarEvent):
+            self._count(1, len(event.value))
+            return event.value if event.style else plain_scalar(event.value)
+        self._count(1, 0)
+        self._enter(level + 1)
+        if isinstance(event, yaml.MappingStartEvent):
+            return self._mapping(level + 1)
+        sequence = []
+        while not isinstance(item := next(self._events), yaml.SequenceEndEvent):
+            sequence.append(self._value(item, level + 1))
+        return sequence
+
+    def _mapping(self, level: int) -> dict[str, Value]:
+        mapping: dict[str, Value] = {}
+        first_line: dict[str, int] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            where = _place(event)
+            if not isinstance(event, yaml.ScalarEvent):
+                raise YamlError(f"{where}: a key must be a word, not a list, a mapping or an alias")
+            self._count(1, len(event.value))
+            key = event.value
+            if key in mapping:
+                shown = _shortened(repr(key))
+                raise YamlError(
+                    f"{where}: the key {shown} is already given in line {first_line[key]}"
+                )
+            first_line[key] = _mark(event).line + 1
+            mapping[key] = self._value(next(self._events), level)
+        return mapping
+
+    def _count(self, values: int, characters: int) -> None:
+        self._values += values
+        self._characters += characters
+        check_values(self._values)
+        if self._characters > MOST_BYTES:
+            raise LimitError("aliases repeat more text than a file may have")
+
+    def _enter(self, level: int) -> None:
+        check_levels(level)
+        self._deepest = max(self._deepest, level)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
+
+
+def _mark(event: yaml.Event) -> yaml.Mark:
+    return cast(yaml.Mark, event.start_mark)
+
+
+def _place(event: yaml.Event) -> str:
+    return _position(_mark(event))
 
 
 def _position(mark: yaml.Mark) -> str:

@@ -9,13 +9,21 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from devices.documents import core_yaml
-from devices.documents.explain import explain
+from devices.documents.explain import explain, shown
+from devices.documents.limits import (
+    MOST_BYTES,
+    LimitError,
+    check_values,
+    number,
+    whole_number,
+)
 from devices.errors import InputError
 
 
@@ -57,7 +65,7 @@ def read_yaml(path: Path, model: type[Model]) -> Model:
     Raises:
         DocumentError: The file cannot be read, is not YAML, is cut off or does not fit ``model``.
     """
-    text = _read_text(path)
+    text = read_text(path)
     try:
         data = core_yaml.load(text)
     except core_yaml.YamlError as error:
@@ -85,19 +93,59 @@ def read_json(path: Path, model: type[Model]) -> Model:
     Raises:
         DocumentError: The file cannot be read, is not JSON or does not fit ``model``.
     """
-    text = _read_text(path)
+    text = read_text(path)
     if not text.strip():
         raise DocumentError(f"{path}: the file is empty")
+    return validate(parse_json(text, str(path)), model, str(path))
+
+
+def read_text(path: Path) -> str:
+    """Read a text file of at most ``MOST_BYTES``.
+
+    Raises:
+        DocumentError: The file cannot be read, is too large or is not UTF-8 text.
+    """
     try:
-        data = json.loads(text, parse_float=core_yaml.number, object_pairs_hook=_unique_keys)
+        with path.open("rb") as stream:
+            content = stream.read(MOST_BYTES + 1)
+        if len(content) > MOST_BYTES:
+            raise DocumentError(
+                f"{path}: larger than {MOST_BYTES >> 20} MiB, which no file of this format is"
+            )
+        return content.decode("utf-8")
+    except OSError as error:
+        raise DocumentError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{path}: not UTF-8 text ({error.reason})") from None
+
+
+def parse_json(text: str, source: str) -> object:
+    """Parse JSON strictly: a key may be given once.
+
+    Args:
+        text: A JSON document.
+        source: Name of the document in error messages.
+
+    Returns:
+        The content, in types that JSON has.
+
+    Raises:
+        DocumentError: ``text`` is not JSON, or larger or deeper than any document of this project.
+    """
+    try:
+        check_values(1 + sum(map(text.count, ",[{")))  # at least as many as there are
+        return json.loads(
+            text, parse_int=whole_number, parse_float=number, object_pairs_hook=_unique_keys
+        )
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise DocumentError(f"{path}: not valid JSON: {where}: {error.msg}") from None
+        raise DocumentError(f"{source}: not valid JSON: {where}: {error.msg}") from None
+    except LimitError as error:
+        raise DocumentError(f"{source}: not valid JSON: {error}") from None
     except _RepeatedKeyError as error:
-        raise DocumentError(f"{path}: the key {str(error)!r} is given twice") from None
+        raise DocumentError(f"{source}: the key {shown(str(error))} is given twice") from None
     except RecursionError:
-        raise DocumentError(f"{path}: not valid JSON: nested too deeply") from None
-    return validate(data, model, str(path))
+        raise DocumentError(f"{source}: not valid JSON: nested too deeply") from None
 
 
 def validate(data: object, model: type[Model], source: str) -> Model:
@@ -120,6 +168,8 @@ def validate(data: object, model: type[Model], source: str) -> Model:
         )
     except ValidationError as error:
         raise DocumentError(explain(error, model, source)) from None
+    except RecursionError:
+        raise DocumentError(f"{source}: nested too deeply") from None
 
 
 def dump_yaml(document: StrictModel) -> str:
@@ -166,15 +216,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.close(directory)
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise DocumentError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        raise DocumentError(f"{path}: not UTF-8 text ({error.reason})") from None
-
-
 class _RepeatedKeyError(Exception):
     """A key occurs twice in a JSON object; the message is the key."""
 
@@ -182,6 +223,6 @@ class _RepeatedKeyError(Exception):
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise _RepeatedKeyError(next(name for name in names if names.count(name) > 1))
+        counts = Counter(name for name, _ in pairs)
+        raise _RepeatedKeyError(counts.most_common(1)[0][0])
     return mapping

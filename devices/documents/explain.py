@@ -12,6 +12,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 _MOST_SENTENCES = 5
+_MOST_PROBLEMS = 10_000
+_MOST_SHOWN = 80
+_MOST_CHARACTERS = 1000
+_TOO_DEEP = "nested too deeply"
+_HALF_CHARACTER = (
+    "a text has only one half of a surrogate pair (\\ud800 to \\udfff), which is no character"
+)
 _UNITS = {
     "_per_s": "per second",
     "_per_j": "per joule",
@@ -25,6 +32,8 @@ _UNITS = {
 
 def nearest(found: object, known: Iterable[str]) -> str | None:
     """Find the known name most similar to ``found``; None if none is similar."""
+    if len(str(found)) > _MOST_SHOWN:
+        return None
     matches = difflib.get_close_matches(str(found), list(known), n=1)
     return matches[0] if matches else None
 
@@ -41,12 +50,19 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
 
     For a document of another format, only the wrong ``schema`` is reported.
     """
+    count = error.error_count()
+    if count > _MOST_PROBLEMS:  # listing them would take gigabytes
+        return f"{source}: {count} problems; the file is not of this format"
     problems = error.errors(include_url=False)
     other_format = [problem for problem in problems if problem["loc"] == ("schema",)]
-    lines = [f"{source}: {_sentence(problem, model)}" for problem in other_format or problems]
-    more = len(lines) - _MOST_SENTENCES
+    reported = other_format or problems
+    lines = [
+        f"{source}: {_shortened(_printable(_sentence(problem, model)), _MOST_CHARACTERS)}"
+        for problem in reported[:_MOST_SENTENCES]
+    ]
+    more = len(reported) - _MOST_SENTENCES
     if more > 0:
-        lines[_MOST_SENTENCES:] = [f"{source}: and {more} more problems"]
+        lines.append(f"{source}: and {more} more problems")
     return "\n".join(lines)
 
 
@@ -67,6 +83,8 @@ class _Place:
 def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
     place = _locate(model, problem["loc"])
     kind, found, context = problem["type"], problem["input"], problem.get("ctx", {})
+    if kind == "json_invalid":  # of text that this program wrote itself
+        return _TOO_DEEP if "recursion" in problem["msg"] else _HALF_CHARACTER
     if kind == "extra_forbidden":
         key = str(problem["loc"][-1])
         return f"{place.path}: unknown key; {choices(key, _keys(place.around))}"
@@ -78,14 +96,14 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
         prefix = f"{place.path}: " if place.path else ""
         return prefix + str(context["error"])
     prefix = f"{place.path}: found " if place.path else "found "
-    return f"{prefix}{_shown(found)}; {_allowed(kind, found, context, place, problem['msg'])}"
+    return f"{prefix}{shown(found)}; {_allowed(kind, found, context, place, problem['msg'])}"
 
 
 def _wrong_tag(place: _Place, found: object, key: str) -> str:
     tags = [tag for candidate in place.models for tag in _tags(candidate).get(key, [])]
     if not isinstance(found, dict) or key not in found:
         return f"{place.path}.{key}: missing; this key is required; allowed: {', '.join(tags)}"
-    return f"{place.path}.{key}: found {_shown(found[key])}; {choices(found[key], tags)}"
+    return f"{place.path}.{key}: found {shown(found[key])}; {choices(found[key], tags)}"
 
 
 def _allowed(kind: str, found: object, context: dict[str, Any], place: _Place, message: str) -> str:
@@ -99,6 +117,8 @@ def _allowed(kind: str, found: object, context: dict[str, Any], place: _Place, m
             return f"allowed: text{quotes}"
         case "string" if kind == "string_too_short":
             return "allowed: text that is not empty"
+        case "string" if kind == "string_too_long":
+            return f"allowed: at most {context['max_length']} characters"
         case "string" if kind == "string_pattern_mismatch":
             return f"allowed: text of the form {context['pattern']}"
         case "bool":
@@ -149,7 +169,7 @@ def _locate(model: type[BaseModel], location: tuple[int | str, ...]) -> _Place:
         if len(models) > 1 and tagged:
             models = (tagged[0],)
             continue
-        path += f".{part}" if path else part
+        path += f".{_shortened(part, _MOST_SHOWN)}" if path else _shortened(part, _MOST_SHOWN)
         if models:
             around = models[0]
             models = _models_at(around, part)
@@ -183,7 +203,8 @@ def _keys(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _shown(found: object) -> str:
+def shown(found: object) -> str:
+    """Format a value of a document for a message, shortened."""
     if found is None:
         return "nothing"
     if isinstance(found, dict):
@@ -191,4 +212,15 @@ def _shown(found: object) -> str:
     if isinstance(found, list):
         return "a list"
     text = repr(found) if isinstance(found, str) else json.dumps(found)
-    return text if len(text) <= 80 else text[:77] + "..."
+    return _shortened(text, _MOST_SHOWN)
+
+
+def _printable(text: str) -> str:
+    """The text on one line: line breaks and control characters are escaped."""
+    return "".join(
+        character if character.isprintable() else repr(character)[1:-1] for character in text
+    )
+
+
+def _shortened(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from devices.claims.claim import sole_user
 from devices.description import DeviceDescription
 from devices.errors import BoardCommandFailed, MeasurementInvalid
 from devices.operation import OpSpec
@@ -117,12 +118,26 @@ def profile_device(
             measured.
 
     Raises:
-        JoulewrightError: The board is unreachable, its build fails, too few trials are valid, or
-            the trials in ``run_directory`` were measured under other circumstances.
+        JoulewrightError: The board is unreachable, its build fails, too few trials are valid,
+            another process uses ``run_directory``, or the trials in it were measured under other
+            circumstances.
         DocumentError: A file of trials is damaged.
     """
-    directory = RunDirectory(run_directory)
+    with sole_user(run_directory):
+        return _profile(
+            description, specs, step, options, RunDirectory(run_directory), on_progress, networks
+        )
 
+
+def _profile(
+    description: DeviceDescription,
+    specs: Sequence[OpSpec],
+    step: ExecutionPlan | None,
+    options: ProfileOptions,
+    directory: RunDirectory,
+    on_progress: OnProgress,
+    networks: Sequence[ProfiledNetwork],
+) -> DeviceProfile:
     def building(what: str) -> None:
         on_progress(ProgressEvent(what, 0.0, None))
 

@@ -13,7 +13,6 @@ harness run and never changed::
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -22,17 +21,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from devices.claims.claim import sole_user
 from devices.documents.document import (
     DocumentError,
     StrictModel,
     dump_yaml,
+    parse_json,
     read_json,
+    read_text,
     validate,
     write_atomically,
 )
 from devices.errors import MeasurementInvalid
 from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource, MatmulComparison
-from devices.quantities import Count, NonNegative, WholeNumber
+from devices.quantities import Count, NonNegative, Seed, WholeNumber
 
 _NS_PER_S = 1e9
 
@@ -153,7 +155,7 @@ class RunMetadata(StrictModel):
     step: str | None = None
     storage: bool
     min_window_s: float
-    seed: int
+    seed: Seed
     matmul_comparison: MatmulComparison | None = None
 
 
@@ -170,16 +172,24 @@ _MEANINGS = {
 
 
 _PROFILE = "profile.yaml"
+_CHOICE_S = 30.0
 
 
 def next_run_directory(campaigns: Path, device: str, question: str) -> Path:
     """Directory for a run that asks ``question`` of a device: the last such run below ``campaigns``
-    if it is unfinished, or else a new one."""
+    if it is unfinished, or else a new one. Programs that ask at the same time get the same one.
+
+    Raises:
+        JoulewrightError: No directory can be made there.
+    """
     digest = hashlib.sha256(question.encode()).hexdigest()[:8]
-    runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
-    if runs and not (runs[-1] / _PROFILE).exists():
-        return runs[-1]
-    return campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+    with sole_user(campaigns, patience_s=_CHOICE_S):
+        runs = sorted(campaigns.glob(f"{device}.{digest}.*"))
+        if runs and not (runs[-1] / _PROFILE).exists():
+            return runs[-1]
+        new = campaigns / f"{device}.{digest}.{datetime.now(UTC):%Y%m%dT%H%M%S.%f}"
+        new.mkdir()
+        return new
 
 
 class RunDirectory:
@@ -242,10 +252,7 @@ def _natural(path: Path) -> list[int]:
 
 
 def _read_harness_run(file: Path) -> HarnessRun:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"{file}: {error}") from None
+    lines = read_text(file).splitlines()
     documents = list(_documents(file, lines))
     if not documents or set(documents[-1][1]) != {"trials"}:
         raise _damaged(file, "it is cut off")
@@ -262,9 +269,9 @@ def _read_harness_run(file: Path) -> HarnessRun:
 def _documents(file: Path, lines: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(lines, start=1):
         try:
-            document = json.loads(line)
-        except json.JSONDecodeError:
-            raise _damaged(file, f"line {number} is not JSON") from None
+            document = parse_json(line, f"line {number}")
+        except DocumentError as error:
+            raise _damaged(file, str(error)) from None
         if not isinstance(document, dict):
             raise _damaged(file, f"line {number} is not a JSON object")
         yield number, document

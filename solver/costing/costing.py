@@ -13,6 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pydantic import ValidationError
+
+from devices.documents.explain import explain
 from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, OpSpec
 from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
@@ -20,7 +23,7 @@ from devices.published import published_flop
 from networks.training.step import TrainingStep
 from solver.costing.page_intervals import page_in_intervals, page_out_intervals
 from solver.costing.uncosted import uncosted_graph
-from solver.problem.graph import CostedGraph, Origin, PageCost
+from solver.problem.graph import CostedGraph, Op, Origin, PageCost
 
 if TYPE_CHECKING:
     from solver.costing.prediction import Law
@@ -76,9 +79,9 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
         The costed graph, and the operations whose costs are predicted or measured in context.
 
     Raises:
-        CostingError: The profile has no energies; has too few operations to predict the others
-            from; has no paging costs, but parameters are kept in storage; or, with ``strict``, an
-            operation was not measured.
+        CostingError: The profile has no energies or implausible costs; has too few operations to
+            predict the others from; has no paging costs, but parameters are kept in storage; or,
+            with ``strict``, an operation was not measured.
     """
     measured = _measurements(profile)
     costs: dict[OpSpec, _Cost] = {}
@@ -104,7 +107,11 @@ def cost_graph(step: TrainingStep, profile: DeviceProfile, strict: bool = False)
             prediction.workspace_bytes,
         )
     in_context = tuple(spec for spec in step.distinct_specs if _is_in_context(profile, spec))
-    graph = _costed(step, profile, costs, len(predicted), len(in_context))
+    try:
+        graph = _costed(step, profile, costs, len(predicted), len(in_context))
+    except ValidationError as error:
+        where = f"{profile.name}: {step.name} has implausible costs or sizes"
+        raise CostingError(explain(error, CostedGraph, where)) from None
     return CostingResult(graph, predicted, in_context)
 
 
@@ -243,8 +250,9 @@ def _costed(
     for op, step_op in zip(uncosted.ops, step.ops, strict=True):
         cost = costs[step_op.spec]
         ops.append(
-            op.model_copy(
-                update={
+            Op.model_validate(
+                {
+                    **dict(op),
                     "time_s": cost.time_s.median,
                     "energy_j": cost.energy_j.median,
                     "workspace_bytes": cost.workspace_bytes,

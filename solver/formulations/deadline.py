@@ -58,7 +58,8 @@ class DeadlineRows:
             self._limit_hidden(self._paging, 0.0)
             self._limit_hidden(recomputing, self._least_s)
         self._terms: Terms = []
-        self._scale_s = deadline_s or 1.0
+        # Under a deadline that is too short for any schedule, its own scale could overflow engines.
+        self._scale_s = max(deadline_s or 0.0, self._least_s) or 1.0
         self._slack_s = 0.0
         if deadline_s is not None and costs.second == 0:
             hidden = [] if self._hidden is None else [(self._hidden, -self._unit_s)]

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import Phase
-from devices.quantities import Count, NonNegative, Size
+from devices.quantities import MOST_BYTES, Count, Size, UnitCost
 from networks.kinds import Optimizer, Place, TensorKind
 
 
@@ -24,10 +24,10 @@ class PageCost(StrictModel):
     Intervals, here and below, are those of the profile (95 %), absent if it states none.
     """
 
-    time_s: NonNegative
-    energy_j: NonNegative
-    time_s_interval: tuple[NonNegative, NonNegative] | None = None
-    energy_j_interval: tuple[NonNegative, NonNegative] | None = None
+    time_s: UnitCost
+    energy_j: UnitCost
+    time_s_interval: tuple[UnitCost, UnitCost] | None = None
+    energy_j_interval: tuple[UnitCost, UnitCost] | None = None
 
 
 class Op(StrictModel):
@@ -54,13 +54,13 @@ class Op(StrictModel):
     phase: Phase
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    time_s: NonNegative
-    energy_j: NonNegative
+    time_s: UnitCost
+    energy_j: UnitCost
     workspace_bytes: Size = 0
     recomputable: bool = True
     in_place: Mapping[str, str] = Field(default_factory=dict)
-    time_s_interval: tuple[NonNegative, NonNegative] | None = None
-    energy_j_interval: tuple[NonNegative, NonNegative] | None = None
+    time_s_interval: tuple[UnitCost, UnitCost] | None = None
+    energy_j_interval: tuple[UnitCost, UnitCost] | None = None
     cost_key: str | None = None
 
 
@@ -168,6 +168,15 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
     names = [tensor.name for tensor in graph.tensors]
     if len(set(names)) != len(names):
         yield f"tensor {_repeated(names)!r} is listed twice"
+    total_bytes = sum(tensor.bytes for tensor in graph.tensors)
+    if total_bytes > MOST_BYTES:
+        yield f"the tensors have {total_bytes} bytes in all; allowed: {MOST_BYTES}"
+    largest = max(graph.ops, key=lambda op: op.workspace_bytes)
+    if largest.workspace_bytes > MOST_BYTES:
+        yield (
+            f"op {largest.name!r}: found {largest.workspace_bytes} workspace_bytes; allowed:"
+            f" {MOST_BYTES}"
+        )
     op_names = [op.name for op in graph.ops]
     if len(set(op_names)) != len(op_names):
         yield f"op {_repeated(op_names)!r} is listed twice"
@@ -182,8 +191,9 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
         for name in (*op.reads, *op.writes):
             if name not in known:
                 yield f"op {op.name!r} names tensor {name!r}, which is not listed"
+        writes, reads = set(op.writes), set(op.reads)
         for written, read in op.in_place.items():
-            if written not in op.writes or read not in op.reads:
+            if written not in writes or read not in reads:
                 yield (
                     f"op {op.name!r}: in_place {written!r}: {read!r} is not a tensor that it"
                     " writes and one that it reads"

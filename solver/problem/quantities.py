@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+from devices.documents.explain import shown
 from devices.errors import InputError
+from devices.quantities import LEAST, MOST, MOST_BYTES
 
 _UNITS = {
     "": 1,
@@ -12,9 +14,9 @@ _UNITS = {
     **{f"{prefix}B": 1000**power for power, prefix in enumerate("kMGT", start=1)},
     **{f"{prefix}iB": 1024**power for power, prefix in enumerate("KMGT", start=1)},
 }
-_SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
-_PERCENT = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*%")
-_MULTIPLE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*x")
+_SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z]*)")
+_PERCENT = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*%")
+_MULTIPLE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*x")
 
 
 class QuantityError(InputError):
@@ -32,19 +34,25 @@ def parse_ram_bytes(text: str, peak_bytes: int) -> int:
         The budget in bytes.
 
     Raises:
-        QuantityError: ``text`` is none of these.
+        QuantityError: ``text`` is none of these, or more than ``MOST_BYTES``.
     """
     percent = _PERCENT.fullmatch(text.strip())
     if percent:
-        return int(peak_bytes * float(percent["number"]) / 100)
+        return _whole_bytes(peak_bytes * float(percent["number"]) / 100, text)
     size = _SIZE.fullmatch(text.strip())
     units = {unit.lower(): factor for unit, factor in _UNITS.items()}
     if not size or size["unit"].lower() not in units:
         raise QuantityError(
-            f"{text!r} is not a RAM budget: give bytes (40000), a size (512KiB, 1.2MB)"
+            f"{shown(text)} is not a RAM budget: give bytes (40000), a size (512KiB, 1.2MB)"
             " or a share of the unconstrained peak (40%)"
         )
-    return int(float(size["number"]) * units[size["unit"].lower()])
+    return _whole_bytes(float(size["number"]) * units[size["unit"].lower()], text)
+
+
+def _whole_bytes(size_bytes: float, text: str) -> int:
+    if size_bytes > MOST_BYTES:
+        raise QuantityError(f"{shown(text)} is too large a RAM budget: at most 256 TiB are allowed")
+    return int(size_bytes)
 
 
 def parse_deadline_s(text: str, step_s: float) -> float:
@@ -58,18 +66,20 @@ def parse_deadline_s(text: str, step_s: float) -> float:
         The deadline in seconds.
 
     Raises:
-        QuantityError: ``text`` is neither, or not a positive finite time.
+        QuantityError: ``text`` is neither, or not a plausible time.
     """
     multiple = _MULTIPLE.fullmatch(text.strip())
-    if multiple:
-        return float(multiple["number"]) * step_s
     try:
-        deadline_s = float(text)
+        deadline_s = float(multiple["number"]) * step_s if multiple else float(text)
     except ValueError:
         deadline_s = -1.0
-    if not 0 < deadline_s < float("inf"):
+    if deadline_s > 0 and not LEAST <= deadline_s <= MOST:
         raise QuantityError(
-            f"{text!r} is not a deadline: give seconds (2.5) or a multiple of one step with nothing"
-            " recomputed or paged (1.5x)"
+            f"{shown(text)} is not a plausible deadline: allowed are {LEAST:g} to {MOST:g} seconds"
+        )
+    if not deadline_s > 0 and not (multiple and step_s == 0):
+        raise QuantityError(
+            f"{shown(text)} is not a deadline: give seconds (2.5) or a multiple of one step"
+            " with nothing recomputed or paged (1.5x)"
         )
     return deadline_s

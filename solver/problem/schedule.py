@@ -9,7 +9,7 @@ from pydantic import Field
 
 from devices.documents.document import StrictModel
 from devices.profile import EnergySource
-from devices.quantities import Count, NonNegative, Size
+from devices.quantities import Count, NonNegative, Seed, Size
 from solver.options import Coverage
 
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -145,7 +145,7 @@ class Robustness(StrictModel):
     """
 
     draws: Count
-    seed: int
+    seed: Seed
     tolerance: Fraction
     schedule: Literal["least_energy", "best_on_average"] = "least_energy"
     least_energy: DrawStatistics

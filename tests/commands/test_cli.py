@@ -13,7 +13,7 @@ import cli
 from commands.profile.summary import matmul_sentence
 from devices.documents.document import dump_yaml, write_atomically
 from devices.errors import Defect, InputError, JoulewrightError
-from devices.profile import Interval, MatmulComparison
+from devices.profile import ComputeRates, Interval, MatmulComparison
 from devices.published import load_published
 from networks.models import build_model
 from solver.costing.costing import cost_graph
@@ -61,6 +61,80 @@ def test_solve_writes_schedule_and_graph_and_prints_the_proof(
     assert "no schedule needs less than" in printed
     schedules = list(Path("results/schedules").glob("*.json"))
     assert len(schedules) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--deadline", "1e-300", "'1e-300' is not a plausible deadline: allowed are 1e-12 to"),
+        ("--deadline", "9" * 400 + "x", "is not a plausible deadline"),
+        ("--deadline", "0x", "'0x' is not a deadline"),
+        ("--ram-budget", "9" * 400, "is too large a RAM budget: at most 256 TiB are allowed"),
+        ("--ram-budget", "9" * 400 + "%", "is too large a RAM budget"),
+    ],
+)
+def test_implausible_budgets_are_refused_with_a_sentence(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], option: str, value: str, told: str
+) -> None:
+    asked = {"--ram-budget": "80%", option: value}
+    words = [word for pair in asked.items() for word in pair]
+    assert run("solve", "--graph", str(graph_file), *words) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("figure", "told"),
+    [
+        ({"time_s": 1e308}, "ops[0].time_s: found 1e+308; allowed: at most 1e+09 seconds"),
+        ({"energy_j": 1e308}, "ops[0].energy_j: found 1e+308; allowed: at most 1e+09 joules"),
+        ({"workspace_bytes": 2**60}, "workspace_bytes; allowed: 281474976710656"),
+        ({"workspace_bytes": 10**40}, "allowed: at most 9.22337e+18 bytes"),
+    ],
+)
+def test_implausible_costs_of_a_graph_are_refused_with_a_sentence(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], figure: dict[str, float], told: str
+) -> None:
+    graph = json.loads(graph_file.read_text())
+    graph["ops"][0].update(figure)
+    graph_file.write_text(json.dumps(graph))
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%") == 2
+    assert told in capsys.readouterr().err
+
+
+def test_largest_costs_are_solved(graph_file: Path) -> None:
+    graph = json.loads(graph_file.read_text())
+    for op in graph["ops"]:
+        op.update(time_s=1e9, energy_j=1e9, time_s_interval=None, energy_j_interval=None)
+    graph_file.write_text(json.dumps(graph))
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%") == 0
+    too_short = ("--ram-budget", "80%", "--deadline", "1e-12")
+    assert run("solve", "--graph", str(graph_file), *too_short) == 5
+
+
+def test_network_with_implausible_costs_is_refused_with_a_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    slow = load_published("m4").model_copy(
+        update={"rates": ComputeRates(flop_per_s=1e-9, flop_per_j=1.0)}
+    )
+    write_atomically(Path("slow.yaml"), dump_yaml(slow))
+    assert run("solve", "--profile", "slow.yaml", "--model", "linear", "--ram-budget", "80%") == 2
+    assert "allowed: at most 1e+09 seconds" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("plot",), ("export", "--format", "perfetto")])
+def test_a_schedule_that_somebody_broke_is_refused_with_a_sentence(
+    graph_file: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    solve = ("solve", "--graph", str(graph_file), "--ram-budget", "80%", "--out", "s.json")
+    assert run(*solve) == 0
+    schedule = json.loads(Path("s.json").read_text())
+    schedule["actions"].reverse()
+    Path("s.json").write_text(json.dumps(schedule))
+    capsys.readouterr()
+    assert run(*command, "--schedule", "s.json") == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: s.json: not a valid schedule of ")
 
 
 def test_results_option_sets_directory_for_reading_and_writing() -> None:

@@ -41,6 +41,17 @@ def options(name: str, *argv: str) -> Any:
     return run.args[0]
 
 
+@pytest.mark.parametrize("name", ["profile", "run", "export"])
+@pytest.mark.parametrize("seed", ["-1", "2147483648", "9" * 5000, "1.5"])
+def test_a_seed_is_a_whole_number_that_is_not_negative(
+    name: str, seed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        options(name, *COMMANDS[name], f"--seed={seed}")
+    assert end.value.code == 2
+    assert "argument --seed: " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_options_are_one_frozen_value(name: str) -> None:
     made = options(name.split()[0], *COMMANDS[name])

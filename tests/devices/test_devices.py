@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,6 +29,7 @@ from devices.documents.document import (
     validate,
     write_atomically,
 )
+from devices.errors import InputError
 from devices.library import resolve_profile
 from devices.meters import HwmonMeter
 from devices.operation import SIGNATURES, OpSpec
@@ -271,7 +274,7 @@ def test_lab_keeps_its_descriptions_in_separate_files(tmp_path: Path) -> None:
         (
             "nominal_power_w: 3",
             "nominal_power_w: -3",
-            "board.yaml: nominal_power_w: found -3; allowed: more than 0 watts",
+            "board.yaml: nominal_power_w: found -3; allowed: at least 1e-12 watts",
         ),
         (
             "nominal_power_w: 3",
@@ -418,8 +421,10 @@ def test_only_the_first_problems_are_reported(tmp_path: Path) -> None:
         ("? [a, b]\n: c\n", "board.yaml: not valid YAML: line 1, column 3: a key must be a word"),
         (
             "a: &x [*x]\n",
-            "board.yaml: not valid YAML: nested too deeply, or an alias that contains",
+            "board.yaml: not valid YAML: line 1, column 8: the alias *x is a part of what it",
         ),
+        ("a: *x\n", "board.yaml: not valid YAML: line 1, column 4: no anchor &x comes before"),
+        ("a: &x b\n*x : c\n", "board.yaml: not valid YAML: line 2, column 1: a key must be a word"),
     ],
 )
 def test_unusable_yaml_is_reported_with_its_line(tmp_path: Path, text: str, said: str) -> None:
@@ -507,6 +512,116 @@ def test_written_yaml_is_read_back(data: dict[str, object]) -> None:
 def test_an_identity_that_looks_like_a_number_stays_text(serial: str) -> None:
     board = BoardIdentity(model="any", memory_bytes=1, serial=serial)
     assert validate(core_yaml.load(dump_yaml(board)), BoardIdentity, "board").serial == serial
+
+
+# --- hostile input ----------------------------------------------------------------------------
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join(f'*a{i - 1}' for _ in range(10))}]\n" for i in range(1, 30)
+)
+TALL = "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 200))
+HOSTILE_YAML = {
+    "aliases that repeat aliases": (BOMB, "more than 1,000,000 values"),
+    "aliases of a long text": (
+        f"a: &a {'x' * 1_000_000}\nb: [{'*a, ' * 100_000}]\n",
+        "aliases repeat more text than a file may have",
+    ),
+    "aliases inside each other": (TALL, "nested too deeply: more than 64 levels"),
+    "flow lists": ("[" * 100_000, "nested too deeply: more than 64 levels"),
+    "flow mappings": ("{a: " * 100_000, "nested too deeply: more than 64 levels"),
+    "block lists": ("- " * 100_000, "nested too deeply: more than 64 levels"),
+    "keys of keys": ("? " * 100_000, "a key must be a word"),
+    "digits": (f"a: {'9' * 5000}\n", "found the number 9999999999… of 5000 characters"),
+    "hexadecimal digits": (f"a: 0x{'f' * 5000}\n", "of 5002 characters; allowed: 400"),
+    "decimals": (f"a: 1.{'9' * 5000}\n", "of 5002 characters; allowed: 400"),
+    "a long key twice": (f"{'k' * 900}: 1\n" * 2, "is already given in line 1"),
+    "a long tag": (f"a: !{'t' * 5000} 1\n", "has no meaning here"),
+}
+HOSTILE_JSON = {
+    "lists": ("[" * 100_000, "nested too deeply"),
+    "closed lists": ("[" * 500 + "]" * 500, "nested too deeply"),
+    "objects": ('{"a":' * 100_000, "nested too deeply"),
+    "digits": (f'{{"x": {"9" * 5000}}}', "found the number 9999999999… of 5000 characters"),
+    "values": (f"[{'0,' * 1_000_000}0]", "more than 1,000,000 values"),
+    "wrong values": (f'{{"x": 1, "name": [{"0," * 900_000}0]}}', "name: found a list"),
+    "unknown keys": (
+        "{" + ",".join(f'"k{i}": 0' for i in range(100_000)) + "}",
+        "100001 problems; the file is not of this format",
+    ),
+    "a key twice among many": (
+        "{" + ",".join(f'"k{i}": 0' for i in range(100_000)) + ', "k99999": 0}',
+        "the key 'k99999' is given twice",
+    ),
+    "long key": (f'{{"x": 1, "{"k" * 100_000}": 0}}', "unknown key; allowed: x, name"),
+    "key of two lines": ('{"x": 1, "a\\nb": 0}', "p.json: a\\nb: unknown key"),
+    "half a character": ('{"x": 1, "name": "\\ud800"}', "half of a surrogate pair"),
+}
+
+
+def refused_quickly(path: Path, read: Callable[[], object]) -> str:
+    """The message of a refusal, which is short and costs little time."""
+    began_s = time.process_time()
+    with pytest.raises(DocumentError) as caught:
+        read()
+    assert time.process_time() - began_s < 20
+    message = str(caught.value).replace(f"{path.parent}/", "")
+    assert len(message) < 1200
+    assert message.isprintable()
+    return message
+
+
+@pytest.mark.parametrize("name", HOSTILE_YAML)
+def test_hostile_yaml_is_refused_with_a_sentence(tmp_path: Path, name: str) -> None:
+    text, said = HOSTILE_YAML[name]
+    path = tmp_path / "board.yaml"
+    path.write_text(text, encoding="utf-8")
+    message = refused_quickly(path, lambda: load_description(str(path)))
+    assert message.startswith("board.yaml: not valid YAML: line ")
+    assert said in message
+
+
+@pytest.mark.parametrize("name", HOSTILE_JSON)
+def test_hostile_json_is_refused_with_a_sentence(tmp_path: Path, name: str) -> None:
+    text, said = HOSTILE_JSON[name]
+    path = tmp_path / "p.json"
+    path.write_text(text, encoding="utf-8")
+    message = refused_quickly(path, lambda: read_json(path, Point))
+    assert message.startswith("p.json: ")
+    assert said in message
+
+
+def test_aliases_within_the_limits_repeat_what_they_name() -> None:
+    assert core_yaml.load("a: &a {b: [1, &c 2]}\nd: *a\ne: *c\n") == {
+        "a": {"b": [1, 2]},
+        "d": {"b": [1, 2]},
+        "e": 2,
+    }
+
+
+def test_a_file_without_an_end_is_refused() -> None:
+    with pytest.raises(DocumentError, match="/dev/zero: larger than 64 MiB"):
+        read_json(Path("/dev/zero"), Point)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("nominal_power_w: 3", "nominal_power_w: 1e308", "allowed: at most 1e+18 watts"),
+        ("nominal_power_w: 3", "nominal_power_w: 1e-300", "allowed: at least 1e-12 watts"),
+        ("4294967296", "1" + "0" * 30, "allowed: at most 9.22337e+18 bytes"),
+        ("host: pi.lab", f"host: {'x' * 5000}", "allowed: at most 4096 characters"),
+    ],
+)
+def test_implausible_quantities_are_refused(
+    tmp_path: Path, right: str, wrong: str, said: str
+) -> None:
+    assert said in complaint(tmp_path, SSH_BOARD.replace(right, wrong))
+
+
+@pytest.mark.parametrize("value", ["2147483648", "9" * 5000, "-1"])
+def test_attributes_of_operations_have_32_bits(value: str) -> None:
+    with pytest.raises(InputError):
+        OpSpec.parse(f"relu.forward count={value}")
 
 
 class Point(StrictModel):

@@ -768,6 +768,23 @@ def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_a_second_sweep_into_a_directory_is_refused_while_the_first_one_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = graph_file(tmp_path, two_layers())
+    words = ("--graph", str(file), "--ram-budgets", "100%")
+    with interrupted_sweep(tmp_path) as (first, _):
+        capsys.readouterr()
+        assert run(tmp_path, *words) == 2
+        said = capsys.readouterr().err
+        assert f"another program uses this directory: process {first.pid} on " in said
+        assert "(cli.py sweep --no-baselines" in said
+        first.kill()
+        first.wait()
+    assert run(tmp_path, *words) == 0
+
+
+@pytest.mark.slow
 def test_workers_do_not_outlive_a_sweep_that_is_killed(tmp_path: Path) -> None:
     with interrupted_sweep(tmp_path) as (process, mark):
         process.kill()

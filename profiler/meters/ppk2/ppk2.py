@@ -17,10 +17,12 @@ import errno
 import threading
 import time
 from array import array
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from devices.claims.owner import users_of
 from devices.errors import BoardUnreachable, MeasurementInvalid
 from devices.meters import Ppk2Meter
 from profiler.meters.capture import Capture
@@ -87,8 +89,10 @@ def _open_port(name: str) -> Serial:
         elif error.errno in (errno.EACCES, errno.EPERM):
             remedy = "this user may not open it: sudo usermod -aG dialout $USER, and log in again"
         elif error.errno in (errno.EAGAIN, errno.EBUSY):
+            users = "; ".join(map(str, users_of(Path(name))))
             remedy = (
-                "another program uses it: close the Power Profiler app or the other profiling run"
+                f"another program uses it{f', {users}' if users else ''}: close the Power Profiler"
+                " app or the other profiling run"
             )
         else:
             remedy = str(error)

@@ -12,6 +12,7 @@ from cobs import cobs
 _HEADER = struct.Struct("<BHHHH")
 _CRC = struct.Struct("<I")
 _LONGEST_PAYLOAD = 0xFFFF
+_NUMBER_BYTES = 2
 _LONGEST_ON_LINE = cobs.max_encoded_length(_HEADER.size + _LONGEST_PAYLOAD + _CRC.size)
 
 SEQUENCES = 0x10000
@@ -49,6 +50,16 @@ class Frame:
     sequence: int
     most: int = 0
     payload: bytes = b""
+
+    @property
+    def fits_its_kind(self) -> bool:
+        """Whether an answer's payload has the numbers that every answer of its kind has."""
+        match self.kind:
+            case Kind.OK | Kind.DONE | Kind.REFUSED:
+                return len(self.payload) >= _NUMBER_BYTES
+            case Kind.EXPECTED:
+                return len(self.payload) == _NUMBER_BYTES
+        return True
 
 
 def encode(frame: Frame) -> bytes:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import grp
-import os
 import re
 import select
 import termios
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 import serial
 from serial.tools import list_ports
 
+from devices.claims.claim import Claim, HeldError
+from devices.claims.owner import Owner, users_of
 from devices.errors import BoardUnreachable
 from devices.user_cache import user_cache
 
@@ -37,7 +38,7 @@ class Line:
         self.baud = baud
         self._serial: serial.SerialBase | None = None
         self._outgoing = bytearray()
-        self._claim: int | None = None
+        self._claim: Claim | None = None
 
     def open(self) -> None:
         """Open the port; does nothing if it is open. Bytes that were waiting in it are dropped.
@@ -97,7 +98,7 @@ class Line:
 
     def _let_go(self) -> None:
         if self._claim is not None:
-            os.close(self._claim)
+            self._claim.release()
             self._claim = None
 
     def _disconnect(self) -> None:
@@ -131,27 +132,24 @@ class Line:
             raise LineDownError(str(error)) from error
 
 
-def _claim(port: str) -> int:
+def _claim(port: str) -> Claim:
     """Lock a socket's address for this process; unlike a device node, a socket has no lock of its
     own."""
     directory = user_cache() / "ports"
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(directory / quote(port, safe=""), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return Claim(directory / quote(port, safe=""))
+    except HeldError as held:
+        owners = [] if held.owner is None else [held.owner]
+        raise BoardUnreachable(f"{port}: {_in_use(port, owners)}") from None
     except OSError as error:
-        os.close(handle)
         raise BoardUnreachable(f"{port}: {_explain(port, error)}") from error
-    return handle
 
 
 def _explain(port: str, error: Exception) -> str:
     number = error.errno if isinstance(error, OSError) else None
     if number in _IN_USE:
-        return (
-            "another program uses this port, perhaps another profiler or a terminal;"
-            f" end it first{'' if '://' in port else f' (fuser {port} shows it)'}"
-        )
+        return _in_use(port, users_of(Path(port)))
     if number == errno.ENOENT:
         return (
             f"the port does not exist; {_existing_ports()}. Check that the board is plugged in and"
@@ -166,6 +164,19 @@ def _explain(port: str, error: Exception) -> str:
         reason = re.sub(r"^.*?: (?=\[|\w)", "", str(error), count=1)
         return f"cannot connect ({reason}); check that the emulator or the server is running"
     return f"the port cannot be opened: {error}"
+
+
+def _in_use(port: str, owners: Sequence[Owner]) -> str:
+    if owners:
+        return (
+            f"another program uses this port: {'; '.join(map(str, owners))}. Wait until it has"
+            " ended, or end it"
+        )
+    return (
+        "another program uses this port, perhaps another profiler or a terminal; this user cannot"
+        " see which one, since it belongs to another user or this system has no /proc. End it first"
+        + ("" if "://" in port else f" (sudo fuser {port} shows it)")
+    )
 
 
 def _existing_ports() -> str:

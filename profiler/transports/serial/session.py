@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import struct
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from profiler.transports.deadline import Deadline
 from profiler.transports.serial.exchange import Exchange, Piece, Silence, StrangerError
 from profiler.transports.serial.frames import Frame, Kind
 from profiler.transports.serial.line import Line
+from profiler.transports.serial.pace import SMALLEST_PIECE_BYTES
 from profiler.transports.serial.wire import Wire
 
 PROTOCOL = "1"
@@ -20,7 +22,8 @@ _LENGTH = struct.Struct("<H")
 _OFFSET = struct.Struct("<H")
 _ADDRESS = struct.Struct("<I")
 _STRETCH = struct.Struct("<IH")
-_LONGEST_READ = 0xFFFF
+_MOST = 0xFFFF
+_DIGITS = re.compile(r"[0-9]{1,5}")
 _FIRST_LINE_BYTES = 256  # until the board reports its limits
 
 
@@ -76,14 +79,26 @@ class SerialSession:
         answer = self._exchange.greet(1 + secrets.randbelow(0xFFFF), deadline)
         reply = dict(line.partition("=")[::2] for line in self._whole(answer).splitlines())
         if reply.get("protocol") == PROTOCOL:
-            try:
-                self._exchange.agree(int(reply["frame_bytes"]), int(reply["window"]))
-                self._line_bytes = int(reply["line_bytes"])
-            except (KeyError, ValueError) as error:
-                raise BoardCommandFailed(
-                    f"{self._board}: the firmware's hello lacks {error} or is invalid"
-                ) from None
+            frame_bytes, window, self._line_bytes = (
+                self._limit(reply, name, least)
+                for name, least in (
+                    ("frame_bytes", SMALLEST_PIECE_BYTES),
+                    ("window", 1),
+                    ("line_bytes", 1),
+                )
+            )
+            self._exchange.agree(frame_bytes, window)
         return reply
+
+    def _limit(self, reply: Mapping[str, str], name: str, least: int) -> int:
+        """A limit that the firmware reports."""
+        text = reply.get(name, "")
+        if not (_DIGITS.fullmatch(text) and least <= int(text) <= _MOST):
+            raise BoardCommandFailed(
+                f"{self._board}: the firmware's hello has {name} {text[:20]!r}; allowed: a whole"
+                f" number from {least} to {_MOST}"
+            )
+        return int(text)
 
     def line(self, text: str, silence: Silence | None = None) -> str:
         """Have a line of a plan executed and return its answer. ``silence`` is for lines that
@@ -109,7 +124,7 @@ class SerialSession:
         """Read bytes from the arena."""
         data = b""
         while len(data) < length:
-            stretch = min(length - len(data), _LONGEST_READ)
+            stretch = min(length - len(data), _MOST)
             request = _Single(Kind.READ, _STRETCH.pack(offset + len(data), stretch))
             answer = self._accepted(self._exchange.transact(request), "read")
             data += self._some(answer.payload[_LENGTH.size :])
@@ -129,11 +144,11 @@ class SerialSession:
         while len(text) < length:
             rest = self._exchange.transact(_Single(Kind.REST, _OFFSET.pack(len(text))))
             text += self._some(self._accepted(rest, "send the rest").payload[_LENGTH.size :])
-        return text.decode("ascii", errors="replace")
+        return _readable(text)
 
     def _accepted(self, answer: Frame, what: str) -> Frame:
         if answer.kind is Kind.REFUSED:
-            reason = answer.payload[_LENGTH.size :].decode("ascii", errors="replace")
+            reason = _readable(answer.payload[_LENGTH.size :])
             raise BoardCommandFailed(f"{self._board}: the firmware does not {what}: {reason}")
         return answer
 
@@ -141,6 +156,14 @@ class SerialSession:
         if not data:
             raise BoardUnreachable(f"{self._board}: the firmware's answer breaks off")
         return data
+
+
+def _readable(text: bytes) -> str:
+    """Text of the firmware, which is printable ASCII on one or more lines."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\N{REPLACEMENT CHARACTER}"
+        for character in text.decode("ascii", errors="replace")
+    )
 
 
 @dataclass(frozen=True)

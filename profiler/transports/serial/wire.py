@@ -57,7 +57,7 @@ class Wire:
         while True:
             while self._frames:
                 frame = self._frames.popleft()
-                if frame.session in {self.session, NOBODY}:
+                if frame.session in {self.session, NOBODY} and frame.fits_its_kind:
                     return frame
             self.on_wait()
             wait_s = until - time.monotonic()

@@ -483,6 +483,41 @@ def test_errors_distinguish_a_silent_device_from_one_with_another_protocol(
         session.hello()
 
 
+@pytest.mark.parametrize("key", ["frame_bytes", "window", "line_bytes"])
+@pytest.mark.parametrize("value", ["0", "-1", "65536", "9" * 5000, "x", "", "١"])
+def test_implausible_limits_of_a_firmware_are_refused(bench: Bench, key: str, value: str) -> None:
+    bench.connect(hello={key: value})
+    with pytest.raises(BoardCommandFailed, match=f"the firmware's hello has {key} '.*'; allowed"):
+        bench.session().hello()
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload"),
+    [(kind, bytes(length)) for kind in (Kind.OK, Kind.DONE, Kind.REFUSED) for length in (0, 1)]
+    + [(Kind.EXPECTED, bytes(length)) for length in (0, 1, 3)],
+)
+def test_answers_without_their_numbers_are_ignored(
+    bench: Bench, kind: Kind, payload: bytes
+) -> None:
+    bench.connect()
+    session = bench.session()
+    session.hello()
+
+    def preceded(data: bytes) -> bytes:
+        return b"".join(
+            encode(Frame(kind, frame.session, frame.sequence, 0, payload)) + encode(frame)
+            for frame in Decoder().feed(data)
+        )
+
+    bench.cable.disturb(undisturbed, preceded)
+    assert session.line("kernel conv2d.forward") == str(len("kernel conv2d.forward"))
+
+
+def test_control_characters_of_a_firmware_do_not_reach_messages(bench: Bench) -> None:
+    bench.connect(hello={"board": "a\x1b[31mb"})
+    assert bench.session().hello()["board"] == "a\N{REPLACEMENT CHARACTER}[31mb"
+
+
 @pytest.mark.parametrize("tcp", [False, True])
 def test_a_port_in_use_by_another_profiler_is_refused(bench: Bench, tcp: bool) -> None:
     bench.connect(tcp=tcp)

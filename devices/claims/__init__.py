@@ -1,0 +1,1 @@
+"""Claims of this process to directories and ports, and who else claims them."""

@@ -1,0 +1,130 @@
+"""Exclusive use of a directory or port by one process at a time.
+
+The lock is the kernel's (``flock``), on a file that also holds a record of the owner. The kernel
+releases it when the process ends, however that happens, so that a crash leaves no lock behind; what
+it may leave is the file, which nobody owns then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from devices.claims.owner import Owner
+from devices.documents.document import DocumentError, dump_json, parse_json, validate
+from devices.errors import InputError, RequestRefused
+
+LOCK = ".lock"
+"""Name of the lock file of a directory."""
+
+_POLL_S = 0.02
+_RECORD_S = 0.5  # the longest time from a lock to its record
+_LONGEST_RECORD = 1 << 16
+
+
+class HeldError(Exception):
+    """Another process holds the claim; ``owner`` is None if its record cannot be read."""
+
+    def __init__(self, owner: Owner | None) -> None:
+        super().__init__(f"held by {owner}")
+        self.owner = owner
+
+
+class Claim:
+    """A lock on the file at ``path``, held until :meth:`release`.
+
+    The constructor raises :class:`HeldError` if another process holds it after ``patience_s``, and
+    :class:`OSError` if the file cannot be written or its file system has no locks.
+    """
+
+    def __init__(self, path: Path, *, patience_s: float = 0.0) -> None:
+        self._path = path
+        until = time.monotonic() + patience_s
+        while (handle := _locked(path)) is None:
+            if time.monotonic() >= until:
+                raise HeldError(_recorded(path))
+            time.sleep(_POLL_S)
+        self._handle = handle
+        try:
+            os.truncate(handle, 0)
+            os.write(handle, dump_json(Owner.this_process()).encode())
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Release the lock and remove its file. May be called twice."""
+        if self._handle >= 0:
+            with suppress(OSError):
+                self._path.unlink()
+            os.close(self._handle)
+            self._handle = -1
+
+
+@contextmanager
+def sole_user(directory: Path, *, patience_s: float = 0.0) -> Iterator[None]:
+    """Keep other processes out of a directory, which is created if it is missing.
+
+    Args:
+        directory: The directory.
+        patience_s: How long to wait for another process that uses it.
+
+    Raises:
+        RequestRefused: Another process uses the directory; the message names it.
+        InputError: The directory cannot be written to, or its file system has no locks.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        claim = Claim(directory / LOCK, patience_s=patience_s)
+    except HeldError as held:
+        raise RequestRefused(
+            f"{directory}: another program uses this directory: {held.owner or 'an unknown one'}",
+            remedy="wait until it has ended, or choose another directory",
+        ) from None
+    except OSError as error:
+        raise InputError(
+            f"{directory}: this directory cannot be locked for this program alone"
+            f" ({error.strerror or error})",
+            remedy="choose a directory that this user may write to, on a file system with locks",
+        ) from None
+    try:
+        yield
+    finally:
+        claim.release()
+
+
+def _locked(path: Path) -> int | None:
+    """A handle with the lock on the file at ``path``; None if another process has it."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        except FileNotFoundError:  # its owner has released it and removed the file
+            pass
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
+
+
+def _recorded(path: Path) -> Owner | None:
+    """The owner in the file at ``path``, which it writes right after taking the lock."""
+    until = time.monotonic() + _RECORD_S
+    while True:
+        try:
+            with path.open(encoding="utf-8", errors="replace") as stream:
+                text = stream.read(_LONGEST_RECORD)
+            return validate(parse_json(text, str(path)), Owner, str(path))
+        except (OSError, DocumentError):
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_POLL_S)
