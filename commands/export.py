@@ -118,7 +118,7 @@ def _add_options(parser: ArgumentParser) -> None:
 
 def export(options: ExportOptions, console: Console) -> int:
     """Write the C project or the trace."""
-    from solver.problem.files import read_solved
+    from solver.files.solved import read_solved
 
     graph, schedule = read_solved(options.schedule, options.graph)
     match options.target:
@@ -138,7 +138,6 @@ def _export_trace(
     from devices.documents.document import write_atomically
     from plots.perfetto import perfetto_trace
     from replay.directory import read_report_of
-    from solver.referee.referee import RefereeError
 
     if not schedule.actions:
         raise InputError(
@@ -146,12 +145,7 @@ def _export_trace(
             f" {schedule.status}"
         )
     report = None if target.run is None else read_report_of(target.run, graph, schedule)
-    try:
-        trace = perfetto_trace(graph, schedule, report)
-    except RefereeError as error:
-        raise InputError(
-            f"{options.schedule}: not a valid schedule of {graph.name}: {error}"
-        ) from error
+    trace = perfetto_trace(graph, schedule, report)
     path = (options.out or options.results.exports) / f"{options.schedule.stem}.trace.json"
     write_atomically(path, json.dumps(trace))
     console.document({"files": [str(path)]})

@@ -61,7 +61,7 @@ def plot(options: PlotOptions, console: Console) -> int:
     """Draw the pictures and print their paths."""
     from devices.library import resolve_profile
     from plots.pictures import draw_profile, draw_schedule
-    from solver.problem.files import read_solved
+    from solver.files.solved import read_solved
 
     directory = options.directory or options.results.root
     pictures: list[Path] = []

@@ -33,7 +33,7 @@ def run(options: RunOptions, console: Console) -> int:
         training_on,
         training_step_of,
     )
-    from solver.problem.files import read_solved
+    from solver.files.solved import read_solved
 
     description = load_description(options.device)
     graph, schedule = read_solved(options.schedule, options.graph)

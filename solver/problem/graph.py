@@ -6,6 +6,7 @@ that no operation writes exists when the step begins, in RAM or in storage (its 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Literal
@@ -142,6 +143,12 @@ class CostedGraph(StrictModel):
         fields = {name: getattr(self, name) for name in type(self).model_fields}
         ops = {op.name: op for op in self.ops}
         return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the whole document; not cached, since a changed copy would keep it."""
+        content = self.model_dump_json(by_alias=True, exclude_none=True)
+        return hashlib.sha256(content.encode()).hexdigest()
 
     @cached_property
     def tensor(self) -> Mapping[str, Tensor]:
