@@ -210,4 +210,4 @@ def _bounds(schedule: Schedule) -> Iterator[str]:
     if schedule.status == "optimal" and asked is not None and gap > asked + ROUNDING:
         yield f"states status optimal; its gap of {gap:.6g} exceeds the asked gap of {asked:g}"
     if schedule.status == "feasible" and gap <= (asked or 0.0) - (ROUNDING if asked else 0.0):
-        yield f"states status feasible; its gap of {gap:.6g} is within the asked gap: optimal"
+        yield f"states status feasible; with its gap of {gap:.6g} it is optimal"
