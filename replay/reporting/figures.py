@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from devices.profile import Interval
+from devices.profile import EnergySource, Interval, MeterRecord
 from devices.replay import (
     Comparison,
     ExpectedAction,
@@ -22,6 +22,7 @@ from devices.replay import (
     StorageUse,
 )
 from devices.wear import DAYS_PER_YEAR
+from profiler.meters.nominal import is_instrument
 from replay.expectation import expected_step
 from replay.reporting.diagnosis import diagnose
 from replay.reporting.report import parts_of
@@ -64,8 +65,10 @@ def _differences(
     if profiled not in {None, built}:
         yield f"states kernels {built}; those of its schedule's costs are {profiled}"
     source = report.measured_energy_source
-    if source == "measured" and report.meter is None:
-        yield "states measured_energy_source measured; it states no meter"
+    metered = _source_of(report.meter)
+    if source not in {"emulated", metered}:
+        meter = "no meter" if report.meter is None else f"the meter {report.meter.kind}"
+        yield f"states measured_energy_source {source or 'nothing'}; it states {meter}"
     if source is None and report.energy_j is not None:
         yield "states energy_j; it states no measured_energy_source"
     same_board = graph.origin is not None and graph.origin.profile == report.device
@@ -74,6 +77,13 @@ def _differences(
             f"states measured_energy_source {source or 'nothing'}; the costs of {report.device} in"
             " its graph are emulated"
         )
+
+
+def _source_of(meter: MeterRecord | None) -> EnergySource | None:
+    """The energy source on a board that is not emulated."""
+    if meter is None:
+        return None
+    return "measured" if is_instrument(meter) else "estimated"
 
 
 def _unlike(stated: object, remade: object, path: str = "") -> Iterator[str]:

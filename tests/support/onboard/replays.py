@@ -74,7 +74,7 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
     actions.append(Action(Probe("loss", "loss", ArenaRange(0, 4)), waits_for=transfers))
     return ExecutionPlan(
         name=graph.name,
-        arena_bytes=expected.peak_bytes,
+        arena_bytes=expected.arena_bytes or expected.peak_bytes,
         inputs={},
         kept=(),
         actions=tuple(actions),
