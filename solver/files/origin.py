@@ -23,11 +23,15 @@ def require_profile_of(graph: CostedGraph, profile: DeviceProfile) -> None:
     """
     origin = graph.origin
     assert origin is not None, "a graph without an origin names no profile"
-    build = profile.build
+    kernels = None if profile.build is None else profile.build.kernels_sha256
     for what, stated, found in (
         ("profile", origin.profile, profile.name),
         ("energy_source", graph.energy_source, profile.energy_source),
-        ("kernels", _short(origin.kernels_sha256), _short(None if build is None else build.kernels_sha256)),
+        (
+            "kernels",
+            _short(origin.kernels_sha256),
+            _short(kernels),
+        ),
     ):
         if stated != found:
             raise InputError(
