@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
+from math import inf
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from devices.errors import InputError
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, SolverOptions
+
+Number = TypeVar("Number", int, float)
 
 DEFAULT_BATCH = 1
 DEFAULT_MODEL = "resnet18_cifar"
@@ -134,25 +138,34 @@ def add_graph_beside(parser: ArgumentParser) -> None:
 
 
 def count(text: str) -> int:
-    """Parse a whole number above 0."""
-    value = int(text)
-    if value < 1:
-        raise ArgumentTypeError(f"{text} is not a whole number above 0")
-    return value
+    """Parse a whole number above zero."""
+    return _parsed(text, int, lambda value: value > 0, "a whole number above zero")
+
+
+def seed(text: str) -> int:
+    """Parse a seed: a whole number that is not negative."""
+    return _parsed(text, int, lambda value: value >= 0, "a whole number from zero on")
 
 
 def positive(text: str) -> float:
-    """Parse a number above 0."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ArgumentTypeError(f"{text} is not a number above 0")
-    return value
+    """Parse a number above zero."""
+    return _parsed(text, float, lambda value: 0 < value < inf, "a number above zero")
 
 
 def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise ArgumentTypeError(f"{text} is not a fraction from 0 to below 1")
+    allowed = "a fraction from zero to below one, such as 0.01"
+    return _parsed(text, float, lambda value: 0 <= value < 1, allowed)
+
+
+def _parsed(
+    text: str, parse: Callable[[str], Number], is_allowed: Callable[[Number], bool], allowed: str
+) -> Number:
+    try:
+        value = parse(text)
+    except ValueError:
+        value = None
+    if value is None or not is_allowed(value):
+        raise ArgumentTypeError(f"{text!r} is not {allowed}")
     return value
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
-from commands.arguments import add_graph_beside, add_json, add_results
+from commands.arguments import add_graph_beside, add_json, add_results, seed
 from commands.command import Command
 from commands.console import Console
 from devices.documents.readable import size
@@ -110,7 +110,7 @@ def _add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=int,
+        type=seed,
         default=0,
         help="c: seed of initial values and generated samples (0)",
     )

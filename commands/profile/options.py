@@ -16,6 +16,7 @@ from commands.arguments import (
     add_network,
     add_results,
     count,
+    seed,
 )
 from devices.results import Results
 from networks.kinds import Optimizer
@@ -136,7 +137,9 @@ def add_options(parser: ArgumentParser) -> None:
         type=count,
         help=f"blocks; each measures everything once ({_MEASURING['blocks']})",
     )
-    parser.add_argument("--seed", type=int, help=f"seed of the random order ({_MEASURING['seed']})")
+    parser.add_argument(
+        "--seed", type=seed, help=f"seed of the random order ({_MEASURING['seed']})"
+    )
     parser.add_argument(
         "--no-storage", action="store_true", help="do not measure storage; write nothing to it"
     )

@@ -13,6 +13,7 @@ from commands.arguments import (
     add_results,
     count,
     positive,
+    seed,
 )
 from devices.results import Results
 
@@ -70,7 +71,7 @@ def add_options(parser: ArgumentParser) -> None:
         help="samples to train on: .npz file with an array for each input (generated samples)",
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="seed of initial values and generated samples (0)"
+        "--seed", type=seed, default=0, help="seed of initial values and generated samples (0)"
     )
     parser.add_argument(
         "--steps-per-day",
