@@ -31,6 +31,8 @@ _OTHER_BASE = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
+# Python converts no text of more than 4300 digits to an int.
+_MOST_DIGITS = 4000
 _STANDARD_TAG = "tag:yaml.org,2002:"
 _HINTS = {
     "cannot start any token": "indent with spaces, not tabs; text that begins with @ needs quotes",
@@ -76,6 +78,11 @@ def dump(data: object, *, end_marked: bool = False) -> str:
     return text
 
 
+def whole_number(text: str) -> int | float:
+    """Parse a whole number; one of thousands of digits is infinite."""
+    return int(text) if len(text) <= _MOST_DIGITS else float(text)
+
+
 def number(text: str) -> int | float:
     """Parse a decimal number; an exact whole number (``1e9``, ``4.0``) becomes an int."""
     value = float(text)
@@ -89,7 +96,7 @@ def plain_scalar(text: str) -> bool | int | float | str | None:
     if text in _BOOLEAN:
         return _BOOLEAN[text]
     if _INTEGER.fullmatch(text):
-        return int(text)
+        return whole_number(text)
     if _OTHER_BASE.fullmatch(text):
         return int(text, 0)
     if _FLOAT.fullmatch(text):

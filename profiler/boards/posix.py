@@ -110,12 +110,12 @@ class PosixBoard:
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Build the harness and read the board's facts. After a reboot the private directory is
         new."""
+        self._storage_directory = self._make_storage_directory()  # before a minute of compiling
         self._forget_build()
         self._builder = HarnessBuilder(self.transport, self._description.toolchain)
         self.install(self._plans, progress)
         self.build = self._known_harness.record
         self._description = self._description.with_matmul(self.build.matmul)  # after a reboot, too
-        self._storage_directory = self._make_storage_directory()
         if self._description.conditions is not None:
             pin(self.transport, self._description.conditions)
         self.facts = self._ask()

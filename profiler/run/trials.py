@@ -30,6 +30,7 @@ from devices.documents.document import (
     validate,
     write_atomically,
 )
+from devices.documents.readable import file_failure
 from devices.errors import MeasurementInvalid
 from devices.profile import BoardIdentity, Build, DeviceProfile, EnergySource, MatmulComparison
 from devices.quantities import Count, NonNegative, WholeNumber
@@ -244,8 +245,10 @@ def _natural(path: Path) -> list[int]:
 def _read_harness_run(file: Path) -> HarnessRun:
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise DocumentError(f"{file}: {error}") from None
+    except OSError as error:
+        raise DocumentError(file_failure(error)) from None
+    except UnicodeDecodeError as error:
+        raise DocumentError(f"{file}: not UTF-8 text ({error.reason})") from None
     documents = list(_documents(file, lines))
     if not documents or set(documents[-1][1]) != {"trials"}:
         raise _damaged(file, "it is cut off")
