@@ -153,10 +153,9 @@ def profiled(**environment: str) -> str:
 
 @pytest.mark.slow
 def test_a_missing_shell_is_named_with_its_package(tmp_path: Path) -> None:
-    assert (
-        "shell sh, which runs all commands, is not installed; install it with: sudo apt install dash"
-        in (profiled(PATH=str(tmp_path)))
-    )
+    error = profiled(PATH=str(tmp_path))
+    assert "the shell sh, which runs all commands, is not installed" in error
+    assert "sudo apt install dash" in error
 
 
 @pytest.mark.slow
