@@ -23,7 +23,7 @@ from solver.robustness.robustness import DRAWS_SEED, assess_robustness
 from solver.solving.solving import solve_graph
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import training_chain, two_layers
-from tests.support.graphs.graph_strategies import examples
+from tests.support.graphs.graph_strategies import examples, tight_problems
 from tests.support.paths import ROOT
 
 REFERENCES = ROOT / "tests" / "references"
@@ -72,6 +72,22 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
     assert schedule.status == "optimal"
     write_solved(found.schedule, graph, schedule)
     return found
+
+
+@pytest.mark.slow
+@examples(10)
+@given(problem=tight_problems(), gap=st.sampled_from((0.0, 0.05, 0.5)), addresses=st.booleans())
+def test_every_schedule_of_the_solver_states_true_figures(
+    tmp_path_factory: pytest.TempPathFactory,
+    problem: tuple[CostedGraph, Budget],
+    gap: float,
+    addresses: bool,
+) -> None:
+    graph, budget = problem
+    schedule = solve_graph(graph, budget, SolverOptions(gap=gap, threads=1, addresses=addresses))
+    path = tmp_path_factory.mktemp("solved") / "found.json"
+    write_solved(path, graph, schedule)
+    assert read_solved(path) == (graph, schedule)
 
 
 # --- a single figure ------------------------------------------------------------------------------
