@@ -41,7 +41,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.filename is None:
             raise
-        console.say(f"error: {error.filename}: {error.strerror}")
+        from devices.documents.readable import file_failure
+
+        console.say(f"error: {file_failure(error)}")
         return ExitCode.USAGE
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from pathlib import Path
-from typing import get_args
+from typing import TypeVar, get_args
 
 from devices.errors import InputError
 from devices.results import Results
@@ -12,6 +13,7 @@ from networks.kinds import Optimizer, Place
 from solver.options import Coverage, SolverOptions
 
 _MOST_WHOLE = 2**31 - 1
+Number = TypeVar("Number", int, float)
 
 DEFAULT_BATCH = 1
 DEFAULT_MODEL = "resnet18_cifar"
@@ -137,34 +139,38 @@ def add_graph_beside(parser: ArgumentParser) -> None:
 
 def count(text: str) -> int:
     """Parse a whole number above 0."""
-    value = int(text)
-    if not 1 <= value <= _MOST_WHOLE:
-        raise ArgumentTypeError(f"{text} is not a whole number from 1 to {_MOST_WHOLE}")
-    return value
+    allowed = f"a whole number from 1 to {_MOST_WHOLE}"
+    return _parsed(text, int, lambda value: 1 <= value <= _MOST_WHOLE, allowed)
 
 
 def seed(text: str) -> int:
-    """Parse a seed of random numbers, a whole number that is not negative."""
-    value = int(text)
-    if not 0 <= value <= _MOST_WHOLE:
-        raise ArgumentTypeError(f"{text} is not a whole number from 0 to {_MOST_WHOLE}")
-    return value
+    """Parse a seed of random numbers: a whole number that is not negative."""
+    allowed = f"a whole number from 0 to {_MOST_WHOLE}"
+    return _parsed(text, int, lambda value: 0 <= value <= _MOST_WHOLE, allowed)
 
 
 def positive(text: str) -> float:
     """Parse a number above 0."""
     from devices.quantities import LEAST, MOST  # imports pydantic, which takes time
 
-    value = float(text)
-    if not LEAST <= value <= MOST:
-        raise ArgumentTypeError(f"{text} is not a number from {LEAST:g} to {MOST:g}")
-    return value
+    allowed = f"a number from {LEAST:g} to {MOST:g}"
+    return _parsed(text, float, lambda value: LEAST <= value <= MOST, allowed)
 
 
 def _fraction(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise ArgumentTypeError(f"{text} is not a fraction from 0 to below 1")
+    allowed = "a fraction from zero to below one, such as 0.01"
+    return _parsed(text, float, lambda value: 0 <= value < 1, allowed)
+
+
+def _parsed(
+    text: str, parse: Callable[[str], Number], is_allowed: Callable[[Number], bool], allowed: str
+) -> Number:
+    try:
+        value = parse(text)
+    except ValueError:
+        value = None
+    if value is None or not is_allowed(value):
+        raise ArgumentTypeError(f"{text!r} is not {allowed}")
     return value
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from commands.arguments import add_graph_beside, add_json, add_results, seed
 from commands.command import Command
 from commands.console import Console
-from commands.solved import read_valid
 from devices.documents.readable import size
 from devices.errors import ExitCode, InputError
 from devices.results import Results
@@ -119,7 +118,9 @@ def _add_options(parser: ArgumentParser) -> None:
 
 def export(options: ExportOptions, console: Console) -> int:
     """Write the C project or the trace."""
-    graph, schedule = read_valid(options.schedule, options.graph)
+    from solver.files.solved import read_solved
+
+    graph, schedule = read_solved(options.schedule, options.graph)
     match options.target:
         case TraceTarget():
             return _export_trace(options, options.target, console, graph, schedule)

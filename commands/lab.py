@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+from argparse import SUPPRESS, ArgumentError, ArgumentParser, Namespace
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
@@ -41,6 +41,11 @@ LabOptions: TypeAlias = Up | Down | Status
 def _options_of(namespace: Namespace) -> LabOptions:
     match namespace.action:
         case "up":
+            if namespace.name:
+                names = " ".join(namespace.name)
+                raise ArgumentError(
+                    None, f"lab up names boards with --device: lab up --device {names}"
+                )
             return Up(tuple(namespace.device or ()))
         case "down":
             return Down(tuple(namespace.name))
@@ -58,6 +63,8 @@ def _add_options(parser: ArgumentParser) -> None:
         help="boards of the catalogue by name, or paths of device descriptions (all emulated boards"
         " of the catalogue)",
     )
+    # Without this, argparse says "unrecognized arguments" for the way in which `lab down` is used.
+    up.add_argument("name", nargs="*", help=SUPPRESS)
     add_json(actions.add_parser("status", help="list the running boards and their uptime"))
     down = actions.add_parser("down", help="stop boards")
     add_json(down)

@@ -9,7 +9,6 @@ from pathlib import Path
 from commands.arguments import add_graph_beside, add_json, add_results
 from commands.command import Command
 from commands.console import Console
-from commands.solved import read_valid
 from devices.errors import ExitCode
 from devices.results import Results
 
@@ -62,6 +61,7 @@ def plot(options: PlotOptions, console: Console) -> int:
     """Draw the pictures and print their paths."""
     from devices.library import resolve_profile
     from plots.pictures import draw_profile, draw_schedule
+    from solver.files.solved import read_solved
 
     directory = options.directory or options.results.root
     pictures: list[Path] = []
@@ -69,7 +69,7 @@ def plot(options: PlotOptions, console: Console) -> int:
         profile = resolve_profile(options.profile, options.results.profiles)
         pictures += draw_profile(profile, directory)
     if options.schedule is not None:
-        graph, schedule = read_valid(options.schedule, options.graph)
+        graph, schedule = read_solved(options.schedule, options.graph)
         pictures += draw_schedule(graph, schedule, directory, options.schedule.stem)
     console.document({"pictures": [str(picture) for picture in pictures]})
     for picture in pictures:

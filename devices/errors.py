@@ -74,6 +74,12 @@ class BuildFailed(JoulewrightError):
     exit_code = ExitCode.USAGE
 
 
+class SetupMissing(JoulewrightError):
+    """A board, or this computer, lacks a program or a writable directory. Nothing was changed."""
+
+    exit_code = ExitCode.USAGE
+
+
 class BoardUnreachable(JoulewrightError):
     """There is no connection to the board or instrument, or it was not restored in time."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from devices.description import catalog_names
-from devices.documents.document import DocumentError, read_yaml
+from devices.documents.document import DocumentError, read_yaml, schema_of
 from devices.documents.explain import choices
 from devices.profile import DeviceProfile
 from devices.program import COMMAND
@@ -34,7 +34,7 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
     name = path.stem if path.suffix in {".yaml", ".yml"} else path.name
     for candidate in (path, measured / path, measured / f"{name_or_path}.yaml"):
         if candidate.is_file():
-            return read_yaml(candidate, DeviceProfile)
+            return _read_profile(candidate, measured)
     if len(path.parts) > 1:
         raise DocumentError(f"{name_or_path}: no such file")
     if name in published_names():
@@ -46,3 +46,20 @@ def resolve_profile(name_or_path: str, measured: Path = MEASURED) -> DeviceProfi
         )
     known = [*(file.stem for file in sorted(measured.glob("*.yaml"))), *published_names()]
     raise DocumentError(f"no profile {name_or_path!r}; {choices(name, known)}")
+
+
+def _read_profile(path: Path, measured: Path) -> DeviceProfile:
+    """Read a profile; for a device description, the error names the profile of that device."""
+    try:
+        return read_yaml(path, DeviceProfile)
+    except DocumentError as error:
+        if schema_of(path) != "device/1":
+            raise
+        profile = measured / f"{path.stem}.yaml"
+        known = profile.is_file() and profile.resolve() != path.resolve()
+        raise DocumentError(
+            str(error),
+            remedy=f"its profile is {profile}: use --profile {profile}"
+            if known
+            else f"measure the board first: {COMMAND} profile --device {path}",
+        ) from None

@@ -19,7 +19,8 @@ Boards, profiles and files:
 - ``resolve_profile``: load a ``DeviceProfile`` by path, or by name among measured and published
   ones.
 - ``Results``: the directories in which the commands keep profiles, schedules and other results.
-- ``read_json``: read and validate a graph, a schedule or another document.
+- ``read_solved``: read a schedule and its graph, and check every figure that the schedule states.
+- ``read_json``: read and validate a graph or another document.
 - ``dump_yaml``: format a profile or a description as the text of its file.
 - ``write_atomically``: write a file completely or not at all.
 - ``JoulewrightError``: the root of all errors, with an ``exit_code``.
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from replay.runs import Subject, Training, planned_workspace, replay_schedule
     from solver.constructed import keep_everything
     from solver.costing.costing import cost_graph
+    from solver.files.solved import read_solved
     from solver.options import SolverOptions
     from solver.problem.graph import CostedGraph
     from solver.problem.schedule import Budget, Schedule
@@ -100,6 +102,7 @@ __all__ = [
     "planned_workspace",
     "profile_device",
     "read_json",
+    "read_solved",
     "replay",
     "replay_schedule",
     "resolve_profile",
@@ -126,6 +129,7 @@ _MODULES = {
     "replay.runs": ("Subject", "Training", "planned_workspace", "replay_schedule"),
     "solver.constructed": ("keep_everything",),
     "solver.costing.costing": ("cost_graph",),
+    "solver.files.solved": ("read_solved",),
     "solver.options": ("SolverOptions",),
     "solver.problem.graph": ("CostedGraph",),
     "solver.problem.schedule": ("Budget", "Schedule"),

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import InputError
 from devices.replay import ReplayReport
+from replay.reporting.figures import remade_report
 from replay.running.failure import Recovered
+from solver.files.solved import read_solved
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 
@@ -34,21 +36,24 @@ class StoredRun:
 
     @classmethod
     def read(cls, path: Path) -> StoredRun:
-        """Read a run.
+        """Read a run, and check every figure that its schedule and its report state.
 
         Args:
             path: the run's directory, or the report in it.
 
         Raises:
             DocumentError: a file is missing or invalid.
+            InputError: a file states a figure that does not follow from the others.
         """
         directory = path.parent if path.is_file() else path
-        return cls(
-            directory,
-            read_json(directory / REPORT, ReplayReport),
-            read_json(directory / SCHEDULE, Schedule),
-            read_json(directory / GRAPH, CostedGraph),
-        )
+        stated = read_json(directory / REPORT, ReplayReport)
+        graph, schedule = read_solved(directory / SCHEDULE, directory / GRAPH)
+        if not schedule.actions:
+            raise InputError(f"{directory / SCHEDULE}: this file has no actions, so it was not run")
+        report, wrong = remade_report(stated, graph, schedule)
+        for sentence in wrong:
+            raise InputError(f"{directory / REPORT}: {sentence}")
+        return cls(directory, report, schedule, graph)
 
     def write(self, values: Mapping[str, NDArray[np.float32]]) -> None:
         """Write the run's files into ``directory``.
@@ -82,14 +87,16 @@ def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> R
         schedule: the schedule that the run must be of.
 
     Raises:
-        InputError: the run is of another graph or schedule.
+        InputError: the run is of another graph or schedule, or states a wrong figure.
     """
-    report = read_json(directory / REPORT, ReplayReport)
-    if report.graph != graph.name:
-        raise InputError(f"{directory}: is a run of {report.graph}, not of {graph.name}")
-    if read_json(directory / SCHEDULE, Schedule).actions != schedule.actions:
+    run = StoredRun.read(directory)
+    if run.graph.name != graph.name:
+        raise InputError(f"{directory}: is a run of {run.graph.name}, not of {graph.name}")
+    if run.graph != graph:
+        raise InputError(f"{directory}: is a run with other costs of {graph.name}")
+    if run.schedule.actions != schedule.actions:
         raise InputError(f"{directory}: is a run of another schedule of {graph.name}")
-    return report
+    return run.report
 
 
 def keep_recovered(directory: Path, recovered: Recovered) -> None:

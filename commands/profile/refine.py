@@ -21,6 +21,7 @@ from devices.profile import DeviceProfile, Interval
 from replay.directory import GRAPH, StoredRun
 from replay.measure_again import measure_again, origin_of
 from replay.refine import FEWEST_STEPS, MOST_STEPS, Refinement, refinable
+from solver.files.origin import require_profile_of
 
 _TRANSFERS = {"storage.read", "storage.write"}
 
@@ -40,6 +41,7 @@ def refine(options: RefineOptions, console: Console) -> int:
         return ExitCode.DONE
     measured = options.results.profiles
     profile = resolve_profile(origin_of(run).profile, measured)
+    require_profile_of(run.graph, profile)
     chosen, unmeasured = refinable(profile, run.costs_s, keys, str(run.directory / GRAPH))
     _show_other_causes(console, run, unmeasured)
     if not chosen:

@@ -24,7 +24,7 @@ def run(options: RunOptions, console: Console) -> int:
     from devices.claims.claim import sole_user
     from devices.description import load_description
     from replay.runs import Subject, planned_execution, training_on, training_step_of
-    from solver.problem.files import read_solved
+    from solver.files.solved import read_solved
 
     description = load_description(options.device)
     graph, schedule = read_solved(options.schedule, options.graph)

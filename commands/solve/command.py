@@ -33,7 +33,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     from commands.solve.summary import progress_line, summarise
     from devices.documents.document import dump_json, write_atomically
     from solver.constructed import keep_everything
-    from solver.problem.files import file_stem, graph_path, write_solved
+    from solver.files.solved import file_stem, graph_path, write_solved
     from solver.referee.referee import replay
     from solver.robustness.draws import draw_costs
     from solver.robustness.robustness import DRAWS_SEED

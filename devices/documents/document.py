@@ -163,13 +163,33 @@ def validate(data: object, model: type[Model], source: str) -> Model:
         DocumentError: ``data`` does not fit ``model``; the message names the wrong keys.
     """
     try:
-        return model.model_validate_json(
-            json.dumps(model.converted(data)), strict=True, by_alias=True, by_name=False
-        )
+        text = json.dumps(model.converted(data), ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(error.object[error.start]):04x}"
+        raise DocumentError(
+            f"{source}: a text contains {half}, which is half a character; write the whole"
+            " character"
+        ) from None
+    except RecursionError:
+        raise DocumentError(f"{source}: nested too deeply") from None
+    try:
+        return model.model_validate_json(text, strict=True, by_alias=True, by_name=False)
     except ValidationError as error:
+        if error.errors(include_url=False)[0]["type"] == "json_invalid":
+            # The text is valid JSON, made from the data: only its depth can be the reason.
+            raise DocumentError(f"{source}: nested too deeply") from None
         raise DocumentError(explain(error, model, source)) from None
     except RecursionError:
         raise DocumentError(f"{source}: nested too deeply") from None
+
+
+def schema_of(path: Path) -> object:
+    """The ``schema`` that a YAML or JSON file states; None if it states none or is neither."""
+    try:
+        data = core_yaml.load(read_text(path))
+    except InputError:
+        return None
+    return data.get("schema") if isinstance(data, dict) else None
 
 
 def dump_yaml(document: StrictModel) -> str:
@@ -195,7 +215,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             which is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
     try:
         with os.fdopen(handle, "wb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)

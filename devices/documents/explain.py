@@ -19,6 +19,18 @@ _TOO_DEEP = "nested too deeply"
 _HALF_CHARACTER = (
     "a text has only one half of a surrogate pair (\\ud800 to \\udfff), which is no character"
 )
+_FORMATS = {
+    "device": "a device description",
+    "device-profile": "a device profile",
+    "costed-graph": "a costed graph",
+    "schedule": "a schedule",
+    "replay": "the report of a replay",
+    "sweep": "the record of a sweep",
+    "trials": "the trials of a block",
+    "profile-run": "the state of a profile run",
+    "export": "the list of an exported project's files",
+}
+"""Formats of files by the name that their ``schema`` begins with."""
 _UNITS = {
     "_per_s": "per second",
     "_per_j": "per joule",
@@ -95,6 +107,11 @@ def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "value_error":
         prefix = f"{place.path}: " if place.path else ""
         return prefix + str(context["error"])
+    if kind == "literal_error" and problem["loc"] == ("schema",):
+        expected = context["expected"].strip("'")
+        this, needed = (_FORMATS.get(str(name).partition("/")[0]) for name in (found, expected))
+        if this is not None and needed is not None and this != needed:
+            return f"this is {this} (schema: {found}), but {needed} is needed ({expected})"
     prefix = f"{place.path}: found " if place.path else "found "
     return f"{prefix}{shown(found)}; {_allowed(kind, found, context, place, problem['msg'])}"
 

@@ -1,6 +1,8 @@
-"""Quantities formatted for people."""
+"""Quantities and failures of the operating system, formatted for people."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 
 def si(value: float, unit: str, digits: int = 4) -> str:
@@ -27,3 +29,15 @@ def size(size_bytes: float) -> str:
         if size_bytes >= factor:
             return f"{size_bytes / factor:.2f} {unit}"
     return f"{size_bytes:.0f} B"
+
+
+def file_failure(error: OSError) -> str:
+    """Format what is wrong with which file; a file where a directory is needed is named itself."""
+    if error.filename is None:
+        return error.strerror or str(error)
+    path = Path(str(error.filename))
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        file = next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), None)
+        if file is not None:
+            return f"{file}: this is a file, but a directory is needed here"
+    return f"{path}: {error.strerror or error}"

@@ -16,6 +16,7 @@ from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     JoulewrightError,
+    SetupMissing,
 )
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
@@ -28,6 +29,7 @@ from profiler.building.toolchain import BuiltHarness, HarnessBuilder
 from profiler.meters.base import ClockReading
 from profiler.script.writer import workspace_query
 from profiler.transports.base import DetachedCommand, Transport
+from profiler.transports.shell import quoted
 
 _BUILD_TIMEOUT_S = 600.0
 _COMMAND_TIMEOUT_S = 30.0
@@ -54,7 +56,9 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 # Prints the absolute path of $1, which may begin with ~.
 _MAKE_DIRECTORY = """\
 case $1 in "~" | "~/"*) set -- "$HOME${1#"~"}" ;; esac
-mkdir -p -- "$1" && cd -- "$1" && pwd
+mkdir -p -- "$1" && cd -- "$1" || exit
+[ -w . ] || { echo "$PWD cannot be written" >&2; exit 1; }
+pwd
 """
 
 # Assumed where a Cortex-A board does not report its caches; an upper limit.
@@ -106,12 +110,12 @@ class PosixBoard:
     def prepare(self, progress: Callable[[str], None]) -> None:
         """Build the harness and read the board's facts. After a reboot the private directory is
         new."""
+        self._storage_directory = self._make_storage_directory()  # before a minute of compiling
         self._forget_build()
         self._builder = HarnessBuilder(self.transport, self._description.toolchain)
         self.install(self._plans, progress)
         self.build = self._known_harness.record
         self._description = self._description.with_matmul(self.build.matmul)  # after a reboot, too
-        self._storage_directory = self._make_storage_directory()
         if self._description.conditions is not None:
             pin(self.transport, self._description.conditions)
         self.facts = self._ask()
@@ -209,15 +213,17 @@ class PosixBoard:
         storage = self._description.storage
         if storage is None or storage.path is None:
             return None
-        try:
-            made = self.transport.run(
-                ["sh", "-c", _MAKE_DIRECTORY, "sh", storage.path], timeout_s=_COMMAND_TIMEOUT_S
-            )
-        except BoardCommandFailed as error:
-            raise BoardCommandFailed(
+        made = self.transport.run(
+            ["sh", "-c", _MAKE_DIRECTORY, "sh", storage.path],
+            timeout_s=_COMMAND_TIMEOUT_S,
+            check=False,
+        )
+        if made.exit_code != 0:
+            raise SetupMissing(
                 f"{self.name}: storage.path {storage.path} of {self._description.name} cannot be"
-                f" used: {error}"
-            ) from error
+                f" used{quoted(made.stderr)}",
+                remedy="state a directory that can be written as storage.path of the description",
+            )
         return made.stdout.rstrip("\n")
 
     def _ask(self) -> BoardFacts:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from devices.description import DeviceDescription
+from devices.documents.readable import file_failure
 from devices.errors import BuildFailed
 from devices.plan import ExecutionPlan
 from devices.profile import Build
@@ -94,7 +95,8 @@ def build_firmware(
             _build(sources, compiler, version, place, progress or (lambda _step: None))
         except OSError as error:
             raise BuildFailed(
-                f"{description.name}: the firmware cannot be written to the cache: {error}"
+                f"{description.name}: the firmware cannot be written to the cache:"
+                f" {file_failure(error)}"
             ) from None
     _require_arena(sources, compiler.symbols(place / "firmware.elf"))
     files = {suffix: place / f"firmware.{suffix}" for suffix in ("elf", "bin", "hex")}

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from devices.documents.readable import file_failure
 from devices.errors import BuildFailed
 from devices.user_cache import user_cache
 
@@ -50,7 +51,7 @@ class BuildCache:
                 shutil.rmtree(part, ignore_errors=True)
         except OSError as error:
             raise BuildFailed(
-                f"the lab's {name} cannot be built in {self._root}: {error}"
+                f"the lab's {name} cannot be built in {self._root}: {file_failure(error)}"
             ) from error
         return finished
 
@@ -59,7 +60,7 @@ class BuildCache:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise BuildFailed(f"the lab's cache {self._root} cannot be used: {error}") from error
+            raise BuildFailed(f"the lab's cache cannot be used: {file_failure(error)}") from error
         try:
             self._acquire(self._lock)
         except BaseException:

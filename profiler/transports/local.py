@@ -9,6 +9,7 @@ import signal
 import subprocess
 from typing import BinaryIO
 
+from devices.errors import SetupMissing
 from profiler.transports.deadline import Deadline
 from profiler.transports.link import NoAnswerError, Sink
 from profiler.transports.posix import PosixTransport
@@ -38,13 +39,20 @@ class _LocalLink:
         deadline = Deadline(timeout_s)
         # A session of its own: Ctrl-C in the terminal reaches only this process, which then ends
         # the shell and, on closing, the processes that the shell supervises.
-        with subprocess.Popen(
-            ["sh", "-c", script],
-            stdin=subprocess.DEVNULL if source is None else source,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        ) as shell:
+        try:
+            started = subprocess.Popen(
+                ["sh", "-c", script],
+                stdin=subprocess.DEVNULL if source is None else source,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except FileNotFoundError:
+            raise SetupMissing(
+                "this computer: the shell sh, which runs all commands, is not installed",
+                remedy="install it with: sudo apt install dash, or correct PATH",
+            ) from None
+        with started as shell:
             try:
                 _pass_on(shell, out, err, deadline)
                 return shell.wait(deadline.remaining_s)

@@ -31,6 +31,16 @@ CONTROL = ".joulewright"
 DIRECTORY_GONE = 97
 """Exit code of a script whose session directory no longer exists."""
 
+SETUP_MISSING = 96
+"""Exit code of a script that lacks a program or a directory; it prints a sentence about it."""
+
+_PACKAGES = {
+    "coreutils": ("cat", "cut", "df", "head", "id", "mkdir", "mv", "rm", "sleep", "tail", "wc"),
+    "findutils": ("find",),
+    "util-linux": ("setsid",),
+}
+"""Programs that the scripts need, by Debian's packages."""
+
 STALE_AFTER_MINUTES = 7 * 24 * 60
 """Silence after which a session of another computer is removed."""
 
@@ -106,6 +116,23 @@ def quote_path(path: str) -> str:
     return shlex.quote(path if path.startswith("/") else f"./{path}")
 
 
+def _require_programs() -> str:
+    """Shell commands that name all missing programs and the packages that have them."""
+    checks = "\n".join(
+        f"for tool in {' '.join(tools)}; do\n"
+        '  command -v "$tool" >/dev/null || { missing="$missing $tool"; has=no; }\n'
+        "done\n"
+        f'[ "$has" ] && packages="$packages {package}" has='
+        for package, tools in _PACKAGES.items()
+    )
+    return f"""missing= packages= has=
+{checks}
+[ -z "$missing" ] || {{
+  echo "these programs are not installed:$missing; install$packages, or a busybox with them" >&2
+  exit {SETUP_MISSING}
+}}"""
+
+
 def open_session(token: str) -> str:
     """Make the private directory and print it. Can be repeated.
 
@@ -113,17 +140,17 @@ def open_session(token: str) -> str:
     """
     return f"""{_FUNCTIONS}
 umask 077
-command -v setsid >/dev/null || {{
-  echo "the board has no setsid; install util-linux, or a busybox with it" >&2
-  exit 1
-}}
+{_require_programs()}
 parent=
 for candidate in "${{XDG_CACHE_HOME:-${{HOME:-/nonexistent}}/.cache}}/joulewright" \\
                  "${{TMPDIR:-/tmp}}/joulewright-$(id -u)"; do
   mkdir -p -- "$candidate" 2>/dev/null
   if [ -O "$candidate" ] && [ -w "$candidate" ]; then parent=$candidate; break; fi
 done
-[ "$parent" ] || {{ echo "neither ~/.cache nor TMPDIR can be written" >&2; exit 1; }}
+[ "$parent" ] || {{
+  echo "neither ~/.cache nor TMPDIR can be written; make one of them writable" >&2
+  exit {SETUP_MISSING}
+}}
 cd -- "$parent" && parent=$(pwd) || exit
 mkdir -p session.{token}/{CONTROL} &&
 : >session.{token}/{CONTROL}/seen &&

@@ -8,10 +8,10 @@ from typing import BinaryIO, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
-from devices.errors import BoardCommandFailed, BoardUnreachable
+from devices.errors import BoardCommandFailed, BoardUnreachable, SetupMissing
 from profiler.transports.deadline import Deadline
 from profiler.transports.link import ConnectionLostError, Link, NoAnswerError, Sink
-from profiler.transports.scripts import DIRECTORY_GONE
+from profiler.transports.scripts import DIRECTORY_GONE, SETUP_MISSING
 
 OUTPUT_LIMIT_BYTES = 16 * 1024 * 1024
 """Limit of one stream of one command. A command that prints more should write to a file."""
@@ -168,7 +168,9 @@ class Shell:
             remedy="check that the board is powered and on the network",
         )
 
-    def refused(self, what: str, finished: Finished) -> BoardCommandFailed:
+    def refused(self, what: str, finished: Finished) -> BoardCommandFailed | SetupMissing:
+        if finished.exit_code == SETUP_MISSING:
+            return SetupMissing(f"{self.name}: {finished.stderr.strip()}")
         if finished.exit_code == DIRECTORY_GONE:
             return BoardCommandFailed(
                 "the working directory no longer exists on the board, which was restarted or"

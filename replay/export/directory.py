@@ -56,15 +56,19 @@ def write_project(files: Mapping[str, bytes], directory: Path) -> None:
 
 def _write_anew(files: Mapping[str, bytes], directory: Path) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
     try:
-        scratch.chmod(0o755)
-        for path, content in files.items():
-            write_atomically(scratch / path, content)
-        scratch.rename(directory)
-    except BaseException:
-        shutil.rmtree(scratch)
-        raise
+        scratch = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        try:
+            scratch.chmod(0o755)
+            for path, content in files.items():
+                write_atomically(scratch / path, content)
+            scratch.rename(directory)
+        except BaseException:
+            shutil.rmtree(scratch)
+            raise
+    except OSError as error:
+        # The name of the temporary directory means nothing to the user.
+        raise OSError(error.errno, error.strerror, str(directory)) from error
 
 
 def _earlier_export(directory: Path) -> Mapping[str, str]:

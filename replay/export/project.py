@@ -20,6 +20,7 @@ from replay.export.tables import TrainingData, workspace_queries
 from replay.lowering.lowering import lower
 from replay.running.twin import host_twin
 from replay.runs import planned_workspace, training_step_of
+from solver.files.origin import require_profile_of
 from solver.problem.graph import CostedGraph, Origin
 from solver.problem.schedule import Schedule
 
@@ -55,8 +56,8 @@ def schedule_project(
         seed: seed of initial values and samples.
 
     Raises:
-        InputError: the graph has no origin, the kernels differ from the profiled ones, or the board
-            lacks the storage that the schedule needs.
+        InputError: the graph has no origin, is not from the profile, the kernels differ from the
+            profiled ones, or the board lacks the storage that the schedule needs.
         LoweringError: the schedule cannot be run on a board.
     """
     step = training_step_of(graph)
@@ -64,7 +65,9 @@ def schedule_project(
     origin = graph.origin
     workspace_bytes = planned_workspace(step, graph)
     plan = lower(step, graph, schedule, workspace_bytes)
-    _require_profiled_kernels(origin, profile)
+    if profile is not None:
+        require_profile_of(graph, profile)
+        _require_profiled_kernels(origin, profile)
     if origin.kernels_sha256 is None:
         _require_no_workspace(graph, plan)
     project = c_project(
@@ -78,8 +81,8 @@ def schedule_project(
     return ScheduleProject(project, plan, blas=origin.matmul == "cblas")
 
 
-def _require_profiled_kernels(origin: Origin, profile: DeviceProfile | None) -> None:
-    if profile is None or profile.build is None or origin.kernels_sha256 is None:
+def _require_profiled_kernels(origin: Origin, profile: DeviceProfile) -> None:
+    if profile.build is None or origin.kernels_sha256 is None:
         return
     if sources_hash(read_sources(KERNELS), profile.build.flags) != origin.kernels_sha256:
         raise InputError(

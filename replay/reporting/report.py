@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -85,6 +85,13 @@ def replay_report(
     times_s, energies_j = _totals(measured.steps, watched)
     time_s = Comparison.of(expected.time_s, _median(times_s))
     other = _other_times(expected, scheduled, watched)
+
+    def measured_s(_key: str, actions: Sequence[ExpectedAction]) -> Interval:
+        return _median(
+            math.fsum(step.spans[action.schedule_index].time_s for action in actions)
+            for step in watched
+        )
+
     return ReplayReport(
         device=subject.device,
         board=measured.board,
@@ -111,7 +118,7 @@ def replay_report(
         actions=_actions(expected.actions, watched),
         other=other,
         values=tuple(values),
-        diagnosis=diagnose(time_s, _parts(expected.actions, watched, other)),
+        diagnosis=diagnose(time_s, parts_of(expected.actions, other, measured_s)),
         power=measured.power,
         limits=tuple(_limits(measured, time_s, watched, energies_j)),
     )
@@ -253,12 +260,19 @@ _OTHER_WORDS: Mapping[OtherActivity, str] = {
 _TRANSFER_WORDS: Mapping[str, str] = {"page_out": "paging out", "page_in": "paging in"}
 
 
-def _parts(
+def parts_of(
     expected: Sequence[ExpectedAction],
-    watched: Sequence[WatchedStep],
     other: Sequence[OtherTime],
+    measured_s: Callable[[str, Sequence[ExpectedAction]], Interval | None],
 ) -> list[Part]:
-    """Parts of a step, by the cost that their actions share and whose error they share."""
+    """Parts of a step, by the cost that their actions share and whose error they share.
+
+    Args:
+        expected: the predicted actions.
+        other: time outside of the actions.
+        measured_s: called with a cost key and its actions; returns their measured seconds in a
+            step, or None to leave the part out.
+    """
     sharing: dict[str, list[ExpectedAction]] = {}
     for action in expected:
         if not action.asynchronous:
@@ -269,15 +283,10 @@ def _parts(
             actions[0].kind or _TRANSFER_WORDS[actions[0].what],
             tuple(dict.fromkeys(action.label for action in actions)),
             _source(actions[0]),
-            Comparison.of(
-                _added([action.time_s for action in actions]),
-                _median(
-                    math.fsum(step.spans[action.schedule_index].time_s for action in actions)
-                    for step in watched
-                ),
-            ),
+            Comparison.of(_added([action.time_s for action in actions]), time_s),
         )
         for key, actions in sharing.items()
+        if (time_s := measured_s(key, actions)) is not None
     ]
     parts += [
         Part(

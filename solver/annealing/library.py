@@ -11,6 +11,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from devices.documents.readable import file_failure
 from devices.errors import BuildFailed
 from devices.user_cache import user_cache
 
@@ -94,7 +95,9 @@ def _compiled() -> Path:
                 raise BuildFailed(f"{compiler} failed: {last[0]}")
             made.replace(path)
     except OSError as error:
-        raise BuildFailed(f"the annealing library cannot be stored: {error}") from None
+        raise BuildFailed(
+            f"the annealing library cannot be stored: {file_failure(error)}"
+        ) from None
     return path
 
 

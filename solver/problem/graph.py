@@ -1,11 +1,14 @@
 """CostedGraph (``costed-graph/1``): the scheduling problem without the budget.
 
 Operations are in a valid execution order. A tensor is written by at most one operation. A tensor
-that no operation writes exists when the step begins, in RAM or in storage (its *home*).
+that no operation writes exists when the step begins, in RAM or in storage (its *home*). It is an
+input, a parameter or optimizer state, or it states its home; an activation or a gradient that
+nothing writes is a mistake otherwise.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Literal
@@ -16,6 +19,9 @@ from devices.documents.document import StrictModel
 from devices.operation import Phase
 from devices.quantities import MOST_BYTES, Count, Size, UnitCost
 from networks.kinds import Optimizer, Place, TensorKind
+
+_SOURCES: frozenset[TensorKind] = frozenset({"input", "parameter", "optimizer_state"})
+"""Kinds of tensors that exist when the step begins, in RAM unless their home says otherwise."""
 
 
 class PageCost(StrictModel):
@@ -143,6 +149,12 @@ class CostedGraph(StrictModel):
         ops = {op.name: op for op in self.ops}
         return CostedGraph(**{**fields, "ops": tuple(ops[name] for name in names)})
 
+    @property
+    def sha256(self) -> str:
+        """Hash of the whole document; not cached, since a changed copy would keep it."""
+        content = self.model_dump_json(by_alias=True, exclude_none=True)
+        return hashlib.sha256(content.encode()).hexdigest()
+
     @cached_property
     def tensor(self) -> Mapping[str, Tensor]:
         """Tensors by name."""
@@ -215,6 +227,15 @@ def _inconsistencies(graph: CostedGraph) -> Iterator[str]:
         done.update(op.writes)
         overwriter.update(dict.fromkeys(op.in_place.values(), op.name))
     for tensor in graph.tensors:
+        if tensor.name not in writer and tensor.home is None and tensor.kind not in _SOURCES:
+            reader = next((op.name for op in graph.ops if tensor.name in op.reads), None)
+            article = "an" if tensor.kind == "activation" else "a"
+            yield (
+                f"tensor {tensor.name!r} is {article} {tensor.kind} that no op writes"
+                + ("" if reader is None else f", but op {reader!r} reads it")
+                + ": list it in the writes of an op, or state its home (ram or storage) if it"
+                " exists when the step begins"
+            )
         if tensor.home is not None and tensor.name in writer:
             yield f"tensor {tensor.name!r} has a home but is written by op {writer[tensor.name]!r}"
         if tensor.home == "storage" and tensor.page_in is None:

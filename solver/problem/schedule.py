@@ -161,6 +161,7 @@ class Schedule(StrictModel):
 
     Attributes:
         graph: Name of the costed graph.
+        graph_sha256: Hash of the costed graph; absent in files from before it was written.
         energy_source: Source of the energies, as the profile states it.
         status: ``optimal`` (proven within the requested gap), ``feasible``, ``infeasible`` (no
             schedule satisfies the budget), ``exhausted`` (no schedule of the class that
@@ -174,6 +175,7 @@ class Schedule(StrictModel):
         energy_j: Energy of the step.
         energy_bound_j: Lower bound, proven for every schedule that ``bound_covers`` and
             ``restrictions`` describe.
+        asked_gap: Gap at which the search was to end; absent in files from before it was written.
         gap: Distance of ``energy_j`` from ``energy_bound_j``, relative to ``energy_j``.
         time_s: Time of the step.
         peak_bytes: Peak of RAM, as a sum of the bytes of counted tensors and workspaces.
@@ -199,11 +201,13 @@ class Schedule(StrictModel):
 
     schema_: Annotated[Literal["schedule/2"], Field(alias="schema")] = "schedule/2"
     graph: str
+    graph_sha256: str | None = None
     energy_source: EnergySource | None = None
     status: Status
     ended_by: EndedBy | None = None
     energy_j: NonNegative | None = None
     energy_bound_j: NonNegative | None = None
+    asked_gap: NonNegative | None = None
     gap: NonNegative | None = None
     time_s: NonNegative | None = None
     peak_bytes: Size | None = None

@@ -173,6 +173,7 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
             "status": "optimal" if gap <= asked_gap else "feasible",
             "energy_j": result.energy_j,
             "energy_bound_j": bound_j,
+            "asked_gap": asked_gap,
             "gap": gap,
             "time_s": result.time_s,
             "peak_bytes": result.peak_bytes,
@@ -205,9 +206,13 @@ def _over_draws(search: DrawSearch, row: int) -> DrawStatistics:
     )
 
 
-def _share(hits: BoolArray) -> Share:
+def share_of(count: int, draws: int) -> Share:
+    """Share of ``count`` in ``draws``, with its 95 % interval."""
     from scipy.stats import binomtest
 
-    count = int(hits.sum())
-    interval = binomtest(count, len(hits)).proportion_ci(method="wilson")
-    return Share(value=count / len(hits), low=float(interval.low), high=float(interval.high))
+    interval = binomtest(count, draws).proportion_ci(method="wilson")
+    return Share(value=count / draws, low=float(interval.low), high=float(interval.high))
+
+
+def _share(hits: BoolArray) -> Share:
+    return share_of(int(hits.sum()), len(hits))

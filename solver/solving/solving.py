@@ -105,6 +105,7 @@ def _with_actions(
         ended_by=searched.ended_by,
         energy_j=result.energy_j,
         energy_bound_j=bound_j,
+        asked_gap=options.gap,
         gap=gap,
         time_s=result.time_s,
         peak_bytes=result.peak_bytes,
@@ -163,6 +164,7 @@ def _common(
     """Fields that every schedule has, whatever the outcome."""
     return {
         "graph": problem.graph.name,
+        "graph_sha256": problem.graph.sha256,
         "energy_source": problem.graph.energy_source,
         "budget": problem.budget,
         "bound_covers": outcome.covered.words,

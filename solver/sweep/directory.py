@@ -8,21 +8,20 @@ It holds every finished point as a schedule with its graph, and a record and tab
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from devices.documents.document import DocumentError, dump_json, read_json, write_atomically
+from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import InputError
 from solver.constructed import keep_everything
+from solver.files.solved import file_stem, require_true_figures, write_solved
 from solver.options import Coverage, SolverOptions
-from solver.problem.files import file_stem, write_solved
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Action, Budget, PageIn, PageOut, Schedule
-from solver.referee.referee import RefereeError, Replay, replay, verify
+from solver.referee.referee import Replay, replay, verify
 from solver.sweep.record import SOLVED, SweepRecord, SweepRow
 from solver.sweep.sweep import BaselineRun, PointSolved, Study
 
@@ -81,7 +80,9 @@ class SweepDirectory:
     ) -> Study:
         """Collect the points and baselines of a grid that remain to be solved.
 
-        Rows of another graph with this name are dropped.
+        Rows of another graph with this name are dropped, and so are points whose schedule is
+        missing or states a wrong figure: they are solved again. The rows of all other points are
+        made anew from their schedules.
 
         Args:
             subject: The graph.
@@ -103,10 +104,14 @@ class SweepDirectory:
                 continue
             if row.method == SOLVED:
                 schedule = self._read(subject, row)
-                if schedule is None:
+                if schedule is None or row.schedule is None:
                     del self._rows[key]
                     continue
                 known.append(schedule)
+                row = costs.point_row(schedule, row.asked_gap, row.time_limit_s, row.schedule)
+            else:
+                row = costs.baseline_again(row)
+            self._rows[key] = row
             if row.answers(self._options.gap, self._options.time_limit_s):
                 answered.add((row.budget, row.method))
         return Study(
@@ -169,19 +174,15 @@ class SweepDirectory:
         ]
 
     def _read(self, subject: SweepSubject, row: SweepRow) -> Schedule | None:
-        """Read the schedule of a row; None if it is missing or does not match the row."""
+        """Read the schedule of a row; None if it is missing, wrong, or of another budget."""
         if row.schedule is None:
             return None
         try:
             schedule = read_json(self.path / row.schedule, Schedule)
-            if schedule.actions:
-                played = verify(subject.graph, schedule.actions, row.budget)
-                if played.energy_j != row.energy_j:
-                    return None
-        except (DocumentError, RefereeError):
+            require_true_figures(subject.graph, schedule, row.schedule)
+        except InputError:
             return None
-        same = (schedule.budget, schedule.status) == (row.budget, row.status)
-        return schedule if same and bool(schedule.actions) == (row.energy_j is not None) else None
+        return schedule if schedule.budget == row.budget else None
 
     def _write(
         self, costs: _Costs, schedule: Schedule, gap: float, time_limit_s: float | None
@@ -210,9 +211,8 @@ class _Costs:
     @classmethod
     def of(cls, subject: SweepSubject) -> _Costs:
         graph = subject.graph
-        content = graph.model_dump_json(by_alias=True, exclude_none=True).encode()
         kept = replay(graph, keep_everything(graph), subject.covers)
-        return cls(subject, hashlib.sha256(content).hexdigest(), kept)
+        return cls(subject, graph.sha256, kept)
 
     def point_row(
         self, schedule: Schedule, gap: float, time_limit_s: float | None, path: str
@@ -251,25 +251,35 @@ class _Costs:
             note=run.result.note or None,
         )
 
+    def baseline_again(self, row: SweepRow) -> SweepRow:
+        """A baseline's row, with the values that do not depend on the method made anew."""
+        return row.model_copy(update=self._shared)
+
     def _played(self, actions: Sequence[Action], budget: Budget) -> Replay | None:
         return verify(self.subject.graph, actions, budget) if actions else None
 
-    def _row(
-        self, method: str, budget: Budget, played: Replay | None, **others: object
-    ) -> SweepRow:
-        values: dict[str, object] = {
+    @property
+    def _shared(self) -> dict[str, object]:
+        return {
             "graph": self.subject.graph.name,
             "graph_sha256": self.sha256,
             "profile": self.subject.profile,
             "model": self.subject.model,
             "energy_source": self.subject.graph.energy_source,
+            "unconstrained_peak_bytes": self.kept.peak_bytes,
+            "unconstrained_energy_j": self.kept.energy_j,
+            "unconstrained_time_s": self.kept.time_s,
+        }
+
+    def _row(
+        self, method: str, budget: Budget, played: Replay | None, **others: object
+    ) -> SweepRow:
+        values: dict[str, object] = {
+            **self._shared,
             "method": method,
             "ram_bytes": budget.ram_bytes,
             "covers": budget.covers,
             "deadline_s": budget.deadline_s,
-            "unconstrained_peak_bytes": self.kept.peak_bytes,
-            "unconstrained_energy_j": self.kept.energy_j,
-            "unconstrained_time_s": self.kept.time_s,
         }
         if played is not None:
             moments = played.moments

@@ -162,6 +162,7 @@ class Frontier:
             gap = (energy_j - bound_j) / energy_j if energy_j else 0.0
             changes |= {
                 "energy_bound_j": bound_j,
+                "asked_gap": self._gap,
                 "gap": gap,
                 "status": "optimal" if gap <= self._gap + _SAME else "feasible",
             }
@@ -239,6 +240,7 @@ def _inferred(budget: Budget, source: Schedule) -> dict[str, object]:
     """Fields of a schedule that follows from another without search."""
     return {
         "graph": source.graph,
+        "graph_sha256": source.graph_sha256,
         "energy_source": source.energy_source,
         "budget": budget,
         "bound_covers": source.bound_covers,

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from replay.running.measured import ReplayRecord
 from replay.running.session import ReplaySession
 from replay.runs import Replayed, replay_schedule
 from solver.problem.graph import CostedGraph
-from solver.problem.schedule import Schedule
+from solver.problem.schedule import Action, Compute, PageIn, Schedule
 from tests.support.boards.measuring import describe
 from tests.support.documents import write_json
 from tests.support.graphs.solved import FLAGS, Solved, solved
@@ -175,11 +176,9 @@ def test_dry_run_reports_arena_and_bytes_to_write(
 
 @pytest.mark.usefixtures("no_board")
 def test_a_graph_of_unknown_origin_is_refused(
-    case: Solved, capsys: pytest.CaptureFixture[str]
+    case: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graph = case.graph.model_copy(update={"origin": None})
-    path = write_json(case.directory / "anonymous.json", graph)
-    assert run(case, "--graph", path.name) == 2
+    assert run(case, "--schedule", str(case.with_origin(tmp_path, None))) == 2
     assert "does not say which network and profile" in capsys.readouterr().err
 
 
@@ -190,19 +189,53 @@ def changed(case: Solved, name: str, **changes: object) -> str:
     return name
 
 
+def without_actions(case: Solved) -> Schedule:
+    return Schedule(
+        graph=case.graph.name,
+        energy_source=case.graph.energy_source,
+        status="infeasible",
+        budget=case.schedule.budget,
+        solver=case.schedule.solver,
+        bound_covers=case.schedule.bound_covers,
+    )
+
+
+def without_addresses(case: Solved) -> Schedule:
+    def bare(action: Action) -> Action:
+        match action:
+            case Compute():
+                nothing: dict[str, object] = {"address": None, "workspace_address": None}
+                return action.model_copy(update=nothing)
+            case PageIn():
+                return action.model_copy(update={"address": None})
+        return action
+
+    return case.schedule.model_copy(
+        update={
+            "actions": tuple(map(bare, case.schedule.actions)),
+            "resident_address": None,
+            "arena_bytes": None,
+            "arena_bound_bytes": None,
+        }
+    )
+
+
 @pytest.mark.usefixtures("no_board")
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("unrunnable", "said"),
     [
-        ({"actions": (), "status": "infeasible"}, "has no actions: it is infeasible"),
-        ({"resident_address": None}, "has no addresses"),
+        (without_actions, "has no actions: it is infeasible"),
+        (without_addresses, "has no addresses"),
     ],
 )
 def test_unrunnable_schedule_is_refused_before_a_build(
-    case: Solved, changes: dict[str, object], said: str, capsys: pytest.CaptureFixture[str]
+    case: Solved,
+    unrunnable: Callable[[Solved], Schedule],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    name = changed(case, "changed.json", **changes)
-    assert run(case, "--schedule", name, "--graph", "small.graph.json") == 2
+    write_json(case.directory / "changed.json", unrunnable(case))
+    assert run(case, "--schedule", "changed.json", "--graph", "small.graph.json") == 2
     assert said in capsys.readouterr().err
 
 
@@ -275,11 +308,9 @@ def test_copies_for_safety_are_timed_separately(
 def test_run_of_another_schedule_is_not_drawn(
     case: Solved, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    free = next(i for i, action in enumerate(case.schedule.actions) if action.do == "page_out")
-    actions = case.schedule.actions
     assert bench.directory.is_dir()
-    name = changed(case, "changed.json", actions=(*actions[:free], *actions[free + 1 :]))
-    options = ["--schedule", name, "--graph", "small.graph.json", "--run", "replay"]
+    write_json(case.directory / "changed.json", without_addresses(case))
+    options = ["--schedule", "changed.json", "--graph", "small.graph.json", "--run", "replay"]
     with contextlib.chdir(case.directory):
         assert cli.main(["export", "--format", "perfetto", *options]) == 2
     assert "is a run of another schedule" in capsys.readouterr().err
@@ -296,13 +327,10 @@ def test_samples_of_another_shape_are_refused(
 
 @pytest.mark.slow
 def test_kernels_that_differ_from_the_profiled_ones_are_refused(
-    case: Solved, capsys: pytest.CaptureFixture[str]
+    case: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert case.graph.origin is not None
-    origin = case.graph.origin.model_copy(update={"kernels_sha256": "0" * 64})
-    graph = case.graph.model_copy(update={"origin": origin})
-    path = write_json(case.directory / "other.json", graph)
-    assert run(case, "--graph", path.name) == 2
+    path = case.with_changed_origin(tmp_path, kernels_sha256="0" * 64)
+    assert run(case, "--schedule", str(path)) == 2
     assert "sources or flags have changed" in capsys.readouterr().err
 
 

@@ -332,8 +332,8 @@ def test_lab_keeps_its_descriptions_in_separate_files(tmp_path: Path) -> None:
         (
             "schema: device/1\nname",
             "schema: device-profile/1\nnaem",
-            "board.yaml: schema: found 'device-profile/1'; did you mean device/1?"
-            " allowed: device/1",
+            "board.yaml: this is a device profile (schema: device-profile/1), but a device"
+            " description is needed (device/1)",
         ),
     ],
 )

@@ -235,11 +235,9 @@ def test_the_program_names_a_kernel_that_needs_more_workspace_at_its_start(
 def test_matrix_products_use_a_blas_if_the_profile_did(
     digits: Solved, project: Path, tmp_path: Path
 ) -> None:
-    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-    document["origin"] |= {"matmul": "cblas", "profile": "elsewhere"}
-    (tmp_path / "graph.json").write_text(json.dumps(document))
+    path = digits.with_changed_origin(tmp_path, matmul="cblas", profile="elsewhere")
     blas = tmp_path / "blas"
-    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", str(blas)) == 0
+    assert export(digits, "--schedule", str(path), "--out", str(blas)) == 0
     copy_objects(project, blas)
     for path in (blas / "build" / "kernels").glob("matmul*.o"):
         path.unlink()
@@ -411,10 +409,8 @@ def test_an_export_for_a_board_has_its_pages_and_its_compiler(digits: Solved) ->
 def test_a_graph_of_unknown_origin_is_refused(
     digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-    del document["origin"]
-    (tmp_path / "graph.json").write_text(json.dumps(document))
-    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", "none") == 2
+    path = digits.with_origin(tmp_path, None)
+    assert export(digits, "--schedule", str(path), "--out", "none") == 2
     assert "does not say which network" in capsys.readouterr().err
     assert not (digits.directory / "none").exists()
 
@@ -422,21 +418,16 @@ def test_a_graph_of_unknown_origin_is_refused(
 def test_kernels_that_differ_from_the_measured_ones_are_refused(
     digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-    document["origin"]["kernels_sha256"] = "0" * 64
-    (tmp_path / "graph.json").write_text(json.dumps(document))
-    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", "none") == 2
-    assert "measure bench again and solve again" in capsys.readouterr().err
+    path = digits.with_changed_origin(tmp_path, kernels_sha256="0" * 64)
+    assert export(digits, "--schedule", str(path), "--out", "none") == 2
+    assert "measure bench again if its kernels have changed" in capsys.readouterr().err
 
 
 def test_an_export_from_published_costs_is_refused(
     digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = digits.graph.model_dump(mode="json", by_alias=True, exclude_none=True)
-    del document["origin"]["kernels_sha256"]
-    document["origin"]["profile"] = "m4"
-    (tmp_path / "graph.json").write_text(json.dumps(document))
-    assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", "none") == 2
+    path = digits.with_changed_origin(tmp_path, kernels_sha256=None, profile="elsewhere")
+    assert export(digits, "--schedule", str(path), "--out", "none") == 2
     assert "published figures" in capsys.readouterr().err
 
 

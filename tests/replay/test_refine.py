@@ -63,6 +63,7 @@ from solver.solving.solving import solve_graph
 from tests.support.boards.measuring import describe
 from tests.support.documents import write_json
 from tests.support.graphs.profiles import made_up_profile
+from tests.support.graphs.schedules import restated
 from tests.support.onboard.replays import measured_step, report_of
 
 RELU = OpSpec.of("relu.forward", elements=64)
@@ -556,15 +557,17 @@ class OnBoard:
             lambda spec: true_s[spec.key].scaled(3.0 if spec.key == dearest else 1.0)
         )
         graph = cost_graph(step, wrong).graph
+        assert graph.origin is not None
         report = replay_report(
-            ReportHead("bench", "digits.json", {"model": "digits"}, DEVICE.storage),
+            ReportHead("bench", "digits.json", graph.origin.model_dump(), DEVICE.storage),
             expected_step(graph, self.schedule),
             plan,
             self.measured,
             (),
             steps_per_day=1000,
         )
-        return Bench.written(directory, wrong, graph, self.schedule, report, dearest)
+        schedule = restated(graph, self.schedule)
+        return Bench.written(directory, wrong, graph, schedule, report, dearest)
 
 
 @pytest.fixture(scope="module")

@@ -587,7 +587,7 @@ def test_the_lifetime_of_a_card_is_bounded_by_the_endurance_of_its_capacity() ->
     found = wear(card, 10**6, 0, part_bytes=10**6, steps_per_day=1000)
     assert found.years == pytest.approx(10**10 * 1000 / 10**6 / 1000 / 365.25)
     assert found.at_most
-    assert "how much is not known" in (found.reason or "")
+    assert "an unknown amount" in (found.reason or "")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,10 @@ from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import training_chain, two_layers
 from tests.support.graphs.graph_strategies import small_graphs
 
+MADE_BY_NONE = (
+    ": list it in the writes of an op, or state its home (ram or storage) if it exists when the"
+    " step begins"
+)
 _VALID: dict[str, Any] = {
     "schema": "costed-graph/1",
     "name": "tiny",
@@ -77,6 +81,18 @@ def _sentence(tmp_path: Path, document: object) -> str:
 @pytest.mark.parametrize(
     ("path", "value", "sentence"),
     [
+        pytest.param(
+            "ops.0.writes",
+            [],
+            "tensor 'y' is an activation that no op writes, but op 'halve' reads it" + MADE_BY_NONE,
+            id="read but not written",
+        ),
+        pytest.param(
+            "tensors.3",
+            {"name": "g", "bytes": 8, "kind": "gradient"},
+            "tensor 'g' is a gradient that no op writes" + MADE_BY_NONE,
+            id="neither read nor written",
+        ),
         pytest.param(
             "ops.1.writes",
             ["z", "y"],
@@ -233,3 +249,19 @@ def test_graph_is_read_back_unchanged(graph: CostedGraph) -> None:
 def test_figures_are_read_back_exactly(tmp_path: Path, graph: CostedGraph) -> None:
     path = write_json(tmp_path / "graph.json", graph)
     assert read_json(path, CostedGraph) == graph
+
+
+@pytest.mark.parametrize("kind", ["input", "parameter", "optimizer_state"])
+def test_a_tensor_that_exists_when_the_step_begins_needs_no_home(tmp_path: Path, kind: str) -> None:
+    document = _changed("tensors.0", {"name": "x", "bytes": 8, "kind": kind})
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(document))
+    assert read_json(path, CostedGraph).tensor["x"].home is None
+
+
+@pytest.mark.parametrize("kind", ["activation", "gradient"])
+def test_any_tensor_with_a_home_exists_when_the_step_begins(tmp_path: Path, kind: str) -> None:
+    document = _changed("tensors.0", {"name": "x", "bytes": 8, "kind": kind, "home": "ram"})
+    path = tmp_path / "graph.json"
+    path.write_text(json.dumps(document))
+    assert read_json(path, CostedGraph).tensor["x"].kind == kind

@@ -517,6 +517,21 @@ def test_deleted_or_changed_schedules_are_solved_again(tmp_path: Path, chain: Co
     assert [row.energy_j for row in again.points] == [row.energy_j for row in record.points]
 
 
+def test_figures_of_the_record_are_made_anew_from_the_schedules(
+    tmp_path: Path, chain: CostedGraph
+) -> None:
+    _, record = kept(tmp_path, chain, "90%")
+    document = json.loads((tmp_path / "sweep.json").read_text())
+    document["points"][0] |= {
+        "energy_j": 0.1,
+        "energy_bound_j": 0.2,
+        "energy_source": "measured",
+        "unconstrained_energy_j": 9.0,
+    }
+    (tmp_path / "sweep.json").write_text(json.dumps(document))
+    assert kept(tmp_path, chain, "90%,99%")[1].points[0] == record.points[0]
+
+
 def test_sweep_continues_from_schedules_of_the_first_format(
     tmp_path: Path, chain: CostedGraph
 ) -> None:
@@ -829,5 +844,5 @@ def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path:
 
 
 def test_without_a_schedule_there_is_no_picture(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no schedule"):
+    with pytest.raises(ValueError, match="no row has a schedule"):
         tradeoff([point(60, None, status="infeasible")], tmp_path / "curve.svg")

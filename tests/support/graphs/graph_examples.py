@@ -68,8 +68,12 @@ def tensor(
 
 
 def graph(ops: Sequence[Op], tensors: Sequence[Tensor], name: str = "example") -> CostedGraph:
-    """A costed graph."""
-    return CostedGraph(name=name, ops=tuple(ops), tensors=tuple(tensors))
+    """A costed graph, in which tensors that no op writes are in RAM when the step begins."""
+    written = {name for op in ops for name in op.writes}
+    placed = (
+        t if t.name in written or t.home else t.model_copy(update={"home": "ram"}) for t in tensors
+    )
+    return CostedGraph(name=name, ops=tuple(ops), tensors=tuple(placed))
 
 
 def actions(text: str) -> tuple[Action, ...]:

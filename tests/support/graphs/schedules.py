@@ -51,6 +51,12 @@ def schedule_of(graph: CostedGraph, actions: Sequence[Action], **fields: Any) ->
     return Schedule(**found | fields)
 
 
+def restated(graph: CostedGraph, schedule: Schedule) -> Schedule:
+    """The same actions and addresses, with the figures that they have with the costs of a graph."""
+    kept = ("arena_bytes", "budget", "resident_address")
+    return schedule_of(graph, schedule.actions, **{name: getattr(schedule, name) for name in kept})
+
+
 def addressed_schedule(
     graph: CostedGraph,
     actions: Sequence[Action],

@@ -29,7 +29,7 @@ from replay.lowering.lowering import lower
 from solver.constructed import keep_everything
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
-from solver.problem.graph import CostedGraph
+from solver.problem.graph import CostedGraph, Origin
 from solver.problem.schedule import Budget, Schedule
 from solver.referee.referee import replay
 from solver.solving.solving import solve_graph
@@ -105,6 +105,18 @@ class Solved:
         planned = {op.name: op.workspace_bytes for op in self.graph.ops}
         workspaces = {op.spec: planned[op.name] for op in self.step.ops}
         return lower(self.step, self.graph, self.schedule, workspaces)
+
+    def with_origin(self, directory: Path, origin: Origin | None) -> Path:
+        """Write the case with another origin of its graph; returns the schedule's path."""
+        graph = self.graph.model_copy(update={"origin": origin})
+        schedule = self.schedule.model_copy(update={"graph_sha256": graph.sha256})
+        write_json(directory / "changed.graph.json", graph)
+        return write_json(directory / "changed.json", schedule)
+
+    def with_changed_origin(self, directory: Path, **changes: object) -> Path:
+        """Write the case with other keys in the origin; returns the schedule's path."""
+        assert self.graph.origin is not None
+        return self.with_origin(directory, self.graph.origin.model_copy(update=changes))
 
 
 def solved(

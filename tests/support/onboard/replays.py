@@ -40,7 +40,7 @@ from tests.support.graphs.schedules import schedule_of
 SD_CARD = Storage(
     medium="sd", path="~/scratch", page_bytes=4096, capacity_bytes=32 << 30, endurance_cycles=3000
 )
-SUBJECT = ReportHead("bench", "made-up.json", {"model": "chain", "batch": 1}, SD_CARD)
+SUBJECT = ReportHead("bench", "made-up.json", {}, SD_CARD)
 METER = MeterRecord(kind="ina", detail="ina226, channel 1", rate_hz=500, sync="sampled")
 
 Factor = Callable[[ExpectedAction], float]
@@ -74,7 +74,7 @@ def plan_of(graph: CostedGraph, expected: ExpectedStep) -> ExecutionPlan:
     actions.append(Action(Probe("loss", "loss", ArenaRange(0, 4)), waits_for=transfers))
     return ExecutionPlan(
         name=graph.name,
-        arena_bytes=expected.peak_bytes,
+        arena_bytes=expected.arena_bytes or expected.peak_bytes,
         inputs={},
         kept=(),
         actions=tuple(actions),
@@ -197,4 +197,6 @@ def report_of(
     plan = plan_of(graph, expected)
     measured = measured_replay(plan, expected, steps or [measured_step(expected)])
     measured = replace(measured, memory=memory, power=power)
-    return replay_report(SUBJECT, expected, plan, measured, values, steps_per_day=1000)
+    origin = {} if graph.origin is None else graph.origin.model_dump()
+    subject = replace(SUBJECT, origin=origin)
+    return replay_report(subject, expected, plan, measured, values, steps_per_day=1000)

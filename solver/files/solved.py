@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 from devices.documents.document import dump_json, read_json, write_atomically
+from devices.errors import InputError
+from solver.files.figures import wrong_figures
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 
@@ -21,7 +23,7 @@ def file_stem(name: str) -> str:
 
 
 def read_solved(schedule: Path, graph: Path | None = None) -> tuple[CostedGraph, Schedule]:
-    """Read a schedule and its costed graph.
+    """Read a schedule and its costed graph, and check every figure that the schedule states.
 
     Args:
         schedule: Path of the schedule.
@@ -32,9 +34,28 @@ def read_solved(schedule: Path, graph: Path | None = None) -> tuple[CostedGraph,
 
     Raises:
         DocumentError: A file is missing or invalid.
+        InputError: The schedule is not one of the graph, its actions are not valid, or it states a
+            figure that its actions do not have.
     """
     read = read_json(schedule, Schedule)
-    return read_json(graph or graph_path(schedule), CostedGraph), read
+    costed = read_json(graph or graph_path(schedule), CostedGraph)
+    require_true_figures(costed, read, str(schedule))
+    return costed, read
+
+
+def require_true_figures(graph: CostedGraph, schedule: Schedule, source: str) -> None:
+    """Check every figure that a schedule states against the referee's replay of its actions.
+
+    Args:
+        graph: The schedule's costed graph.
+        schedule: The schedule.
+        source: Name of the schedule in error messages.
+
+    Raises:
+        InputError: A figure is wrong; the message names the first.
+    """
+    for sentence in wrong_figures(graph, schedule):
+        raise InputError(f"{source}: {sentence}")
 
 
 def write_solved(path: Path, graph: CostedGraph, schedule: Schedule) -> None:

@@ -1,0 +1,223 @@
+"""Check of the figures that a report of a replay states.
+
+What was measured can only be believed. Everything else is made again from the schedule, its graph
+and the measured figures, and compared: predictions, differences, traffic, diagnosis.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from devices.profile import EnergySource, Interval, MeterRecord
+from devices.replay import (
+    Comparison,
+    ExpectedAction,
+    ExpectedStep,
+    OtherTime,
+    ReplayedAction,
+    ReplayReport,
+    ScheduledAction,
+    StorageCount,
+    StorageUse,
+)
+from devices.wear import DAYS_PER_YEAR
+from profiler.meters.nominal import is_instrument
+from replay.expectation import expected_step
+from replay.reporting.diagnosis import diagnose
+from replay.reporting.report import parts_of
+from solver.files.figures import ROUNDING
+from solver.problem.graph import CostedGraph
+from solver.problem.schedule import PageIn, PageOut, Schedule
+
+
+def remade_report(
+    report: ReplayReport, graph: CostedGraph, schedule: Schedule
+) -> tuple[ReplayReport, Iterator[str]]:
+    """Make a report again from its schedule and its measurements, and compare the two.
+
+    Args:
+        report: the report as it was read.
+        graph: the schedule's graph.
+        schedule: the schedule that was run, which is valid and has addresses.
+
+    Returns:
+        The report with the sentences of its diagnosis written anew, and a sentence for each figure
+        that is not as stated, without the name of the file.
+    """
+    expected = expected_step(graph, schedule)
+    remade = _remade(report, graph, schedule, expected)
+    return remade, _differences(report, remade, graph, expected)
+
+
+def _differences(
+    report: ReplayReport, remade: ReplayReport, graph: CostedGraph, expected: ExpectedStep
+) -> Iterator[str]:
+    if len(report.actions) != len(expected.actions):
+        yield (
+            f"states {len(report.actions)} actions; its schedule has {len(expected.actions)} that"
+            " take time"
+        )
+    yield from _unlike(
+        report.model_dump(mode="json", by_alias=True), remade.model_dump(mode="json", by_alias=True)
+    )
+    built, profiled = report.build.kernels_sha256, graph.origin and graph.origin.kernels_sha256
+    if profiled not in {None, built}:
+        yield f"states kernels {built}; those of its schedule's costs are {profiled}"
+    source = report.measured_energy_source
+    metered = _source_of(report.meter)
+    if source not in {"emulated", metered}:
+        meter = "no meter" if report.meter is None else f"the meter {report.meter.kind}"
+        yield f"states measured_energy_source {source or 'nothing'}; it states {meter}"
+    if source is None and report.energy_j is not None:
+        yield "states energy_j; it states no measured_energy_source"
+    same_board = graph.origin is not None and graph.origin.profile == report.device
+    if same_board and graph.energy_source == "emulated" and source != "emulated":
+        yield (
+            f"states measured_energy_source {source or 'nothing'}; the costs of {report.device} in"
+            " its graph are emulated"
+        )
+
+
+def _source_of(meter: MeterRecord | None) -> EnergySource | None:
+    """The energy source on a board that is not emulated."""
+    if meter is None:
+        return None
+    return "measured" if is_instrument(meter) else "estimated"
+
+
+def _unlike(stated: object, remade: object, path: str = "") -> Iterator[str]:
+    """Sentences about values in which two documents differ."""
+    if isinstance(stated, dict) and isinstance(remade, dict):
+        for key in {**stated, **remade}:
+            # Wording may change between versions, and is written anew.
+            if (path, key) != ("diagnosis", "sentences"):
+                inner = f"{path}.{key}" if path else key
+                yield from _unlike(stated.get(key), remade.get(key), inner)
+    elif isinstance(stated, list) and isinstance(remade, list) and len(stated) == len(remade):
+        for index, (value, other) in enumerate(zip(stated, remade, strict=True)):
+            yield from _unlike(value, other, f"{path}[{index}]")
+    elif not _same(stated, remade):
+        found = _shown(remade)
+        yield f"states {path} {_shown(stated)}; its schedule and its other figures give {found}"
+
+
+def _same(stated: object, remade: object) -> bool:
+    if isinstance(stated, float) and isinstance(remade, float):
+        return math.isclose(stated, remade, rel_tol=ROUNDING, abs_tol=ROUNDING * ROUNDING)
+    return stated == remade
+
+
+def _shown(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case float():
+            return f"{value:.7g}"
+        case list():
+            return f"{len(value)} entries"
+        case dict():
+            return "other keys"
+    return str(value)
+
+
+def _remade(
+    report: ReplayReport, graph: CostedGraph, schedule: Schedule, expected: ExpectedStep
+) -> ReplayReport:
+    time_s = Comparison.of(expected.time_s, report.time_s.measured)
+    energy_j = report.energy_j and Comparison.of(expected.energy_j, report.energy_j.measured)
+    other = tuple(_other(entry, expected) for entry in report.other)
+    return report.model_copy(
+        update={
+            "graph": graph.name,
+            "origin": {} if graph.origin is None else graph.origin.model_dump(),
+            "predicted_energy_source": expected.energy_source,
+            "time_s": time_s,
+            "energy_j": energy_j,
+            "memory": report.memory.model_copy(
+                update={
+                    "budget_bytes": expected.budget_bytes,
+                    "peak_bytes": expected.peak_bytes,
+                    "arena_bytes": expected.arena_bytes,
+                }
+            ),
+            "storage": report.storage and _storage(report.storage, graph, schedule),
+            "actions": _actions(report.actions, expected.actions),
+            "other": other,
+            "diagnosis": diagnose(time_s, parts_of(expected.actions, other, _measured(report))),
+        }
+    )
+
+
+def _actions(
+    stated: Sequence[ReplayedAction], expected: Sequence[ExpectedAction]
+) -> tuple[ReplayedAction, ...]:
+    """Actions with predictions made anew; all shares are of the same measured step."""
+    step_s = next((a.time_s.measured.median / a.share for a in stated if a.share), 0.0)
+    return tuple(
+        ReplayedAction(
+            **{name: getattr(action, name) for name in ScheduledAction.model_fields},
+            time_s=Comparison.of(action.time_s, replayed.time_s.measured),
+            share=replayed.time_s.measured.median / step_s if step_s else 0.0,
+            expected_start_s=action.start_s,
+            expected_energy_j=action.energy_j,
+            start_s=replayed.start_s,
+            run_s=replayed.run_s,
+        )
+        for replayed, action in zip(stated, expected, strict=False)
+    )
+
+
+def _other(stated: OtherTime, expected: ExpectedStep) -> OtherTime:
+    predicted_s = expected.waited_s if stated.what == "wait" else 0.0
+    time_s = Comparison.of(Interval.exact(predicted_s), stated.time_s.measured)
+    return stated.model_copy(update={"time_s": time_s})
+
+
+def _measured(
+    report: ReplayReport,
+) -> Callable[[str, Sequence[ExpectedAction]], Interval | None]:
+    """Measured seconds of a part; None for a part of several actions that is not responsible.
+
+    The median of a sum of several actions cannot be recomputed from their medians.
+    """
+    action_s = {action.schedule_index: action.time_s.measured for action in report.actions}
+    responsible_s = {part.what: part.time_s.measured for part in report.diagnosis.responsible}
+
+    def measured_s(key: str, actions: Sequence[ExpectedAction]) -> Interval | None:
+        if len(actions) == 1:
+            return action_s.get(actions[0].schedule_index)
+        return responsible_s.get(key)
+
+    return measured_s
+
+
+def _storage(stated: StorageUse, graph: CostedGraph, schedule: Schedule) -> StorageUse:
+    """Traffic that follows from the schedule, and the wear that follows from the counted bytes."""
+
+    def traffic(kind: type[PageIn] | type[PageOut]) -> int:
+        sizes = (graph.tensor[a.tensor].bytes for a in schedule.actions if isinstance(a, kind))
+        return sum(-(-size // stated.page_bytes) * stated.page_bytes for size in sizes)
+
+    written, worn = stated.written_bytes, stated.wear
+    scheduled_bytes = traffic(PageOut)
+    years = worn.years
+    if worn.at_most and worn.endurance_cycles is not None and worn.spread_bytes is not None:
+        per_year = written.measured * worn.steps_per_day * DAYS_PER_YEAR
+        years = worn.endurance_cycles * worn.spread_bytes / per_year if per_year else None
+    return stated.model_copy(
+        update={
+            "read_bytes": StorageCount(
+                predicted=traffic(PageIn), measured=stated.read_bytes.measured
+            ),
+            "scheduled_bytes": scheduled_bytes,
+            "safety_bytes": int(written.predicted) - scheduled_bytes,
+            "wear": worn.model_copy(
+                update={
+                    "written_bytes_per_step": written.measured,
+                    "erased_blocks_per_step": stated.erased_blocks.measured,
+                    "years": years,
+                }
+            ),
+        }
+    )

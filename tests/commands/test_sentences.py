@@ -1,0 +1,178 @@
+"""Mistakes on the command line: one sentence that says what is wrong and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cli
+from commands.command_line import _SUMMARIES, _command
+from devices.description import CATALOG
+from devices.documents.document import dump_yaml
+from devices.published import load_published
+from tests.support.paths import ROOT
+
+SCHEDULE = ROOT / "tests" / "references" / "schedule-1.json"
+INSTANCE = ROOT / "benchmarks" / "instances" / "poet-linear-m0.json"
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a command that is refused prints last."""
+    try:
+        code = cli.main(words)
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    assert code == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+# --- values of options ----------------------------------------------------------------------------
+
+
+def typed_options() -> Iterator[tuple[str, str]]:
+    """Every command with each option whose value is parsed."""
+    for name in _SUMMARIES:
+        parser = argparse.ArgumentParser()
+        _command(name).add_options(parser)
+        for action in parser._actions:
+            takes_path = action.type is Path or getattr(action.type, "__name__", "") == "_results"
+            if action.type is not None and not takes_path:
+                yield name, action.option_strings[0]
+
+
+@pytest.mark.parametrize(("command", "option"), list(typed_options()))
+def test_the_error_says_which_values_an_option_takes(
+    command: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = said(capsys, command, option, "x")
+    assert re.search(rf"{option}.*: 'x' is not a (whole )?(number|fraction)", error)
+    assert "invalid" not in error
+
+
+def test_lab_up_with_a_name_points_to_the_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "lab up --device emulated-m4f" in said(capsys, "lab", "up", "emulated-m4f")
+
+
+# --- files and directories ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("export", "--schedule", str(SCHEDULE), "--format", "perfetto", "--out", "file"),
+        ("export", "--schedule", str(SCHEDULE), "--format", "perfetto", "--out", "file/a/b"),
+        ("plot", "--profile", "m4", "--directory", "file"),
+        ("plot", "--profile", "m4", "--results", "file"),
+        ("sweep", "--graph", str(INSTANCE), "--ram-budgets", "50%", "--out", "file"),
+    ],
+)
+def test_a_file_where_a_directory_is_needed_is_named(
+    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("file").touch()
+    assert said(capsys, *words) == "error: file: this is a file, but a directory is needed here"
+
+
+def test_no_name_of_a_temporary_file_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(**_: object) -> tuple[int, str]:
+        raise PermissionError(13, "Permission denied", "pictures/.m4-storage.png.e9sog10b")
+
+    monkeypatch.setattr("tempfile.mkstemp", refused)
+    error = said(capsys, "plot", "--profile", "m4", "--directory", "pictures")
+    assert error == "error: pictures/m4-storage.png: Permission denied"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (r'"\ud800"', r"a text contains \ud800, which is half a character"),
+        ("[" * 500 + "]" * 500, "nested too deeply"),
+        ("1" + "0" * 5000, "ops[0].time_s: found Infinity; allowed: a number of seconds"),
+        ("NaN", "ops[0].time_s: found NaN; allowed: a number of seconds"),
+    ],
+)
+def test_no_place_in_a_text_that_nobody_wrote_is_named(
+    text: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    instance, cost = INSTANCE.read_text(), re.compile(r'"time_s": ?[\d.e-]+')
+    changed = cost.sub(lambda _: f'"time_s": {text}', instance, count=1)
+    Path("graph.json").write_text(changed)
+    error = said(capsys, "solve", "--graph", "graph.json", "--ram-budget", "50%")
+    assert told in error
+    assert "column" not in error
+
+
+def test_a_device_description_is_not_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy(CATALOG / "pi4.yaml", "pi4.yaml")
+    error = said(capsys, "solve", "--profile", "pi4.yaml")
+    assert "pi4.yaml: this is a device description (schema: device/1)" in error
+    assert "profile --device pi4.yaml" in error
+    measured = Path("results/profiles/pi4.yaml")
+    measured.parent.mkdir(parents=True)
+    measured.write_text(dump_yaml(load_published("m4")))
+    error = said(capsys, "solve", "--profile", "pi4.yaml")
+    assert "use --profile results/profiles/pi4.yaml" in error
+
+
+def test_a_file_of_another_format_is_named_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    error = said(capsys, "solve", "--graph", str(SCHEDULE), "--ram-budget", "50%")
+    assert "this is a schedule (schema: schedule/1), but a costed graph is needed" in error
+
+
+# --- this computer --------------------------------------------------------------------------------
+
+PROFILE = ("profile", "--device", "local", "--model", "linear", "--blocks", "2")
+
+
+def profiled(**environment: str) -> str:
+    """What profiling this computer says in another environment, in which it is refused."""
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "cli.py"), *PROFILE],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2, done.stderr
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_a_missing_shell_is_named_with_its_package(tmp_path: Path) -> None:
+    error = profiled(PATH=str(tmp_path))
+    assert "the shell sh, which runs all commands, is not installed" in error
+    assert "sudo apt install dash" in error
+
+
+@pytest.mark.slow
+def test_missing_tools_are_named_with_their_packages(tmp_path: Path) -> None:
+    shell = shutil.which("sh")
+    assert shell is not None
+    (tmp_path / "sh").symlink_to(shell)
+    error = profiled(PATH=str(tmp_path))
+    assert "these programs are not installed: cat cut" in error
+    assert "setsid; install coreutils findutils util-linux, or a busybox" in error
+
+
+@pytest.mark.slow
+def test_directories_that_cannot_be_written_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    home = {"HOME": str(file), "XDG_CACHE_HOME": ""}
+    assert "storage.path ~/.cache/joulewright of local cannot be used" in profiled(**home)
+    error = profiled(**home, TMPDIR=str(file))
+    assert "neither ~/.cache nor TMPDIR can be written" in error
