@@ -168,7 +168,10 @@ int main(int argc, char **argv) {
     const uint32_t steps = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 10;
     const char *storage_path = argc > 3 ? argv[3] : "storage.bin";
     const char *lacking = plan_lacks_workspace();
-    require(lacking, lacking ? "its kernel needs more workspace than the plan has" : NULL);
+    require(lacking, lacking ? "its kernel needs more workspace than the plan has, which is for"
+                               " another machine; build with small tiles, for any machine: make"
+                               " clean, then make CFLAGS='-O2 -DJW_SMALL_MEMORY=1'"
+                             : NULL);
     const training_data data = open_training(argc > 2 ? argv[2] : "training.bin", plan);
 
     static storage_file storage;

@@ -230,6 +230,7 @@ def test_the_program_names_a_kernel_that_needs_more_workspace_at_its_start(
     done = subprocess.run(["./train"], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("block2.pointwise.conv.forward: its kernel needs more workspace")
+    assert "JW_SMALL_MEMORY=1" in done.stderr
 
 
 def test_matrix_products_use_a_blas_if_the_profile_did(
@@ -427,6 +428,20 @@ def test_kernels_that_differ_from_the_measured_ones_are_refused(
     (tmp_path / "graph.json").write_text(json.dumps(document))
     assert export(digits, "--graph", str(tmp_path / "graph.json"), "--out", "none") == 2
     assert "measure bench again and solve again" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_plan_for_a_microcontroller_runs_on_this_computer_too(tmp_path: Path) -> None:
+    """Without --device, and with no more workspace than the microcontroller's kernels need."""
+    flags = ("-O1", "-DJW_SMALL_MEMORY=1")
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    library = KernelLibrary(compile_library(kernels, "in-tree", flags))
+    compiler = "arm-none-eabi-gcc (15:14.2.rel1-1) 14.2.1 20241119"
+    case = solved(tmp_path, library, "digits", 0.62, compiler=compiler, flags=flags)
+    assert export(case, "--out", "project") == 0
+    make(tmp_path / "project", STRICT)
+    assert len(losses(train(tmp_path / "project", 2, tmp_path / "storage.bin")[0])) == 2
 
 
 def test_an_export_from_published_costs_is_refused(
