@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from devices.profile import DeviceProfile
 from devices.published import load_published
 from networks.models import build_model, model_names
-from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from networks.training import TrainingStep, training_step, with_parameters_in_storage
 from solver.constructed import keep_everything, page_everything
 from solver.costing.costing import CostingError, cost_graph
 from solver.options import Coverage, SolverOptions
@@ -26,6 +26,7 @@ from solver.solving.solving import solve_graph
 from tests.support.networks.training import (
     execute,
     small_convolutional,
+    small_lookups,
     small_mixture,
     small_transformer,
     start_values,
@@ -45,16 +46,6 @@ STEPS = [
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
     return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
-
-
-def lookups(batch: int = 2) -> Network:
-    """Lookups of five of 40 rows, some more than once, and layers that are trained too."""
-    net = Network("lookups", batch)
-    x = net.embedding("embed", net.input("tokens", batch, 5), vocabulary=40, features=3)
-    y = net.embedding("place", net.input("places", batch, 5), vocabulary=4, features=3)
-    x = net.linear("linear", net.relu("relu", net.add("add", x, y)), 2)
-    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 5))
-    return net
 
 
 # --- where things live ------------------------------------------------------------------------
@@ -87,7 +78,7 @@ def test_parameters_in_storage_change_only_homes_in_the_step() -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
 def test_only_embedding_rows_of_the_batch_are_paged_in(optimizer: str) -> None:
     step = with_parameters_in_storage(
-        training_step(lookups(), "momentum" if optimizer == "momentum" else "sgd")
+        training_step(small_lookups(), "momentum" if optimizer == "momentum" else "sgd")
     )
     rows_bytes = 10 * 3 * 4
     of_table = {name: t for name, t in step.tensor.items() if name.startswith("embed.table")}
@@ -109,7 +100,7 @@ def test_rows_of_an_activation_are_gathered_as_before() -> None:
 def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
     library: KernelLibrary,
 ) -> None:
-    whole = training_step(lookups())
+    whole = training_step(small_lookups())
     by_rows = with_parameters_in_storage(whole)
     start = start_values(whole)
     start["tokens"] = start["tokens"] // 4  # some rows more than once
@@ -129,7 +120,7 @@ def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
 
 
 def test_scattered_rows_cost_a_transfer_each() -> None:
-    graph = cost_graph(with_parameters_in_storage(training_step(lookups())), M4).graph
+    graph = cost_graph(with_parameters_in_storage(training_step(small_lookups())), M4).graph
     storage = M4.storage
     assert storage is not None
     page_in = graph.tensor["embed.table"].page_in
