@@ -62,14 +62,20 @@ const char *jw_store_complete(jw_store *store);
 /* Find the last complete step of this plan; store->step is its number. */
 const char *jw_store_recover(jw_store *store);
 
-/* Write initial values of `count` rows of a table, from row `first` on. The first one begins a run,
- * and makes all steps of earlier runs incomplete, since the table was theirs. */
-const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
-                               const void *memory);
+/* Number of rows of a table that jw_store_keep_rows and jw_store_fetch_rows transfer at once in
+ * `room` bytes; at least one. */
+uint32_t jw_store_rows_in(const jw_store *store, uint16_t table, size_t room);
 
-/* Read `count` rows of a table as the last complete step has left them, from row `first` on. */
+/* Write initial values of `count` rows of a table, from row `first` on, side by side in memory of
+ * `room` bytes, all of which may be overwritten. The first call begins a run, and makes all steps of
+ * earlier runs incomplete, since the table was theirs. */
+const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
+                               void *memory, size_t room);
+
+/* Read `count` rows of a table as the last complete step has left them, from row `first` on, to
+ * memory of `room` bytes. */
 const char *jw_store_fetch_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
-                                void *memory);
+                                void *memory, size_t room);
 
 /* Write the rows that the last complete step has changed to their tables, unless that is done. */
 const char *jw_store_settle(jw_store *store);

@@ -27,48 +27,74 @@ static uint64_t place_of(const jw_store *store, const jw_table *table, uint32_t 
     return table->offset + (uint64_t)row * stride(store, table);
 }
 
-/* Checksum of the row in the buffer and of its number, so that rows are not mistaken. */
-static uint32_t checksum_of(const jw_store *store, const jw_table *table, uint32_t row) {
+/* Checksum of a row and of its number, so that rows are not mistaken. */
+static uint32_t checksum_of(const jw_table *table, uint32_t row, const void *values) {
     jw_checksum sum;
     jw_checksum_begin(&sum);
     jw_checksum_add(&sum, &row, sizeof row);
-    jw_checksum_add(&sum, store->plan->memory->row, table->row_bytes);
+    jw_checksum_add(&sum, values, table->row_bytes);
     return jw_checksum_end(&sum);
 }
 
-static const char *write_row(jw_store *store, const jw_table *table, uint32_t row) {
-    unsigned char *buffer = store->plan->memory->row;
-    const uint32_t bytes = stride(store, table);
-    const uint32_t checksum = checksum_of(store, table, row);
-    memset(buffer + table->row_bytes, 0, bytes - table->row_bytes);
-    memcpy(buffer + table->row_bytes, &checksum, sizeof checksum);
+/* Complete the pages of a row: its checksum, and zeros. */
+static void finish(const jw_store *store, const jw_table *table, uint32_t row,
+                   unsigned char *pages) {
+    const uint32_t checksum = checksum_of(table, row, pages);
+    memset(pages + table->row_bytes, 0, stride(store, table) - table->row_bytes);
+    memcpy(pages + table->row_bytes, &checksum, sizeof checksum);
+}
+
+static const char *check(jw_store *store, const jw_table *table, uint32_t row,
+                         const unsigned char *pages) {
+    uint32_t checksum;
+    memcpy(&checksum, pages + table->row_bytes, sizeof checksum);
+    if (checksum == checksum_of(table, row, pages)) {
+        return NULL;
+    }
+    jw_message message = jw_store_about(store, "row ", row, place_of(store, table, row));
+    jw_message_text(&message, "holds other data than was written");
+    return store->sentence;
+}
+
+/* Transfer the whole pages of adjacent rows. */
+static const char *transfer(jw_store *store, const jw_table *table, jw_method method, uint32_t row,
+                            uint32_t count, unsigned char *pages) {
     const uint64_t at = place_of(store, table, row);
-    const char *why = store->medium->transfer[JW_WRITE](store->medium, at, buffer, bytes);
-    store->bytes_out += why ? 0 : bytes;
-    return jw_store_explain(store, "row ", row, at, "cannot be written", why);
+    const size_t bytes = (size_t)count * stride(store, table);
+    const char *why = store->medium->transfer[method](store->medium, at, pages, bytes);
+    if (!why && method == JW_READ) {
+        store->bytes_in += bytes;
+    } else if (!why) {
+        store->bytes_out += bytes;
+    }
+    return jw_store_explain(store, "row ", row, at,
+                            method == JW_READ ? "cannot be read" : "cannot be written", why);
+}
+
+/* Write the row in the plan's buffer. */
+static const char *write_row(jw_store *store, const jw_table *table, uint32_t row) {
+    finish(store, table, row, store->plan->memory->row);
+    return transfer(store, table, JW_WRITE, row, 1, store->plan->memory->row);
 }
 
 static const char *read_row(jw_store *store, const jw_table *table, uint32_t row, void *memory) {
     unsigned char *buffer = store->plan->memory->row;
-    const uint32_t bytes = stride(store, table);
-    const uint64_t at = place_of(store, table, row);
-    const char *why = store->medium->transfer[JW_READ](store->medium, at, buffer, bytes);
-    if (why) {
-        return jw_store_explain(store, "row ", row, at, "cannot be read", why);
+    const char *error = transfer(store, table, JW_READ, row, 1, buffer);
+    if (!error) {
+        error = check(store, table, row, buffer);
     }
-    store->bytes_in += bytes;
-    uint32_t checksum;
-    memcpy(&checksum, buffer + table->row_bytes, sizeof checksum);
-    if (checksum != checksum_of(store, table, row)) {
-        jw_message message = jw_store_about(store, "row ", row, at);
-        jw_message_text(&message, "holds other data than was written");
-        return store->sentence;
+    if (!error) {
+        memcpy(memory, buffer, table->row_bytes);
     }
-    memcpy(memory, buffer, table->row_bytes);
-    return NULL;
+    return error;
 }
 
-/* --- whole tables ------------------------------------------------------------------------- */
+/* --- adjacent rows ------------------------------------------------------------------------ */
+
+uint32_t jw_store_rows_in(const jw_store *store, uint16_t table, size_t room) {
+    const size_t count = room / stride(store, &store->plan->tables[table]);
+    return count > UINT32_MAX ? UINT32_MAX : count ? (uint32_t)count : 1;
+}
 
 static const char *check_range(const jw_store *store, uint16_t table, uint32_t first,
                                uint32_t count) {
@@ -81,30 +107,54 @@ static const char *check_range(const jw_store *store, uint16_t table, uint32_t f
 }
 
 const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
-                               const void *memory) {
+                               void *memory, size_t room) {
     const char *error = check_range(store, table, first, count);
     if (!error && !store->begun) {
         error = jw_store_begin_run(store);
     }
+    if (error) {
+        return error;
+    }
     const jw_table *kept = &store->plan->tables[table];
+    const size_t bytes = kept->row_bytes, padded = stride(store, kept);
+    unsigned char *rows = memory;
+    if (count * padded <= room) {
+        for (uint32_t i = count; i-- > 0;) {
+            memmove(rows + i * padded, rows + i * bytes, bytes);
+            finish(store, kept, first + i, rows + i * padded);
+        }
+        return transfer(store, kept, JW_WRITE, first, count, rows);
+    }
     for (uint32_t i = 0; i < count && !error; i++) {
-        memcpy(store->plan->memory->row,
-               (const unsigned char *)memory + (size_t)i * kept->row_bytes, kept->row_bytes);
+        memcpy(store->plan->memory->row, rows + i * bytes, bytes);
         error = write_row(store, kept, first + i);
     }
     return error;
 }
 
 const char *jw_store_fetch_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
-                                void *memory) {
+                                void *memory, size_t room) {
     const char *error = check_range(store, table, first, count);
     if (!error) {
         error = store->complete ? jw_store_settle(store) : "no step is complete yet";
     }
+    if (error) {
+        return error;
+    }
+    const jw_table *kept = &store->plan->tables[table];
+    const size_t bytes = kept->row_bytes, padded = stride(store, kept);
+    const bool at_once = count * padded <= room;
+    unsigned char *rows = memory;
+    if (at_once) {
+        error = transfer(store, kept, JW_READ, first, count, rows);
+    }
     for (uint32_t i = 0; i < count && !error; i++) {
-        const jw_table *kept = &store->plan->tables[table];
-        error = read_row(store, kept, first + i,
-                         (unsigned char *)memory + (size_t)i * kept->row_bytes);
+        if (at_once) {
+            error = check(store, kept, first + i, rows + i * padded);
+            memmove(rows + i * bytes, rows + i * padded, bytes);
+        } else {
+            error = read_row(store, kept, first + i, rows + i * bytes);
+        }
     }
     return error;
 }

@@ -83,14 +83,18 @@ static unsigned char *read_kept(const jw_replay *replay, jw_text *text, uint16_t
     return jw_replay_place(replay, text, text->error ? 0 : plan->kept[*kept].bytes, address);
 }
 
+/* Bytes of the arena from `memory` on. */
+static size_t room_from(const jw_replay *replay, const unsigned char *memory) {
+    return (size_t)(replay->executor.arena + replay->executor.plan->arena_bytes - memory);
+}
+
 static jw_line_result keep(jw_replay *replay, jw_text *text) {
     uint16_t kept;
     unsigned char *memory = read_kept(replay, text, &kept);
     if (!memory) {
         return JW_LINE_REFUSED;
     }
-    const unsigned char *end = replay->executor.arena + replay->executor.plan->arena_bytes;
-    return done(text, jw_store_keep(&replay->store, kept, memory, (size_t)(end - memory)));
+    return done(text, jw_store_keep(&replay->store, kept, memory, room_from(replay, memory)));
 }
 
 static jw_line_result fetch(jw_replay *replay, jw_text *text) {
@@ -126,7 +130,7 @@ static jw_line_result keep_rows(jw_replay *replay, jw_text *text) {
     row_range rows;
     return read_rows(replay, text, &rows)
                ? done(text, jw_store_keep_rows(&replay->store, rows.table, rows.first, rows.count,
-                                               rows.memory))
+                                               rows.memory, room_from(replay, rows.memory)))
                : JW_LINE_REFUSED;
 }
 
@@ -134,7 +138,7 @@ static jw_line_result fetch_rows(jw_replay *replay, jw_text *text) {
     row_range rows;
     return read_rows(replay, text, &rows)
                ? done(text, jw_store_fetch_rows(&replay->store, rows.table, rows.first, rows.count,
-                                                rows.memory))
+                                                rows.memory, room_from(replay, rows.memory)))
                : JW_LINE_REFUSED;
 }
 

@@ -5,7 +5,7 @@
  *   keep kept=3 address=0          write the initial value at this address of the arena to the
  *                                  storage, as the value of a kept tensor
  *   keep_rows table=0 first=0 count=8 address=0
- *                                  the same for rows of a table
+ *                                  the same for rows of a table; overwrites what follows them
  *   commit                         after the last `keep`: complete step number 0
  *   train id=5 watched=1           run one step, recorded as a window; its inputs are in the arena
  *   probes first=0                 checksums of the last watched step, from this index on, as many

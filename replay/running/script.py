@@ -243,7 +243,9 @@ class _Writer:
     def _pieces(self, number: int) -> Iterator[tuple[str, int]]:
         """Pieces of a table that fit into the arena: words of a line, and bytes."""
         table = self._plan.tables[number]
-        most = self._plan.arena_bytes // table.row_bytes
+        layout = store_layout(self._plan, self.target.storage)
+        # Rows take whole pages on their way to and from storage; a single one has a buffer.
+        most = max(1, self._plan.arena_bytes // layout.row_strides[number])
         for first in range(0, table.rows, most):
             count = min(most, table.rows - first)
             yield f"table={number} first={first} count={count}", count * table.row_bytes

@@ -60,8 +60,9 @@ def batch(step: int) -> tuple[int, ...]:
 def begun(library: ctypes.CDLL, plan: ExecutionPlan, medium: Medium, page_bytes: int) -> Replay:
     replay = Replay(library, plan, store_layout(plan, card(page_bytes)), medium)
     for number, rows in enumerate(initial_tables(plan)):
-        replay.keep_rows(number, 0, b"".join(rows[:2]))
-        replay.keep_rows(number, 2, b"".join(rows[2:]))
+        replay.keep_rows(number, 0, rows[0])
+        for first in range(1, ROWS, 2):
+            replay.keep_rows(number, first, b"".join(rows[first : first + 2]))
     replay.keep(len(plan.tables), words(COUNTER), 4 * CHOSEN)
     replay.commit()
     return replay
@@ -74,11 +75,16 @@ def train(replay: Replay, first: int, steps: int) -> None:
 
 
 def read(replay: Replay) -> list[list[bytes]]:
+    """All rows, a few at a time; afterwards the counter is in RAM again."""
     found = []
     for number, table in enumerate(replay.plan.tables):
-        data = replay.fetch_rows(number, 0, table.rows)
-        size = table.row_bytes
+        size, most = table.row_bytes, 3
+        data = b"".join(
+            replay.fetch_rows(number, first, min(most, ROWS - first))
+            for first in range(0, ROWS, most)
+        )
         found.append([data[begin : begin + size] for begin in range(0, len(data), size)])
+    replay.fetch(len(replay.plan.tables), 4 * CHOSEN)
     return found
 
 

@@ -453,17 +453,19 @@ class Replay:
         self._check(self.library.jw_store_keep(store, c_uint16(kept), memory, room))
 
     def keep_rows(self, table: int, first: int, data: bytes) -> None:
-        """Store the initial values of rows of the table with this number."""
+        """Store the initial values of rows of the table with this number, by way of the arena."""
         count = len(data) // self.plan.tables[table].row_bytes
-        arguments = (c_uint16(table), c_uint32(first), c_uint32(count), data)
+        self.put(0, data)
+        place = c_void_p(self._arena), ctypes.c_size_t(self.plan.arena_bytes)
+        arguments = (c_uint16(table), c_uint32(first), c_uint32(count), *place)
         self._check(self.library.jw_store_keep_rows(ctypes.byref(self.store), *arguments))
 
     def fetch_rows(self, table: int, first: int, count: int) -> bytes:
-        """Values of rows of the table with this number."""
-        data = ctypes.create_string_buffer(count * self.plan.tables[table].row_bytes)
-        arguments = (c_uint16(table), c_uint32(first), c_uint32(count), data)
+        """Values of rows of the table with this number, by way of the arena."""
+        place = c_void_p(self._arena), ctypes.c_size_t(self.plan.arena_bytes)
+        arguments = (c_uint16(table), c_uint32(first), c_uint32(count), *place)
         self._check(self.library.jw_store_fetch_rows(ctypes.byref(self.store), *arguments))
-        return data.raw
+        return self[0 : count * self.plan.tables[table].row_bytes]
 
     def commit(self) -> None:
         """Complete the initial values in the store."""
