@@ -14,6 +14,9 @@ from typing import Literal, TypeAlias
 
 from devices.operation import OpSpec
 
+ROW_CHECKSUM_BYTES = 4
+"""Checksum that follows each row of a table in storage."""
+
 
 @dataclass(frozen=True)
 class ArenaRange:

@@ -18,7 +18,7 @@ from itertools import accumulate
 
 from devices.description import Storage
 from devices.errors import RequestRefused
-from devices.plan import ExecutionPlan
+from devices.plan import ROW_CHECKSUM_BYTES, ExecutionPlan
 
 LEAST_PARTS = 2
 """Parts for the last complete step and for the one that is being written."""
@@ -94,7 +94,9 @@ def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
         end += _rounded_up(size, page)
     written = _rounded_up(end + record_bytes(len(plan.kept), plan.selected_rows), page)
     whole = _rounded_up(written, block or page)
-    strides = [_rounded_up(table.row_bytes + _WORD_BYTES, page) for table in plan.stored_tables]
+    strides = [
+        _rounded_up(table.row_bytes + ROW_CHECKSUM_BYTES, page) for table in plan.stored_tables
+    ]
     if strides and block:
         raise RequestRefused(
             f"{plan.name}: a step changes single rows of its embeddings' tables, which"

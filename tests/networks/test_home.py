@@ -5,6 +5,8 @@ Small ones are solved to the optimum although their parameters do not fit into R
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -125,7 +127,11 @@ def test_scattered_rows_cost_a_transfer_each() -> None:
     assert storage is not None
     page_in = graph.tensor["embed.table"].page_in
     assert page_in is not None
-    assert page_in.time_s == pytest.approx(10 * storage.read_cost(12)[0])
+    assert page_in.time_s == pytest.approx(10 * storage.read_cost(12 + 4)[0])
+    page_out = graph.tensor["embed.table.next"].page_out
+    assert page_out is not None
+    together, each = storage.write_cost(10 * 12)[0], storage.write_cost(12 + 4)[0]
+    assert page_out.time_s == pytest.approx(together + 10 * each)
     whole = graph.tensor["linear.weight"].page_in
     assert whole is not None
     assert whole.time_s == pytest.approx(storage.read_cost(24)[0])
@@ -219,6 +225,27 @@ def test_without_paging_updated_parameters_are_paged_out_at_once() -> None:
     updated = sum(tensor.bytes for tensor in graph.tensors if tensor.persist == "storage")
     last = [m for m in result.moments if not isinstance(m.action, PageIn | PageOut)][-1]
     assert last.bytes_after < updated
+
+
+def test_tables_need_storage_that_can_be_overwritten() -> None:
+    assert M4.storage is not None
+    document = M4.model_dump(by_alias=True)
+    document["storage"] = {**document["storage"], "erase_block_bytes": 4096}
+    flash = DeviceProfile.model_validate(document)
+    with pytest.raises(CostingError, match=r"single rows of embed\.table, which storage"):
+        cost_graph(with_parameters_in_storage(training_step(small_lookups())), flash)
+    assert cost_graph(build_model("linear", 1, "sgd", "storage"), flash).graph.tensors
+
+
+def test_a_parameter_in_storage_that_no_step_changes_is_refused_before_a_search() -> None:
+    step = training_step(small_lookups())
+    tensors = tuple(
+        replace(tensor, home="storage") if tensor.name == "tokens" else tensor
+        for tensor in step.tensors
+    )
+    frozen = replace(step, tensors=tensors, parameters_in="storage")
+    with pytest.raises(CostingError, match=r"tokens has its home in storage and no step changes"):
+        cost_graph(frozen, M4)
 
 
 def test_parameters_in_storage_need_a_profile_with_storage() -> None:
