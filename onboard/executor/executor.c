@@ -186,7 +186,8 @@ static void copy_rows(const jw_executor *e, const jw_action *action) {
     const size_t bytes = table->row_bytes;
     for (uint32_t i = 0; i < selection->count; i++) {
         unsigned char *selected = e->arena + action->address + i * bytes;
-        unsigned char *row = rows[i] == JW_NOWHERE ? NULL : table_in_ram(e, action) + rows[i] * bytes;
+        unsigned char *row =
+            rows[i] == JW_NOWHERE ? NULL : table_in_ram(e, action) + rows[i] * bytes;
         if (row && action->verb == JW_DO_ROWS_OUT) {
             memcpy(row, selected, bytes);
         } else if (row) {

@@ -56,8 +56,9 @@ const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory) {
     if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NOWHERE) {
         return "nothing is kept under this number";
     }
-    return read_slot(store, (uint16_t)plan->kept[kept].slot, jw_store_part_before(store, store->part),
-                     plan->memory->kept_checksums[kept], memory);
+    return read_slot(store, (uint16_t)plan->kept[kept].slot,
+                     jw_store_part_before(store, store->part), plan->memory->kept_checksums[kept],
+                     memory);
 }
 
 const char *jw_store_page_in(jw_store *store, uint16_t slot, bool last_step, void *memory) {
@@ -202,7 +203,8 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
         return "the plan's erase blocks are not whole erase blocks of the storage";
     }
     if (medium->erase_block_bytes && jw_store_has_tables(plan)) {
-        return "the plan writes single rows of tables, which storage that is erased in blocks cannot";
+        return "the plan writes single rows of tables, which storage that is erased in blocks "
+               "cannot";
     }
     store->plan = plan;
     store->medium = medium;

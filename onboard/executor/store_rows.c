@@ -192,9 +192,8 @@ static const char *read_next(slot_reader *reader, void *memory, uint32_t bytes) 
         const uint32_t within = reader->at % page_bytes;
         const uint32_t piece = bytes < page_bytes - within ? bytes : page_bytes - within;
         if (!within) {
-            const char *why =
-                store->medium->transfer[JW_READ](store->medium, reader->begin + reader->at,
-                                                 store->plan->memory->page, page_bytes);
+            const char *why = store->medium->transfer[JW_READ](
+                store->medium, reader->begin + reader->at, store->plan->memory->page, page_bytes);
             if (why) {
                 return why;
             }
@@ -217,9 +216,8 @@ static const char *settle_table(jw_store *store, const jw_table *table) {
     if (!selected->count || rows[0] == JW_NOWHERE) {
         return NULL; /* initial values: no step has changed a row yet */
     }
-    const uint64_t begin =
-        jw_store_part_begin(store, jw_store_part_before(store, store->part)) +
-        plan->slots[slot].offset;
+    const uint64_t begin = jw_store_part_begin(store, jw_store_part_before(store, store->part)) +
+                           plan->slots[slot].offset;
     for (int writes = 0; writes < 2; writes++) {
         slot_reader reader = {store, begin, 0};
         jw_checksum sum;

@@ -121,8 +121,8 @@ static bool read_rows(const jw_replay *replay, jw_text *text, row_range *range) 
     }
     const uint64_t bytes =
         text->error ? 0 : (uint64_t)range->count * plan->tables[range->table].row_bytes;
-    range->memory = jw_replay_place(replay, text, bytes <= SIZE_MAX ? (size_t)bytes : SIZE_MAX,
-                                    address);
+    range->memory =
+        jw_replay_place(replay, text, bytes <= SIZE_MAX ? (size_t)bytes : SIZE_MAX, address);
     return range->memory;
 }
 
@@ -279,9 +279,8 @@ bool jw_replay_measures(const char *word) {
 }
 
 static bool is_known(const char *word) {
-    static const char *const known[] = {"keep",  "commit",   "train",   "probes",
-                                        "spans", "counters", "recover", "fetch",
-                                        "keep_rows", "fetch_rows"};
+    static const char *const known[] = {"keep",     "commit",  "train", "probes",    "spans",
+                                        "counters", "recover", "fetch", "keep_rows", "fetch_rows"};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
         i++;

@@ -116,8 +116,8 @@ static void load_table(const training_data *data, const jw_executor *executor, u
         const uint32_t count = left < most ? left : most;
         load(data, at, arena, (size_t)count * table->row_bytes);
         at += (long)count * (long)table->row_bytes;
-        require(plan_kept_names[kept], jw_store_keep_rows(executor->store, number, first, count,
-                                                          arena, JW_ARENA_BYTES));
+        require(plan_kept_names[kept],
+                jw_store_keep_rows(executor->store, number, first, count, arena, JW_ARENA_BYTES));
     }
 }
 
@@ -212,9 +212,9 @@ int main(int argc, char **argv) {
     static jw_store store;
     jw_executor executor = {.plan = plan, .arena = arena, .clock_ns = clock_ns};
     if (plan->slot_count) {
-        require(storage_path, storage_file_open(&storage, storage_path, plan->page_bytes,
-                                                (uint64_t)STORED_STEPS * plan->step_bytes +
-                                                    plan->table_bytes));
+        require(storage_path,
+                storage_file_open(&storage, storage_path, plan->page_bytes,
+                                  (uint64_t)STORED_STEPS * plan->step_bytes + plan->table_bytes));
         require(storage_path, jw_store_open(&store, plan, &storage.medium));
         executor.store = &store;
     }
