@@ -14,6 +14,9 @@ from typing import Literal, TypeAlias
 
 from devices.operation import OpSpec
 
+ROW_CHECKSUM_BYTES = 4
+"""Checksum that follows each row of a table in storage."""
+
 
 @dataclass(frozen=True)
 class ArenaRange:
@@ -78,6 +81,40 @@ class PageIn:
 
 
 @dataclass(frozen=True)
+class Select:
+    """Choice of the rows that a step reads and changes in its tables.
+
+    ``block`` holds indices of rows; then each index becomes the position of its row among those
+    chosen. A row is chosen at the position at which it is named first.
+    """
+
+    selection: int
+    block: ArenaRange
+
+
+@dataclass(frozen=True)
+class RowsIn:
+    """Transfer of the selected rows of a table to adjacent places in the arena.
+
+    Positions without a row become zero.
+    """
+
+    tensor: str
+    block: ArenaRange
+    table: int
+    asynchronous: bool = False
+
+
+@dataclass(frozen=True)
+class RowsOut:
+    """Copy of the selected rows to a table in the arena; only in an unscheduled plan."""
+
+    tensor: str
+    block: ArenaRange
+    table: int
+
+
+@dataclass(frozen=True)
 class Move:
     """Move of a tensor within the arena; source and target may overlap."""
 
@@ -125,7 +162,9 @@ class Poison:
     block: ArenaRange
 
 
-Operation: TypeAlias = Compute | PageOut | PageIn | Move | Probe | Guard | Check | Poison
+Operation: TypeAlias = (
+    Compute | PageOut | PageIn | Select | RowsIn | RowsOut | Move | Probe | Guard | Check | Poison
+)
 
 
 @dataclass(frozen=True)
@@ -148,7 +187,8 @@ class Kept:
     ``tensor`` is its name at the start of a step, ``result`` at the end. ``address`` is its place
     in RAM at both times; None if its home is storage. Every step writes it to ``slot``, so that the
     values of the previous step survive a failed step; ``slot`` is None in a plan without paging,
-    which cannot fail.
+    which cannot fail. Of a table with its home in storage, ``bytes`` and ``slot`` are those of the
+    rows that a step changes.
     """
 
     tensor: str
@@ -159,12 +199,39 @@ class Kept:
 
 
 @dataclass(frozen=True)
+class Table:
+    """A kept tensor of which a step reads and changes only the selected rows.
+
+    ``kept`` is its number among the plan's kept tensors, ``selection`` the number of the selection
+    that chooses its rows.
+    """
+
+    kept: int
+    selection: int
+    rows: int
+    row_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Size of the whole table."""
+        return self.rows * self.row_bytes
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Indices that a batch has for tables of ``rows`` rows."""
+
+    indices: int
+    rows: int
+
+
+@dataclass(frozen=True)
 class ExecutionPlan:
     """One training step, ready to execute.
 
     ``inputs`` are copied to their places before every step. ``afterwards`` runs in order after the
     step, outside its time: it copies the tensors kept in RAM to storage. ``slot_bytes`` holds the
-    size of each slot.
+    size of each slot. ``tables`` are the kept tensors of which a step reads only some rows.
     """
 
     name: str
@@ -174,6 +241,8 @@ class ExecutionPlan:
     actions: tuple[Action, ...]
     afterwards: tuple[Action, ...] = ()
     slot_bytes: tuple[int, ...] = ()
+    tables: tuple[Table, ...] = ()
+    selections: tuple[Selection, ...] = ()
 
     @cached_property
     def computes(self) -> tuple[Compute, ...]:
@@ -191,6 +260,21 @@ class ExecutionPlan:
     def pages(self) -> bool:
         """True if the plan has transfers to storage."""
         return bool(self.slot_bytes)
+
+    @cached_property
+    def stored_tables(self) -> tuple[Table, ...]:
+        """Tables with their home in storage: all, or none in an unscheduled plan."""
+        return tuple(table for table in self.tables if self.kept[table.kept].address is None)
+
+    @property
+    def selected_rows(self) -> int:
+        """Number of rows of all selections."""
+        return sum(selection.indices for selection in self.selections)
+
+    def whole_bytes(self, kept: Kept) -> int:
+        """Size of a kept tensor; of a table, with all its rows."""
+        tables = (table for table in self.tables if self.kept[table.kept] is kept)
+        return next((table.bytes for table in tables), kept.bytes)
 
     @cached_property
     def buffer_bytes(self) -> Mapping[int, int]:

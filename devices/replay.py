@@ -20,7 +20,7 @@ from devices.quantities import Count, NonNegative, Size
 from devices.wear import Wear
 
 Activity: TypeAlias = Literal["compute", "recompute", "page_out", "page_in"]
-OtherActivity: TypeAlias = Literal["move", "probe", "wait", "between"]
+OtherActivity: TypeAlias = Literal["move", "probe", "rows", "wait", "between"]
 Reference: TypeAlias = Literal[
     "the unscheduled step on the board",
     "the same plan on this computer",

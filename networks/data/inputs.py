@@ -86,13 +86,22 @@ def _gathers(step: TrainingStep, op: StepOp) -> bool:
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
     operands = [op.spec.reads[number] for op, number in uses]
-    bounds = [operand.index_bound for operand in operands if operand.fill == "index"]
     use = _use(step, uses)
     shapes = [operand.shape for operand in operands]
     if use == "target":
         shapes.extend(_prediction_shapes(step, uses))
     shape = _of_one_sample(step, name, max(shapes, key=len))
-    return SampleInput(name, use, shape, min(bounds) if bounds else None)
+    return SampleInput(name, use, shape, _bound(step, uses))
+
+
+def _bound(step: TrainingStep, uses: _Uses) -> int | None:
+    """Bound of indices; those of a table in storage refer to all its rows, not to a batch's."""
+    lookups = [op for op, _ in uses if op.spec.kind == "embedding.forward"]
+    tables = [table for op in lookups if (table := step.tensor[op.reads[1]]).is_table]
+    if tables:
+        return min(table.home_stretches for table in tables)
+    operands = [op.spec.reads[number] for op, number in uses]
+    return min((each.index_bound for each in operands if each.fill == "index"), default=None)
 
 
 def _use(step: TrainingStep, uses: _Uses) -> Use:
@@ -104,8 +113,8 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
     for op, _ in uses:
         if op.spec.kind == "embedding.forward":
             rows, vocabulary, _ = op.spec.values
-            # A table in storage has only the rows of a batch, as many as its indices.
-            whole = step.tensor[op.reads[1]].stretches == 1
+            # Of a table in storage, the operation reads the rows of a batch, as many as indices.
+            whole = not step.tensor[op.reads[1]].is_table
             return "positions" if whole and rows == step.batch * vocabulary else "tokens"
     return "features"
 

@@ -40,7 +40,7 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
         for operand, name in zip(operands, names, strict=True)
     }
     scattered = {
-        name: tables[op.reads[0]].spec.attributes["rows"]
+        name: tables[op.reads[0]].spec
         for op in ops
         if op.phase == "update" and op.reads[0] in tables
         for name in (*op.in_place, *op.in_place.values())
@@ -54,7 +54,8 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
             tensor,
             home=tensor.home and "storage",
             persist=tensor.persist and "storage",
-            stretches=scattered.get(tensor.name, 1),
+            stretches=1 if (spec := scattered.get(tensor.name)) is None else spec.values[0],
+            home_stretches=1 if spec is None else spec.values[1],
         )
 
     return replace(
@@ -63,7 +64,10 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
 
 
 def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
-    """Embeddings with more rows than indices, whose table is trained and read by nothing else."""
+    """Embeddings with more rows than indices, whose table is trained and read by nothing else.
+
+    Nor may anything but embeddings of such tables read their indices, which refer to other rows.
+    """
     readers: dict[str, list[StepOp]] = {}
     for op in step.ops:
         for name in op.reads:
@@ -73,7 +77,8 @@ def _sparse_embeddings(step: TrainingStep) -> Iterator[StepOp]:
             continue
         rows, vocabulary, _ = op.spec.values
         phases = [reader.phase for reader in readers[op.reads[1]]]
-        if vocabulary > rows and phases == ["forward", "update"]:
+        layers = {reader.layer for reader in readers[op.reads[0]]}
+        if vocabulary > rows and phases == ["forward", "update"] and layers == {op.layer}:
             yield op
 
 

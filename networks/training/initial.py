@@ -37,22 +37,25 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
         seed: Seed of all random numbers.
 
     Returns:
-        For each tensor's name, an array in the shape of the operand at its first reader.
+        For each tensor's name, an array in the shape of the operand at its first reader; of a
+        table, with all its rows.
     """
     values: dict[str, NDArray[np.float32]] = {}
     for op in step.ops:
         for operand, name in zip(op.spec.reads, op.reads, strict=True):
             tensor = step.tensor[name]
             if tensor.home is not None and tensor.kind != "input" and name not in values:
-                values[name] = _initial(operand, name, seed)
+                rows, *shape = operand.shape
+                whole = (rows // tensor.stretches * tensor.home_stretches, *shape)
+                values[name] = _initial(operand, whole, name, seed)
     return values
 
 
-def _initial(operand: Operand, name: str, seed: int) -> NDArray[np.float32]:
+def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> NDArray[np.float32]:
     if operand.role in _CONSTANTS:
-        return np.full(operand.shape, _CONSTANTS[operand.role], np.float32)
+        return np.full(shape, _CONSTANTS[operand.role], np.float32)
     amplitude = np.float32(math.sqrt(3.0) * _deviation(operand))
-    return amplitude * uniform(operand.shape, "initial", seed, name)
+    return amplitude * uniform(shape, "initial", seed, name)
 
 
 def _deviation(operand: Operand) -> float:

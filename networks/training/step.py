@@ -38,8 +38,8 @@ class StepTensor:
     """One tensor of a training step.
 
     ``home`` is set for tensors that no operation writes. ``persist`` is where a valid copy must be
-    when the step ends. In storage, the tensor consists of ``stretches`` of equal size, each of
-    which is read and written separately.
+    when the step ends. The step reads and writes ``stretches`` of equal size, each separately, out
+    of the ``home_stretches`` that the tensor has in storage.
     """
 
     name: str
@@ -48,6 +48,12 @@ class StepTensor:
     home: Place | None = None
     persist: Place | None = None
     stretches: int = 1
+    home_stretches: int = 1
+
+    @property
+    def is_table(self) -> bool:
+        """True if the step reads only some of the rows that the tensor has in storage."""
+        return self.home_stretches > 1
 
 
 @dataclass(frozen=True)

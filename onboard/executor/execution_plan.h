@@ -18,7 +18,10 @@ typedef enum {
     JW_DO_PROBE,    /* checksum of the bytes, to probed[index] */
     JW_DO_GUARD,    /* fill the bytes with the canary */
     JW_DO_CHECK,    /* check that the bytes still hold the canary */
-    JW_DO_POISON    /* fill the bytes with NaNs */
+    JW_DO_POISON,   /* fill the bytes with NaNs */
+    JW_DO_SELECT,   /* make selections[index] from the indices in the bytes, and number them anew */
+    JW_DO_ROWS_IN,  /* read the selected rows of tables[index] */
+    JW_DO_ROWS_OUT  /* write the selected rows of tables[index], which is in RAM */
 } jw_verb;
 
 /* An action of a plan. */
@@ -54,15 +57,33 @@ typedef struct {
 /* Value of an absent address or slot. */
 #define JW_NOWHERE UINT32_MAX
 
-/* Size of a step's record: four words, a checksum for each kept tensor, and its own (store.h). */
-#define JW_STEP_RECORD_BYTES(kept_count) (4u * (5u + (kept_count)))
+/* Size of a step's record: four words, a checksum for each kept tensor, a word for each selected
+ * row, and its own checksum (store.h). */
+#define JW_STEP_RECORD_BYTES(kept_count, row_count) (4u * (5u + (kept_count) + (row_count)))
 
-/* A tensor that is kept from step to step. */
+/* A tensor that is kept from step to step. If it is a table with its home in storage, `bytes` and
+ * `slot` are those of the rows that a step changes. */
 typedef struct {
     uint32_t address; /* in the arena between steps; JW_NOWHERE if its home is storage */
     uint32_t bytes;
     uint32_t slot; /* slot to which every step writes it; JW_NOWHERE in a plan without paging */
 } jw_kept;
+
+/* Rows that the batch of a step selects: rows[first + i] of jw_plan_memory is the row at the
+ * position i, or JW_NOWHERE at positions without a row, since the batch has named it before. Before
+ * JW_DO_SELECT, the indices in RAM number rows of the tables; after it, they number positions. */
+typedef struct {
+    uint32_t first, count;
+    uint32_t row_count; /* of the tables */
+} jw_selection;
+
+/* A kept tensor of which a step reads and writes only the selected rows, which lie side by side in
+ * RAM, with zeros at positions without a row. */
+typedef struct {
+    uint32_t offset; /* of its first row in the storage */
+    uint32_t row_bytes, row_count;
+    uint16_t kept, selection; /* their indices in the plan */
+} jw_table;
 
 /* Start of an action, from the start of the step, and its duration. For a transfer, from its own
  * start to its own end. */
@@ -77,6 +98,8 @@ typedef struct {
     uint32_t *probed;         /* [probe_count], checksums of a watched step */
     jw_span *spans;           /* [action_count], of a watched step */
     unsigned char *page;      /* [page_bytes], buffer for the last page of a tensor */
+    uint32_t *rows;           /* [row_count], of all selections of the newest step */
+    unsigned char *row;       /* buffer for the largest row of a table in the storage */
 } jw_plan_memory;
 
 /* A plan: its actions, and the tables to which they refer. */
@@ -86,16 +109,20 @@ typedef struct {
     const jw_action *actions;
     uint16_t action_count;      /* of all actions */
     uint16_t step_action_count; /* of the first ones, which are the step; the others follow it */
-    uint16_t slot_count, kept_count, probe_count;
+    uint16_t slot_count, kept_count, probe_count, selection_count, table_count;
     const jw_compute *computes;
     const jw_slot *slots;
     const jw_kept *kept;
+    const jw_selection *selections;
+    const jw_table *tables;
+    uint32_t row_count;         /* rows of all selections */
+    uint32_t table_bytes;       /* storage of all tables; whole pages */
     uint32_t page_bytes;        /* of the storage; 1 without storage */
     uint32_t erase_block_bytes; /* 0: needs no erasing */
     uint32_t step_bytes;        /* storage that one step writes: its slots, then its record, which
                                    makes it valid; whole pages and whole erase blocks */
     uint32_t record_offset;     /* of the record within step_bytes; its size is
-                                   JW_STEP_RECORD_BYTES(kept_count), rounded up to whole pages */
+                                   JW_STEP_RECORD_BYTES, rounded up to whole pages */
     const jw_plan_memory *memory;
 } jw_plan;
 

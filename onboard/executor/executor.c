@@ -64,11 +64,15 @@ static void note_span(const jw_executor *e, const jw_action *action, uint64_t st
 const char *jw_executor_transfer(const jw_executor *e, const jw_action *transfer) {
     unsigned char *memory = e->arena + transfer->address;
     const uint64_t start_ns = e->watched ? now(e) : 0;
-    const char *error =
-        transfer->verb == JW_DO_PAGE_OUT
-            ? jw_store_page_out(e->store, transfer->index, memory,
-                                e->plan->arena_bytes - transfer->address)
-            : jw_store_page_in(e->store, transfer->index, transfer->last_step, memory);
+    const char *error;
+    if (transfer->verb == JW_DO_PAGE_OUT) {
+        error = jw_store_page_out(e->store, transfer->index, memory,
+                                  e->plan->arena_bytes - transfer->address);
+    } else if (transfer->verb == JW_DO_PAGE_IN) {
+        error = jw_store_page_in(e->store, transfer->index, transfer->last_step, memory);
+    } else {
+        error = jw_store_page_in_rows(e->store, transfer->index, memory);
+    }
     if (e->watched) {
         note_span(e, transfer, start_ns);
     }
@@ -137,6 +141,63 @@ static const char *transfer(jw_executor *e, const jw_action *action) {
     return NULL;
 }
 
+/* --- rows --------------------------------------------------------------------------------- */
+
+/* Take the rows that the batch names, each at the position at which it is named first. The store is
+ * settled first, since it needs the rows of the last step for that. */
+static const char *select_rows(jw_executor *e, const jw_action *action) {
+    const jw_selection *selection = &e->plan->selections[action->index];
+    uint32_t *rows = e->plan->memory->rows + selection->first;
+    jw_word *indices = (jw_word *)(void *)(e->arena + action->address);
+    const char *error = e->store ? jw_store_settle(e->store) : NULL;
+    for (uint32_t i = 0; i < selection->count && !error; i++) {
+        const uint32_t row = indices[i];
+        if (row >= selection->row_count) {
+            error = "the batch has an index beyond the last row of its table";
+        } else {
+            uint32_t position = 0;
+            rows[i] = row;
+            while (rows[position] != row) {
+                position++;
+            }
+            if (position < i) {
+                rows[i] = JW_NOWHERE;
+            }
+            indices[i] = position;
+        }
+    }
+    if (error) {
+        e->failed = action;
+    }
+    return error;
+}
+
+/* The table of a transfer of rows if it is in RAM, else NULL. */
+static unsigned char *table_in_ram(const jw_executor *e, const jw_action *transfer) {
+    const uint32_t address = e->plan->kept[e->plan->tables[transfer->index].kept].address;
+    return address == JW_NOWHERE ? NULL : e->arena + address;
+}
+
+/* Copy the selected rows between a table in RAM and the bytes of the action. */
+static void copy_rows(const jw_executor *e, const jw_action *action) {
+    const jw_table *table = &e->plan->tables[action->index];
+    const jw_selection *selection = &e->plan->selections[table->selection];
+    const uint32_t *rows = e->plan->memory->rows + selection->first;
+    const size_t bytes = table->row_bytes;
+    for (uint32_t i = 0; i < selection->count; i++) {
+        unsigned char *selected = e->arena + action->address + i * bytes;
+        unsigned char *row =
+            rows[i] == JW_NOWHERE ? NULL : table_in_ram(e, action) + rows[i] * bytes;
+        if (row && action->verb == JW_DO_ROWS_OUT) {
+            memcpy(row, selected, bytes);
+        } else if (row) {
+            memcpy(selected, row, bytes);
+        } else if (action->verb == JW_DO_ROWS_IN) {
+            memset(selected, 0, bytes);
+        }
+    }
+}
+
 /* --- actions ------------------------------------------------------------------------------ */
 
 /* Set scalars with the seed of this step: masks differ between steps, but not within a step. */
@@ -168,6 +229,11 @@ static void compute(const jw_executor *e, const jw_compute *op) {
     op->run(&call);
 }
 
+static bool is_transfer(const jw_executor *e, const jw_action *action) {
+    return action->verb == JW_DO_PAGE_OUT || action->verb == JW_DO_PAGE_IN ||
+           (action->verb == JW_DO_ROWS_IN && !table_in_ram(e, action));
+}
+
 static const char *act(jw_executor *e, const jw_action *action) {
     unsigned char *memory = e->arena + action->address;
     switch ((jw_verb)action->verb) {
@@ -177,6 +243,15 @@ static const char *act(jw_executor *e, const jw_action *action) {
     case JW_DO_PAGE_OUT:
     case JW_DO_PAGE_IN:
         return transfer(e, action);
+    case JW_DO_SELECT:
+        return select_rows(e, action);
+    case JW_DO_ROWS_IN:
+    case JW_DO_ROWS_OUT:
+        if (is_transfer(e, action)) {
+            return transfer(e, action);
+        }
+        copy_rows(e, action);
+        break;
     case JW_DO_MOVE:
         memmove(e->arena + action->to, memory, action->bytes);
         break;
@@ -201,15 +276,11 @@ static const char *act(jw_executor *e, const jw_action *action) {
     return NULL;
 }
 
-static bool is_transfer(const jw_action *action) {
-    return action->verb == JW_DO_PAGE_OUT || action->verb == JW_DO_PAGE_IN;
-}
-
 /* Run an action and note its span; transfers note theirs themselves. */
 static const char *act_watched(jw_executor *e, const jw_action *action) {
     const uint64_t start_ns = now(e);
     const char *error = act(e, action);
-    if (!is_transfer(action)) {
+    if (!is_transfer(e, action)) {
         note_span(e, action, start_ns);
     }
     return error;

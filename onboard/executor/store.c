@@ -5,10 +5,11 @@
 #include "checksum.h"
 #include "store_pages.h"
 #include "store_record.h"
+#include "store_rows.h"
 
 /* --- places ------------------------------------------------------------------------------- */
 
-static uint32_t part_before(const jw_store *store, uint32_t part) {
+uint32_t jw_store_part_before(const jw_store *store, uint32_t part) {
     return (part ? part : store->part_count) - 1;
 }
 
@@ -55,8 +56,9 @@ const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory) {
     if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NOWHERE) {
         return "nothing is kept under this number";
     }
-    return read_slot(store, (uint16_t)plan->kept[kept].slot, part_before(store, store->part),
-                     plan->memory->kept_checksums[kept], memory);
+    return read_slot(store, (uint16_t)plan->kept[kept].slot,
+                     jw_store_part_before(store, store->part), plan->memory->kept_checksums[kept],
+                     memory);
 }
 
 const char *jw_store_page_in(jw_store *store, uint16_t slot, bool last_step, void *memory) {
@@ -79,7 +81,7 @@ void jw_store_begin_step(jw_store *store) {
 
 /* Begin a run in the part after the newest step of all runs, so that wear stays even. Each
  * unreadable record may be of one more run, which the new run's number takes into account. */
-static const char *begin_run(jw_store *store) {
+const char *jw_store_begin_run(jw_store *store) {
     jw_newest_record newest = {.part = store->part_count - 1};
     const char *error = store->plan->kept_count ? jw_store_find_newest(store, &newest) : NULL;
     store->begun = !error;
@@ -87,6 +89,11 @@ static const char *begin_run(jw_store *store) {
     store->run = (newest.record.valid ? newest.record.run + 1 : 0) + newest.unreadable;
     store->part = part_after(store, newest.part);
     jw_store_begin_step(store);
+    jw_store_forget_rows(store);
+    if (!error && jw_store_has_tables(store->plan)) {
+        error = jw_store_wipe_records(store);
+        store->begun = !error;
+    }
     return error;
 }
 
@@ -95,7 +102,7 @@ const char *jw_store_keep(jw_store *store, uint16_t kept, void *memory, size_t r
     if (kept >= plan->kept_count || plan->kept[kept].slot == JW_NOWHERE) {
         return "nothing is kept under this number";
     }
-    const char *error = store->begun ? NULL : begin_run(store);
+    const char *error = store->begun ? NULL : jw_store_begin_run(store);
     return error ? error
                  : jw_store_page_out(store, (uint16_t)plan->kept[kept].slot, memory, readable);
 }
@@ -103,7 +110,7 @@ const char *jw_store_keep(jw_store *store, uint16_t kept, void *memory, size_t r
 const char *jw_store_complete(jw_store *store) {
     const jw_plan *plan = store->plan;
     const jw_plan_memory *memory = plan->memory;
-    const char *error = store->begun || store->complete ? NULL : begin_run(store);
+    const char *error = store->begun || store->complete ? NULL : jw_store_begin_run(store);
     if (error) {
         return error;
     }
@@ -119,6 +126,7 @@ const char *jw_store_complete(jw_store *store) {
     }
     store->begun = false;
     store->complete = true;
+    store->settled = false;
     store->part = part_after(store, store->part);
     jw_store_begin_step(store);
     return NULL;
@@ -127,7 +135,7 @@ const char *jw_store_complete(jw_store *store) {
 const char *jw_store_recover(jw_store *store) {
     jw_newest_record newest;
     const char *error = jw_store_find_newest(store, &newest);
-    store->begun = store->complete = false;
+    store->begun = store->complete = store->settled = false;
     if (!error && newest.record.valid) {
         error = jw_store_read_record(store, newest.part, true, &newest.record);
     }
@@ -171,6 +179,11 @@ static uint32_t identity(const jw_plan *plan) {
         add_word(&sum, plan->kept[i].bytes);
         add_word(&sum, plan->kept[i].slot);
     }
+    for (uint16_t i = 0; i < plan->table_count; i++) {
+        add_word(&sum, plan->tables[i].offset);
+        add_word(&sum, plan->tables[i].row_bytes);
+        add_word(&sum, plan->tables[i].row_count);
+    }
     for (uint16_t i = 0; i < plan->action_count; i++) {
         const jw_action *action = &plan->actions[i];
         add_word(&sum, (uint32_t)action->verb << 16 | action->index);
@@ -189,9 +202,16 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
                                       plan->step_bytes % block_bytes)) {
         return "the plan's erase blocks are not whole erase blocks of the storage";
     }
+    if (medium->erase_block_bytes && jw_store_has_tables(plan)) {
+        return "the plan writes single rows of tables, which storage that is erased in blocks "
+               "cannot";
+    }
     store->plan = plan;
     store->medium = medium;
-    const uint64_t parts = medium->scratch_bytes / plan->step_bytes;
+    const uint64_t table_bytes = plan->table_bytes;
+    const uint64_t parts = medium->scratch_bytes < table_bytes
+                               ? 0
+                               : (medium->scratch_bytes - table_bytes) / plan->step_bytes;
     store->part_count = parts < UINT32_MAX ? (uint32_t)parts : UINT32_MAX;
     if (store->part_count < (plan->kept_count ? 2u : 1u)) {
         jw_message message;
@@ -201,6 +221,11 @@ const char *jw_store_open(jw_store *store, const jw_plan *plan, jw_medium *mediu
         jw_message_text(&message, " bytes for steps that write ");
         jw_message_number(&message, plan->step_bytes);
         jw_message_text(&message, plan->kept_count ? " each; two must fit" : "");
+        if (table_bytes) {
+            jw_message_text(&message, ", after the tables of ");
+            jw_message_number(&message, table_bytes);
+            jw_message_text(&message, " bytes");
+        }
         return store->sentence;
     }
     store->identity = identity(plan);

@@ -1,4 +1,5 @@
-/* The store to which steps page: a range of a medium, divided into parts of plan->step_bytes.
+/* The store to which steps page: a range of a medium. Tables come first; the rest is divided into
+ * parts of plan->step_bytes.
  *
  *     part │ slot 0 │ slot 1 │ ... │ record │
  *
@@ -8,8 +9,15 @@
  * kept. Flash is erased block by block just before it is written.
  *
  * The record consists of 32-bit words: magic, identity of the plan, run, step, a checksum for each
- * kept tensor, and the checksum of all these. Runs are numbered, so that steps of an earlier run
- * are never taken for newer ones.
+ * kept tensor, the selected rows, and the checksum of all these. Runs are numbered, so that steps of
+ * an earlier run are never taken for newer ones.
+ *
+ * Tables are too large to be written by every step. A step writes its changed rows to a slot, and
+ * its record says which rows these are. Only when it is complete are they written to the table, by
+ * jw_store_settle, and before the next step reads a row. A power cut in between leaves slot and
+ * record, with which jw_store_settle begins again after jw_store_recover. The step before it is not
+ * complete any more from then on. A row takes whole pages; a checksum of its number and its values
+ * follows it.
  */
 #ifndef JW_STORE_H
 #define JW_STORE_H
@@ -29,6 +37,7 @@ typedef struct {
     uint32_t part_count;
     bool begun;         /* a run has begun: step 0 may be written */
     bool complete;      /* step `step` is complete */
+    bool settled;       /* all rows that it has changed are in their tables */
     uint32_t run, step; /* numbers of the last complete step */
     uint32_t part;      /* the part to write next; that of the last complete step is before it */
     uint32_t erased;    /* bytes erased so far, from the start of that part */
@@ -54,7 +63,28 @@ const char *jw_store_complete(jw_store *store);
 /* Find the last complete step of this plan; store->step is its number. */
 const char *jw_store_recover(jw_store *store);
 
-/* Read the value of a kept tensor from the last complete step. */
+/* Number of rows of a table that jw_store_keep_rows and jw_store_fetch_rows transfer at once in
+ * `room` bytes; at least one. */
+uint32_t jw_store_rows_in(const jw_store *store, uint16_t table, size_t room);
+
+/* Write initial values of `count` rows of a table, from row `first` on, side by side in memory of
+ * `room` bytes, all of which may be overwritten. The first call begins a run, and makes all steps of
+ * earlier runs incomplete, since the table was theirs. */
+const char *jw_store_keep_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
+                               void *memory, size_t room);
+
+/* Read `count` rows of a table as the last complete step has left them, from row `first` on, to
+ * memory of `room` bytes. */
+const char *jw_store_fetch_rows(jw_store *store, uint16_t table, uint32_t first, uint32_t count,
+                                void *memory, size_t room);
+
+/* Write the rows that the last complete step has changed to their tables, unless that is done. */
+const char *jw_store_settle(jw_store *store);
+
+/* Read the selected rows of a table to adjacent places; the store must be settled. */
+const char *jw_store_page_in_rows(jw_store *store, uint16_t table, void *memory);
+
+/* Read the value of a kept tensor from the last complete step; of a table, its changed rows. */
 const char *jw_store_fetch(jw_store *store, uint16_t kept, void *memory);
 
 /* Begin to write a step; slots that a failed step has written are discarded. */

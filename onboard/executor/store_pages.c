@@ -30,7 +30,7 @@ const char *jw_store_explain(jw_store *store, const char *what, uint32_t number,
 /* --- places ------------------------------------------------------------------------------- */
 
 uint64_t jw_store_part_begin(const jw_store *store, uint32_t part) {
-    return (uint64_t)part * store->plan->step_bytes;
+    return store->plan->table_bytes + (uint64_t)part * store->plan->step_bytes;
 }
 
 uint32_t jw_store_rounded_up(uint32_t bytes, uint32_t unit) {

@@ -11,6 +11,9 @@ uint32_t jw_store_rounded_up(uint32_t bytes, uint32_t unit);
 /* Offset of a part in the medium's range. */
 uint64_t jw_store_part_begin(const jw_store *store, uint32_t part);
 
+/* The part of the step before that of `part`. */
+uint32_t jw_store_part_before(const jw_store *store, uint32_t part);
+
 /* Begin the store's error message: `slot 3 at byte 4096 of the storage `. */
 jw_message jw_store_about(jw_store *store, const char *what, uint32_t number, uint64_t offset);
 

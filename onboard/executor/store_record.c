@@ -1,5 +1,7 @@
 #include "store_record.h"
 
+#include <string.h>
+
 #include "checksum.h"
 #include "store_pages.h"
 
@@ -8,7 +10,15 @@
 enum { RECORD_MAGIC, RECORD_IDENTITY, RECORD_RUN, RECORD_STEP, RECORD_HEAD };
 
 static uint32_t record_words(const jw_plan *plan) {
-    return JW_STEP_RECORD_BYTES(plan->kept_count) / 4 - 1; /* without its own checksum */
+    /* without its own checksum */
+    return JW_STEP_RECORD_BYTES(plan->kept_count, plan->row_count) / 4 - 1;
+}
+
+/* Place in RAM of a word after the head: a checksum of a kept tensor, or a selected row. */
+static uint32_t *word_after_head(const jw_plan *plan, uint32_t index) {
+    const uint32_t number = index - RECORD_HEAD;
+    return number < plan->kept_count ? &plan->memory->kept_checksums[number]
+                                     : &plan->memory->rows[number - plan->kept_count];
 }
 
 static uint32_t record_word(const jw_store *store, uint32_t index) {
@@ -22,7 +32,7 @@ static uint32_t record_word(const jw_store *store, uint32_t index) {
     case RECORD_STEP:
         return store->step;
     default:
-        return store->plan->memory->kept_checksums[index - RECORD_HEAD];
+        return *word_after_head(store->plan, index);
     }
 }
 
@@ -88,11 +98,33 @@ const char *jw_store_read_record(jw_store *store, uint32_t part, bool take,
         } else if (index == words) {
             found->valid = word == jw_checksum_end(&sum);
         } else if (take) {
-            plan->memory->kept_checksums[index - RECORD_HEAD] = word;
+            *word_after_head(plan, index) = word;
         }
         jw_checksum_add(&sum, &word, sizeof word);
     }
     return NULL;
+}
+
+/* A page of zeros has no magic. */
+const char *jw_store_wipe_record(jw_store *store, uint32_t part) {
+    const jw_plan *plan = store->plan;
+    jw_medium *medium = store->medium;
+    const uint64_t begin = jw_store_part_begin(store, part) + plan->record_offset;
+    memset(plan->memory->page, 0, plan->page_bytes);
+    const char *why =
+        medium->transfer[JW_WRITE](medium, begin, plan->memory->page, plan->page_bytes);
+    store->bytes_out += why ? 0 : plan->page_bytes;
+    return jw_store_explain(store, "the record of part ", part, begin, "cannot be wiped", why);
+}
+
+const char *jw_store_wipe_records(jw_store *store) {
+    const char *error = NULL;
+    for (uint32_t part = 0; part < store->part_count && !error; part++) {
+        jw_record_found found;
+        const char *unread = jw_store_read_record(store, part, false, &found);
+        error = unread || found.valid ? jw_store_wipe_record(store, part) : NULL;
+    }
+    return error;
 }
 
 static bool is_newer(const jw_record_found *a, const jw_record_found *b) {

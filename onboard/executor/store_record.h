@@ -15,8 +15,12 @@ typedef struct {
 /* Write the record of store->step to the part being written, page by page. */
 const char *jw_store_write_record(jw_store *store);
 
-/* Read the record of `part`; with `take`, copy its checksums of kept tensors to plan->memory. */
+/* Read the record of `part`; with `take`, copy its checksums and rows to plan->memory. */
 const char *jw_store_read_record(jw_store *store, uint32_t part, bool take, jw_record_found *found);
+
+/* Make the step of a part incomplete, or those of all parts, on a medium that needs no erasing. */
+const char *jw_store_wipe_record(jw_store *store, uint32_t part);
+const char *jw_store_wipe_records(jw_store *store);
 
 /* The newest record of all parts. */
 typedef struct {

@@ -83,20 +83,63 @@ static unsigned char *read_kept(const jw_replay *replay, jw_text *text, uint16_t
     return jw_replay_place(replay, text, text->error ? 0 : plan->kept[*kept].bytes, address);
 }
 
+/* Bytes of the arena from `memory` on. */
+static size_t room_from(const jw_replay *replay, const unsigned char *memory) {
+    return (size_t)(replay->executor.arena + replay->executor.plan->arena_bytes - memory);
+}
+
 static jw_line_result keep(jw_replay *replay, jw_text *text) {
     uint16_t kept;
     unsigned char *memory = read_kept(replay, text, &kept);
     if (!memory) {
         return JW_LINE_REFUSED;
     }
-    const unsigned char *end = replay->executor.arena + replay->executor.plan->arena_bytes;
-    return done(text, jw_store_keep(&replay->store, kept, memory, (size_t)(end - memory)));
+    return done(text, jw_store_keep(&replay->store, kept, memory, room_from(replay, memory)));
 }
 
 static jw_line_result fetch(jw_replay *replay, jw_text *text) {
     uint16_t kept;
     unsigned char *memory = read_kept(replay, text, &kept);
     return memory ? done(text, jw_store_fetch(&replay->store, kept, memory)) : JW_LINE_REFUSED;
+}
+
+/* `table=... first=... count=... address=...` */
+typedef struct {
+    uint16_t table;
+    uint32_t first, count;
+    unsigned char *memory;
+} row_range;
+
+static bool read_rows(const jw_replay *replay, jw_text *text, row_range *range) {
+    const jw_plan *plan = replay->executor.plan;
+    range->table = (uint16_t)jw_text_number(text, "table", 0, UINT16_MAX);
+    range->first = (uint32_t)jw_text_number(text, "first", 0, UINT32_MAX);
+    range->count = (uint32_t)jw_text_number(text, "count", 1, UINT32_MAX);
+    const uint64_t address = jw_text_number(text, "address", 0, UINT32_MAX);
+    if (!text->error && (range->table >= plan->table_count || !replay->executor.store)) {
+        jw_text_fail(text, "table", "is not a table that this plan keeps in storage");
+    }
+    const uint64_t bytes =
+        text->error ? 0 : (uint64_t)range->count * plan->tables[range->table].row_bytes;
+    range->memory =
+        jw_replay_place(replay, text, bytes <= SIZE_MAX ? (size_t)bytes : SIZE_MAX, address);
+    return range->memory;
+}
+
+static jw_line_result keep_rows(jw_replay *replay, jw_text *text) {
+    row_range rows;
+    return read_rows(replay, text, &rows)
+               ? done(text, jw_store_keep_rows(&replay->store, rows.table, rows.first, rows.count,
+                                               rows.memory, room_from(replay, rows.memory)))
+               : JW_LINE_REFUSED;
+}
+
+static jw_line_result fetch_rows(jw_replay *replay, jw_text *text) {
+    row_range rows;
+    return read_rows(replay, text, &rows)
+               ? done(text, jw_store_fetch_rows(&replay->store, rows.table, rows.first, rows.count,
+                                                rows.memory, room_from(replay, rows.memory)))
+               : JW_LINE_REFUSED;
 }
 
 static jw_line_result commit(jw_replay *replay, jw_text *text) {
@@ -236,8 +279,8 @@ bool jw_replay_measures(const char *word) {
 }
 
 static bool is_known(const char *word) {
-    static const char *const known[] = {"keep",  "commit",   "train",   "probes",
-                                        "spans", "counters", "recover", "fetch"};
+    static const char *const known[] = {"keep",     "commit",  "train", "probes",    "spans",
+                                        "counters", "recover", "fetch", "keep_rows", "fetch_rows"};
     size_t i = 0;
     while (i < sizeof known / sizeof known[0] && strcmp(word, known[i]) != 0) {
         i++;
@@ -259,6 +302,12 @@ jw_line_result jw_replay_line(jw_replay *replay, const jw_runner *runner, const 
     }
     if (strcmp(word, "keep") == 0) {
         return keep(replay, text);
+    }
+    if (strcmp(word, "keep_rows") == 0) {
+        return keep_rows(replay, text);
+    }
+    if (strcmp(word, "fetch_rows") == 0) {
+        return fetch_rows(replay, text);
     }
     if (strcmp(word, "commit") == 0) {
         return commit(replay, text);

@@ -4,6 +4,8 @@
  *                                  and in the scratch, if it pages
  *   keep kept=3 address=0          write the initial value at this address of the arena to the
  *                                  storage, as the value of a kept tensor
+ *   keep_rows table=0 first=0 count=8 address=0
+ *                                  the same for rows of a table; overwrites what follows them
  *   commit                         after the last `keep`: complete step number 0
  *   train id=5 watched=1           run one step, recorded as a window; its inputs are in the arena
  *   probes first=0                 checksums of the last watched step, from this index on, as many
@@ -15,6 +17,8 @@
  *   recover                        find the last complete step in the scratch:
  *                                  `recovered step=12`
  *   fetch kept=3 address=0         read a kept tensor from that step to the arena
+ *   fetch_rows table=0 first=0 count=8 address=0
+ *                                  the same for rows of a table
  *
  * A step that fails is refused with `action 12: ` and a sentence, or with a sentence alone where no
  * single action failed. The values of the last complete step in storage are then intact; those in

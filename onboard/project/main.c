@@ -61,6 +61,22 @@ static void load(const training_data *data, long at, void *memory, size_t bytes)
     require(data->path, is_read ? NULL : "ends too early");
 }
 
+/* The table of a kept tensor; NULL if it is no table. */
+static const jw_table *table_of(const jw_plan *plan, uint16_t kept) {
+    for (uint16_t i = 0; i < plan->table_count; i++) {
+        if (plan->tables[i].kept == kept) {
+            return &plan->tables[i];
+        }
+    }
+    return NULL;
+}
+
+/* Bytes of a kept tensor, with all rows if it is a table. */
+static long whole_bytes(const jw_plan *plan, uint16_t kept) {
+    const jw_table *table = table_of(plan, kept);
+    return table ? (long)table->row_bytes * (long)table->row_count : (long)plan->kept[kept].bytes;
+}
+
 static training_data open_training(const char *path, const jw_plan *plan) {
     training_data data = {.file = fopen(path, "rb"), .path = path};
     require(path, data.file ? NULL : strerror(errno));
@@ -71,7 +87,7 @@ static training_data open_training(const char *path, const jw_plan *plan) {
     data.batch_count = header[2];
     data.batches = sizeof header;
     for (uint16_t i = 0; i < plan->kept_count; i++) {
-        data.batches += (long)plan->kept[i].bytes;
+        data.batches += whole_bytes(plan, i);
     }
     for (const plan_value *input = plan_inputs; input->name; input++) {
         data.batch_bytes += (long)input->bytes;
@@ -89,13 +105,31 @@ static void load_batch(const training_data *data, uint32_t step) {
 
 /* --- initial values ----------------------------------------------------------------------- */
 
+/* Load a table in pieces that fit into the arena. */
+static void load_table(const training_data *data, const jw_executor *executor, uint16_t kept,
+                       long at) {
+    const jw_table *table = table_of(executor->plan, kept);
+    const uint16_t number = (uint16_t)(table - executor->plan->tables);
+    const uint32_t most = jw_store_rows_in(executor->store, number, JW_ARENA_BYTES);
+    for (uint32_t first = 0; first < table->row_count; first += most) {
+        const uint32_t left = table->row_count - first;
+        const uint32_t count = left < most ? left : most;
+        load(data, at, arena, (size_t)count * table->row_bytes);
+        at += (long)count * (long)table->row_bytes;
+        require(plan_kept_names[kept],
+                jw_store_keep_rows(executor->store, number, first, count, arena, JW_ARENA_BYTES));
+    }
+}
+
 static void load_kept(const training_data *data, const jw_executor *executor, bool in_storage) {
     const jw_plan *plan = executor->plan;
     long at = HEADER_WORDS * sizeof(uint32_t);
     for (uint16_t i = 0; i < plan->kept_count; i++) {
         const jw_kept *kept = &plan->kept[i];
         const bool has_home_in_storage = kept->address == JW_NOWHERE;
-        if (has_home_in_storage == in_storage) {
+        if (has_home_in_storage && in_storage && table_of(plan, i)) {
+            load_table(data, executor, i, at);
+        } else if (has_home_in_storage == in_storage) {
             const uint32_t address = has_home_in_storage ? 0 : kept->address;
             load(data, at, arena + address, kept->bytes);
             if (kept->slot != JW_NOWHERE) {
@@ -103,7 +137,7 @@ static void load_kept(const training_data *data, const jw_executor *executor, bo
                                                           JW_ARENA_BYTES - address));
             }
         }
-        at += (long)kept->bytes;
+        at += whole_bytes(plan, i);
     }
 }
 
@@ -168,15 +202,19 @@ int main(int argc, char **argv) {
     const uint32_t steps = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 10;
     const char *storage_path = argc > 3 ? argv[3] : "storage.bin";
     const char *lacking = plan_lacks_workspace();
-    require(lacking, lacking ? "its kernel needs more workspace than the plan has" : NULL);
+    require(lacking, lacking ? "its kernel needs more workspace than the plan has, which is for"
+                               " another machine; build with small tiles, for any machine: make"
+                               " clean, then make CFLAGS='-O2 -DJW_SMALL_MEMORY=1'"
+                             : NULL);
     const training_data data = open_training(argc > 2 ? argv[2] : "training.bin", plan);
 
     static storage_file storage;
     static jw_store store;
     jw_executor executor = {.plan = plan, .arena = arena, .clock_ns = clock_ns};
     if (plan->slot_count) {
-        require(storage_path, storage_file_open(&storage, storage_path, plan->page_bytes,
-                                                (uint64_t)STORED_STEPS * plan->step_bytes));
+        require(storage_path,
+                storage_file_open(&storage, storage_path, plan->page_bytes,
+                                  (uint64_t)STORED_STEPS * plan->step_bytes + plan->table_bytes));
         require(storage_path, jw_store_open(&store, plan, &storage.medium));
         executor.store = &store;
     }

@@ -18,6 +18,7 @@ _BARS = 14
 
 _OTHER_WORDS: Mapping[OtherActivity, str] = {
     "move": "moves in RAM",
+    "rows": "rows to their tables",
     "wait": "waiting for transfers",
     "between": "between actions",
 }

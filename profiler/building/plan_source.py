@@ -28,6 +28,9 @@ from devices.plan import (
     PageOut,
     Poison,
     Probe,
+    RowsIn,
+    RowsOut,
+    Select,
 )
 from profiler.building.store_layout import StoreLayout, store_layout
 
@@ -148,6 +151,8 @@ class _Plan:
         yield from self._table("jw_action", "actions", self._actions(actions))
         yield from self._table("jw_slot", "slots", self._slots())
         yield from self._table("jw_kept", "kept", self._kept())
+        yield from self._table("jw_selection", "selections", self._selections())
+        yield from self._table("jw_table", "tables", self._tables())
         yield from self._memory(len(actions))
         probes = len(plan.probes)
         yield (
@@ -160,9 +165,15 @@ class _Plan:
             f"    .slot_count = {len(plan.slot_bytes)},\n"
             f"    .kept_count = {len(plan.kept)},\n"
             f"    .probe_count = {probes},\n"
+            f"    .selection_count = {len(plan.selections)},\n"
+            f"    .table_count = {len(plan.tables)},\n"
             f"    .computes = {self._name('computes', len(computes))},\n"
             f"    .slots = {self._name('slots', len(plan.slot_bytes))},\n"
             f"    .kept = {self._name('kept', len(plan.kept))},\n"
+            f"    .selections = {self._name('selections', len(plan.selections))},\n"
+            f"    .tables = {self._name('tables', len(plan.tables))},\n"
+            f"    .row_count = {plan.selected_rows},\n"
+            f"    .table_bytes = {layout.table_bytes},\n"
             f"    .page_bytes = {layout.page_bytes},\n"
             f"    .erase_block_bytes = {layout.erase_block_bytes},\n"
             f"    .step_bytes = {layout.step_bytes},\n"
@@ -185,7 +196,11 @@ class _Plan:
                     f"{plan.name}: {count} {what}; boards run plans of at most {_MOST_COUNTED}."
                     " Choose a smaller network"
                 )
-        sizes = {"arena": plan.arena_bytes, "part of the storage": self.layout.step_bytes}
+        sizes = {
+            "arena": plan.arena_bytes,
+            "part of the storage": self.layout.step_bytes,
+            "tables": self.layout.table_bytes,
+        }
         for what, size in sizes.items():
             if size > _MOST_BYTES:
                 raise RequestRefused(
@@ -236,6 +251,8 @@ class _Plan:
                     probes += 1
                 case PageOut(slot=slot) | PageIn(slot=slot):
                     index = slot
+                case Select(selection=index) | RowsIn(table=index) | RowsOut(table=index):
+                    pass
                 case _:
                     pass
             if number == len(self.plan.actions):
@@ -252,6 +269,21 @@ class _Plan:
             slot = "JW_NOWHERE" if kept.slot is None else kept.slot
             yield f"    {{{address}, {kept.bytes}, {slot}}}, {c_comment(kept.tensor)}\n"
 
+    def _selections(self) -> Iterator[str]:
+        first = 0
+        for selection in self.plan.selections:
+            yield f"    {{{first}, {selection.indices}, {selection.rows}}},\n"
+            first += selection.indices
+
+    def _tables(self) -> Iterator[str]:
+        plan = self.plan
+        offsets = self.layout.table_offsets or (0,) * len(plan.tables)  # 0 for tables in RAM
+        for table, offset in zip(plan.tables, offsets, strict=True):
+            yield (
+                f"    {{{offset}, {table.row_bytes}, {table.rows}, {table.kept},"
+                f" {table.selection}}}, {c_comment(plan.kept[table.kept].tensor)}\n"
+            )
+
     def _memory(self, actions: int) -> Iterator[str]:
         plan, layout = self.plan, self.layout
         arrays = {
@@ -260,11 +292,13 @@ class _Plan:
             "probed": ("uint32_t", len(plan.probes)),
             "spans": ("jw_span", actions),
             "page": ("unsigned char", layout.page_bytes if plan.pages else 0),
+            "rows": ("uint32_t", plan.selected_rows),
+            "row": ("unsigned char", max(layout.row_strides, default=0)),
         }
         for name, (kind, count) in arrays.items():
             if count:
                 # Drivers move whole words, and DMA whole cache lines.
-                aligned = " __attribute__((aligned(64)))" if name == "page" else ""
+                aligned = " __attribute__((aligned(64)))" if name in {"page", "row"} else ""
                 yield f"static {kind} {name}_{self.index}[{count}]{aligned};"
         named = ", ".join(self._name(name, count) for name, (_, count) in arrays.items())
         yield f"static const jw_plan_memory memory_{self.index} = {{{named}}};\n"
@@ -274,7 +308,7 @@ def _action(action: Action, index: int) -> str:
     verb, described, block = _VERBS[type(action.does)], _describe(action.does), _block(action.does)
     last_step = asynchronous = to = 0
     match action.does:
-        case PageOut(asynchronous=asynchronous_):
+        case PageOut(asynchronous=asynchronous_) | RowsIn(asynchronous=asynchronous_):
             asynchronous = int(asynchronous_)
         case PageIn(of=of, asynchronous=asynchronous_):
             last_step, asynchronous = int(of == "last step"), int(asynchronous_)
@@ -293,6 +327,9 @@ _VERBS: Mapping[type[Operation], str] = {
     Compute: "JW_DO_COMPUTE",
     PageOut: "JW_DO_PAGE_OUT",
     PageIn: "JW_DO_PAGE_IN",
+    Select: "JW_DO_SELECT",
+    RowsIn: "JW_DO_ROWS_IN",
+    RowsOut: "JW_DO_ROWS_OUT",
     Move: "JW_DO_MOVE",
     Probe: "JW_DO_PROBE",
     Guard: "JW_DO_GUARD",
@@ -311,8 +348,10 @@ def _describe(operation: Operation) -> str:
             return op
         case Probe(tensor=tensor, what=what):
             return f"{what} {tensor}"
-        case PageOut(tensor=tensor) | PageIn(tensor=tensor) | Move(tensor=tensor):
-            return tensor
+        case PageOut() | PageIn() | RowsIn() | RowsOut() | Move():
+            return operation.tensor
+        case Select():
+            return "rows of this batch"
         case Check(tensor=tensor):
             return f"after {tensor}"
         case _:

@@ -207,7 +207,8 @@ static jw_store store;
 const char *error = jw_store_open(&store, jw_plans[0], &your_medium);
 jw_executor executor = {.plan = jw_plans[0], .arena = arena, .store = &store};
 error = jw_executor_begin(&executor);
-/* Copy initial values to arena + JW_RAM_..., call jw_store_keep(&store, JW_KEPT_..., ...). */
+/* Copy initial values to arena + JW_RAM_..., call jw_store_keep(&store, JW_KEPT_..., ...), or of
+   tables jw_store_keep_rows(&store, JW_TABLE_..., ...). */
 error = jw_store_complete(&store); /* or jw_store_recover and jw_store_fetch: see main.c */
 /* For every step, copy the inputs to arena + JW_INPUT_... */
 if (!(error = jw_executor_step(&executor, false))) error = jw_executor_afterwards(&executor);

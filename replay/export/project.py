@@ -142,9 +142,10 @@ def _compilation(
     cross = re.match(r"\S+-g?cc\b", profile.build.compiler)
     if cross is not None:
         return Compilation(
-            ("-O2",),
-            f"The kernels were profiled on {origin.profile}, where the example may compute other"
-            " bits; export with --device for an example that computes the same bits.",
+            ("-O2", "-DJW_SMALL_MEMORY=1"),
+            f"The kernels were profiled on {origin.profile}. On this computer the example runs them"
+            " with small tiles, which need no more workspace than any board's plan has, and may"
+            " compute other bits; export with --device for an example that computes the same bits.",
             (cross[0], flags),
             blas,
         )

@@ -47,7 +47,7 @@ def training_file(plan: ExecutionPlan, training: TrainingData, plan_fingerprint:
     Raises :class:`ValueError` if the size of a value is not that in the plan.
     """
     header = _MAGIC + struct.pack("<II", plan_fingerprint, len(training.batches))
-    kept = (_words(training.initial[each.tensor], each.bytes) for each in plan.kept)
+    kept = (_words(training.initial[each.tensor], plan.whole_bytes(each)) for each in plan.kept)
     inputs = (
         _words(batch[name] if name in batch else training.initial[name], block.bytes)
         for batch in training.batches
@@ -106,6 +106,15 @@ def addresses_header(plan: ExecutionPlan, layout: StoreLayout, training: Trainin
         lines.append(f"#define {names.of('KEPT', kept.tensor)} {number}")
         if kept.address is not None:
             lines.append(f"#define {names.of('RAM', kept.tensor)} {kept.address}u")
+    if plan.tables:
+        lines += [
+            "",
+            "/* Tables, of which a step reads only the rows that its batch names: the number in",
+            " * jw_plan.tables, for jw_store_keep_rows and jw_store_fetch_rows. */",
+        ]
+    for number, table in enumerate(plan.tables):
+        name = plan.kept[table.kept].tensor
+        lines.append(f"#define {names.of('TABLE', name)} {number}")
     return "\n".join([*lines, "", "#endif", ""])
 
 

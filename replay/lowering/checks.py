@@ -78,12 +78,6 @@ def _mismatches(step: TrainingStep, graph: CostedGraph, schedule: Schedule) -> I
 
 
 def _unsupported(step: TrainingStep) -> Iterator[str]:
-    for tensor in step.tensors:
-        if tensor.stretches > 1:
-            yield (
-                f"{step.title}: a step pages in only the rows of {tensor.name} that its batch"
-                " reads, which a board cannot run yet; keep parameters in RAM"
-            )
     for tensor in input_tensors(step):
         if tensor.home == "storage":
             yield (

@@ -23,6 +23,8 @@ from devices.plan import (
     PageOut,
     Poison,
     Probe,
+    RowsIn,
+    Select,
 )
 from replay.lowering.moves import Mover, gaps, ordered_moves
 from replay.lowering.walk import Freed, Walk
@@ -90,7 +92,7 @@ class _Guards:
         match operation:
             case Compute():
                 yield from self._compute(operation, carried_out)
-            case PageIn(tensor, block):
+            case PageIn(tensor=tensor, block=block) | RowsIn(tensor=tensor, block=block):
                 self._owner[block.address] = tensor, block
                 yield self._guard(block)
                 yield carried_out
@@ -146,7 +148,7 @@ def _at_twice_the_address(operation: Operation) -> Operation:
                 writes=tuple(2 * address for address in operation.writes),
                 workspace=operation.workspace and _doubled(operation.workspace),
             )
-        case PageOut() | PageIn() | Probe():
+        case PageOut() | PageIn() | Select() | RowsIn() | Probe():
             return replace(operation, block=_doubled(operation.block))
         case _:
             raise ValueError(f"not an action of a schedule: {operation}")

@@ -5,12 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from devices.operation import OpSpec
-from devices.plan import Action, ArenaRange, Compute, ExecutionPlan, Kept, Probe
+from devices.plan import (
+    Action,
+    ArenaRange,
+    Compute,
+    ExecutionPlan,
+    Kept,
+    Operation,
+    Probe,
+    RowsIn,
+    RowsOut,
+    Select,
+)
 from networks.training.step import StepOp, TrainingStep
 from replay.lowering.checks import LoweringError, require_runnable
 from replay.lowering.guards import guarded as with_guards
 from replay.lowering.moves import ordered_moves
-from replay.lowering.values import input_tensors, kept_values, losses, trained_parameter
+from replay.lowering.values import (
+    input_tensors,
+    kept_tables,
+    kept_values,
+    losses,
+    trained_parameter,
+)
 from replay.lowering.walk import Walk
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
@@ -66,6 +83,8 @@ def lower(
         actions=(*walk.actions, *ending),
         afterwards=copies,
         slot_bytes=tuple(walk.slot_bytes),
+        tables=walk.tables.tables,
+        selections=walk.tables.selections,
     )
     return with_guards(plan, walk) if guarded else plan
 
@@ -76,7 +95,8 @@ def unscheduled(
     """Plan of a step with nothing scheduled; a scheduled step must give the same bits.
 
     Every tensor has an address of its own during the whole step, except that operations in place
-    share bytes.
+    share bytes. A table is in the arena as a whole; the rows that the batch selects are copied from
+    it before the step, and back to it after the step.
 
     Args:
         step: the training step.
@@ -91,30 +111,51 @@ def unscheduled(
             address[root] = end
             end += _aligned(step.tensor[root].bytes)
         address[name] = address[root]
-    actions: list[Action] = []
+    kept, found = kept_values(step), kept_tables(step)
+    whole: dict[str, int] = {}
+    for name, number in found.number.items():
+        whole[name] = end
+        end += _aligned(found.tables[number].bytes)
+
+    def block_of(name: str) -> ArenaRange:
+        return ArenaRange(address[name], step.tensor[name].bytes)
+
+    before: list[Operation] = [
+        Select(number, block_of(name)) for number, name in enumerate(found.indices)
+    ]
+    before += [RowsIn(name, block_of(name), number) for name, number in found.number.items()]
+    actions = [Action(operation) for operation in before]
     for op in step.ops:
         trained = trained_parameter(op)
         if trained is not None:
             parameter, gradient = trained
-            block = ArenaRange(address[gradient], step.tensor[gradient].bytes)
-            actions.append(Action(Probe(parameter, "gradient", block)))
+            actions.append(Action(Probe(parameter, "gradient", block_of(gradient))))
         needed = 0 if workspace_bytes is None else workspace_bytes[op.spec]
         actions.append(Action(_unscheduled_op(op, address, ArenaRange(end, needed))))
-    kept = kept_values(step)
-    actions.extend(
-        Action(Probe(loss.name, "loss", ArenaRange(address[loss.name], loss.bytes)))
-        for loss in losses(step)
-    )
+    actions.extend(Action(Probe(loss.name, "loss", block_of(loss.name))) for loss in losses(step))
     actions.extend(Action(value.probe(address[value.result])) for value in kept)
+    actions.extend(
+        Action(RowsOut(name, block_of(name), number)) for name, number in found.number.items()
+    )
     return ExecutionPlan(
         name=step.title,
         arena_bytes=end + max((workspace_bytes or {}).get(op.spec, 0) for op in step.ops),
         inputs={t.name: ArenaRange(address[t.name], t.bytes) for t in input_tensors(step)},
         kept=tuple(
-            Kept(value.tensor, value.result, value.bytes, address[value.tensor], slot=None)
+            Kept(
+                value.tensor,
+                value.result,
+                found.tables[found.number[value.tensor]].bytes
+                if value.tensor in whole
+                else value.bytes,
+                whole.get(value.tensor, address[value.tensor]),
+                slot=None,
+            )
             for value in kept
         ),
         actions=tuple(actions),
+        tables=found.tables,
+        selections=found.selections,
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from devices.plan import ArenaRange, Observed, Probe
+from devices.plan import ArenaRange, Observed, Probe, Selection, Table
 from networks.kinds import Place
 from networks.training.step import StepOp, StepTensor, TrainingStep
 
@@ -40,6 +40,51 @@ def kept_values(step: TrainingStep) -> tuple[KeptValue, ...]:
                 what = _observed(op, tensor)
                 found[name] = KeptValue(name, result, tensor.bytes, tensor.home, what, op.name)
     return tuple(found[tensor.name] for tensor in step.tensors if tensor.name in found)
+
+
+@dataclass(frozen=True)
+class KeptTables:
+    """The tables among a step's kept values, of which it reads only the rows of its batch.
+
+    Attributes:
+        indices: the inputs that select rows, in the order of ``selections``.
+        selections: the selections.
+        tables: the tables.
+        number: number of each table, by the name of its tensor when the step begins.
+    """
+
+    indices: tuple[str, ...]
+    selections: tuple[Selection, ...]
+    tables: tuple[Table, ...]
+    number: Mapping[str, int]
+
+
+def kept_tables(step: TrainingStep) -> KeptTables:
+    """The tables of a step; tables that one update changes have one selection."""
+    values = {value.tensor: number for number, value in enumerate(kept_values(step))}
+    indices: list[str] = []
+    selections: list[Selection] = []
+    tables: list[Table] = []
+    number: dict[str, int] = {}
+    for op in step.ops:
+        for name in op.in_place.values():
+            tensor = step.tensor[name]
+            if name not in values or not tensor.is_table:
+                continue
+            lookup = next(each for each in step.ops if op.reads[0] in each.reads[1:])
+            if lookup.reads[0] not in indices:
+                indices.append(lookup.reads[0])
+                selections.append(Selection(tensor.stretches, tensor.home_stretches))
+            number[name] = len(tables)
+            tables.append(
+                Table(
+                    kept=values[name],
+                    selection=indices.index(lookup.reads[0]),
+                    rows=tensor.home_stretches,
+                    row_bytes=tensor.bytes // tensor.stretches,
+                )
+            )
+    return KeptTables(tuple(indices), tuple(selections), tuple(tables), number)
 
 
 def _observed(update: StepOp, tensor: StepTensor) -> Observed:

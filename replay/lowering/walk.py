@@ -6,10 +6,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from devices.operation import OpSpec
-from devices.plan import Action, ArenaRange, Compute, Kept, Operation, PageIn, PageOut, Probe
+from devices.plan import (
+    Action,
+    ArenaRange,
+    Compute,
+    Kept,
+    Operation,
+    PageIn,
+    PageOut,
+    Probe,
+    RowsIn,
+    Select,
+)
 from networks.training.step import TrainingStep
 from replay.lowering.moves import Mover, with_targets
-from replay.lowering.values import KeptValue, kept_values, losses, trained_parameter
+from replay.lowering.values import (
+    KeptValue,
+    kept_tables,
+    kept_values,
+    losses,
+    trained_parameter,
+)
 from solver.problem import schedule as scheduled
 
 
@@ -52,6 +69,7 @@ class Walk:
         self._arena_bytes = schedule.arena_bytes
         self._workspace_bytes = workspace_bytes
         self._kept = kept_values(step)
+        self.tables = kept_tables(step)
         self._begin = schedule.resident_address
         self._address = dict(schedule.resident_address)
         page_outs = [each for each in schedule.actions if isinstance(each, scheduled.PageOut)]
@@ -65,6 +83,8 @@ class Walk:
         self.slot_bytes: list[int] = []
         self.actions: list[Action] = []
         self.freed: list[Freed] = []
+        for number, name in enumerate(self.tables.indices):
+            self._do(Select(number, self._block(name)))
 
     def run(self, actions: Iterable[scheduled.Action]) -> None:
         for index, each in enumerate(actions):
@@ -161,8 +181,11 @@ class Walk:
         assert action.address is not None
         self._address[name] = action.address
         block = self._block(name)
+        page_in: PageIn | RowsIn
         if name in self._slot:
             page_in = PageIn(name, block, self._slot[name], "this step", action.asynchronous)
+        elif name in self.tables.number:
+            page_in = RowsIn(name, block, self.tables.number[name], action.asynchronous)
         else:
             slot = self._last_slot[self._result_of(name).result]
             page_in = PageIn(name, block, slot, "last step", action.asynchronous)

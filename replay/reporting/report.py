@@ -231,6 +231,7 @@ def _other_times(
     counts: dict[OtherActivity, int] = {
         "move": scheduled.moves,
         "probe": len(scheduled.plan.probes),
+        "rows": len(scheduled.plan.selections),
         "wait": scheduled.waits,
         "between": len(scheduled.plan.actions),
     }
@@ -253,6 +254,7 @@ def _other_times(
 
 _OTHER_WORDS: Mapping[OtherActivity, str] = {
     "move": "moves of tensors in RAM, for which there is no prediction",
+    "rows": "writing the changed rows of the step before to their tables, predicted with page-outs",
     "wait": "waiting for transfers that run beside ops",
     "between": "time between actions, spent by the executor",
 }

@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import get_args
 
-from devices.plan import Action, Compute, ExecutionPlan, Move, PageIn, PageOut, Probe
+from devices.plan import (
+    Action,
+    Compute,
+    ExecutionPlan,
+    Move,
+    PageIn,
+    PageOut,
+    Probe,
+    RowsIn,
+    Select,
+)
 from devices.replay import ExpectedAction, MeasuredStep, OtherActivity, Span
 
 
@@ -64,7 +75,7 @@ class ScheduledActions:
     def watched(self, step: MeasuredStep) -> WatchedStep:
         """Times of a measured step with spans; spans of actions after the step are left out."""
         actions, spans = self.plan.actions, step.spans[: len(self.plan.actions)]
-        other: dict[OtherActivity, float] = dict.fromkeys(("move", "probe", "wait", "between"), 0.0)
+        other: dict[OtherActivity, float] = dict.fromkeys(get_args(OtherActivity), 0.0)
         now_s = transfers_end_s = 0.0
         for action, span, waits in zip(actions, spans, self._waits, strict=True):
             end_s = span.start_s + span.time_s
@@ -77,6 +88,8 @@ class ScheduledActions:
                 other["move"] += span.time_s
             elif isinstance(action.does, Probe):
                 other["probe"] += span.time_s
+            elif isinstance(action.does, Select):
+                other["rows"] += span.time_s
         # A step ends when its last transfer has ended.
         waited_s = min(max(0.0, transfers_end_s - now_s), max(0.0, step.time_s - now_s))
         other["wait"] += waited_s
@@ -94,7 +107,7 @@ class ScheduledActions:
         over = 0
         found = []
         for action in self.plan.actions:
-            transfer = action.does if isinstance(action.does, PageIn | PageOut) else None
+            transfer = action.does if isinstance(action.does, PageIn | PageOut | RowsIn) else None
             alone = transfer is not None and not transfer.asynchronous
             waits_for = len(asynchronous) if alone else action.waits_for
             found.append(any(asynchronous[over:waits_for]))
@@ -109,10 +122,10 @@ def _label(action: Action) -> str | None:
     match action.does:
         case Compute():
             return action.does.op
-        case PageIn() | PageOut():
+        case PageIn() | PageOut() | RowsIn():
             return action.does.tensor
     return None
 
 
 def _is_asynchronous(action: Action) -> bool:
-    return isinstance(action.does, PageIn | PageOut) and action.does.asynchronous
+    return isinstance(action.does, PageIn | PageOut | RowsIn) and action.does.asynchronous

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from devices.description import Storage
-from devices.plan import ExecutionPlan, PageIn, PageOut
+from devices.plan import ExecutionPlan, PageIn, PageOut, RowsIn
 from devices.replay import MeasuredReplay, MeasuredStep, StorageCount, StorageUse
 from devices.wear import wear
 from profiler.building.store_layout import StoreLayout, store_layout
@@ -34,6 +34,15 @@ def storage_use(
         for action in plan.actions
         if isinstance(action.does, PageIn)
     )
+    read += sum(
+        layout.row_strides[action.does.table] * _selected(plan, action.does.table)
+        for action in plan.actions
+        if isinstance(action.does, RowsIn)
+    )
+    # The changed rows are read twice from their slot before they are written to their table.
+    read += sum(
+        2 * _whole_pages(layout, plan.kept[table.kept].bytes) for table in plan.stored_tables
+    )
     scheduled = sum(
         _whole_pages(layout, action.does.block.bytes)
         for action in plan.actions
@@ -60,6 +69,10 @@ def storage_use(
             steps_per_day,
         ),
     )
+
+
+def _selected(plan: ExecutionPlan, table: int) -> int:
+    return plan.selections[plan.tables[table].selection].indices
 
 
 def _copies_s(plan: ExecutionPlan, step: MeasuredStep) -> float:

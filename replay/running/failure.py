@@ -8,7 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from devices.errors import MeasurementInvalid
-from devices.plan import Check, Compute, ExecutionPlan, Move, PageIn, PageOut, Probe
+from devices.plan import (
+    Check,
+    Compute,
+    ExecutionPlan,
+    Move,
+    PageIn,
+    PageOut,
+    Probe,
+    RowsIn,
+    RowsOut,
+    Select,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -86,7 +97,11 @@ def describe_action(plan: ExecutionPlan, number: int) -> str:
             return f"operation {op}"
         case PageOut(tensor=tensor):
             return f"page-out of {tensor}"
-        case PageIn(tensor=tensor):
+        case Select():
+            return "selection of rows"
+        case RowsOut(tensor=tensor):
+            return f"copy of rows of {tensor}"
+        case PageIn(tensor=tensor) | RowsIn(tensor=tensor):
             return f"page-in of {tensor}"
         case Move(tensor=tensor):
             return f"move of {tensor}"

@@ -1,12 +1,14 @@
 """Write a replay's script for the harness (``harness/replay.h``), and its data.
 
+Tables with their home in storage pass through the arena in pieces.
+
 The data are the initial values, followed by the batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -135,7 +137,7 @@ def training_script(
             lines += idle_lines(id_, target.settings)
     lines.append("counters")
     in_ram = [kept for kept in plan.kept if kept.address is not None]
-    stored = [kept for kept in plan.kept if kept.address is None]
+    stored = _dumped(plan, [kept for kept in plan.kept if kept.address is None])
     lines += [f"dump address={kept.address} bytes={kept.bytes}" for kept in in_ram]
     lines += writer.fetched(stored)
     if plan.pages and not target.is_firmware:
@@ -147,7 +149,7 @@ def training_script(
 def recovery_script(target: ReplayTarget) -> Script:
     """Write the script that reads the last complete step from storage, and keeps it there."""
     writer = _Writer(target)
-    kept = target.plan.kept
+    kept = _dumped(target.plan, target.plan.kept)
     return writer.script(["recover", *writer.fetched(kept)], (), kept, anew=False)
 
 
@@ -157,6 +159,11 @@ def clearing_script(target: ReplayTarget) -> str | None:
     if not storage or target.is_firmware:
         return None
     return plan_text(ALIGNMENT, storage, ["forget"], target.settings)
+
+
+def _dumped(plan: ExecutionPlan, kept: Sequence[Kept]) -> tuple[Kept, ...]:
+    """The kept tensors with their whole sizes."""
+    return tuple(replace(each, bytes=plan.whole_bytes(each)) for each in kept)
 
 
 @dataclass
@@ -189,20 +196,59 @@ class _Writer:
 
     def fetched(self, stored: Sequence[Kept]) -> Iterator[str]:
         """Lines that return stored tensors, through the start of the arena, which is then free."""
+        numbers = {kept.tensor: number for number, kept in enumerate(self._plan.kept)}
+        tables = self._stored_tables
         for kept in stored:
-            yield f"fetch kept={self._plan.kept.index(kept)} address=0"
-            yield f"dump address=0 bytes={kept.bytes}"
+            number = numbers[kept.tensor]
+            if number in tables:
+                for rows, size_bytes in self._pieces(tables[number]):
+                    yield f"fetch_rows {rows} address=0"
+                    yield f"dump address=0 bytes={size_bytes}"
+            else:
+                yield f"fetch kept={number} address=0"
+                yield f"dump address=0 bytes={kept.bytes}"
 
     def initial(self, values: Values) -> Iterator[str]:
         """Lines that load initial values; first those for storage, which pass through the arena."""
         numbered = sorted(enumerate(self._plan.kept), key=lambda pair: pair[1].address is not None)
         for number, kept in numbered:
+            if number in self._stored_tables:
+                yield from self._initial_rows(kept.tensor, self._stored_tables[number], values)
+                continue
             address = kept.address or 0
             yield self._load(kept.tensor, ArenaRange(address, kept.bytes), values, "initial values")
             if kept.slot is not None:
                 yield f"keep kept={number} address={address}"
         if self._plan.pages:
             yield "commit"
+
+    @property
+    def _stored_tables(self) -> Mapping[int, int]:
+        """Numbers of the tables in storage, by those of the kept tensors."""
+        plan = self._plan
+        return {
+            table.kept: number
+            for number, table in enumerate(plan.tables)
+            if table in plan.stored_tables
+        }
+
+    def _initial_rows(self, tensor: str, number: int, values: Values) -> Iterator[str]:
+        table = self._plan.tables[number]
+        begin = self._add(tensor, table.bytes, values, "initial values")
+        for rows, size_bytes in self._pieces(number):
+            yield f"load address=0 bytes={size_bytes} at={begin}"
+            yield f"keep_rows {rows} address=0"
+            begin += size_bytes
+
+    def _pieces(self, number: int) -> Iterator[tuple[str, int]]:
+        """Pieces of a table that fit into the arena: words of a line, and bytes."""
+        table = self._plan.tables[number]
+        layout = store_layout(self._plan, self.target.storage)
+        # Rows take whole pages on their way to and from storage; a single one has a buffer.
+        most = max(1, self._plan.arena_bytes // layout.row_strides[number])
+        for first in range(0, table.rows, most):
+            count = min(most, table.rows - first)
+            yield f"table={number} first={first} count={count}", count * table.row_bytes
 
     def places(self, blocks: Mapping[str, ArenaRange], values: Values, what: str) -> list[str]:
         return [self._load(name, block, values, what) for name, block in blocks.items()]
@@ -220,15 +266,20 @@ class _Writer:
             yield from (f"{word} first={first}" for first in range(0, count, piece))
 
     def _load(self, name: str, block: ArenaRange, values: Values, what: str) -> str:
+        at = self._add(name, block.bytes, values, what)
+        return f"load address={block.address} bytes={block.bytes} at={at}"
+
+    def _add(self, name: str, size_bytes: int, values: Values, what: str) -> int:
+        """Add a value to the data; returns where it begins."""
         if name not in values:
             raise ValueError(f"{self._plan.name}: {name} is missing among the {what}")
         content = np.ascontiguousarray(values[name])
-        if content.dtype.itemsize != ELEMENT_BYTES or content.nbytes != block.bytes:
+        if content.dtype.itemsize != ELEMENT_BYTES or content.nbytes != size_bytes:
             raise ValueError(
                 f"{self._plan.name}: {name} of the {what} has shape {content.shape} and type"
-                f" {content.dtype}; {block.bytes} bytes of float32 or int32 are needed"
+                f" {content.dtype}; {size_bytes} bytes of float32 or int32 are needed"
             )
         at = self._data_bytes
         self._data.append(content.astype(content.dtype.newbyteorder("<")).tobytes())
-        self._data_bytes += block.bytes
-        return f"load address={block.address} bytes={block.bytes} at={at}"
+        self._data_bytes += size_bytes
+        return at

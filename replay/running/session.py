@@ -46,8 +46,10 @@ _RECOVERY_EXPECTED_S = 5.0
 # Lines of a replay that can fail outside a step, and what they do.
 _DURING = {
     "keep": "writing the initial values to storage",
+    "keep_rows": "writing the initial values to storage",
     "commit": "writing the initial values to storage",
     "fetch": "reading the trained values from storage",
+    "fetch_rows": "reading the trained values from storage",
 }
 
 
@@ -222,7 +224,7 @@ class ReplaySession:
     def _failure(self, plan: int, failed: FailedLine, record: ReplayRecord) -> ReplayFailed:
         name, done = self.plans[plan].name, len(record.steps)
         during = _DURING.get(failed.word, f"step {done + 1}")
-        if self.plans[plan].pages and failed.word in {"keep", "commit"}:
+        if self.plans[plan].pages and failed.word in {"keep", "keep_rows", "commit"}:
             remark, recovered = "No step had been trained", None
         else:
             remark, recovered = self._what_is_left(plan)

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from devices.documents.explain import explain
 from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, OpSpec
+from devices.plan import ROW_CHECKSUM_BYTES
 from devices.profile import ComputeRates, DeviceProfile, Interval, StorageCosts
 from devices.published import published_flop
 from networks.training.step import TrainingStep
@@ -270,6 +271,8 @@ def _costed(
             " costs of paging",
             remedy="profile the board with its storage and a meter or nominal_power_w",
         )
+    if step.parameters_in == "storage":
+        _require_storable(step, profile)
     tensors = [
         tensor.model_copy(update=page_costs[step_tensor.bytes, step_tensor.stretches])
         for tensor, step_tensor in zip(uncosted.tensors, step.tensors, strict=True)
@@ -283,6 +286,25 @@ def _costed(
         ops=tuple(ops),
         tensors=tuple(tensors),
     )
+
+
+def _require_storable(step: TrainingStep, profile: DeviceProfile) -> None:
+    """Raise :class:`CostingError` if no board can keep the parameters in the profile's storage."""
+    changed = {name for op in step.ops for name in op.in_place.values()}
+    erased = profile.storage is not None and profile.storage.erase_block_bytes is not None
+    for tensor in step.tensors:
+        if tensor.is_table and erased:
+            raise CostingError(
+                f"{profile.name}: a step changes single rows of {tensor.name}, which storage that"
+                " is erased in blocks cannot store",
+                remedy="keep parameters in RAM, or describe a card or a disk as storage",
+            )
+        if tensor.home == "storage" and tensor.name not in changed:
+            raise CostingError(
+                f"{step.title}: {tensor.name} has its home in storage and no step changes it, which"
+                " boards cannot run",
+                remedy="keep parameters in RAM",
+            )
 
 
 def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
@@ -306,17 +328,23 @@ def _ends(interval: Interval) -> tuple[float, float] | None:
 def _page_costs(
     storage: StorageCosts | None, size_bytes: int, stretches: int
 ) -> dict[str, PageCost]:
-    """Page costs as fields of a tensor; empty if the profile has none with energies."""
+    """Page costs as fields of a tensor; empty if the profile has none with energies.
+
+    Each stretch is a row of a table. Changed rows are written twice: together, and to the table.
+    """
     if storage is None:
         return {}
-    stretch_bytes = size_bytes // stretches
-    out = page_out_intervals(storage, stretch_bytes)
-    back = page_in_intervals(storage, stretch_bytes)
+    out = page_out_intervals(storage, size_bytes)
+    back = page_in_intervals(storage, size_bytes)
+    if stretches > 1:
+        row_bytes = size_bytes // stretches + ROW_CHECKSUM_BYTES
+        out = out.plus(page_out_intervals(storage, row_bytes).scaled(stretches))
+        back = page_in_intervals(storage, row_bytes).scaled(stretches)
     if out.energy_j is None or back.energy_j is None:
         return {}
     return {
-        "page_out": _page_cost(out.time_s.scaled(stretches), out.energy_j.scaled(stretches)),
-        "page_in": _page_cost(back.time_s.scaled(stretches), back.energy_j.scaled(stretches)),
+        "page_out": _page_cost(out.time_s, out.energy_j),
+        "page_in": _page_cost(back.time_s, back.energy_j),
     }
 
 

@@ -32,6 +32,18 @@ class PageIntervals:
     time_s: Interval
     energy_j: Interval | None
 
+    def scaled(self, count: float) -> PageIntervals:
+        """Intervals of ``count`` such transfers, whose errors have the same sign."""
+        energy_j = None if self.energy_j is None else self.energy_j.scaled(count)
+        return PageIntervals(self.time_s.scaled(count), energy_j)
+
+    def plus(self, other: PageIntervals) -> PageIntervals:
+        """Intervals of both, whose errors have the same sign."""
+        energy_j = None
+        if self.energy_j is not None and other.energy_j is not None:
+            energy_j = _sum(self.energy_j, other.energy_j)
+        return PageIntervals(_sum(self.time_s, other.time_s), energy_j)
+
 
 def page_in_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
     """Intervals of paging a tensor in. Their medians are :meth:`StorageCosts.read_cost`."""
@@ -48,11 +60,7 @@ def page_out_intervals(storage: StorageCosts, size_bytes: int) -> PageIntervals:
     if storage.erase is None or storage.erase_block_bytes is None:
         return write
     block = _intervals(storage.erase, storage.erase_block_bytes, storage.erase_block_bytes)
-    blocks = storage.erased_blocks(size_bytes)
-    energy_j = None
-    if write.energy_j is not None and block.energy_j is not None:
-        energy_j = _sum(write.energy_j, block.energy_j.scaled(blocks))
-    return PageIntervals(_sum(write.time_s, block.time_s.scaled(blocks)), energy_j)
+    return write.plus(block.scaled(storage.erased_blocks(size_bytes)))
 
 
 def _intervals(cost: AffinePageCost, page_bytes: int, size_bytes: int) -> PageIntervals:

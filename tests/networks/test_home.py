@@ -5,6 +5,8 @@ Small ones are solved to the optimum although their parameters do not fit into R
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from devices.profile import DeviceProfile
 from devices.published import load_published
 from networks.models import build_model, model_names
-from networks.training import Network, TrainingStep, training_step, with_parameters_in_storage
+from networks.training import TrainingStep, training_step, with_parameters_in_storage
 from solver.constructed import keep_everything, page_everything
 from solver.costing.costing import CostingError, cost_graph
 from solver.options import Coverage, SolverOptions
@@ -26,6 +28,7 @@ from solver.solving.solving import solve_graph
 from tests.support.networks.training import (
     execute,
     small_convolutional,
+    small_lookups,
     small_mixture,
     small_transformer,
     start_values,
@@ -45,16 +48,6 @@ STEPS = [
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
     return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
-
-
-def lookups(batch: int = 2) -> Network:
-    """Lookups of five of 40 rows, some more than once, and layers that are trained too."""
-    net = Network("lookups", batch)
-    x = net.embedding("embed", net.input("tokens", batch, 5), vocabulary=40, features=3)
-    y = net.embedding("place", net.input("places", batch, 5), vocabulary=4, features=3)
-    x = net.linear("linear", net.relu("relu", net.add("add", x, y)), 2)
-    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 5))
-    return net
 
 
 # --- where things live ------------------------------------------------------------------------
@@ -87,7 +80,7 @@ def test_parameters_in_storage_change_only_homes_in_the_step() -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
 def test_only_embedding_rows_of_the_batch_are_paged_in(optimizer: str) -> None:
     step = with_parameters_in_storage(
-        training_step(lookups(), "momentum" if optimizer == "momentum" else "sgd")
+        training_step(small_lookups(), "momentum" if optimizer == "momentum" else "sgd")
     )
     rows_bytes = 10 * 3 * 4
     of_table = {name: t for name, t in step.tensor.items() if name.startswith("embed.table")}
@@ -109,7 +102,7 @@ def test_rows_of_an_activation_are_gathered_as_before() -> None:
 def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
     library: KernelLibrary,
 ) -> None:
-    whole = training_step(lookups())
+    whole = training_step(small_lookups())
     by_rows = with_parameters_in_storage(whole)
     start = start_values(whole)
     start["tokens"] = start["tokens"] // 4  # some rows more than once
@@ -129,12 +122,16 @@ def test_gathered_rows_give_gradients_and_updates_of_the_whole_table(
 
 
 def test_scattered_rows_cost_a_transfer_each() -> None:
-    graph = cost_graph(with_parameters_in_storage(training_step(lookups())), M4).graph
+    graph = cost_graph(with_parameters_in_storage(training_step(small_lookups())), M4).graph
     storage = M4.storage
     assert storage is not None
     page_in = graph.tensor["embed.table"].page_in
     assert page_in is not None
-    assert page_in.time_s == pytest.approx(10 * storage.read_cost(12)[0])
+    assert page_in.time_s == pytest.approx(10 * storage.read_cost(12 + 4)[0])
+    page_out = graph.tensor["embed.table.next"].page_out
+    assert page_out is not None
+    together, each = storage.write_cost(10 * 12)[0], storage.write_cost(12 + 4)[0]
+    assert page_out.time_s == pytest.approx(together + 10 * each)
     whole = graph.tensor["linear.weight"].page_in
     assert whole is not None
     assert whole.time_s == pytest.approx(storage.read_cost(24)[0])
@@ -228,6 +225,27 @@ def test_without_paging_updated_parameters_are_paged_out_at_once() -> None:
     updated = sum(tensor.bytes for tensor in graph.tensors if tensor.persist == "storage")
     last = [m for m in result.moments if not isinstance(m.action, PageIn | PageOut)][-1]
     assert last.bytes_after < updated
+
+
+def test_tables_need_storage_that_can_be_overwritten() -> None:
+    assert M4.storage is not None
+    document = M4.model_dump(by_alias=True)
+    document["storage"] = {**document["storage"], "erase_block_bytes": 4096}
+    flash = DeviceProfile.model_validate(document)
+    with pytest.raises(CostingError, match=r"single rows of embed\.table, which storage"):
+        cost_graph(with_parameters_in_storage(training_step(small_lookups())), flash)
+    assert cost_graph(build_model("linear", 1, "sgd", "storage"), flash).graph.tensors
+
+
+def test_a_parameter_in_storage_that_no_step_changes_is_refused_before_a_search() -> None:
+    step = training_step(small_lookups())
+    tensors = tuple(
+        replace(tensor, home="storage") if tensor.name == "tokens" else tensor
+        for tensor in step.tensors
+    )
+    frozen = replace(step, tensors=tensors, parameters_in="storage")
+    with pytest.raises(CostingError, match=r"tokens has its home in storage and no step changes"):
+        cost_graph(frozen, M4)
 
 
 def test_parameters_in_storage_need_a_profile_with_storage() -> None:

@@ -17,14 +17,19 @@ import cli
 from devices.description import Storage
 from devices.operation import SIGNATURES
 from networks.data import generated_batches
+from networks.training import training_step, with_parameters_in_storage
 from networks.training.initial import initial_values
 from profiler.building.store_layout import store_layout
 from profiler.building.toolchain import KERNEL_FLAGS, KERNELS
+from replay.export.directory import write_project
+from replay.export.export import Compilation, Provenance, c_project
 from replay.export.footprint import EXECUTOR_BYTES, plan_footprint
-from replay.export.tables import workspace_queries
+from replay.export.tables import TrainingData, workspace_queries
+from replay.lowering.lowering import lower
 from solver.problem.schedule import Compute, PageIn, PageOut
+from tests.support.graphs.schedules import by_rule, costed
 from tests.support.graphs.solved import FLAGS, Solved, solved
-from tests.support.networks.training import execute
+from tests.support.networks.training import execute, small_lookups
 from tests.support.onboard.kernels import Array, KernelLibrary, compile_library, openblas
 
 STRICT = "WARNINGS=-Wall -Wextra -Wpedantic -Werror"
@@ -193,6 +198,41 @@ def test_parameters_whose_home_is_storage_are_paged(
     assert_same_bits(case, library, tmp_path / "project", tmp_path / "storage.bin", 3)
 
 
+@pytest.mark.slow
+def test_rows_of_a_table_are_paged(library: KernelLibrary, project: Path, tmp_path: Path) -> None:
+    """The example changes a table in storage as steps do that have all of it in RAM."""
+    in_ram = training_step(small_lookups())
+    step = with_parameters_in_storage(in_ram)
+    workspace = {spec: library.workspace_bytes(spec) for spec in step.distinct_specs}
+    graph = costed(step, workspace)
+    plan = lower(step, graph, by_rule(graph, 1.05), workspace)
+    assert plan.stored_tables
+    batches = generated_batches(in_ram, BATCHES * step.batch, 0)
+    data = TrainingData(initial_values(step, 0), [batches.batch(n) for n in range(BATCHES)])
+    made = c_project(
+        plan,
+        Storage(medium="disk", path=".", page_bytes=512),
+        workspace,
+        data,
+        Compilation(FLAGS, "Flags of a test."),
+        Provenance("small.json", step.title, "Made up."),
+    )
+    directory = tmp_path / "project"
+    write_project(made.files, directory)
+    make_like(project, directory)
+    train(directory, 2, tmp_path / "storage.bin")
+    lines, checksums = train(directory, 2, tmp_path / "storage.bin")  # continues
+    values: dict[str, Array] = dict(data.initial)
+    for batch in data.batches[:4]:
+        made_by_step = execute(in_ram, library, {**values, **batch}, in_place=True)
+        values.update({kept.tensor: made_by_step[kept.result] for kept in plan.kept})
+    (bits,) = re.findall(r"\(([0-9a-f]{8})\)", lines[-1])
+    assert int(bits, 16) == int(made_by_step["loss.loss"].view(np.uint32)[0])
+    for kept in plan.kept:
+        if kept.tensor != "embed.table":
+            assert checksums[f"parameter {kept.tensor}"] == checksum(values[kept.tensor])
+
+
 def test_a_plan_that_does_not_page_needs_no_storage(
     library: KernelLibrary, project: Path, tmp_path: Path
 ) -> None:
@@ -230,6 +270,7 @@ def test_the_program_names_a_kernel_that_needs_more_workspace_at_its_start(
     done = subprocess.run(["./train"], cwd=copy, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith("block2.pointwise.conv.forward: its kernel needs more workspace")
+    assert "JW_SMALL_MEMORY=1" in done.stderr
 
 
 def test_matrix_products_use_a_blas_if_the_profile_did(
@@ -421,6 +462,20 @@ def test_kernels_that_differ_from_the_measured_ones_are_refused(
     path = digits.with_changed_origin(tmp_path, kernels_sha256="0" * 64)
     assert export(digits, "--schedule", str(path), "--out", "none") == 2
     assert "measure bench again if its kernels have changed" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_plan_for_a_microcontroller_runs_on_this_computer_too(tmp_path: Path) -> None:
+    """Without --device, and with no more workspace than the microcontroller's kernels need."""
+    flags = ("-O1", "-DJW_SMALL_MEMORY=1")
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    library = KernelLibrary(compile_library(kernels, "in-tree", flags))
+    compiler = "arm-none-eabi-gcc (15:14.2.rel1-1) 14.2.1 20241119"
+    case = solved(tmp_path, library, "digits", 0.62, compiler=compiler, flags=flags)
+    assert export(case, "--out", "project") == 0
+    make(tmp_path / "project", STRICT)
+    assert len(losses(train(tmp_path / "project", 2, tmp_path / "storage.bin")[0])) == 2
 
 
 def test_an_export_from_published_costs_is_refused(

@@ -25,7 +25,12 @@ from solver.problem.schedule import PageOut as ScheduledPageOut
 from tests.support.failures import sentence_of
 from tests.support.graphs.graph_strategies import action_lists
 from tests.support.graphs.schedules import addressed_schedule, by_rule, costed
-from tests.support.networks.training import small_convolutional, small_mixture, small_transformer
+from tests.support.networks.training import (
+    small_convolutional,
+    small_lookups,
+    small_mixture,
+    small_transformer,
+)
 from tests.support.onboard.plan_interpreter import ByName, CanaryError, InterpretedBoard, Probes
 
 STEPS_IN_A_ROW = 3
@@ -41,7 +46,13 @@ def two_layers(batch: int = 1) -> Network:
 
 IN_RAM = [
     training_step(network, optimizer)
-    for network in (two_layers(), small_convolutional(1), small_mixture(1), small_transformer(2))
+    for network in (
+        two_layers(),
+        small_convolutional(1),
+        small_mixture(1),
+        small_transformer(2),
+        small_lookups(),
+    )
     for optimizer in ("sgd", "momentum")
 ]
 STEPS = [*IN_RAM, *map(with_parameters_in_storage, IN_RAM)]
@@ -459,15 +470,7 @@ def test_operands_that_are_not_aligned_are_refused() -> None:
     assert "which is not a multiple of 4" in _refused(unaligned)
 
 
-def test_storage_that_the_board_cannot_page_to_is_refused() -> None:
-    net = Network("lookups", 1)
-    x = net.embedding("embed", net.input("tokens", 1, 3), vocabulary=40, features=2)
-    x = net.linear("linear", x, 2)
-    net.softmax_cross_entropy("loss", x, net.input("labels", 1, 3))
-    rows = with_parameters_in_storage(training_step(net))
-    graph = costed(rows)
-    assert "embed.table" in (said := _refused(by_rule(graph, 1.1), graph, rows))
-    assert said.endswith("which a board cannot run yet; keep parameters in RAM")
+def test_a_parameter_in_storage_that_no_step_changes_is_refused() -> None:
     tensors = tuple(
         replace(tensor, home="storage") if tensor.name == "vector" else tensor
         for tensor in STEP.tensors

@@ -484,7 +484,13 @@ def test_step_time_is_divided_into_actions_waits_moves_and_gaps() -> None:
         Span(7.0, 2.0),  # the probe, until 9
     )
     step = timed.watched(MeasuredStep(10.0, spans=spans))
-    assert step.other_s == {"move": 0.25, "probe": 2.0, "wait": 2.75, "between": 0.5 + 0.5 + 1.0}
+    assert step.other_s == {
+        "move": 0.25,
+        "probe": 2.0,
+        "rows": 0.0,
+        "wait": 2.75,
+        "between": 0.5 + 0.5 + 1.0,
+    }
     assert (timed.waits, timed.moves) == (1, 1)
     assert step.spans[1] == Span(1.5, 4.0)
 

@@ -39,8 +39,13 @@ from tests.support.onboard.kernels import KernelLibrary
 FLAGS = ("-O1", "-DJW_SMALL_MEMORY=0")
 
 
-def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
-    """A profile as if measured with the library's flags.
+def profile_of(
+    step: TrainingStep,
+    library: KernelLibrary,
+    compiler: str = "cc 1.0",
+    own_flags: tuple[str, ...] = FLAGS,
+) -> DeviceProfile:
+    """A profile as if measured with the library's compiler and flags.
 
     Its made-up costs lead to a schedule that both pages and recomputes.
     """
@@ -54,14 +59,14 @@ def profile_of(step: TrainingStep, library: KernelLibrary) -> DeviceProfile:
             fixed_s=5e-5, per_page_s=per_page_s, fixed_j=1.5e-4, per_page_j=3 * per_page_s
         )
 
-    flags = (*KERNEL_FLAGS, *FLAGS)
+    flags = (*KERNEL_FLAGS, *own_flags)
     return DeviceProfile(
         name="bench",
         energy_source="estimated",
         board=BoardIdentity(model="made up", memory_bytes=1 << 20),
         build=Build(
             kernels_sha256=sources_hash(read_sources(KERNELS), flags),
-            compiler="cc 1.0",
+            compiler=compiler,
             flags=flags,
             matmul="in-tree",
             threads=1,
@@ -128,10 +133,12 @@ def solved(
     batch: int = 2,
     parameters_in: Place = "ram",
     paging: bool = True,
+    compiler: str = "cc 1.0",
+    flags: tuple[str, ...] = FLAGS,
 ) -> Solved:
     """Solve a model for ``share`` of the RAM of keeping everything, and write the files."""
     step = build_model(model, batch, parameters_in=parameters_in)
-    profile = profile_of(step, library)
+    profile = profile_of(step, library, compiler, flags)
     graph = cost_graph(step, profile).graph
     peak = replay(graph, keep_everything(graph), "all").peak_bytes
     budget = Budget(ram_bytes=int(share * peak), paging=paging)

@@ -43,6 +43,16 @@ def small_transformer(batch: int = 2) -> Network:
     return net
 
 
+def small_lookups(batch: int = 2) -> Network:
+    """Lookups of five of 40 rows, some more than once, and layers that are trained too."""
+    net = Network("lookups", batch)
+    x = net.embedding("embed", net.input("tokens", batch, 5), vocabulary=40, features=3)
+    y = net.embedding("place", net.input("places", batch, 5), vocabulary=4, features=3)
+    x = net.linear("linear", net.relu("relu", net.add("add", x, y)), 2)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 5))
+    return net
+
+
 def small_mixture(batch: int = 3) -> Network:
     """A network of the layers that the others lack.
 

@@ -43,6 +43,11 @@ from devices.plan import (
     PageOut,
     Poison,
     Probe,
+    RowsIn,
+    RowsOut,
+    Select,
+    Selection,
+    Table,
 )
 from profiler.building.plan_source import kernel_entry, scalar_bits
 from profiler.building.store_layout import StoreLayout, store_layout
@@ -60,7 +65,12 @@ READ, WRITE, ERASE, _BUFFERED, _METHODS = range(5)
 
 _VERBS = {
     kind: verb
-    for verb, kind in enumerate((Compute, PageOut, PageIn, Move, Probe, Guard, Check, Poison))
+    for verb, kind in enumerate(
+        (
+            *(Compute, PageOut, PageIn, Move, Probe, Guard, Check, Poison),
+            *(Select, RowsIn, RowsOut),
+        )
+    )
 }
 
 
@@ -99,6 +109,20 @@ class _Kept(Structure):
     _fields_ = (("address", c_uint32), ("bytes", c_uint32), ("slot", c_uint32))
 
 
+class _Selection(Structure):
+    _fields_ = (("first", c_uint32), ("count", c_uint32), ("row_count", c_uint32))
+
+
+class _Table(Structure):
+    _fields_ = (
+        ("offset", c_uint32),
+        ("row_bytes", c_uint32),
+        ("row_count", c_uint32),
+        ("kept", c_uint16),
+        ("selection", c_uint16),
+    )
+
+
 class _Span(Structure):
     _fields_ = (("start_s", c_float), ("time_s", c_float))
 
@@ -110,6 +134,8 @@ class _Memory(Structure):
         ("probed", POINTER(c_uint32)),
         ("spans", POINTER(_Span)),
         ("page", c_void_p),
+        ("rows", POINTER(c_uint32)),
+        ("row", c_void_p),
     )
 
 
@@ -123,9 +149,15 @@ class _Plan(Structure):
         ("slot_count", c_uint16),
         ("kept_count", c_uint16),
         ("probe_count", c_uint16),
+        ("selection_count", c_uint16),
+        ("table_count", c_uint16),
         ("computes", POINTER(_Compute)),
         ("slots", POINTER(_Slot)),
         ("kept", POINTER(_Kept)),
+        ("selections", POINTER(_Selection)),
+        ("tables", POINTER(_Table)),
+        ("row_count", c_uint32),
+        ("table_bytes", c_uint32),
         ("page_bytes", c_uint32),
         ("erase_block_bytes", c_uint32),
         ("step_bytes", c_uint32),
@@ -160,6 +192,7 @@ class _Store(Structure):
         ("part_count", c_uint32),
         ("begun", c_bool),
         ("complete", c_bool),
+        ("settled", c_bool),
         ("run", c_uint32),
         ("step", c_uint32),
         ("part", c_uint32),
@@ -193,6 +226,8 @@ _STRUCTURES = (
     _Compute,
     _Slot,
     _Kept,
+    _Selection,
+    _Table,
     _Span,
     _Memory,
     _Plan,
@@ -222,7 +257,7 @@ def build_executor(directory: Path) -> ctypes.CDLL:
     assert list(sizes)[:-1] == [ctypes.sizeof(structure) for structure in _STRUCTURES]
     for name in ("begin", "step", "afterwards", "transfer"):
         getattr(loaded, f"jw_executor_{name}").restype = c_char_p
-    for name in ("open", "keep", "complete", "recover", "fetch"):
+    for name in ("open", "keep", "complete", "recover", "fetch", "keep_rows", "fetch_rows"):
         getattr(loaded, f"jw_store_{name}").restype = c_char_p
     for name in ("jw_checksum_of", "jw_touched_bytes"):
         getattr(loaded, name).restype = c_uint32
@@ -417,6 +452,21 @@ class Replay:
         store = ctypes.byref(self.store)
         self._check(self.library.jw_store_keep(store, c_uint16(kept), memory, room))
 
+    def keep_rows(self, table: int, first: int, data: bytes) -> None:
+        """Store the initial values of rows of the table with this number, by way of the arena."""
+        count = len(data) // self.plan.tables[table].row_bytes
+        self.put(0, data)
+        place = c_void_p(self._arena), ctypes.c_size_t(self.plan.arena_bytes)
+        arguments = (c_uint16(table), c_uint32(first), c_uint32(count), *place)
+        self._check(self.library.jw_store_keep_rows(ctypes.byref(self.store), *arguments))
+
+    def fetch_rows(self, table: int, first: int, count: int) -> bytes:
+        """Values of rows of the table with this number, by way of the arena."""
+        place = c_void_p(self._arena), ctypes.c_size_t(self.plan.arena_bytes)
+        arguments = (c_uint16(table), c_uint32(first), c_uint32(count), *place)
+        self._check(self.library.jw_store_fetch_rows(ctypes.byref(self.store), *arguments))
+        return self[0 : count * self.plan.tables[table].row_bytes]
+
     def commit(self) -> None:
         """Complete the initial values in the store."""
         self._check(self.library.jw_store_complete(ctypes.byref(self.store)))
@@ -486,6 +536,8 @@ class Replay:
                     computes.append(self._compute(action.does))
                 case PageOut(slot=index) | PageIn(slot=index):
                     pass
+                case Select(selection=index) | RowsIn(table=index) | RowsOut(table=index):
+                    pass
                 case Probe():
                     index = probes
                     probes += 1
@@ -497,6 +549,17 @@ class Replay:
             _Kept(_number(k.address), k.bytes, NOWHERE if k.slot is None else k.slot)
             for k in plan.kept
         ]
+        firsts = [sum(s.indices for s in plan.selections[:n]) for n in range(len(plan.selections))]
+        selections = [
+            _Selection(first, s.indices, s.rows)
+            for first, s in zip(firsts, plan.selections, strict=True)
+        ]
+        offsets = layout.table_offsets or (0,) * len(plan.tables)
+        tables = [
+            _Table(offset, table.row_bytes, table.rows, table.kept, table.selection)
+            for offset, table in zip(offsets, plan.tables, strict=True)
+        ]
+        row = self._kept_alive(ctypes.create_string_buffer(max(layout.row_strides, default=1)))
         page = self._kept_alive(ctypes.create_string_buffer(layout.page_bytes))
         memory = _Memory(
             slot_checksums=self._array(c_uint32, [0] * len(slots)),
@@ -504,6 +567,8 @@ class Replay:
             probed=self._array(c_uint32, [0] * probes),
             spans=self._array(_Span, [_Span()] * len(actions)),
             page=ctypes.addressof(page),
+            rows=self._array(c_uint32, [0] * plan.selected_rows),
+            row=ctypes.addressof(row),
         )
         self._kept_alive(memory)
         return _Plan(
@@ -515,9 +580,15 @@ class Replay:
             slot_count=len(slots),
             kept_count=len(kept),
             probe_count=probes,
+            selection_count=len(selections),
+            table_count=len(tables),
             computes=self._array(_Compute, computes),
             slots=self._array(_Slot, slots),
             kept=self._array(_Kept, kept),
+            selections=self._array(_Selection, selections),
+            tables=self._array(_Table, tables),
+            row_count=plan.selected_rows,
+            table_bytes=layout.table_bytes,
             page_bytes=layout.page_bytes,
             erase_block_bytes=layout.erase_block_bytes,
             step_bytes=layout.step_bytes,
@@ -548,7 +619,7 @@ class Replay:
         row = _Action(verb=_VERBS[type(operation)], waits_for=action.waits_for, index=index)
         if not isinstance(operation, Compute):
             row.address, row.bytes = operation.block.address, operation.block.bytes
-        if isinstance(operation, PageOut | PageIn):
+        if isinstance(operation, PageOut | PageIn | RowsIn):
             row.asynchronous = operation.asynchronous
         if isinstance(operation, PageIn):
             row.last_step = operation.of == "last step"
@@ -660,6 +731,45 @@ def keeping(name: str = "kept", sizes: tuple[int, ...] = KEPT, *, moving: int = 
         actions=tuple(_renumbered(actions, rank)),
         afterwards=tuple(_renumbered(afterwards, rank)),
         slot_bytes=tuple(slots[slot] for slot in order),
+    )
+
+
+ROWS, CHOSEN = 9, 4
+"""Rows of a table of :func:`looking_up`, and rows that a batch names."""
+
+
+def looking_up(row_words: tuple[int, ...] = (3, 1), *, name: str = "rows") -> ExecutionPlan:
+    """A plan whose steps add one to every word of the rows that the batch names in each table.
+
+    The tables have one selection, whose indices are at the start of the arena. A further kept
+    tensor of a word is in RAM, after them; each step adds one to it.
+    """
+    indices, counter = ArenaRange(0, 4 * CHOSEN), ArenaRange(4 * CHOSEN, 4)
+    place = counter.end
+    actions, kept, tables = [Action(Select(0, indices))], [], []
+    for number, words_ in enumerate(row_words):
+        block = ArenaRange(place, 4 * words_ * CHOSEN)
+        place = block.end
+        tensor = f"table {number}"
+        kept.append(Kept(tensor, tensor, block.bytes, None, number))
+        tables.append(Table(number, 0, ROWS, 4 * words_))
+        actions += [
+            Action(RowsIn(tensor, block, number)),
+            shim("bump", block.address, block.bytes),
+            Action(PageOut(tensor, block, number)),
+        ]
+    kept.append(Kept("counter", "counter", 4, counter.address, len(row_words)))
+    actions.append(shim("bump", counter.address, 4))
+    return ExecutionPlan(
+        name=name,
+        arena_bytes=place,
+        inputs={"indices": indices},
+        kept=tuple(kept),
+        actions=tuple(actions),
+        afterwards=(Action(PageOut("counter", counter, len(row_words))),),
+        slot_bytes=tuple(each.bytes for each in kept),
+        tables=tuple(tables),
+        selections=(Selection(CHOSEN, ROWS),),
     )
 
 

@@ -3,7 +3,7 @@
 The interpreter assumes the worst that a plan permits. The bytes of a transfer are undefined from
 its begin to the latest moment that the plan allows for its end. A kernel writes its results and its
 workspace before it reads anything. Storage keeps the copies of the last complete step apart from
-those that the current step writes.
+those that the current step writes. A table is one value: which of its rows move is not modelled.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from devices.plan import (
     PageOut,
     Poison,
     Probe,
+    RowsIn,
+    RowsOut,
+    Select,
 )
 from networks.training import TrainingStep
 
@@ -66,7 +69,7 @@ class InterpretedBoard:
         assert self.plan.arena_bytes % ELEMENT_BYTES == 0
         nothing = undefined()
         self.words = [(nothing, n) for n in range(self.plan.arena_bytes // ELEMENT_BYTES)]
-        self._queue: deque[tuple[PageIn | PageOut, Token]] = deque()
+        self._queue: deque[tuple[PageIn | PageOut | RowsIn, Token]] = deque()
         self._begun = self._over = 0
         for kept in self.plan.kept:
             if kept.address is not None:
@@ -109,6 +112,18 @@ class InterpretedBoard:
                 self._compute(action.does)
             case PageOut() | PageIn():
                 self._begin(action.does)
+            case Select(_, block):
+                self.write(block, selected(self.read(block)))
+            case RowsIn(_, block, table):
+                whole = self._in_ram(table)
+                if whole is None:
+                    self._begin(action.does)
+                else:
+                    self.write(block, self.read(whole))
+            case RowsOut(_, block, table):
+                whole = self._in_ram(table)
+                assert whole is not None
+                self.write(whole, self.read(block))
             case Move(_, block, to):
                 words = [self.words[n] for n in self._range(block)]
                 for n, word in zip(self._range(ArenaRange(to, block.bytes)), words, strict=True):
@@ -145,7 +160,12 @@ class InterpretedBoard:
             assert block is not None
             self.write(ArenaRange(block.end, ELEMENT_BYTES), undefined())
 
-    def _begin(self, transfer: PageIn | PageOut) -> None:
+    def _in_ram(self, table: int) -> ArenaRange | None:
+        """The place of a whole table, unless its home is storage."""
+        kept = self.plan.kept[self.plan.tables[table].kept]
+        return None if kept.address is None else ArenaRange(kept.address, kept.bytes)
+
+    def _begin(self, transfer: PageIn | PageOut | RowsIn) -> None:
         self._begun += 1
         if isinstance(transfer, PageOut):
             assert self.plan.slot_bytes[transfer.slot] == transfer.block.bytes
@@ -168,6 +188,10 @@ class InterpretedBoard:
             assert self.read(transfer.block) == at_begin, transfer
             if isinstance(transfer, PageOut):
                 self.this_step[transfer.slot] = at_begin
+            elif isinstance(transfer, RowsIn):
+                slot = self.plan.kept[self.plan.tables[transfer.table].kept].slot
+                assert slot is not None
+                self.write(transfer.block, self.last_step[slot])
             else:
                 copies = self.this_step if transfer.of == "this step" else self.last_step
                 self.write(transfer.block, copies[transfer.slot])
@@ -180,6 +204,11 @@ class InterpretedBoard:
         assert block.address % ELEMENT_BYTES == 0
         assert block.bytes % ELEMENT_BYTES == 0
         return range(block.address // ELEMENT_BYTES, block.end // ELEMENT_BYTES)
+
+
+def selected(indices: Token) -> Token:
+    """Indices of rows after the rows were selected."""
+    return token("selected", indices)
 
 
 def made_by(spec: Any, reads: tuple[Token, ...], scalars: Mapping[str, float]) -> list[Token]:
@@ -203,6 +232,9 @@ class ByName:
         for tensor in self._step.tensors:
             if tensor.home and tensor.name not in kept:
                 self.value[tensor.name] = token("input", tensor.name, number)
+        for op in self._step.ops:
+            if op.spec.kind == "embedding.forward" and self._step.tensor[op.reads[1]].is_table:
+                self.value[op.reads[0]] = selected(self.value[op.reads[0]])
         for op in self._step.ops:
             made = made_by(op.spec, tuple(self.value[name] for name in op.reads), op.scalars)
             self.value.update(zip(op.writes, made, strict=True))
