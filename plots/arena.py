@@ -18,6 +18,7 @@ from plots.layout import (
     SMALLEST_POINTS,
     name_within,
     page,
+    save,
     settle,
     size_inches,
     spread,
@@ -32,7 +33,6 @@ from plots.style import (
     PURPLE,
     SKY,
     binary_unit,
-    save,
     size_text,
     styled,
 )

@@ -1,4 +1,4 @@
-"""Room for text: pages that fit their heading and legend, and labels where they fit.
+"""Pages that have room for their heading, legend and labels, and how they are saved.
 
 All pictures have the same width, so that documents show all of them at the same scale. Text is
 measured with the font that draws it; sizes are in inches, sizes of fonts in points.
@@ -6,8 +6,10 @@ measured with the font that draws it; sizes are in inches, sizes of fonts in poi
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -17,6 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from scipy.optimize import isotonic_regression
 
+from devices.documents.document import write_atomically
 from plots.style import BLACK, DOTS_PER_INCH, GREY, INK
 
 WIDTH_INCHES: Final = 9.0
@@ -171,8 +174,17 @@ def legend_beside(figure: Figure) -> None:
     """Add a legend of what the axes of a page show, at their right and below the heading."""
     engine = figure.get_layout_engine()
     assert isinstance(engine, ConstrainedLayoutEngine)
-    _, _, width, height = engine.get()["rect"]
-    figure.legend(loc="outside right upper", bbox_to_anchor=(0, 0, width, height), handlelength=2.4)
+    height = engine.get()["rect"][3]
+    margin = _MARGIN_INCHES / WIDTH_INCHES
+    legend = figure.legend(
+        loc="upper right",
+        bbox_to_anchor=(1 - margin, height - margin),
+        borderaxespad=0,
+        borderpad=0,
+        handlelength=2.4,
+    )
+    width = legend.get_window_extent().width / DOTS_PER_INCH / WIDTH_INCHES
+    engine.set(rect=(0, 0, 1 - width - margin, height))
 
 
 def lay_out(figure: Figure) -> None:
@@ -181,9 +193,16 @@ def lay_out(figure: Figure) -> None:
 
 
 def settle(figure: Figure) -> None:
-    """Lay out the axes and keep them there: no later label changes the room of others."""
-    lay_out(figure)
-    figure.set_layout_engine("none")
+    """Lay out the axes and keep them there: no later label changes the room of others.
+
+    The layout's last digits differ from one run to the next, and are rounded off.
+    """
+    if isinstance(figure.get_layout_engine(), ConstrainedLayoutEngine):
+        lay_out(figure)
+        figure.set_layout_engine("none")
+        for axes in figure.axes:
+            left, bottom, width, height = np.round(axes.get_position().bounds, 5)
+            axes.set_position((left, bottom, width, height))
 
 
 def size_inches(axes: Axes) -> tuple[float, float]:
@@ -208,3 +227,18 @@ def name_phase(axes: Axes, start: float, end: float, phase: str) -> None:
         fontsize=8,
         color=GREY,
     )
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a picture completely or not at all, in the format of the suffix.
+
+    Raises :class:`ValueError` for a suffix other than .png and .svg, :class:`OSError` if the file
+    cannot be written.
+    """
+    if path.suffix not in {".png", ".svg"}:
+        raise ValueError(f"{path}: the name of a picture must end with .png or .svg")
+    settle(figure)
+    content = io.BytesIO()
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(content, format=path.suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
+    write_atomically(path, content.getvalue())

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
-from plots.layout import lay_out, name_phase, page, settle, shortened, size_inches
+from plots.layout import lay_out, name_phase, page, save, settle, shortened, size_inches
 from plots.residency import phase_spans
 from plots.style import (
     BLACK,
@@ -26,7 +26,6 @@ from plots.style import (
     budget_key,
     energy_words,
     engineering,
-    save,
     size_text,
     styled,
 )

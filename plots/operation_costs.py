@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from devices.operation import OpSpec
 from devices.profile import CacheState, Cost, DeviceProfile, Interval, OperationCost
-from plots.layout import SMALLEST_POINTS, page, shortened
+from plots.layout import SMALLEST_POINTS, page, save, shortened
 from plots.style import (
     BLACK,
     BLUE,
@@ -28,7 +28,6 @@ from plots.style import (
     VERMILION,
     energy_words,
     engineering,
-    save,
     styled,
 )
 
@@ -127,6 +126,7 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
         panels = figure.subplots(1, len(quantities), squeeze=False)[0]
         for axes, quantity in zip(panels, quantities, strict=True):
             _panel(axes, operations, quantity, profile.cost_basis, power_w)
+            axes.xaxis.set_major_locator(LogLocator(numticks=6 // len(quantities)))
             axes.set_yticks([])
         panels[0].set_yticks(range(len(names)), names, fontsize=SMALLEST_POINTS)
         save(figure, path)
@@ -196,7 +196,6 @@ def _panel(
     axes.set_xscale("log")
     axes.set_xlim(*limits)
     axes.set_ylim(len(operations) - 0.4, -0.6)
-    axes.xaxis.set_major_locator(LogLocator(numticks=5))
     axes.xaxis.set_major_formatter(EngFormatter(unit=quantity.unit))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="y", length=0)

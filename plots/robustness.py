@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from plots.layout import page
-from plots.style import BLUE, GREY, VERMILION, energy_words, save, styled
+from plots.layout import page, save
+from plots.style import BLUE, GREY, VERMILION, energy_words, styled
 from solver.problem.schedule import DrawStatistics, Schedule
 
 _BODY_INCHES = 4.2

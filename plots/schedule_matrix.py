@@ -19,6 +19,7 @@ from plots.layout import (
     lay_out,
     name_phase,
     page,
+    save,
     shortened,
     spread,
     text_inches,
@@ -32,7 +33,6 @@ from plots.style import (
     ORANGE,
     VERMILION,
     energy_words,
-    save,
     size_text,
     styled,
 )

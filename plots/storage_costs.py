@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
 from devices.profile import AffinePageCost, DeviceProfile, Interval, StorageCosts
-from plots.layout import WIDTH_INCHES, page, wrapped
+from plots.layout import WIDTH_INCHES, page, save, wrapped
 from plots.style import (
     BLUE,
     GREY,
@@ -21,7 +21,6 @@ from plots.style import (
     VERMILION,
     energy_words,
     engineering,
-    save,
     size_text,
     styled,
 )

@@ -1,19 +1,14 @@
-"""Parts shared by all pictures: colours safe for colour-blind readers, units, saving."""
+"""Parts shared by all pictures: colours safe for colour-blind readers, and units."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
-
-from devices.documents.document import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -54,20 +49,6 @@ def styled() -> Iterator[None]:
     with mpl.rc_context():
         mpl.rcParams.update(_STYLE)
         yield
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture completely or not at all, in the format of the suffix.
-
-    Raises :class:`ValueError` for a suffix other than .png and .svg, :class:`OSError` if the file
-    cannot be written.
-    """
-    if path.suffix not in {".png", ".svg"}:
-        raise ValueError(f"{path}: the name of a picture must end with .png or .svg")
-    content = io.BytesIO()
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(content, format=path.suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
-    write_atomically(path, content.getvalue())
 
 
 def engineering(value: float, unit: str, digits: int = 3) -> str:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-from plots.layout import legend_beside, page
+from plots.layout import legend_beside, page, save
 from plots.style import (
     BLACK,
     BLUE,
@@ -24,7 +24,6 @@ from plots.style import (
     binary_unit,
     energy_words,
     engineering,
-    save,
     size_text,
     styled,
 )

@@ -18,8 +18,11 @@ from plots.style import GREY, INK, engineering
 _BARS = 14
 _POINTS = 8.0
 
+# Distance of a bar from the middle of its row, in rows.
+_HALF = 0.21
+
 # Inches.
-BAR_ROW_INCHES = 0.3
+BAR_ROW_INCHES = 0.32
 _MOST_NAME_INCHES, _GAP_INCHES = 2.6, 0.06
 
 _OTHER_WORDS: Mapping[OtherActivity, str] = {
@@ -87,8 +90,8 @@ def _kind(action: ReplayedAction) -> str:
 def draw_kinds(axes: Axes, bars: Sequence[Bar]) -> None:
     """Draw two bars for each kind, predicted above measured."""
     rows = np.arange(len(bars))
-    axes.barh(rows - 0.2, [b.predicted_s for b in bars], 0.38, color=PREDICTED)
-    axes.barh(rows + 0.2, [b.measured_s for b in bars], 0.38, color=MEASURED)
+    axes.barh(rows - _HALF, [b.predicted_s for b in bars], 0.38, color=PREDICTED)
+    axes.barh(rows + _HALF, [b.measured_s for b in bars], 0.38, color=MEASURED)
     names = [shortened(bar.name, _MOST_NAME_INCHES, _POINTS) for bar in bars]
     axes.set_yticks(rows, names, fontsize=_POINTS)
     axes.set_ylim(len(bars) - 0.4, -0.6)
@@ -107,8 +110,8 @@ def write_times(axes: Axes, bars: Sequence[Bar]) -> None:
         (row + offset, time_s, words)
         for row, bar in enumerate(bars)
         for offset, time_s, words in (
-            (-0.2, bar.predicted_s, _predicted_words(bar)),
-            (0.2, bar.measured_s, _measured_words(bar)),
+            (-_HALF, bar.predicted_s, _predicted_words(bar)),
+            (_HALF, bar.measured_s, _measured_words(bar)),
         )
     ]
     axes.set_xlim(

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import MemoryUse, ReplayedAction, ReplayReport, Span
-from plots.layout import page
+from plots.layout import page, save
 from plots.replay.style import COLORS, energy_source_line, group, step_line
 from plots.style import (
     BLACK,
@@ -21,7 +21,6 @@ from plots.style import (
     PURPLE,
     binary_unit,
     budget_key,
-    save,
     size_text,
     styled,
 )

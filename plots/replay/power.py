@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import PowerSamples, ReplayedAction, ReplayReport
-from plots.layout import page, settle, size_inches, text_inches
+from plots.layout import page, save, settle, size_inches, text_inches
 from plots.replay.style import (
     COLORS,
     energy_source_line,
@@ -20,7 +20,7 @@ from plots.replay.style import (
     step_line,
     with_interval,
 )
-from plots.style import BLUE, GREY, INK, engineering, save, styled
+from plots.style import BLUE, GREY, INK, engineering, styled
 
 # Inches: of the axes, and of the labels around them.
 _HEIGHTS, _LABELS_INCHES = (2.4, 0.2), 0.75

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -20,8 +21,9 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from devices.profile import Interval
 from devices.replay import ReplayedAction, ReplayReport
-from plots.layout import page, settle, shortened, size_inches, spread, text_inches
+from plots.layout import page, save, settle, shortened, size_inches, spread, text_inches
 from plots.replay.kinds import BAR_ROW_INCHES, bars_of, draw_kinds, write_times
 from plots.replay.style import (
     COLORS,
@@ -32,14 +34,14 @@ from plots.replay.style import (
     step_line,
     whole_percent,
 )
-from plots.style import BLACK, GREY, INK, engineering, save, styled
+from plots.style import BLACK, GREY, INK, engineering, styled
 
 _BAND = 0.1
 _NAMED = 6
 _TICKS_PERCENT = (0, 10, 30, 100, 300, 1000, 3000, 10000)
 
 # Inches: heights of the points, of their differences, of the numbers between them and of labels.
-_POINTS, _DIFFERENCES, _NUMBERS, _LABELS = 3.4, 1.5, 0.25, 1.2
+_POINTS, _DIFFERENCES, _NUMBERS, _LABELS = 3.4, 1.5, 0.25, 0.6
 _INDENT = 0.15
 _NAME_POINTS = 7.5
 
@@ -63,31 +65,30 @@ def predicted_against_measured(report: ReplayReport, path: Path) -> None:
     ]
     bars = bars_of(report)
     worst = _worst(drawn)
-    bars_inches = BAR_ROW_INCHES * len(bars)
+    points_inches = _POINTS + _NUMBERS + _DIFFERENCES + _LABELS
+    bars_inches = BAR_ROW_INCHES * len(bars) + _LABELS
     with styled():
         figure = page(
             f"{report.graph}: predicted against {report.board_word}",
             _lines(report),
-            _POINTS + _DIFFERENCES + _NUMBERS + bars_inches + _LABELS,
+            points_inches + bars_inches,
             _legend(report.actions, report.board_word),
         )
-        top_inches = _POINTS + _NUMBERS + _DIFFERENCES
-        halves = figure.add_gridspec(2, 1, height_ratios=(top_inches, bars_inches))
-        top, bottom = figure.add_subfigure(halves[0]), figure.add_subfigure(halves[1])
-        grid = top.add_gridspec(
+        halves = figure.add_gridspec(2, 1, height_ratios=(points_inches, bars_inches))
+        grid = halves[0].subgridspec(
             3, 2, height_ratios=(_POINTS, _NUMBERS, _DIFFERENCES), width_ratios=(5, 3)
         )
         left = 0 if worst else slice(None)
-        points = top.add_subplot(grid[0, left])
-        numbers = top.add_subplot(grid[1, left])
-        below = top.add_subplot(grid[2, left], sharex=points)
-        by_kind = bottom.add_subplot()
+        points = figure.add_subplot(grid[0, left])
+        numbers = figure.add_subplot(grid[1, left])
+        below = figure.add_subplot(grid[2, left], sharex=points)
+        by_kind = figure.add_subplot(halves[1])
         numbers.axis("off")
         _draw_points(points, drawn, report.board_word)
         _draw_differences(below, drawn)
         points.tick_params(axis="x", labelbottom=False)
         draw_kinds(by_kind, bars)
-        names = top.add_subplot(grid[:, 1]) if worst else None
+        names = figure.add_subplot(grid[:, 1]) if worst else None
         settle(figure)
         if names is not None:
             _number(numbers, below, worst)
@@ -111,6 +112,18 @@ def _lines(report: ReplayReport) -> list[str]:
 # --- points ---------------------------------------------------------------------------------------
 
 
+class _Value(NamedTuple):
+    """A figure with its interval; unlike a cost it may be negative."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, interval: Interval) -> _Value:
+        return cls(interval.low, interval.median, interval.high)
+
+
 def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction], word: str) -> None:
     ends = [
         end
@@ -125,15 +138,12 @@ def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction], word: str) -> None
         line, line * (1 - _BAND), line * (1 + _BAND), color=GREY, alpha=0.22, linewidth=0, zorder=0
     )
     axes.plot(line, line, color=GREY, linewidth=0.8, zorder=1)
-    for action in drawn:
-        predicted, measured = action.time_s.predicted, action.time_s.measured
-        _draw_point(
-            axes,
-            action,
-            measured.median,
-            (measured.low, measured.high),
-            (predicted.median - predicted.low, predicted.high - predicted.median),
-        )
+    _draw_intervals(
+        axes,
+        drawn,
+        [_Value.of(action.time_s.measured) for action in drawn],
+        [_Value.of(action.time_s.predicted) for action in drawn],
+    )
     axes.set_yscale("log")
     axes.set_ylim(low, high)
     axes.yaxis.set_major_locator(LogLocator(numticks=7))
@@ -150,18 +160,19 @@ def _draw_differences(
     """Draw measured over predicted times, on a scale that is linear near 0 %."""
     axes.axhspan(-100 * _BAND, 100 * _BAND, color=GREY, alpha=0.22, linewidth=0, zorder=0)
     axes.axhline(0, color=GREY, linewidth=0.8, zorder=1)
-    largest = 4 * _BAND
-    for action in drawn:
-        predicted, measured = action.time_s.predicted.median, action.time_s.measured
-        ends = measured.low / predicted - 1, measured.high / predicted - 1
-        largest = max(largest, *map(abs, ends))
-        _draw_point(
-            axes,
-            action,
+    differences = [
+        _Value(
+            100 * (measured.low / predicted - 1),
             100 * (measured.median / predicted - 1),
-            (100 * ends[0], 100 * ends[1]),
-            (0.0, 0.0),
+            100 * (measured.high / predicted - 1),
         )
+        for measured, predicted in (
+            (action.time_s.measured, action.time_s.predicted.median) for action in drawn
+        )
+    ]
+    ends = [abs(end) / 100 for difference in differences for end in difference]
+    largest = max([4 * _BAND, *ends])
+    _draw_intervals(axes, drawn, differences)
     axes.set_yscale("asinh", linear_width=100 * _BAND)
     ticks = [tick for tick in _TICKS_PERCENT if tick <= 130 * largest]
     axes.yaxis.set_major_locator(
@@ -208,27 +219,42 @@ def _number(numbers: Axes, axes: Axes, worst: Sequence[_Offender]) -> None:
         )
 
 
-def _draw_point(
+def _draw_intervals(
     axes: Axes,
-    action: ReplayedAction,
-    value: float,
-    ends: tuple[float, float],
-    predicted_errors: tuple[float, float],
+    drawn: Sequence[ReplayedAction],
+    values: Sequence[_Value],
+    predicted: Sequence[_Value] | None = None,
 ) -> None:
-    color = COLORS[group(action)]
-    axes.errorbar(
-        [action.time_s.predicted.median],
-        [value],
-        xerr=[[error] for error in predicted_errors] if any(predicted_errors) else None,
-        yerr=[[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]],
-        fmt="o",
-        color=color,
-        markersize=3.6,
-        markerfacecolor=color if action.time_s.beyond else "white",
-        markeredgewidth=0.8,
-        elinewidth=0.6,
-        zorder=3 if action.time_s.beyond else 2,
-    )
+    """Draw a value of each action over its predicted time, with their intervals.
+
+    Points of actions whose intervals overlap are open.
+    """
+    for name, color in COLORS.items():
+        for beyond in (False, True):
+            rows = [
+                row
+                for row, action in enumerate(drawn)
+                if group(action) == name and action.time_s.beyond == beyond
+            ]
+            if not rows:
+                continue
+            axes.errorbar(
+                [drawn[row].time_s.predicted.median for row in rows],
+                [values[row].median for row in rows],
+                xerr=None if predicted is None else _errors([predicted[row] for row in rows]),
+                yerr=_errors([values[row] for row in rows]),
+                fmt="o",
+                color=color,
+                markersize=3.6,
+                markerfacecolor=color if beyond else "white",
+                markeredgewidth=0.8,
+                elinewidth=0.6,
+                zorder=3 if beyond else 2,
+            )
+
+
+def _errors(values: Sequence[_Value]) -> list[list[float]]:
+    return [[v.median - v.low for v in values], [v.high - v.median for v in values]]
 
 
 def _scale_predicted(axes: Axes, low: float, high: float) -> None:

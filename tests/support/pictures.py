@@ -45,7 +45,7 @@ def require_readable(draw: Callable[[Path], object], path: Path) -> None:
     with _recorded() as (figures, words):
         draw(path)
     width, height = figures[-1].canvas.get_width_height()
-    seen = [w for w in words if w.text.strip()]
+    seen = [w for w in words.values() if w.text.strip()]
     assert seen
     for w in seen:
         inside = (
@@ -64,10 +64,10 @@ def require_readable(draw: Callable[[Path], object], path: Path) -> None:
 
 
 @contextmanager
-def _recorded() -> Iterator[tuple[list[Figure], list[_Words]]]:
-    """Context manager that records the texts that the last saved figure draws."""
+def _recorded() -> Iterator[tuple[list[Figure], dict[Text, _Words]]]:
+    """Context manager that records the texts of the last saved figure as they are last drawn."""
     figures: list[Figure] = []
-    words: list[_Words] = []
+    words: dict[Text, _Words] = {}
     save, write = Figure.savefig, Text.draw
 
     def saved(figure: Figure, *arguments: Any, **options: Any) -> None:
@@ -80,7 +80,7 @@ def _recorded() -> Iterator[tuple[list[Figure], list[_Words]]]:
         if figures and text.get_visible():
             box = Text.get_window_extent(text, renderer)
             font_pixels = renderer.points_to_pixels(text.get_fontsize())
-            words.append(_Words(text.get_text(), box, font_pixels))
+            words[text] = _Words(text.get_text(), box, font_pixels)
 
     with patch.object(Figure, "savefig", saved), patch.object(Text, "draw", drawn):
         yield figures, words
