@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
+from plots.layout import (
+    LINE_INCHES,
+    SMALLEST_POINTS,
+    name_within,
+    page,
+    save,
+    settle,
+    size_inches,
+    spread,
+)
 from plots.style import (
     BLACK,
     BLUE,
@@ -24,8 +33,6 @@ from plots.style import (
     PURPLE,
     SKY,
     binary_unit,
-    heading,
-    save,
     size_text,
     styled,
 )
@@ -49,9 +56,10 @@ _NAMES = {
     "gradient": "gradients",
     "workspace": "workspace of an op",
 }
-# A rectangle gets a name if it is large enough: fractions of the width for each character, and of
-# the height.
-_CHARACTER_WIDTH, _NAME_HEIGHT = 0.0052, 0.025
+# Inches. The height of the axes is about that of the body without the labels below.
+_BODY_INCHES, _AXES_INCHES = 5.2, 4.7
+_EDGED_INCHES, _PADDING_INCHES = 0.03, 0.08
+_MOST_BANDS = 20
 
 
 @dataclass(frozen=True)
@@ -62,6 +70,10 @@ class _Rectangle:
     end_s: float
     low: int
     high: int
+
+    @property
+    def bytes(self) -> int:
+        return self.high - self.low
 
 
 def arena(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
@@ -85,42 +97,30 @@ def arena(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     budget_bytes = schedule.budget.ram_bytes
     highest = max(budget_bytes, schedule.arena_bytes, 1)
     divisor, unit = binary_unit(highest)
-    top, bottom, axis, box_height = 0.85, 0.38, 0.42, 4.6
-    height = top + box_height + axis + bottom
     with styled():
-        figure = Figure(figsize=(10, height))
-        heading(figure, f"{graph.name}: addresses over one training step", _summary(schedule))
-        axes = figure.add_axes((0.085, (bottom + axis) / height, 0.9, box_height / height))
-        for kind in kinds:
-            axes.add_collection(
-                PolyCollection(
-                    [_corners(r, divisor) for r in rectangles if r.kind == kind],
-                    facecolors=_COLORS[kind],
-                    edgecolors="white",
-                    linewidths=0.3,
-                    alpha=0.85,
-                )
-            )
-        _name(axes, rectangles, end_s, highest, divisor)
-        axes.axhline(budget_bytes / divisor, color=BLACK, linewidth=1.1, linestyle="--")
-        axes.axhline(schedule.arena_bytes / divisor, color=INK, linewidth=0.8, linestyle=":")
+        figure = page(
+            f"{graph.name}: addresses over one training step",
+            _summary(schedule),
+            _BODY_INCHES,
+            [
+                *(Patch(facecolor=_COLORS[kind], alpha=0.85, label=_NAMES[kind]) for kind in kinds),
+                _line("--", BLACK, f"budget {size_text(budget_bytes)}"),
+                _line(":", INK, f"arena {size_text(schedule.arena_bytes)}"),
+            ],
+        )
+        axes = figure.add_subplot()
         axes.set_xlim(0, end_s)
         axes.set_ylim(0, 1.04 * highest / divisor)
         axes.set_xlabel("time in the step, predicted (s)")
         axes.xaxis.set_major_formatter(EngFormatter(unit="s"))
         axes.set_ylabel(f"offset in the arena ({unit})")
-        figure.legend(
-            handles=[
-                *(Patch(facecolor=_COLORS[kind], alpha=0.85, label=_NAMES[kind]) for kind in kinds),
-                _line("--", BLACK, f"budget {size_text(budget_bytes)}"),
-                _line(":", INK, f"arena {size_text(schedule.arena_bytes)}"),
-            ],
-            loc="lower left",
-            bbox_to_anchor=(0.085, 0.05 / height),
-            ncols=len(kinds) + 2,
-            borderaxespad=0,
-            columnspacing=1.2,
-        )
+        axes.axhline(budget_bytes / divisor, color=BLACK, linewidth=1.1, linestyle="--")
+        axes.axhline(schedule.arena_bytes / divisor, color=INK, linewidth=0.8, linestyle=":")
+        bytes_per_inch = 1.04 * highest / _AXES_INCHES
+        _draw(axes, rectangles, divisor, bytes_per_inch)
+        _count_thin(axes, rectangles, divisor, bytes_per_inch)
+        settle(figure)
+        _name(axes, rectangles, divisor)
         save(figure, path)
 
 
@@ -169,22 +169,110 @@ def _corners(r: _Rectangle, divisor: float) -> list[tuple[float, float]]:
     return [(r.start_s, low), (r.start_s, high), (r.end_s, high), (r.end_s, low)]
 
 
-def _name(
-    axes: Axes, rectangles: list[_Rectangle], end_s: float, highest: int, divisor: float
+def _draw(
+    axes: Axes, rectangles: Sequence[_Rectangle], divisor: float, bytes_per_inch: float
 ) -> None:
+    """Draw the rectangles; those that are hardly thicker than an edge have none."""
+    for kind, color in _COLORS.items():
+        for edged in (False, True):
+            drawn = [
+                _corners(r, divisor)
+                for r in rectangles
+                if r.kind == kind and (r.bytes > _EDGED_INCHES * bytes_per_inch) == edged
+            ]
+            axes.add_collection(
+                PolyCollection(
+                    drawn,
+                    facecolors=color,
+                    edgecolors="white",
+                    linewidths=0.3 if edged else 0.0,
+                    alpha=0.85,
+                )
+            )
+
+
+def _name(axes: Axes, rectangles: Sequence[_Rectangle], divisor: float) -> None:
+    """Name the rectangles in which a name has room."""
+    width, height = size_inches(axes)
+    inches_per_s = width / axes.get_xlim()[1]
+    inches_per_unit = height / axes.get_ylim()[1]
     for r in rectangles:
-        width = (r.end_s - r.start_s) / end_s
-        if width > _CHARACTER_WIDTH * len(r.name) and r.high - r.low > _NAME_HEIGHT * highest:
+        room = inches_per_s * (r.end_s - r.start_s), inches_per_unit * r.bytes / divisor
+        name = name_within(r.name, room[0] - _PADDING_INCHES, room[1])
+        if name is not None:
             axes.text(
                 (r.start_s + r.end_s) / 2,
                 (r.low + r.high) / 2 / divisor,
-                r.name,
+                name,
                 ha="center",
                 va="center",
-                fontsize=6,
+                fontsize=SMALLEST_POINTS,
+                linespacing=1.1,
                 color=BLACK,
-                clip_on=True,
             )
+
+
+@dataclass(frozen=True)
+class _Band:
+    """Addresses that only rectangles hold that are too thin for a name."""
+
+    low: int
+    high: int
+    held: tuple[_Rectangle, ...]
+
+    @property
+    def words(self) -> str:
+        names = {r.name for r in self.held}
+        return f"{len(names)} of ≤ {size_text(max(r.bytes for r in self.held))}"
+
+
+def _bands(rectangles: Sequence[_Rectangle], thin_bytes: float) -> list[_Band]:
+    """Maximal bands of more than one rectangle, in ascending order."""
+    thick = sorted((r.low, r.high) for r in rectangles if r.bytes >= thin_bytes)
+    thin = sorted((r for r in rectangles if 0 < r.bytes < thin_bytes), key=lambda r: r.low)
+    bands: list[_Band] = []
+    for r in thin:
+        if any(low < r.high and r.low < high for low, high in thick):
+            continue
+        if bands and r.low <= bands[-1].high:
+            last = bands[-1]
+            bands[-1] = _Band(last.low, max(last.high, r.high), (*last.held, r))
+        else:
+            bands.append(_Band(r.low, r.high, (r,)))
+    return [band for band in bands if len(band.held) > 1]
+
+
+def _count_thin(
+    axes: Axes, rectangles: Sequence[_Rectangle], divisor: float, bytes_per_inch: float
+) -> None:
+    """Mark bands of thin rectangles at the right, with their number and greatest size."""
+    bands = _bands(rectangles, LINE_INCHES * bytes_per_inch)
+    bands = sorted(bands, key=lambda band: band.low - band.high)[:_MOST_BANDS]
+    bands.sort(key=lambda band: band.low)
+    pitch = LINE_INCHES * bytes_per_inch
+    highest = _AXES_INCHES * bytes_per_inch
+    centres = spread([(b.low + b.high) / 2 for b in bands], pitch, pitch / 2, highest - pitch / 2)
+    for band, centre in zip(bands, centres, strict=True):
+        middle = (band.low + band.high) / 2
+        axes.plot(
+            [1.008, 1.008],
+            [band.low / divisor, band.high / divisor],
+            color=INK,
+            linewidth=1.0,
+            transform=axes.get_yaxis_transform(),
+            clip_on=False,
+        )
+        axes.annotate(
+            band.words,
+            (1.008, middle / divisor),
+            (1.03, centre / divisor),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords=axes.get_yaxis_transform(),
+            va="center",
+            fontsize=SMALLEST_POINTS,
+            color=INK,
+            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "relpos": (0, 0.5)},
+        )
 
 
 def _summary(schedule: Schedule) -> list[str]:
@@ -198,7 +286,11 @@ def _summary(schedule: Schedule) -> list[str]:
             f"; this schedule needs at least {size_text(schedule.arena_bound_bytes)}:"
             f" fragmentation {100 * fragmentation:.2g} %"
         )
-    return [words, "each rectangle is the memory and the lifetime of a tensor or a workspace"]
+    return [
+        words,
+        "rectangles: memory and lifetime of tensors and workspaces, named where a name has room;"
+        " thin ones are counted",
+    ]
 
 
 def _line(style: Literal["--", ":"], color: str, label: str) -> Line2D:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
+from plots.layout import lay_out, name_phase, page, save, settle, shortened, size_inches
 from plots.residency import phase_spans
 from plots.style import (
     BLACK,
@@ -26,9 +26,6 @@ from plots.style import (
     budget_key,
     energy_words,
     engineering,
-    heading,
-    name_phase,
-    save,
     size_text,
     styled,
 )
@@ -36,6 +33,10 @@ from solver.constructed import keep_everything
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut, Schedule
 from solver.referee.referee import Moment, Replay, replay
+
+# Height of the axes of memory in inches; distance of the words on the peak as a share of the width.
+_MEMORY_INCHES = 3.2
+_BESIDE = 0.02
 
 _SHADES = {"forward": "#FFFFFF", "backward": "#F1F1F1", "update": "#E2E2E2"}
 
@@ -81,37 +82,30 @@ def memory_timeline(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     played = replay(graph, schedule.actions, schedule.budget.covers)
     kept_bytes = replay(graph, keep_everything(graph), schedule.budget.covers).peak_bytes
     activities = [activity for activity in _activities(played.moments) if activity.moments]
-    lanes = 0.19 * len(_lanes(activities, played))
-    top, bottom, gap, axis = 1.2, 0.34, 0.08, 0.42
-    height = top + 3.4 + gap + lanes + axis + bottom
+    lanes = _lanes(activities, played)
+    lanes_inches = 0.19 * len(lanes)
     with styled():
-        figure = Figure(figsize=(10, height))
-        heading(
-            figure,
+        figure = page(
             f"{graph.name}: memory over one training step",
             _summary(graph, schedule, played, kept_bytes, activities),
+            _MEMORY_INCHES + lanes_inches + 0.75,
+            _legend(schedule),
         )
-        box = (0.085, 0.985 - 0.085)
-        memory = figure.add_axes(
-            (box[0], (bottom + axis + lanes + gap) / height, box[1], 3.4 / height)
-        )
-        _draw_memory(memory, graph, schedule, played, activities)
-        lowest = memory
-        if activities:
-            lowest = figure.add_axes(
-                (box[0], (bottom + axis) / height, box[1], lanes / height), sharex=memory
-            )
+        if lanes:
+            grid = figure.add_gridspec(2, 1, height_ratios=(_MEMORY_INCHES, lanes_inches))
+            memory = figure.add_subplot(grid[0])
+            lowest = figure.add_subplot(grid[1], sharex=memory)
             memory.tick_params(axis="x", labelbottom=False)
-            _draw_lanes(lowest, _lanes(activities, played), played.time_s)
+            _draw_lanes(lowest, lanes, played.time_s)
+        else:
+            memory = lowest = figure.add_subplot()
         lowest.set_xlabel("time in the step, predicted (s)")
         lowest.xaxis.set_major_formatter(EngFormatter(unit="s"))
-        figure.legend(
-            handles=_legend(schedule),
-            loc="lower left",
-            bbox_to_anchor=(box[0], 0.05 / height),
-            ncols=4,
-            borderaxespad=0,
-        )
+        _draw_memory(memory, schedule, played, activities)
+        lay_out(figure)
+        _shade_phases(memory, graph, played, played.time_s or 1.0)
+        settle(figure)
+        _mark_peak(memory, schedule, played)
         save(figure, path)
 
 
@@ -152,13 +146,12 @@ def _summary(
 
 def _draw_memory(
     axes: Axes,
-    graph: CostedGraph,
     schedule: Schedule,
     played: Replay,
     activities: Sequence[_Activity],
 ) -> None:
     budget_bytes = schedule.budget.ram_bytes
-    highest = max(budget_bytes, played.peak_bytes, 1)
+    highest = _highest_bytes(schedule, played)
     divisor, unit = binary_unit(highest)
     times: list[float] = []
     levels: list[float] = []
@@ -181,6 +174,8 @@ def _draw_memory(
             [moment.time_s for moment in activity.moments],
             align="edge",
             color=activity.color,
+            edgecolor=activity.color,
+            linewidth=0.3,
             alpha=0.75,
             zorder=2,
         )
@@ -190,24 +185,44 @@ def _draw_memory(
     axes.set_xlim(0, end_s)
     axes.set_ylim(0, 1.2 * highest / divisor)
     axes.set_ylabel(f"in RAM ({unit})")
-    _shade_phases(axes, graph, played, end_s)
-    _mark_peak(axes, played, divisor, highest, end_s)
 
 
-def _mark_peak(axes: Axes, played: Replay, divisor: float, highest: int, end_s: float) -> None:
+def _highest_bytes(schedule: Schedule, played: Replay) -> int:
+    return max(schedule.budget.ram_bytes, played.peak_bytes, 1)
+
+
+def _mark_peak(axes: Axes, schedule: Schedule, played: Replay) -> None:
+    """Mark the peak, and describe it above the budget, towards the side with more room."""
+    divisor, _ = binary_unit(_highest_bytes(schedule, played))
     moment = played.moments[played.peak_action]
-    middle_s = moment.start_s + moment.time_s / 2
-    late = middle_s > end_s / 2
-    axes.plot([middle_s], [played.peak_bytes / divisor], "o", color=BLACK, markersize=4, zorder=5)
+    place = (moment.start_s + moment.time_s / 2) / (played.time_s or 1.0)
+    late = place > 0.5
+    room = size_inches(axes)[0] * (max(place, 1 - place) - _BESIDE)
+    axes.plot(
+        [place],
+        [played.peak_bytes / divisor],
+        "o",
+        color=BLACK,
+        markersize=4,
+        zorder=5,
+        transform=axes.get_yaxis_transform(),
+    )
     axes.annotate(
-        f"peak {size_text(played.peak_bytes)} {_doing(moment.action)}",
-        (middle_s, played.peak_bytes / divisor),
-        (middle_s + (-0.02 if late else 0.02) * end_s, 1.08 * highest / divisor),
+        shortened(f"peak {size_text(played.peak_bytes)} {_doing(moment.action)}", room, 8),
+        (place, played.peak_bytes / divisor),
+        (place + (-_BESIDE if late else _BESIDE), 0.9),
+        xycoords=axes.get_yaxis_transform(),
+        textcoords="axes fraction",
         ha="right" if late else "left",
         va="bottom",
         fontsize=8,
         color=INK,
-        arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.7},
+        arrowprops={
+            "arrowstyle": "-",
+            "color": INK,
+            "linewidth": 0.7,
+            "relpos": (1 if late else 0, 0),
+        },
         zorder=6,
     )
 
@@ -236,8 +251,7 @@ def _shade_phases(axes: Axes, graph: CostedGraph, played: Replay, end_s: float) 
         start_s = 0.0 if first == 0 else starts[first]
         stop_s = starts[last] if last < len(starts) else end_s
         axes.axvspan(start_s, stop_s, color=_SHADES[phase], linewidth=0, zorder=0)
-        if stop_s - start_s > 0.06 * end_s:
-            name_phase(axes, (start_s + stop_s) / 2, phase)
+        name_phase(axes, start_s, stop_s, phase)
 
 
 @dataclass(frozen=True)

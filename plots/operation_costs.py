@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,12 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from devices.operation import OpSpec
 from devices.profile import CacheState, Cost, DeviceProfile, Interval, OperationCost
+from plots.layout import SMALLEST_POINTS, page, save, shortened
 from plots.style import (
     BLACK,
     BLUE,
@@ -29,8 +28,6 @@ from plots.style import (
     VERMILION,
     energy_words,
     engineering,
-    heading,
-    save,
     styled,
 )
 
@@ -52,17 +49,12 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
     "sums and copies": (GREY, frozenset({"add", "gradient", "flatten", "concat", "embedding"})),
 }
 
-_ROWS_PER_COLUMN = 100
-_ROW_INCHES = 0.155
-_CHARACTER_INCHES = 0.057
-_PANEL_INCHES = 3.3
-_VALUE_INCHES = 1.25
-_HEADING_INCHES = 0.85
-_ENERGY_AXIS_INCHES = 0.45
-_BOTTOM_INCHES = 0.55
-_LEGEND_ROW_INCHES = 0.19
-_LEGEND_COLUMN_INCHES = 1.75
+# Inches.
+_ROW, _BELOW, _ENERGY_AXIS, _MOST_NAME = 0.155, 0.5, 0.45, 3.2
 
+
+# Powers that differ by less do so because the profile's figures are rounded.
+_ROUNDED = 1e-3
 
 _Where: TypeAlias = CacheState | Literal["in context"]
 
@@ -118,53 +110,25 @@ def operation_costs(profile: DeviceProfile, path: Path) -> None:
     power_w = _nominal_power_w(profile)
     has_energy = any(operation.cold.energy_j is not None for operation in operations)
     quantities = [_TIME, _ENERGY] if has_energy and power_w is None else [_TIME]
-    columns = math.ceil(len(operations) / _ROWS_PER_COLUMN)
-    rows = math.ceil(len(operations) / columns)
-    names = {operation.op: _row_name(operation) for operation in operations}
-    top_inches = _HEADING_INCHES + (_ENERGY_AXIS_INCHES if power_w is not None else 0.0)
-    label_inches = 0.25 + _CHARACTER_INCHES * max(map(len, names.values()))
-    column_inches = label_inches + (_PANEL_INCHES + _VALUE_INCHES) * len(quantities)
-    width = column_inches * columns + 0.1
-    handles = _legend(operations)
-    legend_columns = max(2, int(width / _LEGEND_COLUMN_INCHES))
-    legend_inches = _LEGEND_ROW_INCHES * math.ceil(len(handles) / legend_columns)
-    height = top_inches + _ROW_INCHES * rows + _BOTTOM_INCHES + legend_inches
+    names = [shortened(_row_name(o), _MOST_NAME, SMALLEST_POINTS) for o in operations]
+    body = _ROW * len(operations) + _BELOW + (_ENERGY_AXIS if power_w is not None else 0.0)
     with styled():
-        figure = Figure(figsize=(width, height))
-        heading(
-            figure,
+        figure = page(
             f"Operation costs of {profile.board.model}",
             [
                 f"{len(operations)} distinct operations, most expensive first; medians with 95 %"
                 f" intervals (numbers: {profile.cost_words})",
                 _energy_line(profile, has_energy, power_w),
             ],
+            body,
+            _legend(operations),
         )
-        for column in range(columns):
-            part = operations[column * rows : (column + 1) * rows]
-            bottom = height - top_inches - _ROW_INCHES * len(part)
-            left = column * column_inches + label_inches
-            for quantity in quantities:
-                axes = figure.add_axes(
-                    (
-                        left / width,
-                        bottom / height,
-                        _PANEL_INCHES / width,
-                        _ROW_INCHES * len(part) / height,
-                    )
-                )
-                _panel(axes, part, quantity, profile.cost_basis, power_w)
-                labels = [names[o.op] for o in part] if quantity is quantities[0] else []
-                axes.set_yticks(range(len(labels)), labels, fontsize=6.5)
-                left += _PANEL_INCHES + _VALUE_INCHES
-        figure.legend(
-            handles=handles,
-            loc="lower left",
-            bbox_to_anchor=(0.1 / width, 0.04 / height),
-            ncols=legend_columns,
-            columnspacing=1.2,
-            handletextpad=0.3,
-        )
+        panels = figure.subplots(1, len(quantities), squeeze=False)[0]
+        for axes, quantity in zip(panels, quantities, strict=True):
+            _panel(axes, operations, quantity, profile.cost_basis, power_w)
+            axes.xaxis.set_major_locator(LogLocator(numticks=6 // len(quantities)))
+            axes.set_yticks([])
+        panels[0].set_yticks(range(len(names)), names, fontsize=SMALLEST_POINTS)
         save(figure, path)
 
 
@@ -195,7 +159,7 @@ def _nominal_power_w(profile: DeviceProfile) -> float | None:
         for cost in _costs(operation).values()
         if cost.energy_j is not None and cost.time_s.median > 0
     ]
-    same = bool(powers) and max(powers) - min(powers) <= 1e-6 * max(powers)
+    same = bool(powers) and max(powers) - min(powers) <= _ROUNDED * max(powers)
     return powers[0] if same else None
 
 
@@ -226,13 +190,12 @@ def _panel(
                 xycoords=("axes fraction", "data"),
                 textcoords="offset points",
                 va="center",
-                fontsize=6.5,
+                fontsize=SMALLEST_POINTS,
                 color=INK,
             )
     axes.set_xscale("log")
     axes.set_xlim(*limits)
     axes.set_ylim(len(operations) - 0.4, -0.6)
-    axes.xaxis.set_major_locator(LogLocator(numticks=6))
     axes.xaxis.set_major_formatter(EngFormatter(unit=quantity.unit))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(axis="y", length=0)

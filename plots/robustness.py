@@ -6,11 +6,13 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
-from plots.style import BLUE, GREY, VERMILION, energy_words, heading, save, styled
+from plots.layout import page, save
+from plots.style import BLUE, GREY, VERMILION, energy_words, styled
 from solver.problem.schedule import DrawStatistics, Schedule
+
+_BODY_INCHES = 4.2
 
 # Least width of the axis, in tolerances.
 _LEAST_WIDTH = 1.2
@@ -40,17 +42,16 @@ def robustness(schedule: Schedule, path: Path) -> None:
     for _, figures, _, _ in curves:
         width = max([width, *(1.05 * regret for regret in figures.regrets if regret is not None)])
     with styled():
-        figure = Figure(figsize=(6.6, 4.8))
-        heading(
-            figure,
+        figure = page(
             f"Robustness to measurement: {schedule.graph}",
             [
                 f"{report.draws} draws of all costs from their 95 % intervals,"
                 f" {report.solved_draws} of them searched again",
                 energy_words(schedule.energy_source),
             ],
+            _BODY_INCHES,
         )
-        axes = figure.subplots()
+        axes = figure.add_subplot()
         for name, figures, color, line in curves:
             _draw(axes, name, figures, report.tolerance, width, color, line)
         axes.axvline(report.tolerance, color=GREY, linewidth=0.8, linestyle=":")
@@ -64,8 +65,7 @@ def robustness(schedule: Schedule, path: Path) -> None:
         axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
         axes.set_xlabel("largest excess of energy over the best known schedule of the draw")
         axes.set_ylabel("share of the draws")
-        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.15), borderaxespad=0)
-        figure.subplots_adjust(left=0.11, right=0.97, top=0.84, bottom=0.23)
+        figure.legend(loc="outside lower left", ncols=1)
         save(figure, path)
 
 

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import ListedColormap
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from plots.cell_names import cell_names
+from plots.layout import (
+    LINE_INCHES,
+    SMALLEST_POINTS,
+    WIDTH_INCHES,
+    lay_out,
+    name_phase,
+    page,
+    save,
+    shortened,
+    spread,
+    text_inches,
+)
 from plots.residency import Stage, phase_spans, stages
 from plots.style import (
     BLUE,
@@ -22,9 +33,6 @@ from plots.style import (
     ORANGE,
     VERMILION,
     energy_words,
-    heading,
-    name_phase,
-    save,
     size_text,
     styled,
 )
@@ -51,16 +59,19 @@ _KINDS = {
     "optimizer_state": "optimizer state",
 }
 
-_MOST_NAMES = 90
-_NAME_CHARACTER_INCHES = 0.055
+# Inches.
+_MOST_ROW_NAME, _MOST_COLUMN_NAME = 2.2, 2.2
+_LEAST_HEIGHT, _NAMED_HEIGHT, _HEIGHT = 1.6, 11.0, 8.0
+_GAP = 0.12
+
+_KIND_POINTS = 8.0
 
 
 def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     """Draw a matrix with a column for each stage and a row for each tensor.
 
     A stage ends with the first execution of an op. Tensors of a kind are in the order of the ops
-    that write them. Up to ninety ops or tensors are named at the axes; beyond that, only groups
-    are.
+    that write them. Where columns or rows are too narrow for names, layers are named instead.
 
     Args:
         graph: Graph of the schedule.
@@ -76,18 +87,39 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
     rows = _rows(graph)
     states = _states(columns, rows)
 
-    cell_width = min(0.14, max(0.03, 12 / len(columns)))
-    cell_height = min(0.14, max(0.02, 9 / len(rows)))
-    row_names = [tensor.name for tensor in rows] if len(rows) <= _MOST_NAMES else []
-    column_names = [stage.op.name for stage in columns] if len(columns) <= _MOST_NAMES else []
-    left = 1.35 + _NAME_CHARACTER_INCHES * max(map(len, row_names), default=0)
-    below = 0.8 + _NAME_CHARACTER_INCHES * max(map(len, column_names), default=4)
-    box = (max(cell_width * len(columns), 5.0), max(cell_height * len(rows), 2.0))
-    width, height = left + box[0] + 0.2, 1.05 + box[1] + below
+    kinds = [tensor.kind for tensor in rows]
+    height = max(_LEAST_HEIGHT, LINE_INCHES * len(rows))
+    height = height if height <= _NAMED_HEIGHT else _HEIGHT
+    row_names = cell_names([tensor.name for tensor in rows], kinds, height / len(rows))
+    row_words = [shortened(n.text, _MOST_ROW_NAME, SMALLEST_POINTS) for n in row_names]
+    name_width = max((text_inches(words, SMALLEST_POINTS) for words in row_words), default=0.0)
+    kind_width = max(text_inches(_kind_words(kind, kinds), _KIND_POINTS) for kind in kinds)
+    width = WIDTH_INCHES - name_width - kind_width - 4 * _GAP
+    phases = phase_spans([stage.op.phase for stage in columns])
+    phase_of = [phase for phase, first, end in phases for _ in range(first, end)]
+    column_names = cell_names([stage.op.name for stage in columns], phase_of, width / len(columns))
+    column_words = [shortened(n.text, _MOST_COLUMN_NAME, SMALLEST_POINTS) for n in column_names]
+    below = max((text_inches(words, SMALLEST_POINTS) for words in column_words), default=0.0)
+    unnamed = [
+        f"{count} {what}"
+        for what, count, names in (
+            ("stages in columns", len(columns), column_names),
+            ("tensors in rows", len(rows), row_names),
+        )
+        if len(names) < count
+    ]
     with styled():
-        figure = Figure(figsize=(width, height))
-        heading(figure, f"{graph.name}: schedule", _summary(graph, schedule))
-        axes = figure.add_axes((left / width, below / height, box[0] / width, box[1] / height))
+        figure = page(
+            f"{graph.name}: schedule",
+            _summary(graph, schedule, unnamed),
+            height + below + 0.7,
+            [
+                Patch(facecolor=color, edgecolor=GREY, linewidth=0.4, label=name)
+                for state, (name, color) in enumerate(_STATES.items())
+                if (states == state).any()
+            ],
+        )
+        axes = figure.add_subplot()
         axes.pcolormesh(
             states,
             cmap=ListedColormap(list(_STATES.values())),
@@ -97,20 +129,20 @@ def schedule_matrix(graph: CostedGraph, schedule: Schedule, path: Path) -> None:
         )
         axes.invert_yaxis()
         axes.set_xlabel("stage: ends with the first execution of an op")
-        _label_columns(axes, columns, column_names)
-        _label_rows(axes, rows, row_names, left)
-        figure.legend(
-            handles=[
-                Patch(facecolor=color, edgecolor=GREY, linewidth=0.4, label=name)
-                for state, (name, color) in enumerate(_STATES.items())
-                if (states == state).any()
-            ],
-            loc="lower left",
-            bbox_to_anchor=(0.1 / width, 0.05 / height),
-            ncols=max(2, min(len(_STATES), int(width / 1.75))),
-            borderaxespad=0,
-            columnspacing=1.2,
+        axes.set_xticks(
+            [name.middle for name in column_names],
+            column_words,
+            rotation=90,
+            fontsize=SMALLEST_POINTS,
         )
+        axes.set_yticks([name.middle for name in row_names], row_words, fontsize=SMALLEST_POINTS)
+        axes.tick_params(length=2)
+        _label_kinds(axes, kinds, height / len(rows), name_width + 2 * _GAP)
+        lay_out(figure)
+        for phase, first, last in phases:
+            if first > 0:
+                axes.axvline(first, color=INK, linewidth=0.7)
+            name_phase(axes, first, last, phase)
         save(figure, path)
 
 
@@ -140,7 +172,7 @@ def _states(columns: Sequence[Stage], rows: Sequence[Tensor]) -> npt.NDArray[np.
     return states
 
 
-def _summary(graph: CostedGraph, schedule: Schedule) -> list[str]:
+def _summary(graph: CostedGraph, schedule: Schedule, unnamed: Sequence[str]) -> list[str]:
     counted = "" if schedule.budget.covers == "all" else " (activations only)"
     source = schedule.energy_source or graph.energy_source
     return [
@@ -148,40 +180,35 @@ def _summary(graph: CostedGraph, schedule: Schedule) -> list[str]:
         f" {energy_words(source)}",
         "each column shows RAM during the op that ends the stage, and recompute and paging before"
         " it",
+        *([f"{', '.join(unnamed)}: layers are named where a name has room"] if unnamed else []),
     ]
 
 
-def _label_columns(axes: Axes, columns: Sequence[Stage], names: Sequence[str]) -> None:
-    if names:
-        centres = np.arange(len(names)) + 0.5
-        axes.set_xticks(centres, names, rotation=90, fontsize=6)
-    for phase, first, last in phase_spans([stage.op.phase for stage in columns]):
-        if first > 0:
-            axes.axvline(first, color=INK, linewidth=0.7)
-        if last - first > 0.06 * len(columns):
-            name_phase(axes, (first + last) / 2, phase)
+def _kind_words(kind: str, kinds: Sequence[str]) -> str:
+    return f"{_KINDS[kind]} ({kinds.count(kind)})"
 
 
-def _label_rows(
-    axes: Axes, rows: Sequence[Tensor], names: Sequence[str], margin_inches: float
+def _label_kinds(
+    axes: Axes, kinds: Sequence[str], row_inches: float, distance_inches: float
 ) -> None:
-    centres = np.arange(len(names)) + 0.5
-    axes.set_yticks(centres, names, fontsize=6)
-    axes.tick_params(axis="y", length=2 if names else 0)
-    first = 0
-    for kind, group in groupby(rows, key=lambda tensor: tensor.kind):
-        count = len(list(group))
+    """Name the kinds of rows left of the names of rows, a line apart at least."""
+    firsts = [kinds.index(kind) for kind in dict.fromkeys(kinds)]
+    ends = [*firsts[1:], len(kinds)]
+    pitch = 1.3 * _KIND_POINTS / 72 / row_inches
+    middles = [(first + end) / 2 for first, end in zip(firsts, ends, strict=True)]
+    for first, middle in zip(
+        firsts, spread(middles, pitch, pitch / 2, len(kinds) - pitch / 2), strict=True
+    ):
         if first > 0:
             axes.axhline(first, color=INK, linewidth=0.7)
         axes.annotate(
-            f"{_KINDS[kind]}\n({count})",
-            (0, first + count / 2),
-            (-72 * margin_inches + 8, 0),
+            _kind_words(kinds[first], kinds),
+            (0, middle),
+            (-72 * distance_inches, 0),
             xycoords=("axes fraction", "data"),
             textcoords="offset points",
-            ha="left",
+            ha="right",
             va="center",
-            fontsize=8,
+            fontsize=_KIND_POINTS,
             color=INK,
         )
-        first += count

@@ -10,10 +10,10 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, LogLocator, NullFormatter
 
 from devices.profile import AffinePageCost, DeviceProfile, Interval, StorageCosts
+from plots.layout import WIDTH_INCHES, page, save, wrapped
 from plots.style import (
     BLUE,
     GREY,
@@ -21,13 +21,15 @@ from plots.style import (
     VERMILION,
     energy_words,
     engineering,
-    heading,
-    save,
     size_text,
     styled,
 )
 
 Quantity = Literal["time", "energy"]
+
+# Inches: of the body, and of what stands beside the words of a legend.
+_BODY_INCHES, _BESIDE_LEGEND_INCHES = 4.6, 1.3
+_LEGEND_POINTS = 8.0
 
 # Range of sizes for a profile with a fit but no sweep, such as a published one.
 _DEFAULT_RANGE_BYTES = (512, 4 * 1024**2)
@@ -68,18 +70,14 @@ def storage_costs(profile: DeviceProfile, path: Path) -> None:
     if storage.read.fixed_j is not None or storage.write.fixed_j is not None:
         quantities.append("energy")
     with styled():
-        figure = Figure(figsize=(5.6 * len(quantities), 5.0))
-        heading(
-            figure,
+        figure = page(
             f"Paging costs of {profile.board.model}",
             [_medium(storage), energy_words(profile.energy_source)],
+            _BODY_INCHES,
         )
         panels = figure.subplots(1, len(quantities), squeeze=False)[0]
         for axes, quantity in zip(panels, quantities, strict=True):
-            _draw(axes, list(_curves(storage, quantity)), quantity)
-        figure.subplots_adjust(
-            left=0.9 / figure.get_figwidth(), right=0.98, top=0.83, bottom=0.23, wspace=0.27
-        )
+            _draw(axes, list(_curves(storage, quantity)), quantity, len(quantities))
         save(figure, path)
 
 
@@ -113,7 +111,8 @@ def _curves(storage: StorageCosts, quantity: Quantity) -> Iterator[_Curve]:
         yield _Curve(name, color, line, marker, fixed, per_page, page_bytes, cost.fit_error, points)
 
 
-def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity) -> None:
+def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity, panels: int) -> None:
+    room = WIDTH_INCHES / panels - _BESIDE_LEGEND_INCHES
     unit = "s" if quantity == "time" else "J"
     measured = [size for curve in curves for size, _ in curve.points]
     low, high = (min(measured), max(measured)) if measured else _DEFAULT_RANGE_BYTES
@@ -125,7 +124,11 @@ def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity) -> None:
             color=curve.color,
             linestyle=curve.line,
             linewidth=1.2,
-            label=_legend(curve, unit, quantity),
+            label="\n".join(
+                line
+                for words in _legend(curve, unit, quantity)
+                for line in wrapped(words, room, _LEGEND_POINTS)
+            ),
         )
         if curve.points:
             medians = np.array([interval.median for _, interval in curve.points])
@@ -148,7 +151,7 @@ def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity) -> None:
             )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=8))
+    axes.xaxis.set_major_locator(LogLocator(base=2, numticks=7))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: size_text(size)))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_major_formatter(EngFormatter(unit=unit))
@@ -156,15 +159,21 @@ def _draw(axes: Axes, curves: list[_Curve], quantity: Quantity) -> None:
     axes.grid(visible=True, color=GREY, alpha=0.25, linewidth=0.6)
     axes.set_xlabel("size of the tensor")
     axes.set_ylabel(f"{quantity} of one page-in or page-out ({unit})")
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.12, -0.16), borderaxespad=0, handlelength=1.6)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(0, -0.15),
+        borderaxespad=0,
+        handlelength=1.6,
+        fontsize=_LEGEND_POINTS,
+    )
 
 
-def _legend(curve: _Curve, unit: str, quantity: Quantity) -> str:
+def _legend(curve: _Curve, unit: str, quantity: Quantity) -> list[str]:
     page = "byte" if curve.page_bytes == 1 else f"{size_text(curve.page_bytes)}"
     law = f"{engineering(curve.fixed, unit)} + {engineering(curve.per_page, unit)} per {page}"
     rate = ""
     if quantity == "time" and curve.per_page > 0:
         rate = f" ({engineering(curve.page_bytes / curve.per_page, 'B/s')})"
     has_fit = quantity == "time" and bool(curve.points)
-    fit = f", RMS fit error {100 * curve.fit_error:.1f} %" if has_fit else ""
-    return f"{curve.name}: {law}{rate}{fit}"
+    fit = [f"RMS fit error {100 * curve.fit_error:.1f} %"] if has_fit else []
+    return [f"{curve.name}: {law}{rate}", *fit]

@@ -1,20 +1,14 @@
-"""Parts shared by all pictures: colours safe for colour-blind readers, units, saving."""
+"""Parts shared by all pictures: colours safe for colour-blind readers, and units."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
-
-from devices.documents.document import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -57,20 +51,6 @@ def styled() -> Iterator[None]:
         yield
 
 
-def save(figure: Figure, path: Path) -> None:
-    """Write a picture completely or not at all, in the format of the suffix.
-
-    Raises :class:`ValueError` for a suffix other than .png and .svg, :class:`OSError` if the file
-    cannot be written.
-    """
-    if path.suffix not in {".png", ".svg"}:
-        raise ValueError(f"{path}: the name of a picture must end with .png or .svg")
-    content = io.BytesIO()
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(content, format=path.suffix[1:], dpi=DOTS_PER_INCH, metadata=metadata)
-    write_atomically(path, content.getvalue())
-
-
 def engineering(value: float, unit: str, digits: int = 3) -> str:
     """Format with an SI prefix and at least three significant digits, such as ``12.3 ms``."""
     if value == 0:
@@ -96,31 +76,6 @@ def size_text(size_bytes: float) -> str:
     divisor, unit = binary_unit(size_bytes)
     value = size_bytes / divisor
     return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-
-
-def heading(figure: Figure, title: str, lines: Sequence[str]) -> None:
-    """Draw a title and smaller lines at the top left of the figure."""
-    height = float(figure.get_figheight())
-    figure.text(
-        0.1 / figure.get_figwidth(), 1 - 0.10 / height, title, va="top", size=12, weight="bold"
-    )
-    for index, line in enumerate(lines):
-        top = 1 - (0.36 + 0.19 * index) / height
-        figure.text(0.1 / figure.get_figwidth(), top, line, va="top", size=9, color=INK)
-
-
-def name_phase(axes: Axes, x: float, phase: str) -> None:
-    """Draw a phase's name above the axes, centred at ``x`` in data coordinates."""
-    axes.text(
-        x,
-        1.01,
-        phase,
-        transform=axes.get_xaxis_transform(),
-        ha="center",
-        va="bottom",
-        fontsize=8,
-        color=GREY,
-    )
 
 
 def budget_key(budget_bytes: int) -> Line2D:

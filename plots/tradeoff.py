@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+from plots.layout import legend_beside, page, save
 from plots.style import (
     BLACK,
     BLUE,
@@ -24,8 +24,6 @@ from plots.style import (
     binary_unit,
     energy_words,
     engineering,
-    heading,
-    save,
     size_text,
     styled,
 )
@@ -41,8 +39,7 @@ _COLORS = (ORANGE, GREEN, PURPLE, SKY, VERMILION, GREY, BLACK)
 _LINEAR_PERCENT = 0.1
 _TICKS_PERCENT = (0, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000, 3000)
 
-_WIDTH, _HEIGHT = 9.0, 4.7
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 3.15, 1.15, 0.5
+_BODY_INCHES = 4.2
 
 
 def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
@@ -64,27 +61,15 @@ def tradeoff(rows: Sequence[SweepRow], path: Path) -> None:
     largest = max(first.unconstrained_peak_bytes, *(row.ram_bytes for row in rows))
     divisor, unit = binary_unit(largest)
     with styled():
-        figure = Figure(figsize=(_WIDTH, _HEIGHT))
-        heading(figure, f"{first.graph}: energy against RAM", _lines(first, drawn))
-        axes = figure.add_axes(
-            (
-                _LEFT / _WIDTH,
-                _BOTTOM / _HEIGHT,
-                1 - (_LEFT + _RIGHT) / _WIDTH,
-                1 - (_TOP + _BOTTOM) / _HEIGHT,
-            )
-        )
+        title = f"{first.graph}: energy against RAM"
+        figure = page(title, _lines(first, drawn), _BODY_INCHES)
+        axes = figure.add_subplot()
         axes.set_yscale("asinh", linear_width=_LINEAR_PERCENT)
         _draw_curves(axes, [row for row in rows if row.method == SOLVED], divisor)
         _draw_baselines(axes, first, [row for row in drawn if row.method != SOLVED], divisor)
         _scale(axes, first, drawn, divisor, unit)
         _shade_infeasible(axes, rows, divisor)
-        axes.legend(
-            loc="upper left",
-            bbox_to_anchor=(1 + 0.75 / (_WIDTH - _LEFT - _RIGHT), 1),
-            borderaxespad=0,
-            handlelength=2.4,
-        )
+        legend_beside(figure)
         save(figure, path)
 
 

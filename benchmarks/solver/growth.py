@@ -21,7 +21,8 @@ from benchmarks.pages import Page, Table
 from benchmarks.publish import command_line, publish, report_progress
 from benchmarks.solver.command import CommandRun, solve
 from benchmarks.solver.graphs import FAMILIES, graph_of_name
-from plots.style import BLUE, GREEN, GREY, ORANGE, save, styled
+from plots.layout import save
+from plots.style import BLUE, GREEN, GREY, ORANGE, styled
 from tests.support.paths import ROOT
 
 _BUDGETS = {"layered": "80%"}

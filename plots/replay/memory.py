@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import MemoryUse, ReplayedAction, ReplayReport, Span
+from plots.layout import page, save
 from plots.replay.style import COLORS, energy_source_line, group, step_line
 from plots.style import (
     BLACK,
@@ -21,8 +21,6 @@ from plots.style import (
     PURPLE,
     binary_unit,
     budget_key,
-    heading,
-    save,
     size_text,
     styled,
 )
@@ -31,10 +29,8 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 from solver.referee.referee import replay
 
-# Inches.
-_WIDTH = 10.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.85, 0.2, 1.15, 0.85
-_PANEL, _STRIP, _BETWEEN = 2.1, 0.16, 0.42
+# Inches: of the axes, and of the labels between and below them.
+_HEIGHTS, _LABELS_INCHES = (2.1, 0.16, 2.1, 0.16), 1.2
 
 
 def replayed_memory(
@@ -63,28 +59,18 @@ def replayed_memory(
         ("as run", memory_levels(played, as_run), as_run),
     ]
     end_s = max(span.start_s + span.time_s for _, _, spans in panels for span in spans.values())
-    height = _TOP + _BOTTOM + 2 * (_PANEL + _STRIP) + _BETWEEN
     with styled():
-        figure = Figure(figsize=(_WIDTH, height))
-        heading(figure, f"{graph.name}: memory over a replayed step", _lines(report))
-        top = height - _TOP
-        for name, levels, spans in panels:
-            top -= _PANEL
-            memory = _axes(figure, height, top, _PANEL)
-            top -= _STRIP
-            strip = _axes(figure, height, top, _STRIP)
-            _draw_levels(memory, name, levels, report.memory, end_s)
-            _draw_strip(strip, report.actions, spans, end_s)
-            top -= _BETWEEN
-        strip.set_xlabel("time in the step (s)")
-        figure.legend(
-            handles=_legend(report),
-            loc="lower left",
-            bbox_to_anchor=(0.1 / _WIDTH, 0.03 / height),
-            ncols=6,
-            columnspacing=1.3,
-            handletextpad=0.5,
+        figure = page(
+            f"{graph.name}: memory over a replayed step",
+            _lines(report),
+            sum(_HEIGHTS) + _LABELS_INCHES,
+            _legend(report),
         )
+        rows = figure.subplots(len(_HEIGHTS), 1, height_ratios=_HEIGHTS)
+        for row, (name, levels, spans) in enumerate(panels):
+            _draw_levels(rows[2 * row], name, levels, report.memory, end_s)
+            _draw_strip(rows[2 * row + 1], report.actions, spans, end_s)
+        rows[-1].set_xlabel("time in the step (s)")
         save(figure, path)
 
 
@@ -101,17 +87,6 @@ def _lines(report: ReplayReport) -> list[str]:
     if process is not None:
         touched += f"; process: {size_text(process.peak_resident_bytes)} resident"
     return [step_line(report), touched, energy_source_line(report)]
-
-
-def _axes(figure: Figure, height: float, bottom: float, axes_height: float) -> Axes:
-    return figure.add_axes(
-        (
-            _LEFT / _WIDTH,
-            bottom / height,
-            1 - (_LEFT + _RIGHT) / _WIDTH,
-            axes_height / height,
-        )
-    )
 
 
 def _draw_levels(

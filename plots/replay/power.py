@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import PowerSamples, ReplayedAction, ReplayReport
+from plots.layout import page, save, settle, size_inches, text_inches
 from plots.replay.style import (
     COLORS,
     energy_source_line,
@@ -19,11 +20,10 @@ from plots.replay.style import (
     step_line,
     with_interval,
 )
-from plots.style import BLUE, GREY, INK, engineering, heading, save, styled
+from plots.style import BLUE, GREY, INK, engineering, styled
 
-# Inches.
-_WIDTH, _HEIGHT = 10.0, 4.6
-_LEFT, _RIGHT, _TOP, _BOTTOM, _STRIP = 0.75, 0.2, 1.35, 0.85, 0.2
+# Inches: of the axes, and of the labels around them.
+_HEIGHTS, _LABELS_INCHES = (2.4, 0.2), 0.75
 
 # Most samples that are drawn with points.
 _DOTTED = 400
@@ -45,9 +45,8 @@ def replayed_power(report: ReplayReport, path: Path) -> None:
     if power is None:
         raise ValueError(f"the replay of {report.schedule} has no samples of power to draw")
     with styled():
-        figure = Figure(figsize=(_WIDTH, _HEIGHT))
-        heading(
-            figure,
+        present = {group(action) for action in report.actions}
+        figure = page(
             f"{report.graph}: power during the replay",
             [
                 step_line(report),
@@ -55,28 +54,15 @@ def replayed_power(report: ReplayReport, path: Path) -> None:
                 _meter_line(report),
                 energy_source_line(report),
             ],
+            sum(_HEIGHTS) + _LABELS_INCHES,
+            [Patch(color=color, label=name) for name, color in COLORS.items() if name in present],
         )
-        inner = _HEIGHT - _TOP - _BOTTOM - _STRIP
-        width = 1 - (_LEFT + _RIGHT) / _WIDTH
-        trace = figure.add_axes(
-            (_LEFT / _WIDTH, (_BOTTOM + _STRIP) / _HEIGHT, width, inner / _HEIGHT)
-        )
-        strip = figure.add_axes(
-            (_LEFT / _WIDTH, _BOTTOM / _HEIGHT, width, _STRIP / _HEIGHT), sharex=trace
-        )
+        trace, strip = figure.subplots(len(_HEIGHTS), 1, height_ratios=_HEIGHTS, sharex=True)
         _draw_trace(trace, power)
         _draw_actions(strip, report.actions, power)
         strip.set_xlabel("time since the start of the first step (s)")
-        present = {group(action) for action in report.actions}
-        figure.legend(
-            handles=[
-                Patch(color=color, label=name) for name, color in COLORS.items() if name in present
-            ],
-            loc="lower left",
-            bbox_to_anchor=(0.1 / _WIDTH, 0.03 / _HEIGHT),
-            ncols=6,
-            columnspacing=1.3,
-        )
+        settle(figure)
+        _number_steps(trace, power)
         save(figure, path)
 
 
@@ -102,10 +88,26 @@ def _meter_line(report: ReplayReport) -> str:
 def _draw_trace(axes: Axes, power: PowerSamples) -> None:
     marker = "." if len(power.time_s) <= _DOTTED else ""
     axes.plot(power.time_s, power.power_w, color=BLUE, linewidth=0.8, marker=marker, markersize=3)
-    for number, start_s in enumerate(power.step_starts_s):
+    for start_s in power.step_starts_s:
         axes.axvline(start_s, color=GREY, linewidth=0.8, linestyle=":")
+    axes.axvline(
+        power.step_starts_s[-1] + power.step_times_s[-1], color=GREY, linewidth=0.8, linestyle=":"
+    )
+    axes.set_xlim(power.time_s[0], power.time_s[-1])
+    axes.set_ylim(0, 1.1 * max(power.power_w))
+    axes.set_ylabel("power (W)")
+    axes.tick_params(axis="x", labelbottom=False, length=0)
+
+
+def _number_steps(axes: Axes, power: PowerSamples) -> None:
+    """Number the steps above the axes, or every second, third or further one if they are narrow."""
+    low, high = axes.get_xlim()
+    starts_s, times_s = power.step_starts_s, power.step_times_s
+    shortest = size_inches(axes)[0] * min(times_s) / (high - low)
+    apart = math.ceil(1.1 * text_inches(f"step {len(times_s)}", 8) / shortest)
+    for number in range(0, len(times_s), apart):
         axes.text(
-            start_s + power.step_times_s[number] / 2,
+            starts_s[number] + times_s[number] / 2,
             1.01,
             f"step {number + 1}",
             transform=axes.get_xaxis_transform(),
@@ -114,13 +116,6 @@ def _draw_trace(axes: Axes, power: PowerSamples) -> None:
             fontsize=8,
             color=INK,
         )
-    axes.axvline(
-        power.step_starts_s[-1] + power.step_times_s[-1], color=GREY, linewidth=0.8, linestyle=":"
-    )
-    axes.set_xlim(power.time_s[0], power.time_s[-1])
-    axes.set_ylim(0, 1.1 * max(power.power_w))
-    axes.set_ylabel("power (W)")
-    axes.tick_params(axis="x", labelbottom=False, length=0)
 
 
 def _draw_actions(axes: Axes, actions: Sequence[ReplayedAction], power: PowerSamples) -> None:

@@ -9,6 +9,7 @@ from devices.replay import ReplayedAction, ReplayReport
 from plots.style import (
     BLUE,
     GREEN,
+    INK,
     ORANGE,
     PURPLE,
     SKY,
@@ -26,6 +27,9 @@ COLORS: Mapping[str, str] = {
     "page out": VERMILION,
     "page in": GREEN,
 }
+
+# Sums over all groups have colours that no group has.
+PREDICTED, MEASURED = "#C4C4C4", INK
 
 
 def group(action: ReplayedAction) -> str:

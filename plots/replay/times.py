@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import (
@@ -21,33 +21,38 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
+from devices.profile import Interval
 from devices.replay import ReplayedAction, ReplayReport
-from plots.replay.kinds import draw_kinds
-from plots.replay.style import COLORS, energy_source_line, group, step_line, whole_percent
-from plots.style import BLACK, BLUE, GREY, INK, engineering, heading, save, styled
+from plots.layout import page, save, settle, shortened, size_inches, spread, text_inches
+from plots.replay.kinds import BAR_ROW_INCHES, bars_of, draw_kinds, write_times
+from plots.replay.style import (
+    COLORS,
+    MEASURED,
+    PREDICTED,
+    energy_source_line,
+    group,
+    step_line,
+    whole_percent,
+)
+from plots.style import BLACK, GREY, INK, engineering, styled
 
 _BAND = 0.1
 _NAMED = 6
 _TICKS_PERCENT = (0, 10, 30, 100, 300, 1000, 3000, 10000)
 
-# Inches.
-_WIDTH, _HEIGHT = 13.0, 7.0
-_TOP, _BOTTOM = 1.15, 0.95
-_LEFT, _POINTS, _BELOW, _GAP = 0.95, 4.15, 1.55, 0.12
-_BARS_LEFT, _BARS_RIGHT = 9.7, 0.85
-_NAME_POINTS = 38.0
-
-# Largest distance at which the numbers of two points would overlap.
-_NEAR_DECADES = 0.2
-_NEAR = 0.4
+# Inches: heights of the points, of their differences, of the numbers between them and of labels.
+_POINTS, _DIFFERENCES, _NUMBERS, _LABELS = 3.4, 1.5, 0.25, 0.6
+_INDENT = 0.15
+_NAME_POINTS = 7.5
 
 
 def predicted_against_measured(report: ReplayReport, path: Path) -> None:
     """Draw measured against predicted times of all actions, and times by kind.
 
-    On the left, each action is a point with both intervals, on logarithmic axes, and below them are
-    the relative differences; the largest are numbered and named. On the right are the seconds of a
-    step by kind of action. Checksums are left out, because only watched steps take them.
+    At the top, each action is a point with both intervals, on logarithmic axes, and below it is the
+    relative difference; the largest are numbered, and named beside the points. At the bottom are
+    the seconds of a step by kind of action. Checksums are left out, because only watched steps take
+    them.
 
     Args:
         report: Report of the replay.
@@ -58,33 +63,37 @@ def predicted_against_measured(report: ReplayReport, path: Path) -> None:
         for action in report.actions
         if action.time_s.predicted.median > 0 and action.time_s.measured.median > 0
     ]
+    bars = bars_of(report)
+    worst = _worst(drawn)
+    points_inches = _POINTS + _NUMBERS + _DIFFERENCES + _LABELS
+    bars_inches = BAR_ROW_INCHES * len(bars) + _LABELS
     with styled():
-        figure = Figure(figsize=(_WIDTH, _HEIGHT))
-        heading(figure, f"{report.graph}: predicted against {report.board_word}", _lines(report))
-
-        def place(left: float, bottom: float, width: float, height: float) -> Axes:
-            """Add axes; all sizes are in inches."""
-            return figure.add_axes(
-                (left / _WIDTH, bottom / _HEIGHT, width / _WIDTH, height / _HEIGHT)
-            )
-
-        inner = _HEIGHT - _TOP - _BOTTOM
-        points = place(_LEFT, _BOTTOM + _BELOW + _GAP, _POINTS, inner - _BELOW - _GAP)
-        below = place(_LEFT, _BOTTOM, _POINTS, _BELOW)
-        bars = place(_BARS_LEFT, _BOTTOM, _WIDTH - _BARS_LEFT - _BARS_RIGHT, inner)
-        worst = _worst(drawn)
-        _draw_points(points, drawn, report.board_word)
-        _draw_differences(below, drawn, worst, points.get_xlim())
-        _name(points, worst)
-        draw_kinds(bars, report)
-        figure.legend(
-            handles=_legend(report.actions, report.board_word),
-            loc="lower left",
-            bbox_to_anchor=(0.1 / _WIDTH, 0.06 / _HEIGHT),
-            ncols=10,
-            columnspacing=1.2,
-            handletextpad=0.4,
+        figure = page(
+            f"{report.graph}: predicted against {report.board_word}",
+            _lines(report),
+            points_inches + bars_inches,
+            _legend(report.actions, report.board_word),
         )
+        halves = figure.add_gridspec(2, 1, height_ratios=(points_inches, bars_inches))
+        grid = halves[0].subgridspec(
+            3, 2, height_ratios=(_POINTS, _NUMBERS, _DIFFERENCES), width_ratios=(5, 3)
+        )
+        left = 0 if worst else slice(None)
+        points = figure.add_subplot(grid[0, left])
+        numbers = figure.add_subplot(grid[1, left])
+        below = figure.add_subplot(grid[2, left], sharex=points)
+        by_kind = figure.add_subplot(halves[1])
+        numbers.axis("off")
+        _draw_points(points, drawn, report.board_word)
+        _draw_differences(below, drawn)
+        points.tick_params(axis="x", labelbottom=False)
+        draw_kinds(by_kind, bars)
+        names = figure.add_subplot(grid[:, 1]) if worst else None
+        settle(figure)
+        if names is not None:
+            _number(numbers, below, worst)
+            _name(names, worst)
+        write_times(by_kind, bars)
         save(figure, path)
 
 
@@ -103,6 +112,18 @@ def _lines(report: ReplayReport) -> list[str]:
 # --- points ---------------------------------------------------------------------------------------
 
 
+class _Value(NamedTuple):
+    """A figure with its interval; unlike a cost it may be negative."""
+
+    low: float
+    median: float
+    high: float
+
+    @classmethod
+    def of(cls, interval: Interval) -> _Value:
+        return cls(interval.low, interval.median, interval.high)
+
+
 def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction], word: str) -> None:
     ends = [
         end
@@ -117,15 +138,12 @@ def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction], word: str) -> None
         line, line * (1 - _BAND), line * (1 + _BAND), color=GREY, alpha=0.22, linewidth=0, zorder=0
     )
     axes.plot(line, line, color=GREY, linewidth=0.8, zorder=1)
-    for action in drawn:
-        predicted, measured = action.time_s.predicted, action.time_s.measured
-        _draw_point(
-            axes,
-            action,
-            measured.median,
-            (measured.low, measured.high),
-            (predicted.median - predicted.low, predicted.high - predicted.median),
-        )
+    _draw_intervals(
+        axes,
+        drawn,
+        [_Value.of(action.time_s.measured) for action in drawn],
+        [_Value.of(action.time_s.predicted) for action in drawn],
+    )
     axes.set_yscale("log")
     axes.set_ylim(low, high)
     axes.yaxis.set_major_locator(LogLocator(numticks=7))
@@ -133,31 +151,28 @@ def _draw_points(axes: Axes, drawn: Sequence[ReplayedAction], word: str) -> None
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_ylabel(f"{word} time of an action (s)")
     _scale_predicted(axes, low, high)
-    axes.tick_params(axis="x", labelbottom=False)
 
 
 def _draw_differences(
     axes: Axes,
     drawn: Sequence[ReplayedAction],
-    worst: Sequence[_Offender],
-    limits: tuple[float, float],
 ) -> None:
     """Draw measured over predicted times, on a scale that is linear near 0 %."""
     axes.axhspan(-100 * _BAND, 100 * _BAND, color=GREY, alpha=0.22, linewidth=0, zorder=0)
     axes.axhline(0, color=GREY, linewidth=0.8, zorder=1)
-    largest = 4 * _BAND
-    for action in drawn:
-        predicted, measured = action.time_s.predicted.median, action.time_s.measured
-        ends = measured.low / predicted - 1, measured.high / predicted - 1
-        largest = max(largest, *map(abs, ends))
-        _draw_point(
-            axes,
-            action,
+    differences = [
+        _Value(
+            100 * (measured.low / predicted - 1),
             100 * (measured.median / predicted - 1),
-            (100 * ends[0], 100 * ends[1]),
-            (0.0, 0.0),
+            100 * (measured.high / predicted - 1),
         )
-    _number(axes, worst)
+        for measured, predicted in (
+            (action.time_s.measured, action.time_s.predicted.median) for action in drawn
+        )
+    ]
+    ends = [abs(end) / 100 for difference in differences for end in difference]
+    largest = max([4 * _BAND, *ends])
+    _draw_intervals(axes, drawn, differences)
     axes.set_yscale("asinh", linear_width=100 * _BAND)
     ticks = [tick for tick in _TICKS_PERCENT if tick <= 130 * largest]
     axes.yaxis.set_major_locator(
@@ -167,54 +182,79 @@ def _draw_differences(
     axes.yaxis.set_minor_locator(NullLocator())
     axes.set_ylim(-130 * largest if largest < 1 else -130, 130 * largest)
     axes.set_ylabel("difference")
-    _scale_predicted(axes, *limits)
+    _scale_predicted(axes, *axes.get_xlim())
     axes.set_xlabel("predicted time of an action (s)")
 
 
-def _number(axes: Axes, worst: Sequence[_Offender]) -> None:
-    """Draw the numbers of the points; overlapping ones are put side by side."""
-    placed: list[tuple[float, float]] = []
+def _number(numbers: Axes, axes: Axes, worst: Sequence[_Offender]) -> None:
+    """Number the points of the largest differences above them, with a line to each.
+
+    Args:
+        numbers: Settled axes for a row of numbers.
+        axes: Settled axes of the points, as wide as the row.
+        worst: Largest differences; their place is their number.
+    """
+    places = []
     for number, offender in enumerate(worst, start=1):
         action = offender.actions[0]
-        where = math.log10(action.time_s.predicted.median), action.time_s.difference or 0.0
-        near = sum(
-            abs(where[0] - x) < _NEAR_DECADES and abs(where[1] - y) < _NEAR * max(0.1, abs(y))
-            for x, y in placed
-        )
-        placed.append(where)
+        point = action.time_s.predicted.median, 100 * (action.time_s.difference or 0.0)
+        shares = axes.transAxes.inverted().transform(axes.transData.transform(point))
+        places.append((float(shares[0]), number, point))
+    places.sort()
+    pitch = 2.2 * text_inches(str(_NAMED), _NAME_POINTS, "bold") / size_inches(axes)[0]
+    centres = spread([place[0] for place in places], pitch, pitch / 2, 1 - pitch / 2)
+    for centre, (_, number, point) in zip(centres, places, strict=True):
         axes.annotate(
             str(number),
-            (10 ** where[0], 100 * where[1]),
-            (5 + 8 * near, 0),
-            textcoords="offset points",
+            point,
+            (centre, 0.5),
+            textcoords=numbers.transAxes,
+            ha="center",
             va="center",
-            fontsize=7.5,
+            fontsize=_NAME_POINTS,
             weight="bold",
             color=INK,
+            arrowprops={"arrowstyle": "-", "color": INK, "linewidth": 0.5, "shrinkB": 2},
+            zorder=4,
         )
 
 
-def _draw_point(
+def _draw_intervals(
     axes: Axes,
-    action: ReplayedAction,
-    value: float,
-    ends: tuple[float, float],
-    predicted_errors: tuple[float, float],
+    drawn: Sequence[ReplayedAction],
+    values: Sequence[_Value],
+    predicted: Sequence[_Value] | None = None,
 ) -> None:
-    color = COLORS[group(action)]
-    axes.errorbar(
-        [action.time_s.predicted.median],
-        [value],
-        xerr=[[error] for error in predicted_errors] if any(predicted_errors) else None,
-        yerr=[[max(0.0, value - ends[0])], [max(0.0, ends[1] - value)]],
-        fmt="o",
-        color=color,
-        markersize=3.6,
-        markerfacecolor=color if action.time_s.beyond else "white",
-        markeredgewidth=0.8,
-        elinewidth=0.6,
-        zorder=3 if action.time_s.beyond else 2,
-    )
+    """Draw a value of each action over its predicted time, with their intervals.
+
+    Points of actions whose intervals overlap are open.
+    """
+    for name, color in COLORS.items():
+        for beyond in (False, True):
+            rows = [
+                row
+                for row, action in enumerate(drawn)
+                if group(action) == name and action.time_s.beyond == beyond
+            ]
+            if not rows:
+                continue
+            axes.errorbar(
+                [drawn[row].time_s.predicted.median for row in rows],
+                [values[row].median for row in rows],
+                xerr=None if predicted is None else _errors([predicted[row] for row in rows]),
+                yerr=_errors([values[row] for row in rows]),
+                fmt="o",
+                color=color,
+                markersize=3.6,
+                markerfacecolor=color if beyond else "white",
+                markeredgewidth=0.8,
+                elinewidth=0.6,
+                zorder=3 if beyond else 2,
+            )
+
+
+def _errors(values: Sequence[_Value]) -> list[list[float]]:
+    return [[v.median - v.low for v in values], [v.high - v.median for v in values]]
 
 
 def _scale_predicted(axes: Axes, low: float, high: float) -> None:
@@ -265,42 +305,31 @@ def _worst(drawn: Sequence[ReplayedAction]) -> list[_Offender]:
 
 
 def _name(axes: Axes, worst: Sequence[_Offender]) -> None:
-    """Name the largest differences in a column beside the axes, each in three lines."""
-    if worst:
-        axes.annotate(
-            "largest differences, totals per step:",
-            (1, 1),
-            (14, 0),
-            xycoords="axes fraction",
-            textcoords="offset points",
+    """Name the largest differences in settled axes, each in three lines."""
+    axes.axis("off")
+    width, height = size_inches(axes)
+    line = 1.35 * _NAME_POINTS / 72
+
+    def write(row: float, text: str, left: float = 0.0, weight: str = "normal") -> None:
+        axes.text(
+            left / width,
+            1 - row * line / height,
+            shortened(text, width - left, _NAME_POINTS, weight),
             va="top",
-            fontsize=8,
-            weight="bold",
-        )
-    for row, offender in enumerate(worst):
-        sign = "+" if offender.excess_s > 0 else "−"
-        axes.annotate(
-            f"{row + 1}  {offender.name}\n"
-            f"    {_shortened(offender.actions[0].label, 38)}\n"
-            f"    {sign}{engineering(abs(offender.excess_s), 's')},"
-            f" {whole_percent(100 * offender.difference)}",
-            (1, 1),
-            (14, -18 - _NAME_POINTS * row),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            va="top",
-            fontsize=7.5,
+            fontsize=_NAME_POINTS,
+            weight=weight,
             color=INK,
-            linespacing=1.25,
         )
 
-
-def _shortened(text: str, length: int) -> str:
-    """Shorten a text in the middle, because names differ at their ends."""
-    if len(text) <= length:
-        return text
-    half = (length - 1) // 2
-    return f"{text[:half]}…{text[-half:]}"
+    write(0, "largest differences, totals per step:", weight="bold")
+    for place, offender in enumerate(worst):
+        sign = "+" if offender.excess_s > 0 else "−"
+        total = f"{sign}{engineering(abs(offender.excess_s), 's')}"
+        row = 1.6 + 3.5 * place
+        write(row, str(place + 1), weight="bold")
+        write(row, offender.name, _INDENT)
+        write(row + 1, offender.actions[0].label, _INDENT)
+        write(row + 2, f"{total}, {whole_percent(100 * offender.difference)}", _INDENT)
 
 
 def _legend(actions: Sequence[ReplayedAction], word: str) -> list[Line2D | Patch]:
@@ -324,6 +353,6 @@ def _legend(actions: Sequence[ReplayedAction], word: str) -> list[Line2D | Patch
         *dots,
         allowed,
         Patch(facecolor=GREY, alpha=0.18, label=f"±{100 * _BAND:.0f} %"),
-        Patch(facecolor=GREY, alpha=0.55, label="predicted"),
-        Patch(facecolor=BLUE, label=word),
+        Patch(facecolor=PREDICTED, label="predicted"),
+        Patch(facecolor=MEASURED, label=word),
     ]

@@ -8,7 +8,7 @@ import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -473,7 +473,41 @@ def test_the_error_names_a_missing_run(tmp_path: Path, capsys: pytest.CaptureFix
 
 # --- on a board ---------------------------------------------------------------------------------
 
-LAW_S = 1e-6  # assumed time of an operation, plus a nanosecond for each FLOP
+
+def law_s(spec: OpSpec) -> float:
+    """Time of an operation: a microsecond, and a nanosecond for each FLOP."""
+    return 1e-6 + 1e-9 * spec.work_flop
+
+
+# What the steps of a run take, in turn, as a multiple of the law.
+SCATTER = (1.0, 1.004, 0.997, 1.002, 0.996)
+
+
+class OnLawfulClock(ReplaySession):
+    """A session on this computer whose clock runs as operations take their time by the law.
+
+    What a measurement reveals is then the same however busy the computer is.
+    """
+
+    def run(self, *arguments: Any, **options: Any) -> ReplayRecord:
+        record = super().run(*arguments, **options)
+        steps = tuple(
+            _timed_by_law(record.plan, step, SCATTER[number % len(SCATTER)])
+            for number, step in enumerate(record.steps)
+        )
+        elapsed_s = tuple(step.time_s for step in steps)
+        return replace(record, steps=steps, elapsed_s=elapsed_s, disturbed={})
+
+
+def _timed_by_law(plan: ExecutionPlan, step: MeasuredStep, scatter: float) -> MeasuredStep:
+    spans: list[Span] = []
+    now_s = 0.0
+    for action, _ in zip((*plan.actions, *plan.afterwards), step.spans, strict=True):
+        spec = action.does.spec if isinstance(action.does, Compute) else None
+        time_s = scatter * (1e-6 if spec is None else law_s(spec))
+        spans.append(Span(now_s, time_s))
+        now_s += time_s
+    return replace(step, time_s=now_s, energy_j=3.0 * now_s, spans=tuple(spans))
 
 
 def hand_made(
@@ -581,14 +615,17 @@ def on_board() -> Iterator[OnBoard]:
         workspace_bytes.update(needed)
         guess = hand_made(
             needed,
-            lambda spec: Interval.exact(LAW_S + 1e-9 * spec.work_flop),
+            lambda spec: Interval.exact(law_s(spec)),
             board=BoardIdentity(model="", memory_bytes=1),
         )
         graph, schedule = scheduled(step, guess)
         schedules.append(schedule)
         return [lower(step, graph, schedule, needed)]
 
-    with open_replay(DEVICE, step.distinct_specs, make_plans, lambda _: None) as session:
+    with open_replay(DEVICE, step.distinct_specs, make_plans, lambda _: None) as opened:
+        session = OnLawfulClock(
+            **{each.name: getattr(opened, each.name) for each in fields(opened) if each.init}
+        )
         record = session.run(
             0,
             initial_values(step, 0),

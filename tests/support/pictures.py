@@ -1,9 +1,86 @@
-"""Texts in pictures."""
+"""Texts in pictures: what they say, and whether they can be read."""
+
+from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
+
+# Pages show a picture at about this width. Text is legible from this height of its font on.
+_PAGE_WIDTH_PIXELS = 840
+_LEAST_FONT_PIXELS = 8.5
+_TOUCH_PIXELS = 1.5
 
 
 def texts_of(picture: Path) -> str:
     """All texts of an SVG file, one per line."""
     return "\n".join(re.findall(r"<!-- (.*?) -->", picture.read_text(encoding="utf-8")))
+
+
+@dataclass(frozen=True)
+class _Words:
+    """Words as drawn: their box in pixels of the picture, and the height of their font."""
+
+    text: str
+    box: Bbox
+    font_pixels: float
+
+
+def require_readable(draw: Callable[[Path], object], path: Path) -> None:
+    """Check that all texts of a picture are inside it, apart from each other, and large enough.
+
+    Args:
+        draw: Draws the picture to a path.
+        path: PNG file to write.
+    """
+    with _recorded() as (figures, words):
+        draw(path)
+    width, height = figures[-1].canvas.get_width_height()
+    seen = [w for w in words.values() if w.text.strip()]
+    assert seen
+    for w in seen:
+        inside = (
+            w.box.x0 >= -_TOUCH_PIXELS
+            and w.box.y0 >= -_TOUCH_PIXELS
+            and w.box.x1 <= width + _TOUCH_PIXELS
+            and w.box.y1 <= height + _TOUCH_PIXELS
+        )
+        assert inside, f"{w.text!r} leaves the picture of {width} × {height}: {w.box}"
+        shown = w.font_pixels * min(1.0, _PAGE_WIDTH_PIXELS / width)
+        assert shown >= _LEAST_FONT_PIXELS, f"{w.text!r} is shown {shown:.1f} pixels high"
+    for one, other in combinations(seen, 2):
+        shared = Bbox.intersection(one.box, other.box)
+        apart = shared is None or min(shared.width, shared.height) <= _TOUCH_PIXELS
+        assert apart, f"{one.text!r} overlaps {other.text!r}"
+
+
+@contextmanager
+def _recorded() -> Iterator[tuple[list[Figure], dict[Text, _Words]]]:
+    """Context manager that records the texts of the last saved figure as they are last drawn."""
+    figures: list[Figure] = []
+    words: dict[Text, _Words] = {}
+    save, write = Figure.savefig, Text.draw
+
+    def saved(figure: Figure, *arguments: Any, **options: Any) -> None:
+        figures.append(figure)
+        words.clear()
+        save(figure, *arguments, **options)
+
+    def drawn(text: Text, renderer: Any) -> None:
+        write(text, renderer)
+        if figures and text.get_visible():
+            box = Text.get_window_extent(text, renderer)
+            font_pixels = renderer.points_to_pixels(text.get_fontsize())
+            words[text] = _Words(text.get_text(), box, font_pixels)
+
+    with patch.object(Figure, "savefig", saved), patch.object(Text, "draw", drawn):
+        yield figures, words
