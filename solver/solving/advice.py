@@ -16,6 +16,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Compute
 from solver.referee.referee import RefereeError, replay
 from solver.search.search import Search
+from solver.time_limit import TimeLimit
 
 # Limit on each of the two searches. The problem is known to be infeasible; this is advice only.
 _SEARCH_S = 30.0
@@ -34,16 +35,19 @@ class Advice:
     notes: tuple[str, ...] = ()
 
 
-def advise(problem: Problem, options: SolverOptions) -> Advice:
-    """Search for the smallest RAM budget and the shortest deadline that are feasible."""
-    ram = _smallest_ram(problem, options)
+def advise(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
+    """Search for the smallest RAM budget and the shortest deadline that are feasible.
+
+    Each search takes an equal share of ``limit``, and at most 30 s.
+    """
     if problem.budget.deadline_s is None:
-        return ram
-    deadline = _shortest_deadline(problem, options)
+        return _smallest_ram(problem, options, limit)
+    ram = _smallest_ram(problem, options, limit.part(0.5))
+    deadline = _shortest_deadline(problem, options, limit)
     return replace(ram, deadline_s=deadline.deadline_s, notes=(*ram.notes, *deadline.notes))
 
 
-def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
+def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
     least, op = least_ram_bytes(problem.graph, problem.budget.covers)
     enough = replay(problem.graph, keep_everything(problem.graph), problem.budget.covers).peak_bytes
     roomy = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": enough}))
@@ -51,7 +55,7 @@ def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
     for actions in (page_everything(roomy), keep_everything(problem.graph)):
         with suppress(RefereeError):  # it is late, or pages although the budget excludes paging
             search.offer(actions)
-    until = time.monotonic() + _SEARCH_S
+    until = limit.at_most(_SEARCH_S).end
     if not search.proven and len(problem.graph.ops) > MOST_OPS:
         _anneal_for_less(search, least, enough, until)
     elif not search.proven:
@@ -75,7 +79,8 @@ def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> N
         smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
         start = search.actions or keep_everything(problem.graph)
         try:
-            found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, stop_at_first=True)
+            seconds = min(_SEARCH_S / 6, until - time.monotonic())
+            found = anneal(smaller, start, seconds, free_order=free_order, stop_at_first=True)
         except BuildFailed:
             return
         if found is None:
@@ -86,11 +91,11 @@ def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> N
         ram_bytes = (does + too_little) // 2
 
 
-def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
+def _shortest_deadline(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
     least, _ = least_ram_bytes(problem.graph, problem.budget.covers)
     if problem.budget.ram_bytes < least:
         return Advice()
-    search = fastest_search(problem, options, time.monotonic() + _SEARCH_S)
+    search = fastest_search(problem, options, limit.at_most(_SEARCH_S).end)
     if search.value is None:
         return Advice()
     notes = () if search.proven else (_unproven("deadline", search.bound, "s"),)
