@@ -14,11 +14,25 @@ from collections.abc import Sequence
 from commands.command import Call
 from commands.command_line import parse
 from commands.console import Console
+from commands.stopping import StopSignals
 from devices.errors import Defect, ExitCode, JoulewrightError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+    """Run one command and return its exit code.
+
+    Ctrl-C, SIGTERM and SIGHUP end the command early: with what it has found so far, and with 128
+    plus the number of the signal as exit code.
+    """
+    with StopSignals() as stop:
+        try:
+            code = _run(argv)
+        except KeyboardInterrupt:  # another one, while the first was reported
+            code = ExitCode.INTERRUPTED
+    return code if stop.exit_code is None else stop.exit_code
+
+
+def _run(argv: Sequence[str] | None) -> int:
     console = Console()
     call: Call | None = None
     try:

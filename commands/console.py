@@ -78,6 +78,7 @@ class Status:
         self._status = RichStatus(text, console=self._rich)
         self._lines_every_s = lines_every_s
         self._next_line_at = 0.0
+        self._phase = ""
 
     def __enter__(self) -> Self:
         self._status.start()
@@ -91,10 +92,15 @@ class Status:
     ) -> None:
         self._status.stop()
 
-    def show(self, text: str, *, passing: bool = False) -> None:
-        """Show ``text``; a ``passing`` one only on a terminal, where the next one replaces it."""
+    def show(self, text: str, *, phase: str = "", passing: bool = False) -> None:
+        """Show ``text``; a ``passing`` one only on a terminal, where the next one replaces it.
+
+        The first text of a ``phase`` is never left out.
+        """
         self._status.update(text)
-        if self._rich.is_terminal or passing or time.monotonic() < self._next_line_at:
+        is_new, self._phase = phase != self._phase, phase
+        too_soon = time.monotonic() < self._next_line_at and not is_new
+        if self._rich.is_terminal or passing or too_soon:
             return
         self._next_line_at = time.monotonic() + self._lines_every_s
         self._console.say(text)

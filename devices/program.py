@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -28,3 +29,14 @@ def module_process(module: str, *arguments: str) -> tuple[list[str], dict[str, s
     path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)
     command = [sys.executable, "-P", "-m", module, *arguments]
     return command, {**os.environ, "PYTHONPATH": path}
+
+
+def leave_stopping_to_parent() -> None:
+    """Ignore Ctrl-C, SIGTERM and SIGHUP in this child process.
+
+    They often go to all processes at once: a terminal sends Ctrl-C to its process group, a batch
+    system SIGTERM to the whole job. The parent handles them, asks for the best result so far, and
+    then kills its children.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)

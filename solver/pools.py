@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -12,8 +13,11 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from devices.errors import InputError
+from devices.program import leave_stopping_to_parent
 
-_PATIENCE_S = 15.0
+CLUSTER_LIMIT_S = 15.0
+"""Longest wait for a Dask scheduler, and again for its first worker."""
+
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 
@@ -52,6 +56,7 @@ def local_pool(processes: int) -> Iterator[Pool]:
     from loky import ProcessPoolExecutor
 
     with _safe_path():
+        _start_resource_tracker()
         executor = ProcessPoolExecutor(
             processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
         )
@@ -59,6 +64,20 @@ def local_pool(processes: int) -> Iterator[Pool]:
             yield Pool(executor, lambda: processes)
         finally:
             executor.shutdown(wait=True, kill_workers=True)
+
+
+def _start_resource_tracker() -> None:
+    """Start loky's resource tracker so that SIGHUP does not end it.
+
+    It outlives this process to remove what was left behind, and ignores Ctrl-C and SIGTERM only.
+    """
+    from loky.backend.resource_tracker import ensure_running
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # processes inherit it
+    try:
+        ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -79,8 +98,8 @@ def _safe_path() -> Iterator[None]:
 
 
 def _tie_to_parent(parent: int) -> None:
-    """Ignore Ctrl-C, which the parent handles, and exit when the parent is gone."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Leave it to the parent to end this process, and exit when the parent is gone."""
+    leave_stopping_to_parent()
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -107,14 +126,15 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
             " pip install 'distributed>=2025.1'"
         ) from None
     try:
+        asyncio.run(_greet(scheduler))
         client = Client(  # type: ignore[no-untyped-call]
-            scheduler, timeout=_PATIENCE_S, set_as_default=False
+            scheduler, timeout=CLUSTER_LIMIT_S, set_as_default=False
         )
     except (OSError, ValueError) as error:
         raise PoolError(f"no Dask scheduler answers at {scheduler!r}: {error}") from None
     with client:
         try:
-            client.wait_for_workers(1, timeout=_PATIENCE_S)
+            client.wait_for_workers(1, timeout=CLUSTER_LIMIT_S)
         except TimeoutError:
             raise PoolError(f"the Dask scheduler at {scheduler!r} has no workers") from None
         executor = client.get_executor(pure=False)  # type: ignore[no-untyped-call]
@@ -126,3 +146,23 @@ def cluster_pool(scheduler: str) -> Iterator[Pool]:
             yield Pool(executor, threads)
         finally:
             executor.shutdown(wait=False)
+
+
+async def _greet(scheduler: str) -> None:
+    """Shake hands with whatever is at the address of a scheduler, retrying until it answers.
+
+    A ``Client`` that cannot do so hangs for another 30 s when it is discarded.
+
+    Raises :class:`OSError` or :class:`ValueError`.
+    """
+    from distributed.comm.core import connect
+    from distributed.security import Security
+
+    arguments = Security().get_connection_args("client")  # type: ignore[no-untyped-call]
+    try:
+        comm = await connect(  # type: ignore[no-untyped-call]
+            scheduler, timeout=CLUSTER_LIMIT_S, **arguments
+        )
+    except MemoryError:  # it read the length of a message from the words of another protocol
+        raise ValueError("what answers there is not a Dask scheduler") from None
+    await comm.close()

@@ -11,18 +11,21 @@ from solver.baselines.comparison import ComparedBaseline, compare_with_baselines
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 from solver.referee.referee import Replay
+from solver.time_limit import TimeLimit
 
 
 def show_baselines(
-    console: Console, graph: CostedGraph, schedule: Schedule, time_limit_s: float | None
+    console: Console, graph: CostedGraph, schedule: Schedule, limit: TimeLimit
 ) -> list[dict[str, Any]]:
     """Run every baseline under the schedule's budget and print a table; return its rows as data.
+
+    Each gets an equal share of the time that is left. Ctrl-C skips those that are not finished.
 
     Raises:
         EngineFailed: A solver's engine failed.
     """
     comparison = compare_with_baselines(
-        graph, schedule, time_limit_s, lambda name: console.say(f"baseline {name}")
+        graph, schedule, limit, lambda name: console.say(f"baseline {name}")
     )
     ours = comparison.ours
     table = [["method", "energy", "", "time", "peak of RAM", "fragmentation", ""]]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from commands.command import Command
 from commands.console import Console
 from commands.solve.options import SolveOptions, add_options
+from commands.stopping import stop_requested
 from devices.errors import ExitCode
 
 if TYPE_CHECKING:
     from commands.solve.subject import SolveSubject
     from solver.problem.schedule import Schedule
+    from solver.search.search import Progress
 
 
 _EXIT_CODES: Mapping[str, ExitCode] = {
@@ -39,8 +42,12 @@ def solve(options: SolveOptions, console: Console) -> int:
     from solver.robustness.robustness import DRAWS_SEED
     from solver.solving.solving import solve_graph
     from solver.sweep.less_ram import keeps_everything
+    from solver.time_limit import TimeLimit
 
-    subject = read_subject(options.graph, options.results, options.verbose, console)
+    limit = TimeLimit.after(options.solver.time_limit_s)
+    source = options.graph if isinstance(options.graph, Path) else options.graph.profile
+    with console.status(f"reading {source}"):
+        subject = read_subject(options.graph, options.results, options.verbose, console)
     graph = subject.graph
     if options.export_graph is not None:
         write_atomically(options.export_graph, dump_json(graph))
@@ -51,12 +58,19 @@ def solve(options: SolveOptions, console: Console) -> int:
     kept = replay(graph, keep_everything(graph), options.budget.covers)
     budget = read_budget(options.budget, subject.profile, kept, console)
     draws = None if options.draws is None else draw_costs(graph, options.draws, DRAWS_SEED)
-    with console.status("building the program", lines_every_s=2.0) as status:
-        schedule = solve_graph(
-            graph, budget, options.solver, lambda p: status.show(progress_line(p))
-        )
-    if draws is not None and schedule.actions:
-        schedule = assess(console, schedule, draws, options.solver, options.robust)
+    # Each phase has an equal share of the time that is left when it begins.
+    phases = 1 + (draws is not None) + options.baselines
+    solver = replace(options.solver, time_limit_s=limit.part(1 / phases).seconds)
+    with console.status("starting", lines_every_s=2.0) as status:
+
+        def show(progress: Progress) -> None:
+            status.show(progress_line(progress), phase=progress.phase)
+
+        schedule = solve_graph(graph, budget, solver, show)
+    if draws is not None and schedule.actions and not stop_requested():
+        share = limit.part(1 / (1 + options.baselines))
+        solver = replace(options.solver, time_limit_s=share.seconds)
+        schedule = assess(console, schedule, draws, solver, options.robust)
     out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
     written = bool(schedule.actions) or options.out is not None
     if written:
@@ -66,15 +80,15 @@ def solve(options: SolveOptions, console: Console) -> int:
         document["predicted_operations"] = predicted_document(subject.predicted)
     summarise(console, schedule, kept, graph)
     summarise_robustness(console, schedule)
-    if options.baselines:
-        limit_s = options.solver.time_limit_s
-        document["baselines"] = show_baselines(console, graph, schedule, limit_s)
-    if options.budget.ram is None and keeps_everything(schedule, kept):
-        document["less_ram"] = show_less_ram(console, graph, schedule, kept, options.solver)
+    if options.baselines and not stop_requested():
+        document["baselines"] = show_baselines(console, graph, schedule, limit)
+    if options.budget.ram is None and keeps_everything(schedule, kept) and not stop_requested():
+        solver = replace(options.solver, time_limit_s=limit.seconds)
+        document["less_ram"] = show_less_ram(console, graph, schedule, kept, solver)
     console.document(document)
     if written:
         console.result(f"\nschedule  {out}\ngraph     {graph_path(out)}")
-    if options.pictures is not None and schedule.actions:
+    if options.pictures is not None and schedule.actions and not stop_requested():
         for picture in _pictures(subject, schedule, options.pictures, out.stem):
             console.result(f"picture   {picture}")
     return _EXIT_CODES.get(schedule.status, ExitCode.DONE)

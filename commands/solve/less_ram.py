@@ -56,7 +56,7 @@ def show_less_ram(
     table += [_row(row, kept) for row in rows]
     console.table(table, right=(0, 1, 2, 3, 4, 5))
     if len(rows) < len(PERCENTAGES):
-        console.result(f"interrupted after {len(rows)} of {len(PERCENTAGES)} budgets")
+        console.result(f"stopped after {len(rows)} of {len(PERCENTAGES)} budgets")
     return [_as_data(row, kept) for row in rows]
 
 

@@ -164,7 +164,10 @@ def add_options(parser: ArgumentParser) -> None:
     )
     add_gap(parser)
     parser.add_argument(
-        "--time-limit", type=positive, metavar="SECONDS", help="limit of the search (none)"
+        "--time-limit",
+        type=positive,
+        metavar="SECONDS",
+        help="limit of everything together: search, addresses, draws, baselines, less RAM (none)",
     )
     cores = os.cpu_count() or 1
     parser.add_argument(

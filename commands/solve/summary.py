@@ -18,7 +18,7 @@ def progress_line(progress: Progress) -> str:
     """Format the best schedule and the bound while the search runs."""
     best = "none yet" if progress.value is None else si(progress.value, "J", 6)
     bound = "none yet" if progress.bound is None else si(progress.bound, "J", 6)
-    text = f"{progress.seconds:5.1f} s  best {best}  bound {bound}"
+    text = f"{progress.seconds:5.1f} s  {progress.phase}  best {best}  bound {bound}"
     if progress.value and progress.bound is not None:
         text += f"  gap {100 * (progress.value - progress.bound) / progress.value:.3f} %"
     return text

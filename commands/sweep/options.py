@@ -123,7 +123,7 @@ def add_options(parser: ArgumentParser) -> None:
         required=True,
         metavar="B,B,...",
         help="RAM budgets as in solve, separated by commas, such as 512KiB,1.2MB,40%%; or evenly"
-        " spaced ones of a range, such as 20%%..100%%/9 for nine",
+        " spaced ones of a range, such as 20%%..100%%/9 for nine, at most 1000",
     )
     parser.add_argument(
         "--deadlines",

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
+from solver.time_limit import check_time
 
 
 @dataclass(frozen=True)
 class Change:
     """A change of a schedule: its approximate cost, the bytes removed for a while, and the result.
 
-    ``actions`` are computing and paging in order, without frees. They may be invalid: the referee
-    must check them.
+    ``make`` returns the actions: computing and paging in order, without frees. They may be invalid:
+    the referee must check them.
     """
 
     cost_j: float
     bytes: int
-    actions: tuple[Action, ...]
+    make: Callable[[], tuple[Action, ...]]
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ def changes(
 
     A tensor can be absent for a while, be recomputed or paged in later, or be paged out earlier.
     Changes that remove at least ``excess_bytes`` come first, each group sorted by cost.
+
+    Raises :class:`~solver.time_limit.OutOfTime` after the enforced time limit.
     """
     found = _Changes(problem, actions, crowded).all()
     return sorted(found, key=lambda change: (change.bytes < excess_bytes, change.cost_j))
@@ -59,7 +64,16 @@ class _Changes:
         before = [0]  # number of actions other than frees before each action
         for action in actions:
             before.append(before[-1] + (not isinstance(action, Free)))
-        self._crowded = [(before[max(first, 0)], before[end]) for first, end in crowded]
+        # Number of crowded actions before each one.
+        change = [0] * (len(self._unfreed) + 2)
+        for first, end in crowded:
+            change[before[max(first, 0)]] += 1
+            change[before[end]] -= 1
+        self._crowded_before = [0, *accumulate(depth > 0 for depth in accumulate(change))]
+        self._paged_out: dict[str, list[int]] = {}
+        for index, action in enumerate(self._unfreed):
+            if isinstance(action, PageOut):
+                self._paged_out.setdefault(action.tensor, []).append(index)
 
     def all(self) -> Iterator[Change]:
         for wait in self._waits():
@@ -74,12 +88,13 @@ class _Changes:
                 yield from self._later(index)
 
     def _is_crowded(self, begin: int, end: int) -> bool:
-        return any(max(begin, b) < min(end, e) for b, e in self._crowded)
+        return begin < end and self._crowded_before[end] > self._crowded_before[begin]
 
     def _waits(self) -> Iterator[_Wait]:
         problem = self._problem
         last_touch = {i: -1 for i, starts in enumerate(problem.starts_in_ram) if starts}
         for index, action in enumerate(self._unfreed):
+            check_time()
             needed, made = self._needs_and_makes(action)
             for i in needed:
                 if last_touch[i] + 1 < index:
@@ -93,45 +108,67 @@ class _Changes:
         """Changes that keep a tensor out of RAM while nothing needs it."""
         problem = self._problem
         tensor, size_bytes = problem.graph.tensors[wait.tensor], problem.size[wait.tensor]
-        earlier = self._unfreed[: wait.begin + 1]
-        waiting = self._unfreed[wait.begin + 1 : wait.end]
-        later = self._unfreed[wait.end :]
-        if later and isinstance(later[0], PageOut):
-            yield Change(0.0, size_bytes, (*earlier, later[0], *waiting, *later[1:]))
+        begin, end = wait.begin + 1, wait.end
+        if end < len(self._unfreed) and isinstance(self._unfreed[end], PageOut):
+            yield Change(0.0, size_bytes, partial(self._moved, end, begin))
             return
         producer = problem.producer[wait.tensor]
         if producer >= 0 and problem.recomputable[producer]:
             op = problem.graph.ops[producer]
             again = Compute(op=op.name)
-            yield Change(op.energy_j, size_bytes, (*earlier, *waiting, again, *later))
+            yield Change(op.energy_j, size_bytes, partial(self._with, {end: again}))
         if not problem.can_page_in[wait.tensor]:
             return
         assert tensor.page_in is not None
         page_in = PageIn(tensor=tensor.name)
-        if problem.starts_in_storage[wait.tensor] or _pages_out(earlier, tensor.name):
+        paged_out = self._paged_out.get(tensor.name, [])
+        if problem.starts_in_storage[wait.tensor] or (paged_out and paged_out[0] < begin):
             cost_j = tensor.page_in.energy_j
-            yield Change(cost_j, size_bytes, (*earlier, *waiting, page_in, *later))
+            yield Change(cost_j, size_bytes, partial(self._with, {end: page_in}))
         elif problem.can_page_out[wait.tensor]:
             assert tensor.page_out is not None
             cost_j = tensor.page_in.energy_j
-            if _pages_out(later, tensor.name):  # the earlier copy stays valid and replaces this one
-                later = [a for a in later if not _pages_out([a], tensor.name)]
-            else:
+            # The earlier copy stays valid and replaces later ones.
+            replaced = {index for index in paged_out if index >= end}
+            if not replaced:
                 cost_j += tensor.page_out.energy_j
-            page_out = PageOut(tensor=tensor.name)
-            yield Change(cost_j, size_bytes, (*earlier, page_out, *waiting, page_in, *later))
+            added: dict[int, Action] = {begin: PageOut(tensor=tensor.name), end: page_in}
+            yield Change(cost_j, size_bytes, partial(self._with, added, replaced))
+
+    def _with(
+        self, added: Mapping[int, Action], removed: Collection[int] = ()
+    ) -> tuple[Action, ...]:
+        """The actions, with one more before some of them, and without some."""
+        result: list[Action] = []
+        for index, action in enumerate(self._unfreed):
+            if index in added:
+                result.append(added[index])
+            if index not in removed:
+                result.append(action)
+        if len(self._unfreed) in added:
+            result.append(added[len(self._unfreed)])
+        return tuple(result)
+
+    def _moved(self, index: int, to: int) -> tuple[Action, ...]:
+        """The actions, with the one at ``index`` before the one that is at ``to``."""
+        actions = self._unfreed
+        if to < index:
+            return (*actions[:to], actions[index], *actions[to:index], *actions[index + 1 :])
+        return (*actions[:index], *actions[index + 1 : to], actions[index], *actions[to:])
 
     def _later(self, index: int) -> Iterator[Change]:
         """Change that delays a page-in or a recomputation until right before its first use."""
         actions = self._unfreed
         _, made = self._needs_and_makes(actions[index])
         other = index + 1
+        if not made:
+            return
         while other < len(actions) and made.isdisjoint(self._needs_and_makes(actions[other])[0]):
+            check_time()
             other += 1
-        if made and other > index + 1:
-            rest = (*actions[index + 1 : other], actions[index], *actions[other:])
+        if other > index + 1:
             size_bytes = sum(self._problem.size[i] for i in made)
-            yield Change(0.0, size_bytes, (*actions[:index], *rest))
+            yield Change(0.0, size_bytes, partial(self._moved, index, other))
 
     def _needs_and_makes(self, action: Action) -> tuple[set[int], set[int]]:
         """Tensors that an action needs in RAM, and tensors that it brings into RAM."""
@@ -146,7 +183,3 @@ class _Changes:
                 return set(), {problem.tensor_index[action.tensor]}
             case Free():
                 raise ValueError("actions contain a free action")
-
-
-def _pages_out(actions: Sequence[Action], name: str) -> bool:
-    return any(isinstance(action, PageOut) and action.tensor == name for action in actions)

@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import accumulate
 
 from solver.addresses.residencies import Span
+from solver.time_limit import check_time
 
 
 class Packing:
@@ -20,28 +21,26 @@ class Packing:
     ``size`` is the most bytes that a block takes; ``neighbours`` are the blocks that overlap it in
     time; ``heights`` gives, only for blocks whose bytes change over time, the most bytes that they
     take during each neighbour.
+
+    Making one and :meth:`first_fit` take time that grows with the number of pairs of neighbours.
+    They raise :class:`~solver.time_limit.OutOfTime` after the enforced limit.
     """
 
     def __init__(self, shapes: Sequence[tuple[Span, ...]]) -> None:
         self.shapes = tuple(shapes)
         self.size = [max(span.bytes for span in shape) for shape in shapes]
         self.neighbours = _neighbours(shapes)
-        self.heights: dict[int, list[int]] = {
-            i: [_height_beside(shape, shapes[j]) for j in self.neighbours[i]]
-            for i, shape in enumerate(shapes)
-            if len(shape) > 1
-        }
+        self.heights: dict[int, list[int]] = {}
+        for i, shape in enumerate(shapes):
+            if len(shape) > 1:
+                check_time()
+                self.heights[i] = [_height_beside(shape, shapes[j]) for j in self.neighbours[i]]
         self.unit = math.gcd(*(span.bytes for shape in shapes for span in shape))
 
     @cached_property
     def load(self) -> list[int]:
         """Sum of bytes at every moment."""
-        change = [0] * (1 + max((shape[-1].end for shape in self.shapes), default=0))
-        for shape in self.shapes:
-            for span in shape:
-                change[span.start] += span.bytes
-                change[span.end] -= span.bytes
-        return list(accumulate(change))
+        return load_of(self.shapes)
 
     @cached_property
     def bound(self) -> int:
@@ -52,6 +51,7 @@ class Packing:
         """
         best = max(self.load)
         for i, heights in self.heights.items():
+            check_time()
             for j, height in zip(self.neighbours[i], heights, strict=True):
                 other = self.height(j, i)
                 below = max(self.size[i], height + self.size[j])
@@ -71,6 +71,7 @@ class Packing:
         offsets = [-1] * len(size)
         taken: list[list[tuple[int, int]]] = [[] for _ in size]
         for i in order:
+            check_time()
             if i in all_heights:
                 offset = self._fit_changing(i, offsets)
                 offsets[i] = offset
@@ -112,10 +113,34 @@ class Packing:
         return max((o + s for o, s in zip(offsets, self.size, strict=True)), default=0)
 
 
+def load_of(shapes: Sequence[tuple[Span, ...]]) -> list[int]:
+    """Sum of the bytes of blocks at every moment."""
+    change = [0] * (1 + max((shape[-1].end for shape in shapes), default=0))
+    for shape in shapes:
+        for span in shape:
+            change[span.start] += span.bytes
+            change[span.end] -= span.bytes
+    return list(accumulate(change))
+
+
+def count_pairs(shapes: Sequence[tuple[Span, ...]]) -> int:
+    """Number of pairs of blocks that overlap in time."""
+    change = [0] * (1 + max((shape[-1].end for shape in shapes), default=0))
+    begun = [0] * len(change)
+    for shape in shapes:
+        begun[shape[0].start] += 1
+        change[shape[0].start] += 1
+        change[shape[-1].end] -= 1
+    # Blocks that begin at the same moment overlap each other and all that began earlier.
+    active = accumulate(change)
+    return sum(n * (total - n) + n * (n - 1) // 2 for n, total in zip(begun, active, strict=True))
+
+
 def _neighbours(shapes: Sequence[tuple[Span, ...]]) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in shapes]
     active: list[int] = []
     for i in sorted(range(len(shapes)), key=lambda i: shapes[i][0].start):
+        check_time()
         start = shapes[i][0].start
         active = [j for j in active if shapes[j][-1].end > start]
         for j in active:

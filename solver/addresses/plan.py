@@ -10,16 +10,23 @@ from functools import cached_property
 from itertools import count
 
 from solver.addresses.exact import pack_exactly
-from solver.addresses.packing import Packing
-from solver.addresses.residencies import ResidencyChain, blocks_of, spans_of
+from solver.addresses.online import first_fit_in_time
+from solver.addresses.packing import Packing, count_pairs, load_of
+from solver.addresses.residencies import ResidencyChain, Span, blocks_of, spans_of
 from solver.addresses.search import OrderSearch
 from solver.options import Coverage
 from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Action, Compute, Free, PageIn, PageOut
+from solver.time_limit import OutOfTime, TimeLimit
 
 # Local search and CP-SAT alternate with doubling time, since the time that either needs is random.
 _FIRST_WORK = 2_000_000
 _FIRST_S = 0.5
+# Shortest time for planning, even after the deadline.
+_LEAST_S = 0.2
+# Pairs of blocks that overlap in time: with more, first fit in the order of time is tried before
+# anything else; with more, CP-SAT is not tried, since it takes minutes to begin.
+_MANY_PAIRS, _MOST_PAIRS_EXACT = 10_000_000, 5_000_000
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ def plan_addresses(
         actions: The actions of a valid schedule, ``free`` actions included.
         covers: Tensors that count, and so get addresses.
         arena_limit_bytes: Size of arena that suffices: planning ends as soon as it is reached.
-        deadline: End of planning, on ``time.monotonic``.
+        deadline: End of planning, on ``time.monotonic``. Offsets that need no search are found even
+            after it.
         like: Plan of a similar schedule to start from.
 
     Returns:
@@ -84,16 +92,46 @@ def plan_addresses(
     blocks = blocks_of(graph, actions, covers)
     if not blocks:
         return AddressPlan((), (), 0, 0)
-    packing = Packing(spans_of(blocks))
+    shapes = spans_of(blocks)
+    pairs = count_pairs(shapes)
+    if pairs > _MANY_PAIRS:
+        plan = _plan_at_once(blocks, shapes)
+        if plan.arena_bytes <= max(arena_limit_bytes, plan.bound_bytes):
+            return plan
+    try:
+        with TimeLimit(max(deadline, time.monotonic() + _LEAST_S)).enforced():
+            packing = Packing(shapes)
+            bound = packing.bound
+            target = max(arena_limit_bytes, bound)
+            first = None if like is None else _order_like(blocks, like)
+            search = OrderSearch(packing, target, first)
+            offsets, bound = _search(search, packing, target, deadline, pairs)
+    except OutOfTime:  # before the first offsets
+        return _plan_at_once(blocks, shapes)
+    return AddressPlan(blocks, tuple(offsets), packing.arena(offsets), bound)
+
+
+def _plan_at_once(
+    blocks: tuple[ResidencyChain, ...], shapes: Sequence[tuple[Span, ...]]
+) -> AddressPlan:
+    offsets = first_fit_in_time(shapes)
+    arena = max(offset + block.bytes for offset, block in zip(offsets, blocks, strict=True))
+    return AddressPlan(blocks, tuple(offsets), arena, max(load_of(shapes)))
+
+
+def _search(
+    search: OrderSearch, packing: Packing, target: int, deadline: float, pairs: int
+) -> tuple[list[int], int]:
+    """Offsets of the smallest arena found, and the lower bound on the arena."""
     bound = packing.bound
-    target = max(arena_limit_bytes, bound)
-    search = OrderSearch(packing, target, None if like is None else _order_like(blocks, like))
     for turn in count():
         search.run(_FIRST_WORK << turn, deadline)
         offsets = search.offsets
         now = time.monotonic()
         if search.arena_bytes <= target or now >= deadline:
             break
+        if pairs > _MOST_PAIRS_EXACT:
+            continue
         exact = pack_exactly(packing, target, min(deadline, now + _FIRST_S * 2**turn), turn)
         if exact == "impossible":
             bound = (target // packing.unit + 1) * packing.unit
@@ -101,7 +139,7 @@ def plan_addresses(
         if exact != "unknown":
             offsets = exact
             break
-    return AddressPlan(blocks, tuple(offsets), packing.arena(offsets), bound)
+    return offsets, bound
 
 
 def _order_like(blocks: Sequence[ResidencyChain], plan: AddressPlan) -> list[int]:

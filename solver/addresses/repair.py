@@ -15,6 +15,7 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import RefereeError, verify
+from solver.time_limit import OutOfTime, TimeLimit, check_time
 
 SolveAgain: TypeAlias = Callable[[int], tuple[Action, ...] | None]
 
@@ -26,8 +27,8 @@ _CHANGES_SHARE, _FAR_CHANGES_SHARE = 0.5, 0.15
 _MOST_PLAN_S, _CLOSE, _FINEST = 2.0, 1.03, 0.003
 # Factor below the RAM that would make up for the fragmentation, for the next attempt.
 _SMALLER = 0.99
-# A schedule that does not pack is useless: the search for one that does may take this long even
-# beyond the deadline, and this many failures of solving again.
+# A schedule that does not pack is useless: the search for one that does may take this long beyond
+# the deadline (not beyond the time limit), and this many failures of solving again.
 _LAST_RESORT_S, _MOST_MISSES = 40.0, 3
 _PLAN_OF_A_CHANGE_S = 0.1
 
@@ -51,6 +52,7 @@ def fit_into_arena(
     solve_again: SolveAgain,
     deadline: float,
     tolerance_j: float,
+    limit: TimeLimit = TimeLimit(),  # noqa: B008 - immutable
 ) -> Packed:
     """Find a schedule whose arena is within the budget, and verify it with both referees.
 
@@ -61,8 +63,10 @@ def fit_into_arena(
         problem: The problem.
         actions: A valid schedule.
         solve_again: Returns a schedule for a budget in bytes, or None.
-        deadline: End of the search, on ``time.monotonic``; Ctrl-C ends it too.
+        deadline: End of the search, on ``time.monotonic``; Ctrl-C ends it too. It may pass while no
+            schedule packs.
         tolerance_j: Extra energy at which a changed schedule is accepted without solving again.
+        limit: End of the search even if no schedule packs.
 
     Returns:
         The best schedule found, with addresses.
@@ -70,12 +74,12 @@ def fit_into_arena(
     Raises:
         RefereeError: A schedule is not valid.
     """
-    fitting = _Fitting(problem, actions, deadline)
+    fitting = _Fitting(problem, actions, min(deadline, limit.end))
     try:
         if not fitting.packs:
             fitting.change()
         if not fitting.packs or fitting.extra_j > tolerance_j:
-            fitting.solve(solve_again)
+            fitting.solve(solve_again, limit)
     except KeyboardInterrupt:
         pass  # keep the best so far, as everywhere in the solver
     return fitting.packed()
@@ -120,13 +124,13 @@ class _Fitting:
                 return
             current = better
 
-    def solve(self, solve_again: SolveAgain) -> None:
+    def solve(self, solve_again: SolveAgain, limit: TimeLimit) -> None:
         """Solve for less RAM until the result packs, then bisect for the most RAM that packs."""
-        problem, limit = self._problem, self._limit_bytes
-        too_much, packs, misses = limit, 0, 0
-        ram_bytes = min(limit - 1, limit * limit // max(1, self._first.plan.arena_bytes))
-        last = max(self._deadline, time.monotonic() + _LAST_RESORT_S)
-        while too_much - packs > max(1.0, _FINEST * limit):
+        problem, most = self._problem, self._limit_bytes
+        too_much, packs, misses = most, 0, 0
+        ram_bytes = min(most - 1, most * most // max(1, self._first.plan.arena_bytes))
+        last = min(limit.end, max(self._deadline, time.monotonic() + _LAST_RESORT_S))
+        while too_much - packs > max(1.0, _FINEST * most):
             if time.monotonic() >= (self._deadline if self.packs else last):
                 return
             actions = solve_again(ram_bytes)
@@ -140,14 +144,14 @@ class _Fitting:
             else:
                 verify(problem.graph, actions, problem.budget)
                 how = f"solving it again for {ram_bytes} bytes"
-                found = self._try(actions, how, time.monotonic() + _MOST_PLAN_S)
+                found = self._try(actions, how, limit.at_most(_MOST_PLAN_S).end)
                 self._offer(found)
                 if self._fits(found):
                     packs = ram_bytes
                 else:
                     too_much = ram_bytes
                     if not packs:
-                        over = found.plan.arena_bytes / limit
+                        over = found.plan.arena_bytes / most
                         ram_bytes = min(ram_bytes - 1, int(_SMALLER * ram_bytes / over))
                         continue
             ram_bytes = (packs + too_much) // 2
@@ -185,12 +189,18 @@ class _Fitting:
         problem, plan = self._problem, current.plan
         best = current
         excess_bytes = plan.arena_bytes - self._limit_bytes
-        for change in changes(problem, current.actions, self._crowded(plan), excess_bytes):
+        try:
+            with TimeLimit(until).enforced():
+                crowded = self._crowded(plan)
+                possible = changes(problem, current.actions, crowded, excess_bytes)
+        except OutOfTime:
+            return None
+        for change in possible:
             now = time.monotonic()
             if now > until:
                 break
             try:
-                actions = with_frees(problem.graph, change.actions)
+                actions = with_frees(problem.graph, change.make())
                 found = self._try(actions, how, min(until, now + _PLAN_OF_A_CHANGE_S), plan)
             except RefereeError:  # the changed schedule is over the budget or invalid
                 continue
@@ -206,6 +216,7 @@ class _Fitting:
         found = [(b, o) for b, o in placed if o + b.bytes > self._limit_bytes]
         seen = set(found)
         for block, offset in found:  # the list grows during the loop
+            check_time()
             for other, low in placed:
                 stands_on = (
                     low + other.bytes == offset

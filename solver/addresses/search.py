@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from solver.addresses.packing import Packing
+from solver.time_limit import OutOfTime, check_time
 
 # Least number of orders tried, whatever amount of work is requested.
 _LEAST_PLACEMENTS = 40
@@ -56,7 +57,7 @@ class OrderSearch:
             return
         self._work_left = max(work, _LEAST_PLACEMENTS * self._work_of_one)
         self._deadline = deadline
-        with suppress(_Enough):
+        with suppress(_Enough, OutOfTime):
             if not self._starts:
                 starts = [(self._place(order)[0], order) for order in self._first]
                 self._starts = sorted(starts, key=lambda start: start[0])
@@ -127,7 +128,10 @@ def _orders(packing: Packing) -> Iterator[list[int]]:
     start = [shape[0].start for shape in packing.shapes]
     end = [shape[-1].end for shape in packing.shapes]
     life = [e - s for s, e in zip(start, end, strict=True)]
-    most = [max(load[s:e]) for s, e in zip(start, end, strict=True)]
+    most = []
+    for s, e in zip(start, end, strict=True):
+        check_time()
+        most.append(max(load[s:e]))
     blocks = range(len(size))
     yield sorted(blocks, key=lambda i: (-size[i], -life[i]))
     yield sorted(blocks, key=lambda i: (-life[i], -size[i]))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
+from solver.time_limit import check_time
 
 
 class Unavailable(Exception):
@@ -88,6 +89,7 @@ class CheckpointedPass:
         problem = self._problem
         if not whole:
             return problem.writes[cut]
+        check_time()
         return (
             i
             for k in range(cut + 1)
@@ -178,6 +180,7 @@ class CheckpointedPass:
         problem = self._problem
         pending = [k]
         while pending:
+            check_time()
             op = pending[-1]
             missing = next((i for i in problem.reads[op] if i not in self._at_hand), None)
             if missing is None:
@@ -208,6 +211,7 @@ class CheckpointedPass:
 
         Checkpoints, ``state`` and tensors that the forward pass has yet to read are kept.
         """
+        check_time()
         problem = self._problem
         for i in list(self._at_hand):
             if (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from solver.baselines.baseline import BaselineResult
@@ -12,6 +13,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Schedule
 from solver.referee.referee import Replay, replay
+from solver.time_limit import TimeLimit
 
 # Time limit of each baseline if none is given.
 _TIME_LIMIT_S = 60.0
@@ -38,15 +40,16 @@ class BaselineComparison:
 def compare_with_baselines(
     graph: CostedGraph,
     schedule: Schedule,
-    time_limit_s: float | None,
+    limit: TimeLimit,
     on_begin: Callable[[str], None] = lambda _name: None,
 ) -> BaselineComparison:
-    """Run every baseline under the budget of a schedule.
+    """Run every baseline under the budget of a schedule; Ctrl-C skips those not finished.
 
     Args:
         graph: The costed graph.
         schedule: The schedule to compare with.
-        time_limit_s: Limit for each baseline; None for 60 s.
+        limit: Limit for all baselines, of which each gets an equal share of what is left; 60 s each
+            without a limit.
         on_begin: Called with the name of each baseline before it runs.
 
     Returns:
@@ -59,11 +62,17 @@ def compare_with_baselines(
     ours = replay(graph, schedule.actions, covers) if schedule.actions else None
     problem = Problem(graph, schedule.budget)
     compared = []
-    for name in BASELINES:
-        on_begin(name)
-        began_s = time.monotonic()
-        result = run_baseline(name, problem, time_limit_s or _TIME_LIMIT_S)
-        seconds = time.monotonic() - began_s
-        played = None if result.actions is None else replay(graph, result.actions, covers)
-        compared.append(ComparedBaseline(name, result, played, seconds))
+    with suppress(KeyboardInterrupt):
+        for position, name in enumerate(BASELINES):
+            began_s = time.monotonic()
+            if limit.has_passed:
+                late = BaselineResult(None, "not run, because the time limit had passed")
+                compared.append(ComparedBaseline(name, late, None, 0.0))
+                continue
+            on_begin(name)
+            share_s = limit.part(1 / (len(BASELINES) - position)).seconds
+            result = run_baseline(name, problem, _TIME_LIMIT_S if share_s is None else share_s)
+            seconds = time.monotonic() - began_s
+            played = None if result.actions is None else replay(graph, result.actions, covers)
+            compared.append(ComparedBaseline(name, result, played, seconds))
     return BaselineComparison(ours, tuple(compared))

@@ -23,6 +23,7 @@ from solver.baselines.lineage import Lineage
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
+from solver.time_limit import check_time
 
 # Owner of the workspace of the running op; tensors are numbered from 0.
 _WORKSPACE = -1
@@ -123,6 +124,7 @@ class OnlineEviction(ABC):
         for i in sorted(self.resident):
             self._bury_if_dead(i)
         for k in range(len(problem.graph.ops)):
+            check_time()
             self._execute(k)
             for i in problem.reads[k]:
                 self._lineage.references[i] -= 1
@@ -267,6 +269,7 @@ class OnlineEviction(ABC):
         if not size_bytes:
             return
         while self.arena.allocate(owner, size_bytes, from_top=to_top) is None:
+            check_time()
             if not self.evict_for(size_bytes) and not self._banish():
                 raise _OutOfMemory(
                     f"out of memory: {size_bytes} bytes requested, {self.arena.free_bytes} free,"

@@ -16,6 +16,7 @@ from solver.constructed.greedy import greedy_schedule
 from solver.constructed.unsearched import keep_everything, page_everything
 from solver.problem.problem import Problem
 from solver.referee.referee import verify
+from solver.time_limit import OutOfTime, TimeLimit
 
 
 def _keep_everything(problem: Problem, _time_limit_s: float) -> BaselineResult:
@@ -67,7 +68,11 @@ def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineRe
         EngineFailed: The process of an engine failed.
         RefereeError: A schedule is invalid, which is a defect.
     """
-    result = BASELINES[name](problem, time_limit_s)
+    try:
+        with TimeLimit.after(time_limit_s).enforced():
+            result = BASELINES[name](problem, time_limit_s)
+    except OutOfTime:
+        return BaselineResult(None, f"not finished in {time_limit_s:.3g} s")
     if result.actions is not None:
         verify(problem.graph, result.actions, problem.budget)
     return result

@@ -14,6 +14,7 @@ import math
 import random
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from solver.problem.graph import PageCost
@@ -21,6 +22,7 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.referee.referee import RefereeError, verify
+from solver.time_limit import OutOfTime, check_time
 
 # Work is counted in evaluated costs of recomputation and in actions, so that the result does not
 # depend on the speed of the computer. A million takes about a second. Chains grow with the graph.
@@ -54,7 +56,8 @@ class _Rule:
 def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Action, ...] | None:
     """Find the best greedy schedule within the budget; None if no run finds one.
 
-    Unless ``thorough``, only the first few runs that find any are tried.
+    Unless ``thorough``, only the first few runs that find any are tried. After the enforced time
+    limit no run is begun or finished.
     """
     best: tuple[float, tuple[Action, ...], _Rule] | None = None
     op_count = len(problem.graph.ops)
@@ -75,19 +78,23 @@ def greedy_schedule(problem: Problem, *, thorough: bool = True) -> tuple[Action,
         if best is None or energy_j < best[0]:
             best = (energy_j, actions, rule)
 
-    for paging, rematerialization in _freedoms(problem):
-        for rule in _rules(problem, paging, rematerialization):
-            attempt(rule)
-        if best is not None and not thorough:
-            return best[1]
-    if best is None:
-        return None
-    chance = random.Random(0)  # noqa: S311
-    for _ in range(_MOST_PERTURBED_RUNS):
-        if work_left <= 0:
-            break
-        attempt(_perturbed(best[2], chance))
-    return best[1]
+    def attempt_all() -> None:
+        for paging, rematerialization in _freedoms(problem):
+            for rule in _rules(problem, paging, rematerialization):
+                attempt(rule)
+            if best is not None and not thorough:
+                return
+        if best is None:
+            return
+        chance = random.Random(0)  # noqa: S311
+        for _ in range(_MOST_PERTURBED_RUNS):
+            if work_left <= 0:
+                return
+            attempt(_perturbed(best[2], chance))
+
+    with suppress(OutOfTime):
+        attempt_all()
+    return None if best is None else best[1]
 
 
 def _freedoms(problem: Problem) -> Iterator[tuple[bool, bool]]:
@@ -242,6 +249,7 @@ class _Run:
         self._used_bytes -= self._size[i]
 
     def _work(self) -> None:
+        check_time()
         self.work_done += 1
         if self.work_done > self._most_work:
             raise _Stuck
@@ -249,6 +257,7 @@ class _Run:
     # --- decisions ----------------------------------------------------------------------------
 
     def _cheapest_to_give_up(self) -> int:
+        check_time()
         best, best_score = -1, math.inf
         pinned = set(self._pinned)
         memo: dict[int, dict[int, float]] = {}

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from solver.problem.problem import Problem
+from solver.time_limit import check_time
 
 # Most partial orders kept at each length, and about the most that are looked at in all.
 _WIDTH, _MOST_LOOKED_AT = 48, 200_000
+# Larger graphs take too long.
+_MOST_OPS = 1500
 
 
 @dataclass(frozen=True)
@@ -31,9 +34,11 @@ def low_memory_orders(problem: Problem, number: int = 3) -> tuple[tuple[str, ...
         number: How many orders to return at most.
 
     Returns:
-        Names of the ops in each order, least peak first.
+        Names of the ops in each order, least peak first; none for a graph of thousands of ops.
     """
     ops = len(problem.graph.ops)
+    if ops > _MOST_OPS:
+        return ()
     must_precede = _predecessors(problem)
     start = sum(
         size for size, here in zip(problem.size, problem.starts_in_ram, strict=True) if here
@@ -42,6 +47,7 @@ def low_memory_orders(problem: Problem, number: int = 3) -> tuple[tuple[str, ...
     width = min(_WIDTH, max(1, _MOST_LOOKED_AT // ops**2))
     for _ in range(ops):
         longer: dict[frozenset[int], _Partial] = {}
+        check_time()
         for partial in beam:
             for k in range(ops):
                 if k in partial.done or not must_precede[k] <= partial.done:

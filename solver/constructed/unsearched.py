@@ -57,15 +57,19 @@ def page_everything(problem: Problem) -> tuple[Action, ...]:
     tensors = problem.graph.tensors
     resident = {i for i, starts in enumerate(problem.starts_in_ram) if starts}
     stored = {i for i, starts in enumerate(problem.starts_in_storage) if starts}
+    # Those of them that an op has touched since it was decided to leave them in RAM.
+    undecided = set(resident)
     actions: list[Action] = []
 
     def has_further_use(i: int, after: int) -> bool:
-        if tensors[i].persist == "ram" or any(j > after for j in problem.readers[i]):
+        readers = problem.readers[i]
+        if tensors[i].persist == "ram" or (readers and readers[-1] > after):
             return True
         return tensors[i].persist == "storage" and i not in stored
 
     def put_away(after: int, keep: set[int]) -> None:
-        for i in sorted(resident - keep):
+        for i in sorted(undecided - keep):
+            undecided.discard(i)
             if not has_further_use(i, after):
                 resident.discard(i)
             elif problem.can_page_in[i]:
@@ -85,7 +89,9 @@ def page_everything(problem: Problem) -> tuple[Action, ...]:
             bring(i)
         actions.append(Compute(op=op.name))
         resident.update(problem.writes[k])
+        undecided.update(problem.reads[k], problem.writes[k])
         resident.difference_update(problem.consumes[k])
+        undecided.difference_update(problem.consumes[k])
         for i in problem.writes[k]:
             if tensors[i].persist == "storage":
                 actions.append(PageOut(tensor=tensors[i].name))

@@ -143,6 +143,9 @@ class Engine(EngineProcess):
 
         Raises :class:`EngineFailed` if the process ends early or the engine reports an error.
         """
+        if time.monotonic() >= deadline:
+            yield Finished("stopped")
+            return
         self.send(Run(self._growth(program), relax, absolute_gap, threads, start))
         for message in self.messages(deadline):
             assert isinstance(message, Incumbent | Bound | Finished | Silence)

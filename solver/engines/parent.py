@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import threading
 from multiprocessing.connection import Connection
 from typing import Generic, TypeVar
+
+from devices.program import leave_stopping_to_parent
 
 Order = TypeVar("Order")
 
@@ -15,12 +16,12 @@ Order = TypeVar("Order")
 class Parent(Generic[Order]):
     """Connection to the parent through the pipe with file descriptor ``fd``.
 
-    This process exits when the parent is gone, even during a run. It ignores Ctrl-C, which the
-    parent handles.
+    This process exits when the parent is gone, even during a run. It ignores the signals that
+    :func:`devices.program.leave_stopping_to_parent` names.
     """
 
     def __init__(self, fd: int) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        leave_stopping_to_parent()
         self._connection = Connection(fd)
         self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
         threading.Thread(target=self._listen, daemon=True).start()

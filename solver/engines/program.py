@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from solver.time_limit import check_time
+
 Sense: TypeAlias = Literal["<", "=", ">"]
 # Columns with their coefficients.
 Terms: TypeAlias = Sequence[tuple[int, float]]
@@ -26,7 +28,8 @@ class Row:
 class Program:
     """A program: minimise the cost over the columns, subject to the rows.
 
-    Columns and rows can be added but not removed.
+    Columns and rows can be added but not removed. Adding one raises
+    :class:`~solver.time_limit.OutOfTime` after the enforced time limit.
     """
 
     lower: list[float] = field(default_factory=list)
@@ -39,6 +42,7 @@ class Program:
         self, *, cost: float = 0.0, lower: float = 0.0, upper: float = 1.0, integer: bool = True
     ) -> int:
         """Add a variable, binary by default, and return its index."""
+        check_time()
         self.lower.append(lower)
         self.upper.append(upper)
         self.cost.append(cost)
@@ -47,6 +51,7 @@ class Program:
 
     def row(self, terms: Iterable[tuple[int, float]], sense: Sense, right_side: float) -> None:
         """Add a constraint. Terms of the same column are summed, and zeros dropped."""
+        check_time()
         merged: dict[int, float] = {}
         for column, coefficient in terms:
             merged[column] = merged.get(column, 0.0) + coefficient

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from solver.engines.program import Program
 from solver.problem.footprint import footprint_bytes
 from solver.problem.problem import Problem
+from solver.time_limit import check_time
 
 OrderKept: TypeAlias = Literal["any", "given"]
 
@@ -56,6 +57,9 @@ class Moment:
 
 class CrossingProgram:
     """The crossing program of one problem, initially without memory rows.
+
+    Building it and adding rows raise :class:`~solver.time_limit.OutOfTime` after the enforced
+    limit.
 
     Energy in joules is ``constant`` plus ``unit`` times the objective. The constant is the energy
     of computing everything once and of unavoidable transfers.
@@ -86,6 +90,7 @@ class CrossingProgram:
         problem, graph = self.problem, self.problem.graph
         crossing = np.zeros((len(graph.ops), len(graph.tensors)), bool)
         for i, tensor in enumerate(graph.tensors):
+            check_time()
             if not problem.size[i]:
                 continue
             readers = list(problem.readers[i])
@@ -226,6 +231,7 @@ def _certainly_before(problem: Problem, order: OrderKept) -> npt.NDArray[np.bool
         return np.tri(count, count, -1, dtype=bool)
     before: npt.NDArray[Any] = np.zeros((count, count), bool)
     for t in range(count):
+        check_time()
         for i in problem.reads[t]:
             k = problem.producer[i]
             if k >= 0:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from solver.overlap.stays import Stay, Stays, Transfer
 from solver.problem.schedule import Action, Compute, Free
+from solver.time_limit import check_time
 
 # Number of actions examined to see when RAM is needed, and number of page-ins that may overtake one
 # that waits for room.
@@ -71,6 +72,7 @@ class Dispatch:
 
     def run(self) -> Dispatched:
         for gap in range(self._end + 1):
+            check_time()
             self._free_what_ended(gap)
             self._make_room(gap)
             self._begin_what_is_due(gap)

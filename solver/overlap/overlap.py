@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 
@@ -19,6 +20,7 @@ from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Compute, PageIn, PageOut
 from solver.referee.referee import replay
+from solver.time_limit import OutOfTime
 
 # Most dispatches for one schedule, and most actions of all of them together.
 _MOST_ROUNDS, _ACTIONS_TOGETHER = 200, 60_000
@@ -33,7 +35,8 @@ def overlap_transfers(problem: Problem, actions: Sequence[Action]) -> tuple[Acti
 
     Ops and transfers, and so the energy, stay the same. The result never ends later than
     ``actions`` and is within the RAM budget. ``actions`` are returned unchanged if the storage has
-    no DMA, nothing is paged, or they exceed the budget.
+    no DMA, nothing is paged, or they exceed the budget. After the enforced time limit only the
+    transfers as they are ordered in ``actions`` are tried.
 
     Raises :class:`~solver.referee.referee.RefereeError` if ``actions`` are not valid.
     """
@@ -83,7 +86,10 @@ def _overlapped(
     if played.time_s <= enough_s or played.peak_bytes > budget.ram_bytes or not stays.transfers:
         return actions
     in_place = tuple(_beside_compute(action) for action in actions)
-    for candidate in (in_place, _best_dispatch(stays, budget.ram_bytes, enough_s).actions):
+    candidates = [in_place]
+    with suppress(OutOfTime):
+        candidates.append(_best_dispatch(stays, budget.ram_bytes, enough_s).actions)
+    for candidate in candidates:
         result = replay(graph, candidate, budget.covers)
         # The memory profile of a dispatch omits page-ins that nothing needs, so check the peak.
         fits = result.peak_bytes <= budget.ram_bytes

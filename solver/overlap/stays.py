@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from solver.problem.footprint import extra_bytes
 from solver.problem.graph import Op
@@ -179,10 +180,12 @@ class Stays:
         return transfer
 
     def _profile(self) -> list[int]:
-        profile = [0] * (len(self.computed) + 1)
+        change = [0] * (len(self.computed) + 2)
         for stay in self.all:
-            for gap in range(stay.first, stay.last + 1):
-                profile[gap] += stay.size
+            if stay.first <= stay.last:
+                change[stay.first] += stay.size
+                change[stay.last + 1] -= stay.size
+        profile = list(accumulate(change[:-1]))
         for gap, op in enumerate(self.computed):
             profile[gap] += extra_bytes(op, self._problem.size_of)
         return profile

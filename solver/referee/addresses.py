@@ -5,7 +5,8 @@ It shares no code with the planner of addresses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from solver.options import Coverage
@@ -46,7 +47,7 @@ def verify_addresses(
             case PageIn():
                 arena.page_in(index, action)
             case Free():
-                arena.taken.pop(action.tensor, None)
+                arena.leave(action.tensor)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,10 @@ class _Arena:
         self._ops = {op.name: op for op in graph.ops}
         uncounted = uncounted_tensors(graph, covers)
         self._bytes = {t.name: 0 if t.name in uncounted else t.bytes for t in graph.tensors}
-        self.taken: dict[str, _Place] = {}
+        self._taken: dict[str, _Place] = {}
+        # The same places, ascending. Only a tensor and the one that it overwrites share bytes, from
+        # the same address on, so that no place ends after the one that follows it begins.
+        self._in_order: list[tuple[int, int, str]] = []
 
     def begin(self, addresses: Mapping[str, int]) -> None:
         resident = [
@@ -80,16 +84,16 @@ class _Arena:
         self._check_names(index, op.writes, addresses)
         for name, address in addresses.items():
             overwritten = self._overwritten(op, name)
-            if overwritten is not None and self.taken[overwritten].low != address:
+            if overwritten is not None and self._taken[overwritten].low != address:
                 raise RefereeError(
                     index,
                     f"op {op.name!r} writes {name!r} at {address}, in place of {overwritten!r},"
-                    f" which is at {self.taken[overwritten].low}",
+                    f" which is at {self._taken[overwritten].low}",
                 )
             self._take(index, name, address, self._bytes[name], beside=overwritten)
         self._workspace(index, op, action.workspace_address)
         for name in op.in_place.values():
-            self.taken.pop(name, None)
+            self.leave(name)
 
     def page_in(self, index: int, action: PageIn) -> None:
         addresses = {} if action.address is None else {action.tensor: action.address}
@@ -106,7 +110,7 @@ class _Arena:
         if address is not None:
             workspace = f"the workspace of op {op.name}"
             self._take(index, workspace, address, op.workspace_bytes)
-            del self.taken[workspace]
+            self.leave(workspace)
 
     def _overwritten(self, op: Op, written: str) -> str | None:
         """The counted tensor that ``written`` replaces in place, if any."""
@@ -131,11 +135,28 @@ class _Arena:
                 f"{name!r} at {place.low} to {place.high} leaves the arena of"
                 f" {self._arena_bytes} bytes",
             )
-        for other, held in self.taken.items():
-            if other != beside and place.low < held.high and held.low < place.high:
+        for low, high, other in self._overlapping(place):
+            if other != beside:
                 raise RefereeError(
                     index,
                     f"{name!r} at {place.low} to {place.high} overlaps {other!r} at"
-                    f" {held.low} to {held.high}",
+                    f" {low} to {high}",
                 )
-        self.taken[name] = place
+        self.leave(name)
+        self._taken[name] = place
+        insort(self._in_order, (place.low, place.high, name))
+
+    def _overlapping(self, place: _Place) -> Iterator[tuple[int, int, str]]:
+        after = bisect_left(self._in_order, (place.low, place.low, ""))
+        if after and self._in_order[after - 1][1] > place.low:
+            yield self._in_order[after - 1]
+        while after < len(self._in_order) and self._in_order[after][0] < place.high:
+            yield self._in_order[after]
+            after += 1
+
+    def leave(self, name: str) -> None:
+        """Make the bytes of a tensor free; no effect on one without an address."""
+        place = self._taken.pop(name, None)
+        if place is not None:
+            position = bisect_left(self._in_order, (place.low, place.high, name))
+            del self._in_order[position]

@@ -20,6 +20,8 @@ DRAWS_SEED = 0
 
 # Time limit of all draws together if the search has none.
 _TIME_LIMIT_S = 300.0
+# Time after the limit for searches that are about to end; others are dropped.
+_GRACE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def assess(
                 if (task := search.next_task()) is None:
                     break
                 running[task.submit(pool, remaining_s)] = task
-            if not running:
+            if not running or remaining_s <= -_GRACE_S:
                 break
             done, _ = wait(running, 1.0, FIRST_COMPLETED)
             for future in done:
@@ -84,7 +86,7 @@ def assess(
 
 def draws_limit_s(options: SolverOptions) -> float:
     """Time limit of the draws: that of the search, or 300 s."""
-    return options.time_limit_s or _TIME_LIMIT_S
+    return _TIME_LIMIT_S if options.time_limit_s is None else options.time_limit_s
 
 
 def assess_robustness(

@@ -24,6 +24,7 @@ from solver.overlap.overlap import meet_deadline, one_at_a_time, overlap_transfe
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, PageIn, PageOut
 from solver.referee.referee import Late, RefereeError, Replay, replay, verify
+from solver.time_limit import OutOfTime, TimeLimit
 
 # How a search ends; "spent": nothing is left to try, and nothing is proven.
 Ending: TypeAlias = Literal["proven", "infeasible", "time_limit", "spent", "interrupted"]
@@ -40,13 +41,15 @@ _LEAST_PATIENCE_S = 5.0
 class Progress:
     """State of a search: value of the incumbent and proven bound, None while unknown.
 
-    Both are in the unit of the objective: joules, seconds or bytes. ``seconds`` is elapsed time.
+    Both are in the unit of the objective: joules, seconds or bytes. ``seconds`` is elapsed time;
+    ``phase`` says what is done at present.
     """
 
     seconds: float
     round: int
     value: float | None
     bound: float | None
+    phase: str = "searching"
 
 
 class Companion(Protocol):
@@ -88,6 +91,7 @@ class Search:
     engine_version: str = ""
     # False proofs of the engine, which were corrected.
     faults: list[str] = field(default_factory=list)
+    phase: str = "searching"
     restrictions: tuple[str, ...] = RESTRICTIONS
     # The actions in the form that formulations can express: without transfers beside ops.
     _plain: tuple[Action, ...] | None = None
@@ -145,6 +149,13 @@ class Search:
 
         ``deadline`` is on ``time.monotonic``. Raises :class:`~devices.errors.EngineFailed`.
         """
+        try:
+            with TimeLimit(deadline).enforced():
+                return self._run(deadline)
+        except OutOfTime:  # the program was not built in time
+            return "time_limit"
+
+    def _run(self, deadline: float) -> Ending:
         if self.objective != "energy":
             return self._search(self._built(simplify=False), deadline)
         unrestricted_bound = self.bound
@@ -318,7 +329,8 @@ class Search:
     def report(self) -> None:
         """Report progress."""
         elapsed_s = time.monotonic() - self._started
-        self.on_progress(Progress(elapsed_s, self.rounds, self.value, self.bound))
+        progress = Progress(elapsed_s, self.rounds, self.value, self.bound, self.phase)
+        self.on_progress(progress)
 
     def _budget_of(self, formulation: Formulation, solution: Incumbent) -> int:
         """Bytes of RAM that a solution claims to need at most."""

@@ -26,6 +26,7 @@ from solver.referee.referee import RefereeError, replay
 from solver.search.crossing_search import CrossingSearch, NoSchedule
 from solver.search.search import Search
 from solver.search.states import Exhausted, search_states
+from solver.time_limit import OutOfTime, TimeLimit
 
 # Limit on each of the two searches. The problem is known to be infeasible; this is advice only.
 _SEARCH_S = 30.0
@@ -53,18 +54,21 @@ class Advice:
     deadline_bound_s: float | None = None
 
 
-def advise(problem: Problem, options: SolverOptions) -> Advice:
-    """Search for the smallest RAM budget and the shortest deadline that are feasible."""
-    ram = _smallest_ram(problem, options)
+def advise(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
+    """Search for the smallest RAM budget and the shortest deadline that are feasible.
+
+    Each search takes an equal share of ``limit``, and at most 30 s.
+    """
     if problem.budget.deadline_s is None:
-        return ram
-    deadline = _shortest_deadline(problem, options)
+        return _smallest_ram(problem, options, limit)
+    ram = _smallest_ram(problem, options, limit.part(0.5))
+    deadline = _shortest_deadline(problem, options, limit)
     return replace(ram, deadline_s=deadline.deadline_s, deadline_bound_s=deadline.deadline_bound_s)
 
 
-def _smallest_ram(problem: Problem, options: SolverOptions) -> Advice:
+def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
     least, op = least_ram_bytes(problem.graph, problem.budget.covers)
-    until = time.monotonic() + _SEARCH_S
+    until = limit.at_most(_SEARCH_S).end
     exact = _least_of_all(problem, "memory", options, _share(until, _ALL_SCHEDULES_SHARE))
     if exact is not None:
         found, bound = exact
@@ -140,14 +144,16 @@ def _too_little(
 ) -> int:
     """The largest budget that the crossing program proves to be too small, by bisection."""
     unproven = enough
-    while unproven - too_little > 1 and time.monotonic() < until:
-        middle = (too_little + unproven) // 2
-        smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": middle}))
-        search = CrossingSearch(smaller, "any", options.engine, options.threads)
-        if any(isinstance(news, NoSchedule) for news in search.run(1.0, _share(until, 0.5))):
-            too_little = middle
-        else:
-            unproven = middle
+    with TimeLimit(until).enforced(), suppress(OutOfTime):
+        while unproven - too_little > 1 and time.monotonic() < until:
+            middle = (too_little + unproven) // 2
+            budget = problem.budget.model_copy(update={"ram_bytes": middle})
+            smaller = Problem(problem.graph, budget)
+            search = CrossingSearch(smaller, "any", options.engine, options.threads)
+            if any(isinstance(news, NoSchedule) for news in search.run(1.0, _share(until, 0.5))):
+                too_little = middle
+            else:
+                unproven = middle
     return too_little
 
 
@@ -160,7 +166,8 @@ def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> N
         smaller = Problem(problem.graph, problem.budget.model_copy(update={"ram_bytes": ram_bytes}))
         start = search.actions or keep_everything(problem.graph)
         try:
-            found = anneal(smaller, start, _SEARCH_S / 6, free_order=free_order, stop_at_first=True)
+            seconds = min(_SEARCH_S / 6, until - time.monotonic())
+            found = anneal(smaller, start, seconds, free_order=free_order, stop_at_first=True)
         except BuildFailed:
             return
         if found is None:
@@ -171,11 +178,11 @@ def _anneal_for_less(search: Search, least: int, enough: int, until: float) -> N
         ram_bytes = (does + too_little) // 2
 
 
-def _shortest_deadline(problem: Problem, options: SolverOptions) -> Advice:
+def _shortest_deadline(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
     least, _ = least_ram_bytes(problem.graph, problem.budget.covers)
     if problem.budget.ram_bytes < least:
         return Advice()
-    until = time.monotonic() + _SEARCH_S
+    until = limit.at_most(_SEARCH_S).end
     exact = _least_of_all(problem, "time", options, _share(until, _ALL_SCHEDULES_SHARE))
     if exact is not None:
         found, bound_s = exact

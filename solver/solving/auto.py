@@ -38,10 +38,13 @@ from solver.search.search import Ending, Progress, Search
 from solver.search.states import search_states
 from solver.solving.named import engine_notes, python_mip_version
 from solver.solving.outcome import Outcome
+from solver.time_limit import OutOfTime, TimeLimit
 
 # Annealing alone stops after this many seconds per op without improvement, within these limits,
 # or after this share of its running time, whichever is longer.
 _PATIENCE_S_PER_OP, _LEAST_PATIENCE_S, _MOST_PATIENCE_S, _PATIENCE_SHARE = 0.01, 0.3, 6.0, 0.3
+# Share of the time for the greedy start.
+_SHARE_FOR_GREEDY = 0.2
 # Share of the remaining time for searching other orders before one is chosen.
 _SHARE_FOR_ORDERS = 0.5
 _POLL_S = 0.05
@@ -92,18 +95,24 @@ class AutomaticSearch:
             return self._outcome("infeasible")
         with ExitStack() as annealing:
             try:
-                return self._outcome(self._run(annealing))
+                with TimeLimit(self._deadline).enforced():
+                    return self._outcome(self._run(annealing))
+            except OutOfTime:
+                return self._outcome("time_limit")
             except KeyboardInterrupt:
                 return self._outcome("interrupted")
 
     def _run(self, annealing: ExitStack) -> Ending:
         self._search.offer_if_valid(page_everything(self._problem))
-        self._search.offer_if_valid(greedy_schedule(self._problem, thorough=False) or ())
+        with TimeLimit(self._deadline).part(_SHARE_FOR_GREEDY).enforced():
+            greedy = greedy_schedule(self._problem, thorough=False)
+        self._search.offer_if_valid(greedy or ())
         try:
             self._begin_annealing(annealing)
         except BuildFailed as error:
             self._chosen.append(f"no annealing, so the graph's order is kept: {error}")
             self._search.offer_if_valid(greedy_schedule(self._problem) or ())
+        self._begin_phase("bound")
         if self._bound_any_order() == "infeasible" or self._search_all() == "infeasible":
             return "infeasible"
         if self._search.actions is None:
@@ -125,10 +134,15 @@ class AutomaticSearch:
             f"no compact program: it is too large for {op_count} ops"
             + (f" in the remaining {max(0.0, left_s):.0f} s" if op_count <= MOST_OPS else "")
         )
+        self._begin_phase("annealing")
         self._anneal_on(self._deadline, to_the_end=self._deadline < inf)
         # More time would have allowed the compact program, unless the graph has too many ops.
         is_out_of_time = op_count <= MOST_OPS or time.monotonic() >= self._deadline
         return "time_limit" if is_out_of_time else "spent"
+
+    def _begin_phase(self, name: str) -> None:
+        self._search.phase = name
+        self._search.report()
 
     # --- schedules ------------------------------------------------------------------------------
 
@@ -288,6 +302,7 @@ class AutomaticSearch:
 
     def _find_first(self, annealing: ExitStack) -> None:
         """Look further for any schedule: in orders that need little RAM, and from more seeds."""
+        self._begin_phase("first schedule")
         began = time.monotonic()
         if self._options.order != "given":
             for order in low_memory_orders(self._problem):
@@ -320,6 +335,7 @@ class AutomaticSearch:
         ):
             return
         began = time.monotonic()
+        self._begin_phase("order of ops")
         if self._options.threads > 1:
             self._begin_annealing(annealing)
         left_s = self._deadline - began
@@ -353,7 +369,9 @@ class AutomaticSearch:
                 self._on_progress,
                 bound=self._search.bound,
                 companion=self if self._annealers else None,
+                phase="compact program",
             )
+            compact.report()
             self._compact = compact
             in_its_order = actions is not None and _in_order(actions, problem.graph)
             if actions is not None and in_its_order:

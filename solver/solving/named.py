@@ -20,9 +20,12 @@ from solver.retention.retention import search_retention
 from solver.search.search import Build, Ending, Progress, Search, build_compact
 from solver.solving.advice import fastest_search
 from solver.solving.outcome import Outcome
+from solver.time_limit import TimeLimit
 
 # Limit on the search for the fastest schedule when no schedule found meets the deadline.
 _FASTEST_S = 30.0
+# Share of the time for the greedy start.
+_SHARE_FOR_GREEDY = 0.2
 _LATE = (
     "no schedule found meets the deadline with transfers beside ops; infeasibility is not proven"
 )
@@ -58,8 +61,10 @@ def search_by_name(
         search.offer_if_valid(start)
     ending: Ending = "infeasible"
     if not search.proven and not problem.is_evidently_infeasible:
-        search.offer_if_valid(greedy_schedule(problem) or page_everything(problem))
         try:
+            with TimeLimit(deadline).part(_SHARE_FOR_GREEDY).enforced():
+                greedy = greedy_schedule(problem)
+            search.offer_if_valid(greedy or page_everything(problem))
             ending = _run(search, deadline)
         except KeyboardInterrupt:
             ending = "interrupted"

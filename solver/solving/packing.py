@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 
 from devices.errors import BuildFailed
@@ -16,8 +15,11 @@ from solver.problem.problem import Problem
 from solver.problem.schedule import Action
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
+from solver.time_limit import TimeLimit
 
 _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
+# Share of the time for the schedule itself and ones like it; the rest is for greedy schedules.
+_FITTING_SHARE = 0.75
 # Shares of the budget that greedy schedules may fill, tried in turn when nothing else packs; time
 # for planning the addresses of each.
 _GREEDY_SHARES = (1.0, 0.98, 0.95, 0.9, 0.8)
@@ -27,48 +29,52 @@ _ANNEALING_S_PER_OP, _ANNEALING_S = 0.02, (2.0, 10.0)
 
 
 def pack(
-    problem: Problem, actions: tuple[Action, ...], options: SolverOptions, limit_s: float | None
+    problem: Problem, actions: tuple[Action, ...], options: SolverOptions, limit: TimeLimit
 ) -> Packed:
     """Plan addresses, and run transfers beside ops where that ends sooner.
 
     If ``actions`` do not pack into the budget, they are changed a little, or annealed under a
-    smaller budget. Hard cases take seconds, even beyond the time limit, since a schedule without
+    smaller budget. Within ``limit``, hard cases take longer than others, since a schedule without
     addresses cannot be used.
     """
-    deadline = time.monotonic() + packing_s(limit_s)
-
+    fitting = limit.part(_FITTING_SHARE)
+    deadline = fitting.at_most(_MOST_S).end
     free_order = options.formulation == "auto" and options.order != "given"
 
     def solve_again(ram_bytes: int) -> tuple[Action, ...] | None:
         budget = problem.budget.model_copy(update={"ram_bytes": ram_bytes})
-        return _annealed(Problem(problem.graph, budget), actions, free_order)
+        return _annealed(Problem(problem.graph, budget), actions, free_order, fitting)
 
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
-    packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j)
+    packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j, fitting)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
-        packed = _pack_greedily(problem, actions, packed)
+        with limit.enforced():
+            packed = _pack_greedily(problem, actions, packed, limit)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
-    return _overlap_if_sooner(problem, packed)
+    with limit.enforced():
+        return _overlap_if_sooner(problem, packed, limit)
 
 
-def packing_s(limit_s: float | None) -> float:
+def packing_s(limit_s: float) -> float:
     """Seconds reserved for packing, out of a time limit for the whole solve."""
-    return _MOST_S if limit_s is None else min(_MOST_S, max(_LEAST_S, _SHARE * limit_s))
+    return min(_MOST_S, max(_LEAST_S, _SHARE * limit_s), 0.5 * limit_s)
 
 
 def _annealed(
-    problem: Problem, actions: tuple[Action, ...], free_order: bool
+    problem: Problem, actions: tuple[Action, ...], free_order: bool, limit: TimeLimit
 ) -> tuple[Action, ...] | None:
     """Anneal from ``actions`` to a schedule within the smaller budget of ``problem``."""
     shortest_s, longest_s = _ANNEALING_S
     seconds = min(longest_s, max(shortest_s, _ANNEALING_S_PER_OP * len(problem.graph.ops)))
     with suppress(BuildFailed):
-        return anneal(problem, actions, seconds, free_order=free_order)
+        return anneal(problem, actions, min(seconds, limit.left_s), free_order=free_order)
     return None
 
 
-def _pack_greedily(problem: Problem, wanted: tuple[Action, ...], packed: Packed) -> Packed:
+def _pack_greedily(
+    problem: Problem, wanted: tuple[Action, ...], packed: Packed, limit: TimeLimit
+) -> Packed:
     """Last resort: greedy schedules, which take no search, for less and less RAM.
 
     Returns ``packed`` unchanged if none of them packs.
@@ -81,7 +87,7 @@ def _pack_greedily(problem: Problem, wanted: tuple[Action, ...], packed: Packed)
         actions = greedy_schedule(smaller, thorough=False)
         if actions is None:
             break
-        until = time.monotonic() + _GREEDY_S
+        until = limit.at_most(_GREEDY_S).end
         plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
         if plan.arena_bytes > budget.ram_bytes:
             continue
@@ -96,13 +102,13 @@ def _pack_greedily(problem: Problem, wanted: tuple[Action, ...], packed: Packed)
     return packed
 
 
-def _overlap_if_sooner(problem: Problem, packed: Packed) -> Packed:
+def _overlap_if_sooner(problem: Problem, packed: Packed, limit: TimeLimit) -> Packed:
     """Run transfers beside ops, if the schedule then ends sooner and still has addresses."""
     graph, budget = problem.graph, problem.budget
     actions = overlap_transfers(problem, packed.actions)
     if actions is packed.actions:
         return packed
-    until = time.monotonic() + _LEAST_S
+    until = limit.at_most(_LEAST_S).end
     plan = plan_addresses(graph, actions, budget.covers, budget.ram_bytes, until)
     if plan.arena_bytes > budget.ram_bytes:
         return packed

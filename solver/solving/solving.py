@@ -5,21 +5,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from math import inf
 
 from solver.addresses.repair import Packed
+from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.problem.claims import EVERY_SCHEDULE
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Schedule, SolverRecord, first_executions
-from solver.referee.referee import verify
+from solver.referee.referee import replay, verify
 from solver.search.search import Progress
 from solver.solving.advice import Advice, advise
 from solver.solving.auto import AutomaticSearch
 from solver.solving.named import search_by_name
 from solver.solving.outcome import Outcome
 from solver.solving.packing import pack, packing_s
+from solver.time_limit import TimeLimit
+
+# Time reserved for checking and writing the result, in replays of the graph.
+_CHECKS = 6
+_PACKING_AFTER_CTRL_C_S = 10.0
 
 
 def solve_graph(
@@ -34,18 +39,19 @@ def solve_graph(
 
     The result is replayed and verified by both referees (costs and addresses). Ctrl-C and the time
     limit end the search with the best schedule found so far (``feasible``), or with
-    ``no_solution``.
+    ``no_solution``. The time limit covers everything: starts, bounds, addresses, advice, and the
+    last checks, for which time is reserved by how long the first ones took.
 
     Args:
         graph: The costed graph of one training step.
         budget: RAM, deadline, and whether paging and rematerialization are allowed.
         options: Search options.
-        on_progress: Called with the incumbent and the bound while the search runs.
+        on_progress: Called with the phase, the incumbent and the bound.
         starts: Schedules to start from, for example of a similar budget; only those within
             ``budget`` are used.
         with_advice: Whether to search for the smallest feasible RAM budget and deadline if the
-            problem is infeasible. This takes up to 30 s (60 s with a deadline) beyond the time
-            limit.
+            problem is infeasible. Without a time limit this takes up to 30 s (60 s with a
+            deadline).
 
     Returns:
         The schedule, with status, energy, bound, time, peak, addresses and actions.
@@ -56,23 +62,46 @@ def solve_graph(
     """
     problem = Problem(graph, budget)
     started = time.monotonic()
-    limit_s = options.time_limit_s
-    deadline = inf
-    if limit_s is not None:
-        deadline = started + limit_s
-        if options.addresses:  # reserve some of the time for planning addresses
-            deadline -= min(0.5 * limit_s, packing_s(limit_s))
-    outcome = _search(problem, options, on_progress, starts, deadline)
+    whole = TimeLimit.after(options.time_limit_s)
+    announce = _Announcer(on_progress, started)
+    announce.phase("starting schedules")
+    replay(graph, keep_everything(graph), budget.covers)
+    limit = whole.reserving(min(_CHECKS * (time.monotonic() - started), 0.3 * whole.left_s))
+    search_limit = limit
+    if options.addresses:
+        search_limit = limit.reserving(packing_s(limit.left_s))
+    outcome = _search(problem, options, announce.progress, starts, search_limit.end)
     if outcome.actions is None or outcome.energy_j is None:
-        return _without_actions(problem, options, outcome, started, with_advice)
+        if outcome.ending == "infeasible" and with_advice:
+            announce.phase("smallest feasible budget")
+        return _without_actions(problem, options, outcome, started, with_advice, limit)
     if not options.addresses:
         return _with_actions(problem, options, outcome, started, outcome.actions)
-    interrupted = outcome.ending == "interrupted"
-    packed = pack(problem, outcome.actions, options, 0.0 if interrupted else limit_s)
+    announce.phase("addresses")
+    if outcome.ending == "interrupted":
+        limit = limit.at_most(_PACKING_AFTER_CTRL_C_S)
+    packed = pack(problem, outcome.actions, options, limit)
     if packed.plan.arena_bytes > budget.ram_bytes:
         common = _common(problem, options, outcome, started, packed.notes)
         return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
     return _with_actions(problem, options, outcome, started, packed.actions, packed)
+
+
+class _Announcer:
+    """Adds the current phase to the progress of the searches, and announces each new phase."""
+
+    def __init__(self, on_progress: Callable[[Progress], None], started: float) -> None:
+        self._on_progress = on_progress
+        self._started = started
+        self._last = Progress(0.0, 0, None, None)
+
+    def phase(self, name: str) -> None:
+        seconds = time.monotonic() - self._started
+        self.progress(replace(self._last, seconds=seconds, phase=name))
+
+    def progress(self, progress: Progress) -> None:
+        self._last = progress
+        self._on_progress(progress)
 
 
 def _with_actions(
@@ -137,11 +166,12 @@ def _without_actions(
     outcome: Outcome,
     started: float,
     with_advice: bool,
+    limit: TimeLimit,
 ) -> Schedule:
     if outcome.ending != "infeasible":
         common = _common(problem, options, outcome, started)
         return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
-    advice = advise(problem, options) if with_advice else Advice()
+    advice = advise(problem, options, limit) if with_advice else Advice()
     return Schedule(
         status="infeasible" if outcome.covered.is_every_schedule else "exhausted",
         ended_by=outcome.ended_by,

@@ -13,6 +13,9 @@ from solver.problem.quantities import QuantityError, parse_deadline_s, parse_ram
 from solver.problem.schedule import Budget
 from solver.referee.referee import replay
 
+MOST_IN_RANGE = 1000
+"""Most RAM budgets of one range; each is a search, and the baselines besides."""
+
 _RANGE = re.compile(r"(?P<first>.+)\.\.(?P<last>.+)/\s*(?P<count>\d+)\s*")
 
 
@@ -25,7 +28,8 @@ def budget_grid(
         graph: The costed graph, whose unconstrained peak and time percentages and multiples refer
             to.
         ram_budgets: RAM budgets separated by commas: each as for ``parse_ram_bytes``, or a range
-            such as ``20%..100%/9``, which is 9 evenly spaced budgets.
+            such as ``20%..100%/9``, which is 9 evenly spaced budgets; at most
+            :data:`MOST_IN_RANGE`.
         deadlines: Deadlines separated by commas: each as for ``parse_deadline_s``, or ``none``.
         covers: Tensors that the budgets count.
 
@@ -73,6 +77,11 @@ def _sizes(word: str, peak_bytes: int) -> list[int]:
         return [parse_ram_bytes(word, peak_bytes)]
     first, last = (parse_ram_bytes(spread[end], peak_bytes) for end in ("first", "last"))
     count = int(spread["count"])
+    if count > MOST_IN_RANGE:
+        raise QuantityError(
+            f"{word!r} are {count} RAM budgets: a range may have at most {MOST_IN_RANGE}, such as"
+            f" {spread['first']}..{spread['last']}/{MOST_IN_RANGE}"
+        )
     if count < 2 or first >= last:
         raise QuantityError(
             f"{word!r} is not a range of RAM budgets: give a smaller and a larger budget and a"

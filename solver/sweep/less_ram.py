@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +13,7 @@ from solver.referee.referee import Replay
 from solver.search.search import Progress
 from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
+from solver.time_limit import TimeLimit
 
 PERCENTAGES = (80, 60, 40)
 """RAM budgets, in percent of the unconstrained peak."""
@@ -44,9 +44,9 @@ def solve_with_less_ram(
 ) -> tuple[LessRam, ...]:
     """Solve for 80, 60 and 40 % of the unconstrained peak.
 
-    The three searches share what ``roomy`` left of the time limit, or of 60 s: each gets an equal
-    share of the remaining time. Ctrl-C ends the current search with its best schedule so far and
-    skips the following ones.
+    The three searches share the time limit, or what ``roomy`` left of 60 s: each gets an equal
+    share of the remaining time, and none begins without any. Ctrl-C ends the current search with
+    its best schedule so far and skips the following ones.
 
     Args:
         graph: The costed graph.
@@ -57,13 +57,13 @@ def solve_with_less_ram(
         on_progress: Called with the percentage and the state of its search.
 
     Returns:
-        The schedules, for 80, 60 and 40 % in this order.
+        The schedules, for 80, 60 and 40 % in this order, as far as the time allows.
 
     Raises:
         EngineFailed: The process of an engine failed.
     """
-    limit_s = options.time_limit_s or _TIME_LIMIT_S
-    deadline = time.monotonic() + limit_s - roomy.solver.seconds
+    default_s = max(_LEAST_S, _TIME_LIMIT_S - roomy.solver.seconds)
+    limit = TimeLimit.after(default_s if options.time_limit_s is None else options.time_limit_s)
     frontier = Frontier(graph, options.gap)
     frontier.add(roomy)
     budgets = {
@@ -71,8 +71,9 @@ def solve_with_less_ram(
         for percent in PERCENTAGES
     }
     for position, (percent, budget) in enumerate(budgets.items()):
-        share_s = (deadline - time.monotonic()) / (len(budgets) - position)
-        limited = replace(options, time_limit_s=max(share_s, _LEAST_S))
+        if limit.left_s < _LEAST_S:
+            break
+        limited = replace(options, time_limit_s=limit.part(1 / (len(budgets) - position)).seconds)
         start = frontier.start(budget)
         try:
             schedule = frontier.without_search(budget) or solve_graph(

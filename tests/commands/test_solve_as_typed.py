@@ -257,7 +257,7 @@ def test_interruption_keeps_schedules_found_before(
     monkeypatch.setattr(less_ram, "solve_graph", interrupting(2))
     written(bench(DIGITS))
     assert run("solve", "--profile", "bench.yaml", "--time-limit", "6") == 0
-    assert "interrupted after 1 of 3 budgets\n" in capsys.readouterr().out
+    assert "stopped after 1 of 3 budgets\n" in capsys.readouterr().out
     assert schedule_of("digits-batch-2-on-bench").status == "optimal"
 
 

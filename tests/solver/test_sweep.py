@@ -765,11 +765,14 @@ def interrupted_sweep(directory: Path) -> Iterator[tuple[subprocess.Popen[str], 
 
 
 @pytest.mark.slow
-def test_ctrl_c_keeps_finished_points_and_leaves_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_stopped_sweep_keeps_finished_points_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     with interrupted_sweep(tmp_path) as (process, mark):
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, said = process.communicate(timeout=60)
-        assert process.returncode == 130
+        assert process.returncode == 128 + number
         wait_until(lambda: not marked(mark))
     # Python's own resource tracker may print a warning afterwards.
     told = [line for line in said.splitlines() if line.startswith("interrupted")]

@@ -16,6 +16,7 @@ from solver.problem.schedule import Budget
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
 from solver.solving import packing
+from solver.time_limit import TimeLimit
 
 
 def test_schedule_by_rule_replaces_schedules_that_do_not_pack(
@@ -31,7 +32,7 @@ def test_schedule_by_rule_replaces_schedules_that_do_not_pack(
     monkeypatch.setattr(
         packing, "fit_into_arena", lambda *_: Packed(wanted, too_large, ("does not pack",))
     )
-    packed = packing.pack(problem, wanted, SolverOptions(), 1.0)
+    packed = packing.pack(problem, wanted, SolverOptions(), TimeLimit.after(5.0))
     assert packed.plan.arena_bytes <= budget.ram_bytes
     assert verify(graph, packed.actions, budget).energy_j < verify(graph, wanted, budget).energy_j
     verify_addresses(

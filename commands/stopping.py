@@ -1,0 +1,85 @@
+"""Signals that end a command in an orderly way: Ctrl-C (SIGINT), SIGTERM and SIGHUP.
+
+The first one raises :class:`KeyboardInterrupt` in the main thread, whatever sent it: a person, a
+batch system, a terminal that is closed. So everything that keeps results on Ctrl-C keeps them then,
+too. A further Ctrl-C raises it again, in whatever the command does to end. Further SIGTERM and
+SIGHUP are ignored, because shells and service managers send both at the same time.
+
+A signal that was already ignored when the program started, as ``nohup`` does, stays ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from signal import Signals
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+_STOPS = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP)
+# Convention of shells: a program that a signal ended has this exit code plus the signal's number.
+_SIGNAL_EXIT_CODE = 128
+
+# The first stop signal of the command; signals belong to the process, and so does this.
+_received: Signals | None = None
+
+
+def stop_requested() -> bool:
+    """Whether a stop signal has arrived: what the command could still begin is then left out."""
+    return _received is not None
+
+
+class StopSignals:
+    """Handlers of the stop signals while the context is open.
+
+    Without effect outside the main thread, which alone can handle signals.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[Signals, Any] = {}
+        self._terminals: list[int] = []
+
+    @property
+    def exit_code(self) -> int | None:
+        """128 plus the number of the first signal; None if none has arrived."""
+        return None if _received is None else _SIGNAL_EXIT_CODE + _received
+
+    def __enter__(self) -> Self:
+        global _received
+        _received = None
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self._terminals = [number for number in (1, 2) if os.isatty(number)]
+        for number in _STOPS:
+            handler = signal.getsignal(number)
+            if handler != signal.SIG_IGN:
+                self._before[number] = handler
+                signal.signal(number, self._stop)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        global _received
+        if number == Signals.SIGHUP:
+            self._drop_terminal()
+        if _received is not None and number != Signals.SIGINT:
+            return
+        if _received is None:
+            _received = Signals(number)
+        raise KeyboardInterrupt
+
+    def _drop_terminal(self) -> None:
+        """Discard further output to the closed terminal, which would fail."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for terminal in self._terminals:
+            os.dup2(nowhere, terminal)
+        os.close(nowhere)
