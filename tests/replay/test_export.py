@@ -22,6 +22,7 @@ from profiler.building.store_layout import store_layout
 from profiler.building.toolchain import KERNEL_FLAGS, KERNELS
 from replay.export.footprint import EXECUTOR_BYTES, plan_footprint
 from replay.export.tables import workspace_queries
+from solver.files.solved import write_solved
 from solver.problem.schedule import Compute, PageIn, PageOut
 from tests.support.graphs.solved import FLAGS, Solved, solved
 from tests.support.networks.training import execute
@@ -421,6 +422,16 @@ def test_kernels_that_differ_from_the_measured_ones_are_refused(
     path = digits.with_changed_origin(tmp_path, kernels_sha256="0" * 64)
     assert export(digits, "--schedule", str(path), "--out", "none") == 2
     assert "measure bench again if its kernels have changed" in capsys.readouterr().err
+
+
+def test_an_energy_source_that_is_not_the_profiles_is_refused(
+    digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = digits.graph.model_copy(update={"energy_source": "measured"})
+    stated = {"energy_source": "measured", "graph_sha256": graph.sha256}
+    write_solved(tmp_path / "changed.json", graph, digits.schedule.model_copy(update=stated))
+    assert export(digits, "--schedule", str(tmp_path / "changed.json"), "--out", "none") == 2
+    assert "profile 'bench' has estimated" in capsys.readouterr().err
 
 
 def test_an_export_from_published_costs_is_refused(
