@@ -26,6 +26,7 @@ from replay.export.export import Compilation, Provenance, c_project
 from replay.export.footprint import EXECUTOR_BYTES, plan_footprint
 from replay.export.tables import TrainingData, workspace_queries
 from replay.lowering.lowering import lower
+from solver.files.solved import write_solved
 from solver.problem.schedule import Compute, PageIn, PageOut
 from tests.support.graphs.schedules import by_rule, costed
 from tests.support.graphs.solved import FLAGS, Solved, solved
@@ -476,6 +477,16 @@ def test_a_plan_for_a_microcontroller_runs_on_this_computer_too(tmp_path: Path) 
     assert export(case, "--out", "project") == 0
     make(tmp_path / "project", STRICT)
     assert len(losses(train(tmp_path / "project", 2, tmp_path / "storage.bin")[0])) == 2
+
+
+def test_an_energy_source_that_is_not_the_profiles_is_refused(
+    digits: Solved, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = digits.graph.model_copy(update={"energy_source": "measured"})
+    stated = {"energy_source": "measured", "graph_sha256": graph.sha256}
+    write_solved(tmp_path / "changed.json", graph, digits.schedule.model_copy(update=stated))
+    assert export(digits, "--schedule", str(tmp_path / "changed.json"), "--out", "none") == 2
+    assert "profile 'bench' has estimated" in capsys.readouterr().err
 
 
 def test_an_export_from_published_costs_is_refused(

@@ -25,6 +25,7 @@ from devices.operation import OpSpec
 from devices.plan import Action, Compute, ExecutionPlan
 from devices.profile import (
     BoardIdentity,
+    Build,
     Cost,
     DeviceProfile,
     EnergySource,
@@ -452,6 +453,33 @@ def test_the_run_of_another_board_is_refused(
     made.device.write_text(dump_yaml(describe(name="other")))
     assert made.refine() == 2
     assert "this run is from 'bench', not 'other'" in capsys.readouterr().err
+
+
+OTHER_BUILD = Build(kernels_sha256="1" * 64, compiler="cc", flags=(), matmul="in-tree", threads=1)
+
+
+@pytest.mark.usefixtures("no_board")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"energy_source": "published"}, "states energy_source estimated; profile 'bench' has"),
+        ({"name": "other"}, "states profile bench; profile 'other' has other"),
+        ({"build": OTHER_BUILD}, "states kernels none; profile 'bench' has 111111111111"),
+    ],
+)
+def test_a_profile_that_the_graph_is_not_from_is_refused(
+    bench: Callable[..., Bench],
+    changes: dict[str, object],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = bench()
+    profile = read_yaml(made.profile, DeviceProfile)
+    made.profile.write_text(dump_yaml(profile.model_copy(update=changes)))
+    assert made.refine() == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "the graph is from another version of this profile" in error
 
 
 @pytest.mark.usefixtures("no_board")

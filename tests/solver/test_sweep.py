@@ -711,7 +711,7 @@ def test_bad_input_gets_one_sentence_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("solver.pools._PATIENCE_S", 0.5)
+    monkeypatch.setattr("solver.pools.CLUSTER_LIMIT_S", 0.5)
     file = str(graph_file(tmp_path, two_layers()))
     assert run(tmp_path, *(word.replace("GRAPH", file) for word in words)) == 2
     captured = capsys.readouterr()
