@@ -13,6 +13,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Schedule
 from solver.referee.referee import Replay, replay
+from solver.solving.reserve import checks_s
 from solver.time_limit import TimeLimit
 
 # Time limit of each baseline if none is given.
@@ -62,11 +63,12 @@ def compare_with_baselines(
     ours = replay(graph, schedule.actions, covers) if schedule.actions else None
     problem = Problem(graph, schedule.budget)
     compared = []
+    least_s = checks_s(graph, covers)
     with suppress(KeyboardInterrupt):
         for position, name in enumerate(BASELINES):
             began_s = time.monotonic()
-            if limit.has_passed:
-                late = BaselineResult(None, "not run, because the time limit had passed")
+            if limit.left_s < least_s:
+                late = BaselineResult(None, "not run, because the time limit left no time")
                 compared.append(ComparedBaseline(name, late, None, 0.0))
                 continue
             on_begin(name)

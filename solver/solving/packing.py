@@ -20,6 +20,8 @@ from solver.time_limit import TimeLimit
 _LEAST_S, _MOST_S, _SHARE = 5.0, 60.0, 0.25
 # Share of the time for the schedule itself and ones like it; the rest is for greedy schedules.
 _FITTING_SHARE = 0.75
+# A schedule without addresses is useless: the greedy ones may take this long beyond the limit.
+_LAST_RESORT_S = 1.0
 # Shares of the budget that greedy schedules may fill, tried in turn when nothing else packs; time
 # for planning the addresses of each.
 _GREEDY_SHARES = (1.0, 0.98, 0.95, 0.9, 0.8)
@@ -34,8 +36,8 @@ def pack(
     """Plan addresses, and run transfers beside ops where that ends sooner.
 
     If ``actions`` do not pack into the budget, they are changed a little, or annealed under a
-    smaller budget. Within ``limit``, hard cases take longer than others, since a schedule without
-    addresses cannot be used.
+    smaller budget. Hard cases take a second beyond ``limit``, since a schedule without addresses
+    cannot be used.
     """
     fitting = limit.part(_FITTING_SHARE)
     deadline = fitting.at_most(_MOST_S).end
@@ -48,8 +50,9 @@ def pack(
     tolerance_j = options.gap * verify(problem.graph, actions, problem.budget).energy_j
     packed = fit_into_arena(problem, actions, solve_again, deadline, tolerance_j, fitting)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
-        with limit.enforced():
-            packed = _pack_greedily(problem, actions, packed, limit)
+        last = limit.reserving(-_LAST_RESORT_S)
+        with last.enforced():
+            packed = _pack_greedily(problem, actions, packed, last)
     if packed.plan.arena_bytes > problem.budget.ram_bytes:
         return packed
     with limit.enforced():

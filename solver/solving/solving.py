@@ -7,23 +7,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from solver.addresses.repair import Packed
-from solver.constructed import keep_everything
 from solver.options import SolverOptions
 from solver.problem.claims import EVERY_SCHEDULE
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Schedule, SolverRecord, first_executions
-from solver.referee.referee import replay, verify
+from solver.referee.referee import verify
 from solver.search.search import Progress
 from solver.solving.advice import Advice, advise
 from solver.solving.auto import AutomaticSearch
 from solver.solving.named import search_by_name
 from solver.solving.outcome import Outcome
 from solver.solving.packing import pack, packing_s
+from solver.solving.reserve import checks_s
 from solver.time_limit import TimeLimit
 
-# Time reserved for checking and writing the result, in replays of the graph.
-_CHECKS = 6
+# Largest share of the time that is reserved for checking and writing the result.
+_MOST_FOR_CHECKS = 0.3
 _PACKING_AFTER_CTRL_C_S = 10.0
 
 
@@ -65,8 +65,7 @@ def solve_graph(
     whole = TimeLimit.after(options.time_limit_s)
     announce = _Announcer(on_progress, started)
     announce.phase("starting schedules")
-    replay(graph, keep_everything(graph), budget.covers)
-    limit = whole.reserving(min(_CHECKS * (time.monotonic() - started), 0.3 * whole.left_s))
+    limit = whole.reserving(min(checks_s(graph, budget.covers), _MOST_FOR_CHECKS * whole.left_s))
     search_limit = limit
     if options.addresses:
         search_limit = limit.reserving(packing_s(limit.left_s))

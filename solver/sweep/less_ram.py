@@ -11,6 +11,7 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 from solver.referee.referee import Replay
 from solver.search.search import Progress
+from solver.solving.reserve import checks_s
 from solver.solving.solving import solve_graph
 from solver.sweep.frontier import Frontier
 from solver.time_limit import TimeLimit
@@ -64,6 +65,7 @@ def solve_with_less_ram(
     """
     default_s = max(_LEAST_S, _TIME_LIMIT_S - roomy.solver.seconds)
     limit = TimeLimit.after(default_s if options.time_limit_s is None else options.time_limit_s)
+    least_s = checks_s(graph, roomy.budget.covers)
     frontier = Frontier(graph, options.gap)
     frontier.add(roomy)
     budgets = {
@@ -71,7 +73,7 @@ def solve_with_less_ram(
         for percent in PERCENTAGES
     }
     for position, (percent, budget) in enumerate(budgets.items()):
-        if limit.left_s < _LEAST_S:
+        if limit.left_s < least_s:
             break
         limited = replace(options, time_limit_s=limit.part(1 / (len(budgets) - position)).seconds)
         start = frontier.start(budget)
