@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import OperationError, OpSpec
-from devices.quantities import Count, Name, NonNegative, Positive, Size, WholeNumber
+from devices.quantities import Count, Label, Name, NonNegative, Positive, Size, WholeNumber
 
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
 CacheState: TypeAlias = Literal["warm", "cold"]
@@ -86,7 +86,7 @@ class OperationCost(StrictModel):
     the caches since its last use. ``in_context``: a :class:`ContextCost`, if one was requested.
     """
 
-    op: str
+    op: Label
     workspace_bytes: Size
     warm: Cost
     cold: Cost
@@ -308,7 +308,7 @@ class DeviceProfile(StrictModel):
     end_marked: ClassVar[bool] = True
 
     schema_: Annotated[Literal["device-profile/1"], Field(alias="schema")] = "device-profile/1"
-    name: str
+    name: Label
     created: str | None = None
     energy_source: EnergySource
     meter: MeterRecord | None = None

@@ -24,6 +24,7 @@ LEAST = 1e-12
 
 _MOST_WHOLE = 2**63 - 1
 _LONGEST_NAME = 4096
+_LONGEST_LABEL = 400
 
 NonNegative: TypeAlias = Annotated[float, Field(ge=0, le=MOST)]
 """Also sums: a thousand million actions of ``MOST_COST`` each stay within it."""
@@ -40,3 +41,5 @@ Count: TypeAlias = Annotated[int, Field(ge=1, le=_MOST_WHOLE)]
 """A number of things from 1 on."""
 Port: TypeAlias = Annotated[int, Field(ge=1, le=65535)]
 Name: TypeAlias = Annotated[str, Field(min_length=1, max_length=_LONGEST_NAME)]
+Label: TypeAlias = Annotated[str, Field(max_length=_LONGEST_LABEL)]
+"""Name that stands in messages: of an op, a tensor, a graph, a profile."""

@@ -133,7 +133,7 @@ def _changed_data(chance: random.Random, data: Data) -> Data:
             place[chance.choice(("x", "", "Schema", str(key) + "s", "\ud800"))] = place[key]
         case 3 if isinstance(place, list):
             chance.shuffle(place)
-        case 4 if isinstance(place[key], int | float):
+        case 4 if isinstance(place[key], int | float) and abs(place[key]) < 1e300:
             place[key] = place[key] * chance.choice((-1, 0, 0.5, 2, 1e6, 1e-6, 10**20))
         case 5:
             for _ in range(chance.choice((1, 60, 70, 300))):

@@ -26,11 +26,11 @@ _RECORD_S = 0.5  # the longest time from a lock to its record
 _LONGEST_RECORD = 1 << 16
 
 
-class HeldError(Exception):
+class HeldError(RequestRefused):
     """Another process holds the claim; ``owner`` is None if its record cannot be read."""
 
     def __init__(self, owner: Owner | None) -> None:
-        super().__init__(f"held by {owner}")
+        super().__init__(f"another program uses this: {owner or 'an unknown one'}")
         self.owner = owner
 
 
@@ -69,6 +69,8 @@ class Claim:
 def sole_user(directory: Path, *, patience_s: float = 0.0) -> Iterator[None]:
     """Keep other processes out of a directory, which is created if it is missing.
 
+    A directory that was created and is still empty at the end is removed again.
+
     Args:
         directory: The directory.
         patience_s: How long to wait for another process that uses it.
@@ -77,6 +79,7 @@ def sole_user(directory: Path, *, patience_s: float = 0.0) -> Iterator[None]:
         RequestRefused: Another process uses the directory; the message names it.
         InputError: The directory cannot be written to, or its file system has no locks.
     """
+    is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
         claim = Claim(directory / LOCK, patience_s=patience_s)
@@ -95,6 +98,9 @@ def sole_user(directory: Path, *, patience_s: float = 0.0) -> Iterator[None]:
         yield
     finally:
         claim.release()
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                directory.rmdir()
 
 
 def _locked(path: Path) -> int | None:

@@ -24,6 +24,9 @@ from devices.profile import AffinePageCost, Interval, StorageCosts
 # 97.5 % quantile of the normal distribution.
 _NORMAL_QUANTILE = 1.959964
 
+# Logarithm of the widest factor between a median and an end; wider ones would overflow.
+_WIDEST = 200.0
+
 
 @dataclass(frozen=True)
 class PageIntervals:
@@ -104,7 +107,7 @@ class _Law:
         return Interval(
             median=median,
             low=median * math.exp(-math.hypot(regression, below)),
-            high=median * math.exp(math.hypot(regression, above)),
+            high=median * math.exp(min(_WIDEST, math.hypot(regression, above))),
         )
 
     def _regression(self, pages: int, median: float) -> float:

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
 from devices.operation import Phase
-from devices.quantities import MOST_BYTES, Count, Size, UnitCost
+from devices.quantities import MOST_BYTES, Count, Label, Size, UnitCost
 from networks.kinds import Optimizer, Place, TensorKind
 
 _SOURCES: frozenset[TensorKind] = frozenset({"input", "parameter", "optimizer_state"})
@@ -55,19 +55,19 @@ class Op(StrictModel):
         cost_key: Name of the measured operation; ops with the same key share one measurement.
     """
 
-    name: str
-    kind: str
+    name: Label
+    kind: Label
     phase: Phase
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
+    reads: tuple[Label, ...]
+    writes: tuple[Label, ...]
     time_s: UnitCost
     energy_j: UnitCost
     workspace_bytes: Size = 0
     recomputable: bool = True
-    in_place: Mapping[str, str] = Field(default_factory=dict)
+    in_place: Mapping[Label, Label] = Field(default_factory=dict)
     time_s_interval: tuple[UnitCost, UnitCost] | None = None
     energy_j_interval: tuple[UnitCost, UnitCost] | None = None
-    cost_key: str | None = None
+    cost_key: Label | None = None
 
 
 class Tensor(StrictModel):
@@ -83,7 +83,7 @@ class Tensor(StrictModel):
         page_in: Cost of one page-in; absent if it cannot be paged in.
     """
 
-    name: str
+    name: Label
     bytes: Size
     kind: TensorKind
     home: Place | None = None
@@ -126,7 +126,7 @@ class CostedGraph(StrictModel):
     """
 
     schema_: Annotated[Literal["costed-graph/1"], Field(alias="schema")] = "costed-graph/1"
-    name: str
+    name: Label
     origin: Origin | None = None
     energy_source: Literal["measured", "estimated", "emulated", "published"] | None = None
     asynchronous_transfers: bool = False

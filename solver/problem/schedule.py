@@ -9,7 +9,7 @@ from pydantic import Field
 
 from devices.documents.document import StrictModel
 from devices.profile import EnergySource
-from devices.quantities import Count, NonNegative, Seed, Size
+from devices.quantities import Count, Label, NonNegative, Seed, Size
 from solver.options import Coverage
 
 Fraction: TypeAlias = Annotated[float, Field(ge=0, le=1)]
@@ -26,8 +26,8 @@ class Compute(StrictModel):
     """
 
     do: Literal["compute"] = "compute"
-    op: str
-    address: Mapping[str, Size] | None = None
+    op: Label
+    address: Mapping[Label, Size] | None = None
     workspace_address: Size | None = None
 
 
@@ -41,7 +41,7 @@ class PageOut(StrictModel):
     """
 
     do: Literal["page_out"] = "page_out"
-    tensor: str
+    tensor: Label
     asynchronous: bool = False
 
 
@@ -54,7 +54,7 @@ class PageIn(StrictModel):
     """
 
     do: Literal["page_in"] = "page_in"
-    tensor: str
+    tensor: Label
     asynchronous: bool = False
     address: Size | None = None
 
@@ -63,7 +63,7 @@ class Free(StrictModel):
     """Release the bytes of a tensor in RAM."""
 
     do: Literal["free"] = "free"
-    tensor: str
+    tensor: Label
 
 
 Action: TypeAlias = Annotated[Compute | PageOut | PageIn | Free, Field(discriminator="do")]
@@ -200,7 +200,7 @@ class Schedule(StrictModel):
     """
 
     schema_: Annotated[Literal["schedule/2"], Field(alias="schema")] = "schedule/2"
-    graph: str
+    graph: Label
     graph_sha256: str | None = None
     energy_source: EnergySource | None = None
     status: Status
@@ -223,10 +223,10 @@ class Schedule(StrictModel):
     smallest_ram_bound_bytes: Size | None = None
     smallest_deadline_s: NonNegative | None = None
     smallest_deadline_bound_s: NonNegative | None = None
-    limiting_op: str | None = None
+    limiting_op: Label | None = None
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    resident_address: Mapping[str, Size] | None = None
+    resident_address: Mapping[Label, Size] | None = None
     robustness: Robustness | None = None
     actions: tuple[Action, ...] = ()
 

@@ -101,6 +101,18 @@ def test_implausible_costs_of_a_graph_are_refused_with_a_sentence(
     assert told in capsys.readouterr().err
 
 
+def test_names_that_would_fill_the_screen_are_refused(
+    graph_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph = json.loads(graph_file.read_text())
+    graph["ops"][0]["name"] = "x" * 5000
+    graph_file.write_text(json.dumps(graph))
+    assert run("solve", "--graph", str(graph_file), "--ram-budget", "80%") == 2
+    told = capsys.readouterr().err
+    assert "ops[0].name: found 'xxx" in told
+    assert told.endswith("allowed: at most 400 characters\n")
+
+
 def test_largest_costs_are_solved(graph_file: Path) -> None:
     graph = json.loads(graph_file.read_text())
     for op in graph["ops"]:

@@ -105,6 +105,15 @@ def test_a_directory_is_free_again_after_its_user(tmp_path: Path) -> None:
             assert "another program uses" in refusal(tmp_path / "new")
 
 
+def test_a_new_directory_that_stays_empty_is_removed(tmp_path: Path) -> None:
+    with sole_user(tmp_path / "new"):
+        pass
+    assert list(tmp_path.iterdir()) == []
+    with sole_user(tmp_path / "new"):
+        (tmp_path / "new" / "kept").write_text("")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["kept"]
+
+
 def test_processes_that_wait_take_turns(tmp_path: Path) -> None:
     (tmp_path / "count").write_text("0")
     command = [sys.executable, "-c", COUNTER, str(tmp_path)]

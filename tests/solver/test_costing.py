@@ -217,6 +217,16 @@ def test_profile_without_energies_is_refused_with_a_remedy(step: TrainingStep) -
         cost_graph(step, profile(step.distinct_specs, power_w=None))
 
 
+@pytest.mark.parametrize("fit_error", [150.0, 1e18])
+def test_absurd_scatter_of_page_costs_is_refused_with_a_sentence(
+    step: TrainingStep, fit_error: float
+) -> None:
+    read = SD_CARD.read.model_copy(update={"fit_error": fit_error, "sweep": ()})
+    scattered = profile(step.distinct_specs, storage=SD_CARD.model_copy(update={"read": read}))
+    with pytest.raises(CostingError, match="has implausible costs or sizes: high: found "):
+        cost_graph(step, scattered)
+
+
 def test_published_rates_cost_the_published_flop(step: TrainingStep) -> None:
     m4 = load_published("m4")
     result = cost_graph(step, m4, strict=True)
