@@ -122,6 +122,7 @@ TARGETS = (
             "onboard/executor/store.c",
             "onboard/executor/store_pages.c",
             "onboard/executor/store_record.c",
+            "onboard/executor/store_rows.c",
         ),
         ("tests/onboard/test_store_limits.py", "tests/onboard/test_executor.py"),
         ("tests/onboard/test_linux_replay.py",),
