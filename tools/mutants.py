@@ -124,7 +124,11 @@ TARGETS = (
             "onboard/executor/store_record.c",
             "onboard/executor/store_rows.c",
         ),
-        ("tests/onboard/test_store_limits.py", "tests/onboard/test_executor.py"),
+        (
+            "tests/onboard/test_store_limits.py",
+            "tests/onboard/test_executor.py",
+            "tests/onboard/test_executor_rows.py",
+        ),
         ("tests/onboard/test_linux_replay.py",),
         36,
     ),
