@@ -46,6 +46,7 @@ class StoreLayout:
         row_strides: For each table of the plan, the bytes from one row to the next.
         table_offsets: Offsets of the tables in the storage.
         table_bytes: Size of all tables in storage, before the first part.
+        changed_bytes: Bytes that a step writes at most to bring the tables up to date.
     """
 
     page_bytes: int
@@ -57,6 +58,7 @@ class StoreLayout:
     row_strides: tuple[int, ...] = ()
     table_offsets: tuple[int, ...] = ()
     table_bytes: int = 0
+    changed_bytes: int = 0
 
     @property
     def least_scratch_bytes(self) -> int:
@@ -109,17 +111,19 @@ def store_layout(plan: ExecutionPlan, storage: Storage | None) -> StoreLayout:
         stride * plan.selections[table.selection].indices
         for stride, table in zip(strides, plan.stored_tables, strict=True)
     )
+    if changed:
+        changed += page  # the record of the step before is wiped first
     return StoreLayout(
         page_bytes=page,
         erase_block_bytes=block or 0,
         offsets=tuple(offsets),
         record_offset=end,
-        # Before its rows are written, the record of the step before is wiped.
-        written_bytes=written + (changed + page if changed else 0),
+        written_bytes=written + changed,
         step_bytes=whole,
         row_strides=tuple(strides),
         table_offsets=tuple(accumulate(tables, initial=0))[:-1],
         table_bytes=sum(tables),
+        changed_bytes=changed,
     )
 
 

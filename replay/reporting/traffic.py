@@ -48,6 +48,7 @@ def storage_use(
         for action in plan.actions
         if isinstance(action.does, PageOut) and action.schedule_index is not None
     )
+    scheduled += layout.changed_bytes
     written = layout.written_bytes
     blocks = layout.step_bytes / layout.erase_block_bytes if layout.erase_block_bytes else 0.0
     steps = max(1, counters.steps)

@@ -221,6 +221,11 @@ def test_rows_of_a_table_are_paged(library: KernelLibrary, project: Path, tmp_pa
     directory = tmp_path / "project"
     write_project(made.files, directory)
     make_like(project, directory)
+    arm = ("BUILD=build-arm", "CC=arm-none-eabi-gcc", "CFLAGS=-Os -mcpu=cortex-m4")
+    make(directory, *arm, "build-arm/plan.o")
+    plan_object = directory / "build-arm" / "plan.o"
+    assert made.footprint.flash_bytes == section_bytes(plan_object, ".rodata")
+    assert made.footprint.ram_bytes == section_bytes(plan_object, ".bss")
     train(directory, 2, tmp_path / "storage.bin")
     lines, checksums = train(directory, 2, tmp_path / "storage.bin")  # continues
     values: dict[str, Array] = dict(data.initial)

@@ -18,7 +18,7 @@ import pytest
 
 from devices.description import DeviceDescription, load_description
 from devices.operation import OpSpec
-from devices.plan import ExecutionPlan
+from devices.plan import ExecutionPlan, RowsIn
 from devices.profile import (
     AffinePageCost,
     BoardIdentity,
@@ -30,7 +30,12 @@ from devices.profile import (
 )
 from networks.data import generated_batches
 from networks.models import build_model
-from networks.training import Network, TrainingStep, training_step
+from networks.training import (
+    Network,
+    TrainingStep,
+    training_step,
+    with_parameters_in_storage,
+)
 from networks.training.initial import initial_values
 from profiler import lab
 from profiler.boards.serial import SerialBoard
@@ -47,6 +52,8 @@ from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
 from solver.problem.schedule import Budget, Schedule
 from solver.solving.solving import solve_graph
+from tests.support.graphs.schedules import by_rule, costed
+from tests.support.networks.training import small_lookups
 from tests.support.progress import ignore
 
 pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
@@ -310,3 +317,39 @@ def test_a_replay_does_not_disturb_a_board_that_is_kept_running(twin: Twin) -> N
         assert kept.is_alive
     finally:
         lab.take_down([FLASH.device])
+
+
+# --- tables in storage ----------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_microcontroller_changes_only_the_rows_of_its_batch() -> None:
+    step = with_parameters_in_storage(training_step(small_lookups(), "momentum"))
+
+    def plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
+        graph = costed(step, workspace_bytes)
+        return [lower(step, graph, by_rule(graph, 1.05), workspace_bytes)]
+
+    def both(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
+        return [*plans(workspace_bytes), unscheduled(step, workspace_bytes)]
+
+    def run(session: ReplaySession, plan: int) -> ReplayRecord:
+        data = generated_batches(step, samples=2 * step.batch, seed=SEED)
+        return session.run(
+            plan,
+            initial_values(step, SEED),
+            [data.batch(0), data.batch(1)],
+            steps=3,
+            watched=True,
+            expected_step_s=EXPECTED_STEP_S,
+        )
+
+    description = load_description("emulated-m3-sd")
+    with open_replay(description, step.distinct_specs, plans, ignore) as session:
+        on_board = run(session, 0)
+    with open_replay(host_twin(description), step.distinct_specs, both, ignore) as session:
+        here, free = run(session, 0), run(session, 1)
+    assert any(isinstance(action.does, RowsIn) for action in on_board.plan.actions)
+    assert [each.checksums for each in on_board.steps] == [each.checksums for each in here.steps]
+    for name, value in free.values.items():
+        assert value.tobytes() == on_board.values[name].tobytes(), name
