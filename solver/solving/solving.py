@@ -46,7 +46,9 @@ def solve_graph(
         graph: The costed graph of one training step.
         budget: RAM, deadline, and whether paging and rematerialization are allowed.
         options: Search options.
-        on_progress: Called with the phase, the incumbent and the bound.
+        on_progress: Called with the phase, the incumbent and the bound. The schedule returned can
+            be better than the last incumbent: what the search finds as its time ends is not
+            announced.
         starts: Schedules to start from, for example of a similar budget; only those within
             ``budget`` are used.
         with_advice: Whether to search for the smallest feasible RAM budget and deadline if the

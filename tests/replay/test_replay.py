@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -318,9 +319,22 @@ def test_ctrl_c_leaves_nothing_running_and_the_last_step_intact(
     mark = processes.new_mark()
     monkeypatch.setenv(processes.VARIABLE, mark)
     seen: list[set[int]] = []
+    layout = store_layout(bench.session.plans[SCHEDULED], bench.session.description.storage)
 
-    def interrupt(elapsed_s: float) -> None:
-        if elapsed_s > 0.3:
+    def parts() -> list[bytes]:
+        """The parts of the storage; the initial values and each step write the next one."""
+        stored = b"".join(file.read_bytes() for file in sorted(bench.storage.iterdir()))
+        return [
+            stored[begin : begin + layout.step_bytes]
+            for begin in range(0, len(stored), layout.step_bytes)
+        ]
+
+    before = parts()
+
+    def interrupt(_elapsed_s: float) -> None:
+        # When the second step has begun to write, the first one is complete.
+        changed = sum(old != new for old, new in zip_longest(before, parts()))
+        if changed > 2:
             seen.append(processes.marked(mark))
             raise KeyboardInterrupt
 

@@ -461,7 +461,9 @@ def test_the_time_limit_returns_the_best_so_far(
     _assert_only_better(heard)
     if schedule.status == "feasible":
         _assert_sound(problem, budget, schedule)
-        assert schedule.energy_j == heard[-1].value
+        # An improvement that arrives with the end of the time is returned, not announced.
+        assert heard[-1].value is not None
+        assert schedule.energy_j <= heard[-1].value
     else:
         assert not schedule.actions
 
