@@ -72,7 +72,7 @@ def run_baseline(name: str, problem: Problem, time_limit_s: float) -> BaselineRe
         with TimeLimit.after(time_limit_s).enforced():
             result = BASELINES[name](problem, time_limit_s)
     except OutOfTime:
-        return BaselineResult(None, f"not finished in {time_limit_s:.3g} s")
+        return BaselineResult(None, f"stopped by the time limit of {time_limit_s:.3g} s")
     if result.actions is not None:
         verify(problem.graph, result.actions, problem.budget)
     return result

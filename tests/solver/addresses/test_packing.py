@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from devices.published import load_published
 from networks.models import build_model
-from solver.addresses.plan import plan_addresses
+from solver.addresses.packing import count_pairs
+from solver.addresses.plan import plan_addresses, with_addresses
 from solver.addresses.repair import Packed
+from solver.addresses.residencies import blocks_of, spans_of
 from solver.constructed import keep_everything, page_everything
 from solver.costing.costing import cost_graph
 from solver.options import SolverOptions
+from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
 from solver.problem.schedule import Budget
 from solver.referee.addresses import verify_addresses
 from solver.referee.referee import replay, verify
 from solver.solving import packing
 from solver.time_limit import TimeLimit
+from tests.support.graphs.graph_strategies import examples, small_graphs
 
 
 def test_schedule_by_rule_replaces_schedules_that_do_not_pack(
@@ -39,3 +47,27 @@ def test_schedule_by_rule_replaces_schedules_that_do_not_pack(
         graph, packed.actions, packed.plan.resident_address, packed.plan.arena_bytes, "all"
     )
     assert "a greedy schedule packs" in packed.notes[0]
+
+
+@given(graph=small_graphs(), paged=st.booleans())
+@examples(100)
+def test_addresses_without_time_are_valid(graph: CostedGraph, paged: bool) -> None:
+    everything = keep_everything(graph)
+    budget = Budget(ram_bytes=replay(graph, everything).peak_bytes)
+    actions = page_everything(Problem(graph, budget)) if paged else everything
+    with TimeLimit.after(0.0).enforced():
+        plan = plan_addresses(graph, actions, "all", 0, 0.0)
+    placed = with_addresses(actions, plan)
+    verify_addresses(graph, placed, plan.resident_address, plan.arena_bytes, "all")
+    assert plan.bound_bytes <= plan.arena_bytes
+
+
+@given(graph=small_graphs())
+@examples(50)
+def test_pairs_that_overlap_are_counted(graph: CostedGraph) -> None:
+    shapes = spans_of(blocks_of(graph, keep_everything(graph), "all"))
+    pairs = sum(
+        one[0].start < other[-1].end and other[0].start < one[-1].end
+        for one, other in combinations(shapes, 2)
+    )
+    assert count_pairs(shapes) == pairs
