@@ -275,10 +275,10 @@ def test_copies_for_safety_are_timed_separately(
 def test_run_of_another_schedule_is_not_drawn(
     case: Solved, bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    free = next(i for i, action in enumerate(case.schedule.actions) if action.do == "page_out")
     actions = case.schedule.actions
+    twice = next(i for i, action in enumerate(actions) if action.do == "page_out")
     assert bench.directory.is_dir()
-    name = changed(case, "changed.json", actions=(*actions[:free], *actions[free + 1 :]))
+    name = changed(case, "changed.json", actions=(*actions[: twice + 1], *actions[twice:]))
     options = ["--schedule", name, "--graph", "small.graph.json", "--run", "replay"]
     with contextlib.chdir(case.directory):
         assert cli.main(["export", "--format", "perfetto", *options]) == 2
