@@ -143,13 +143,18 @@ static const char *transfer(jw_executor *e, const jw_action *action) {
 
 /* --- rows --------------------------------------------------------------------------------- */
 
+static const char *block_until_settled(jw_executor *e, const void *nothing) {
+    (void)nothing;
+    return jw_store_settle(e->store);
+}
+
 /* Take the rows that the batch names, each at the position at which it is named first. The store is
  * settled first, since it needs the rows of the last step for that. */
 static const char *select_rows(jw_executor *e, const jw_action *action) {
     const jw_selection *selection = &e->plan->selections[action->index];
     uint32_t *rows = e->plan->memory->rows + selection->first;
     jw_word *indices = (jw_word *)(void *)(e->arena + action->address);
-    const char *error = e->store ? jw_store_settle(e->store) : NULL;
+    const char *error = e->store ? block(e, block_until_settled, NULL) : NULL;
     for (uint32_t i = 0; i < selection->count && !error; i++) {
         const uint32_t row = indices[i];
         if (row >= selection->row_count) {
