@@ -816,5 +816,5 @@ def test_tradeoff_picture_names_curves_baselines_and_infeasible_points(tmp_path:
 
 
 def test_without_a_schedule_there_is_no_picture(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no schedule"):
+    with pytest.raises(ValueError, match="no row has a schedule"):
         tradeoff([point(60, None, status="infeasible")], tmp_path / "curve.svg")
