@@ -442,7 +442,7 @@ def test_arena_picture_states_arena_budget_and_fragmentation(tmp_path: Path) -> 
     words = (tmp_path / "arena.svg").read_text(encoding="utf-8")
     for said in (
         "unlucky: addresses over one training step",
-        "arena 7 B of a budget of 7 B; this schedule needs 7 B at least: fragmentation 0 %",
+        "arena 7 B of a budget of 7 B; this schedule needs at least 7 B: fragmentation 0 %",
         "activations",
         "t2",
     ):
