@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from benchmarks.claims.oracle import Oracle
 from benchmarks.claims.problems import RandomProblem
 from solver.options import SolverOptions
 from solver.problem.graph import CostedGraph
+from solver.problem.problem import Problem
 from solver.problem.schedule import Budget, Schedule
+from solver.search.crossing_search import CrossingSearch, Proven
 from solver.solving.solving import solve_graph
 
 # Sums of doubles in another order differ in their last digits.
@@ -24,6 +27,25 @@ def solve(problem: RandomProblem, options: SolverOptions) -> Schedule:
     """The solver's result for a random problem."""
     graph = CostedGraph.model_validate(problem.graph)
     return solve_graph(graph, Budget.model_validate(problem.budget), options)
+
+
+def tightness(problem: RandomProblem) -> float | None:
+    """How far the crossing program's bound is below the least energy, relative to that.
+
+    None if no schedule exists or the least energy is zero.
+
+    Raises:
+        TooLarge: The problem is too large for exhaustive search.
+    """
+    least_j = oracle_of(problem).least_energy_j()
+    if not least_j:
+        return None
+    graph = CostedGraph.model_validate(problem.graph)
+    search = CrossingSearch(
+        Problem(graph, Budget.model_validate(problem.budget)), "any", "highs", threads=1
+    )
+    bounds = [news.bound_j for news in search.run(1e-6, math.inf) if isinstance(news, Proven)]
+    return max(0.0, 1 - max(bounds, default=0.0) / least_j)
 
 
 def refutations(problem: RandomProblem, schedule: Schedule, gap: float) -> Iterator[str]:
