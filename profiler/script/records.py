@@ -111,6 +111,6 @@ def parse_samples(text: str, files: int) -> BoardSamples:
     try:
         table = np.array([line.split(" ") for line in lines], dtype=np.int64)
         table = table.reshape(len(lines), 1 + files)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise MeasurementInvalid("the meter's samples cannot be read") from None
     return BoardSamples(times_ns=table[:, 0], values=table[:, 1:])

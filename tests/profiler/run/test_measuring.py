@@ -362,3 +362,9 @@ def test_a_dry_run_lists_measurements_and_bytes_to_write() -> None:
     assert untouched.storage is None
     with pytest.raises(RequestRefused, match="is too small for 5 blocks"):
         plan_profile(board, [SMALL], None, ProfileOptions(storage_budget_bytes=MIB))
+
+
+@pytest.mark.parametrize("text", ["1000 x\n", "1000\n", f"1000 {2**63}\n", f"{'9' * 400} 1\n"])
+def test_samples_that_are_no_numbers_of_64_bits_are_refused(text: str) -> None:
+    with pytest.raises(MeasurementInvalid, match="the meter's samples cannot be read"):
+        parse_samples(text, files=1)
