@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import EngFormatter
 
 from devices.replay import PowerSamples, ReplayedAction, ReplayReport
-from plots.layout import page, save, settle, size_inches, text_inches
+from plots.layout import lay_out, page, save, size_inches, text_inches
 from plots.replay.style import (
     COLORS,
     energy_source_line,
@@ -61,7 +61,7 @@ def replayed_power(report: ReplayReport, path: Path) -> None:
         _draw_trace(trace, power)
         _draw_actions(strip, report.actions, power)
         strip.set_xlabel("time since the start of the first step (s)")
-        settle(figure)
+        lay_out(figure)
         _number_steps(trace, power)
         save(figure, path)
 
