@@ -19,8 +19,9 @@ _ROUNDING = 1e-6
 _MOST_LABELS = 40_000
 
 
-def oracle_of(problem: RandomProblem, *, given_order: bool = False) -> Oracle:
-    return Oracle(problem.graph, problem.budget, given_order=given_order, most_labels=_MOST_LABELS)
+def oracle_of(problem: RandomProblem, most_labels: int = _MOST_LABELS) -> Oracle:
+    """The oracle for a random problem."""
+    return Oracle(problem.graph, problem.budget, most_labels=most_labels)
 
 
 def solve(problem: RandomProblem, options: SolverOptions) -> Schedule:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from devices.claims.owner import Owner
 from devices.documents.document import DocumentError, dump_json, parse_json, validate
+from devices.documents.readable import file_failure
 from devices.errors import InputError, RequestRefused
 
 LOCK = ".lock"
@@ -88,6 +89,8 @@ def sole_user(directory: Path, *, patience_s: float = 0.0) -> Iterator[None]:
             f"{directory}: another program uses this directory: {held.owner or 'an unknown one'}",
             remedy="wait until it has ended, or choose another directory",
         ) from None
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(file_failure(error)) from None
     except OSError as error:
         raise InputError(
             f"{directory}: this directory cannot be locked for this program alone"

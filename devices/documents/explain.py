@@ -15,10 +15,6 @@ _MOST_SENTENCES = 5
 _MOST_PROBLEMS = 10_000
 _MOST_SHOWN = 80
 _MOST_CHARACTERS = 1000
-_TOO_DEEP = "nested too deeply"
-_HALF_CHARACTER = (
-    "a text has only one half of a surrogate pair (\\ud800 to \\udfff), which is no character"
-)
 _FORMATS = {
     "device": "a device description",
     "device-profile": "a device profile",
@@ -95,8 +91,6 @@ class _Place:
 def _sentence(problem: ErrorDetails, model: type[BaseModel]) -> str:
     place = _locate(model, problem["loc"])
     kind, found, context = problem["type"], problem["input"], problem.get("ctx", {})
-    if kind == "json_invalid":  # of text that this program wrote itself
-        return _TOO_DEEP if "recursion" in problem["msg"] else _HALF_CHARACTER
     if kind == "extra_forbidden":
         key = str(problem["loc"][-1])
         return f"{place.path}: unknown key; {choices(key, _keys(place.around))}"

@@ -29,6 +29,7 @@ PACKAGES = ("commands", "devices", "networks", "plots", "profiler", "replay", "s
 
 NEVER_LEAVE = {
     "ConnectionLostError": "a link's network failure: a Shell tries again, then BoardUnreachable",
+    "OutOfTime": "the enforced time limit has passed: each phase of a solve returns what it has",
     "NoAnswerError": "a ConnectionLostError",
     "LineDownError": "a serial port's failure: a Wire opens it again, then BoardUnreachable",
     "MonitorError": "an OSError of an emulator's monitor: only the lab and its tests use it",

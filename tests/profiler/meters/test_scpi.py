@@ -45,7 +45,7 @@ def described(resource: str, **keys: Any) -> ScpiMeter:
     queries = {"voltage_query": "MEAS:VOLT?", "current_query": "MEAS:CURR?"}
     if "power_query" in keys:
         queries = {}
-    return ScpiMeter(kind="scpi", resource=resource, **({"rate_hz": 100.0} | queries | keys))
+    return ScpiMeter(kind="scpi", resource=resource, **({"rate_hz": 25.0} | queries | keys))
 
 
 @contextmanager
