@@ -132,8 +132,8 @@ def test_a_record_that_is_not_complete_names_nobody(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    for directory in (Path("/proc/sys/joulewright"), tmp_path / "file"):
-        assert "this is a file, but a directory is needed here" in refusal(directory)
+    assert "cannot be locked for this program alone" in refusal(Path("/proc/sys/joulewright"))
+    assert "this is a file, but a directory is needed here" in refusal(tmp_path / "file")
 
 
 def test_a_file_system_without_locks_is_refused_with_a_sentence(
