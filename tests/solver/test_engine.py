@@ -9,11 +9,21 @@ import subprocess
 import sys
 import time
 
+import mip
 import pytest
 
 from devices.errors import EngineFailed
+from solver.engines import worker
 from solver.engines.engine import Engine
-from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent, Silence
+from solver.engines.messages import (
+    Bound,
+    EngineMessage,
+    Finished,
+    Growth,
+    Incumbent,
+    Run,
+    Silence,
+)
 from solver.engines.program import Program
 from solver.options import EngineName
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
@@ -224,3 +234,41 @@ def test_engine_ends_when_its_parent_is_killed(name: EngineName) -> None:
         assert len(marked(mark)) == 2
         parent.kill()
     wait_until(lambda: not marked(mark))
+
+
+# --- false proofs ---------------------------------------------------------------------------------
+
+
+def _knapsack() -> Program:
+    """Cover 5 with weights 2, 3 and 4 at costs 3, 4 and 6: the least cost is 7."""
+    program = Program()
+    columns = [program.column(cost=cost) for cost in (3.0, 4.0, 6.0)]
+    program.row(zip(columns, (2.0, 3.0, 4.0), strict=True), ">", 5.0)
+    return program
+
+
+@pytest.mark.parametrize("claimed", ["infeasible", "a bound of 8"])
+def test_false_proof_of_a_small_program_is_refuted(
+    claimed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run claims what is false; the run without presolve finds a solution."""
+    program, messages = _knapsack(), list[EngineMessage]()
+    engine = worker._Highs()
+    growth = Growth(program.lower, program.upper, program.cost, program.integer, program.rows)
+    engine.grow(growth)
+    truth = engine._proof
+
+    def lie(status: mip.OptimizationStatus) -> worker._Optimum | Finished:
+        monkeypatch.setattr(engine, "_proof", truth)
+        truth(status)
+        if claimed == "infeasible":
+            return Finished("infeasible")
+        return worker._Optimum(10.0, 8.0, [0.0, 1.0, 1.0])
+
+    monkeypatch.setattr(engine, "_proof", lie)
+    report = worker._Reporter(messages.append, quiet_s=2.0)
+    finished = engine.minimise(Run(growth, False, 0.0, 1, None), report)
+    assert finished.outcome == "optimal"
+    assert "with presolve" in finished.reason
+    bounds = [message.objective for message in messages if isinstance(message, Bound)]
+    assert bounds == [pytest.approx(7.0)]
