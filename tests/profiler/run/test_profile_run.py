@@ -16,6 +16,7 @@ from devices.errors import (
     BoardCommandFailed,
     BoardUnreachable,
     MeasurementInvalid,
+    SetupMissing,
 )
 from devices.operation import OpSpec
 from devices.plan import ExecutionPlan
@@ -201,7 +202,7 @@ def test_storage_costs_are_measured_within_the_byte_budget(tmp_path: Path) -> No
 @pytest.mark.usefixtures("prebuilt")
 def test_the_error_names_a_storage_path_that_cannot_be_used(tmp_path: Path) -> None:
     board = describe(storage={"medium": "disk", "path": "/proc/nowhere"})
-    with pytest.raises(BoardCommandFailed, match=r"storage\.path /proc/nowhere of bench"):
+    with pytest.raises(SetupMissing, match=r"storage\.path /proc/nowhere of bench"):
         profile(tmp_path, board, ProfileOptions())
 
 
