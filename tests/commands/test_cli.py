@@ -113,6 +113,7 @@ def test_names_that_would_fill_the_screen_are_refused(
     assert told.endswith("allowed: at most 400 characters\n")
 
 
+@pytest.mark.slow
 def test_largest_costs_are_solved(graph_file: Path) -> None:
     graph = json.loads(graph_file.read_text())
     for op in graph["ops"]:

@@ -87,6 +87,7 @@ def test_if_everything_fits_smaller_budgets_are_solved_too(
     assert schedule.peak_bytes == kept.peak_bytes
 
 
+@pytest.mark.slow
 def test_document_has_the_table_of_smaller_budgets(capsys: pytest.CaptureFixture[str]) -> None:
     profile = written(bench(DIGITS))
     graph = graph_of(DIGITS, profile)

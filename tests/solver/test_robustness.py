@@ -327,6 +327,7 @@ def uncertain_problems(draw: st.DrawFn) -> tuple[CostedGraph, Budget]:
     return graph(ops, tensors), budget
 
 
+@pytest.mark.slow
 @given(problem_and_budget=uncertain_problems(), above=st.sampled_from([1e-3, 0.1, math.inf]))
 @examples(25)
 def test_bound_proven_at_stated_costs_bounds_the_optimum_of_every_draw(

@@ -731,6 +731,7 @@ def test_without_dask_the_package_to_install_is_named(monkeypatch: pytest.Monkey
         pass
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_table(tmp_path: Path) -> None:
     from distributed import LocalCluster
 
