@@ -42,7 +42,7 @@ the firmware reads and drops, and then a request whose answer shows that all byt
 time of the request alone is subtracted.
 
 The line is once as fast as the emulator, and once held to {rate:,.0f} bytes a second with 1 ms of
-latency in each direction, as {baud} baud behind a USB adapter are. Medians of {repetitions}
+latency in each direction, as {baud} baud through a USB adapter are. Medians of {repetitions}
 interleaved repetitions. The raw rate waits for an answer, so an upload can exceed it.
 """
 
@@ -79,7 +79,7 @@ def main() -> None:
 def _measure(arguments: argparse.Namespace) -> Page:
     lines = [
         LineResult("as fast as the emulator", None),
-        LineResult(f"{BAUD} baud behind USB", UART_BEHIND_USB),
+        LineResult(f"{BAUD} baud through USB", UART_BEHIND_USB),
     ]
     weights = random.Random(1).randbytes(WEIGHTS_BYTES)
     with lab.start(load_description("emulated-m4f"), lambda _line: None) as running:

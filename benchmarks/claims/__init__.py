@@ -1,1 +1,1 @@
-"""What the solver claims, held against exhaustive search on small random problems."""
+"""Comparison of the solver's claims with exhaustive search on small random problems."""

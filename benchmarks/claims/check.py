@@ -31,7 +31,7 @@ def solve(problem: RandomProblem, options: SolverOptions) -> Schedule:
 
 
 def tightness(problem: RandomProblem) -> float | None:
-    """How far the crossing program's bound is below the least energy, relative to that.
+    """Shortfall of the crossing program's bound, relative to the least energy.
 
     None if no schedule exists or the least energy is zero.
 

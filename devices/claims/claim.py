@@ -1,8 +1,7 @@
 """Exclusive use of a directory or port by one process at a time.
 
 The lock is the kernel's (``flock``), on a file that also holds a record of the owner. The kernel
-releases it when the process ends, however that happens, so that a crash leaves no lock behind; what
-it may leave is the file, which nobody owns then.
+releases it when the process ends, however that happens. The file may remain; nobody owns it then.
 """
 
 from __future__ import annotations

@@ -69,7 +69,9 @@ def advise(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice
 def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) -> Advice:
     least, op = least_ram_bytes(problem.graph, problem.budget.covers)
     until = limit.at_most(_SEARCH_S).end
-    exact = _least_of_all(problem, "memory", options, _share(until, _ALL_SCHEDULES_SHARE))
+    exact = _least_of_all(
+        problem, "memory", options, TimeLimit(until).part(_ALL_SCHEDULES_SHARE).end
+    )
     if exact is not None:
         found, bound = exact
         if found.actions is None or found.value is None:
@@ -82,15 +84,15 @@ def _smallest_ram(problem: Problem, options: SolverOptions, limit: TimeLimit) ->
         with suppress(RefereeError):  # it is late, or pages although the budget excludes paging
             search.offer(actions)
     if not search.proven:
-        _anneal_for_less(search, least, enough, _share(until, _ANNEALING_SHARE))
+        _anneal_for_less(search, least, enough, TimeLimit(until).part(_ANNEALING_SHARE).end)
     if not search.proven and len(problem.graph.ops) <= MOST_OPS:
-        _compact_for_less(search, _share(until, 0.5))
+        _compact_for_less(search, TimeLimit(until).part(0.5).end)
     if search.actions is None or search.value is None:
         return Advice()
-    enough = int(search.value)
-    bound_bytes = _too_little(problem, options, least - 1, enough, until) + 1
-    determined_by = _peak_op(problem, search.actions) if enough > least else None
-    return Advice(ram_bytes=enough, ram_bound_bytes=bound_bytes, op=determined_by or op)
+    found_bytes = int(search.value)
+    bound_bytes = _too_little(problem, options, least - 1, found_bytes, until) + 1
+    determined_by = _peak_op(problem, search.actions) if found_bytes > least else None
+    return Advice(ram_bytes=found_bytes, ram_bound_bytes=bound_bytes, op=determined_by or op)
 
 
 def _least_of_all(
@@ -105,12 +107,6 @@ def _least_of_all(
         return None if any_order is None else (any_order, any_order.value or 0.0)
     given = search_states(problem, objective, order="given", deadline=until)
     return None if given is None else (given, any_order.value)
-
-
-def _share(until: float, share: float) -> float:
-    """The time at which a share of what is left until ``until`` has passed."""
-    now = time.monotonic()
-    return now + share * max(0.0, until - now)
 
 
 def _simple_schedules(problem: Problem, options: SolverOptions) -> list[tuple[Action, ...]]:
@@ -150,7 +146,10 @@ def _too_little(
             budget = problem.budget.model_copy(update={"ram_bytes": middle})
             smaller = Problem(problem.graph, budget)
             search = CrossingSearch(smaller, "any", options.engine, options.threads)
-            if any(isinstance(news, NoSchedule) for news in search.run(1.0, _share(until, 0.5))):
+            if any(
+                isinstance(news, NoSchedule)
+                for news in search.run(1.0, TimeLimit(until).part(0.5).end)
+            ):
                 too_little = middle
             else:
                 unproven = middle
@@ -183,13 +182,13 @@ def _shortest_deadline(problem: Problem, options: SolverOptions, limit: TimeLimi
     if problem.budget.ram_bytes < least:
         return Advice()
     until = limit.at_most(_SEARCH_S).end
-    exact = _least_of_all(problem, "time", options, _share(until, _ALL_SCHEDULES_SHARE))
+    exact = _least_of_all(problem, "time", options, TimeLimit(until).part(_ALL_SCHEDULES_SHARE).end)
     if exact is not None:
         found, bound_s = exact
         return Advice(
             deadline_s=found.value, deadline_bound_s=None if found.value is None else bound_s
         )
-    search = fastest_search(problem, options, _share(until, 1 - _ANNEALING_SHARE))
+    search = fastest_search(problem, options, TimeLimit(until).part(1 - _ANNEALING_SHARE).end)
     if not search.proven and len(problem.graph.ops) <= MOST_OPS:
         _anneal_for_time(search, until)
     if search.value is None:
