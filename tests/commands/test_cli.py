@@ -210,6 +210,7 @@ def test_export_graph_round_trips(graph_file: Path) -> None:
     assert json.loads(exported.read_text()) == json.loads(graph_file.read_text())
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn(graph_file: Path) -> None:
     arguments = ("--graph", str(graph_file), "--ram-budget", "80%", "--pictures", "pictures")
     assert run("solve", *arguments) == 0
@@ -325,6 +326,7 @@ def test_file_in_place_of_the_output_directory_is_named(
     assert "taken" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_missing_engine_is_reported_without_traceback(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

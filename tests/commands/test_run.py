@@ -102,6 +102,7 @@ def test_values_equal_those_of_the_unscheduled_step(bench: Bench) -> None:
     assert check.identical
 
 
+@pytest.mark.slow
 def test_ram_and_traffic_are_as_predicted(bench: Bench) -> None:
     report = bench.report
     assert report.memory.arena_bytes == bench.case.schedule.arena_bytes
@@ -114,6 +115,7 @@ def test_ram_and_traffic_are_as_predicted(bench: Bench) -> None:
     assert process.limit_bytes - process.overhead_bytes >= report.memory.arena_bytes
 
 
+@pytest.mark.slow
 def test_storage_lifetime_follows_from_its_endurance(bench: Bench) -> None:
     storage = bench.report.storage
     assert storage is not None
@@ -122,6 +124,7 @@ def test_storage_lifetime_follows_from_its_endurance(bench: Bench) -> None:
     assert storage.wear.at_most
 
 
+@pytest.mark.slow
 def test_joules_of_a_computer_without_a_meter_are_estimated(bench: Bench) -> None:
     report = bench.report
     assert report.measured_energy_source == "estimated"
@@ -130,6 +133,7 @@ def test_joules_of_a_computer_without_a_meter_are_estimated(bench: Bench) -> Non
     assert ratio == pytest.approx(3.0, rel=0.01)
 
 
+@pytest.mark.slow
 def test_run_directory_has_all_files_that_other_commands_need(bench: Bench) -> None:
     directory = bench.directory
     assert bench.printed["schema"] == "replay/1"
@@ -144,6 +148,7 @@ def test_run_directory_has_all_files_that_other_commands_need(bench: Bench) -> N
     assert len(names) == 2
 
 
+@pytest.mark.slow
 def test_trained_parameters_are_kept(bench: Bench) -> None:
     trained = np.load(bench.directory / "parameters.npz")
     initial = initial_values(bench.case.step, 0)
@@ -154,6 +159,7 @@ def test_trained_parameters_are_kept(bench: Bench) -> None:
     assert all(loss is not None and loss > 0 for loss in bench.report.losses)
 
 
+@pytest.mark.slow
 def test_no_file_is_left_in_the_paging_directory(bench: Bench) -> None:
     assert list((bench.case.directory / "pages").iterdir()) == []
 

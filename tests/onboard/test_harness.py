@@ -52,6 +52,7 @@ def test_a_window_has_the_requested_length_and_holds_many_executions(
     assert window.executions > 100
 
 
+@pytest.mark.slow
 def test_an_operation_longer_than_a_window_is_executed_once(tmp_path: Path) -> None:
     program = compile_with_kernel(
         tmp_path,
@@ -89,6 +90,7 @@ def test_cold_executions_use_every_copy_before_one_is_used_again(tmp_path: Path)
         assert len(set(addresses[start : start + 77])) == 77
 
 
+@pytest.mark.slow
 def test_cold_copies_are_not_visited_in_the_order_of_their_addresses(tmp_path: Path) -> None:
     addresses = written_addresses(tmp_path, RELU.replace("copies=1 ", "copies=77 "))
     strides = {b - a for a, b in pairwise(addresses)}
@@ -226,12 +228,14 @@ def test_samples_span_every_window_on_the_same_clock(program: Path, tmp_path: Pa
     assert (samples.times_ns[1:] > samples.times_ns[:-1]).all()
 
 
+@pytest.mark.slow
 def test_a_window_whose_frequency_moves_is_tried_again(tmp_path: Path) -> None:
     tries, (before, after) = frequencies_seen(tmp_path, "executed == 0 ? 1500000 : 1400000")
     assert tries >= 2
     assert before == after == 1_400_000
 
 
+@pytest.mark.slow
 def test_the_record_shows_a_frequency_that_never_settles(tmp_path: Path) -> None:
     tries, (before, after) = frequencies_seen(tmp_path, "executed % 2 ? 1400000 : 1500000")
     assert tries == 3

@@ -56,7 +56,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibra
     }
 
 
-@pytest.fixture(params=["in-tree", "cblas", "small-tiles"])
+@pytest.fixture(params=["in-tree", "cblas", pytest.param("small-tiles", marks=pytest.mark.slow)])
 def library(request: pytest.FixtureRequest, libraries: dict[str, KernelLibrary]) -> KernelLibrary:
     return libraries[request.param]
 

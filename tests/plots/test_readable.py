@@ -44,13 +44,13 @@ from tests.support.pictures import require_readable
 LONG = "a_part_of_the_network_whose_name_somebody_has_chosen_without_a_thought_for_pictures"
 SIZES = (
     "chain",
-    "digits",
+    pytest.param("digits", marks=pytest.mark.slow),
     pytest.param("dscnn", marks=pytest.mark.slow),
     pytest.param("resnet18_cifar", marks=pytest.mark.slow),
     pytest.param("long names", marks=pytest.mark.slow),
 )
 # Pictures of replays take longer.
-REPLAYED = ("chain", pytest.param("digits", marks=pytest.mark.slow), *SIZES[2:])
+REPLAYED = SIZES
 
 
 @cache
@@ -247,7 +247,9 @@ def point(**fields: Any) -> SweepRow:
 
 
 @pytest.mark.parametrize("graph", ["digits, batch 1, on m4", f"{LONG}, {LONG}"])
-@pytest.mark.parametrize("overhead", [0.0, 0.002, 0.1, 30.0])
+@pytest.mark.parametrize(
+    "overhead", [30.0, *(pytest.param(share, marks=pytest.mark.slow) for share in (0, 0.002, 0.1))]
+)
 def test_texts_of_a_tradeoff_can_be_read(tmp_path: Path, overhead: float, graph: str) -> None:
     shares = np.linspace(1, 0, 8)
     rows = [

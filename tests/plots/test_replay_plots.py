@@ -158,6 +158,7 @@ def test_pictures_of_an_emulated_board_do_not_say_measured(tmp_path: Path, pictu
     assert "measured" not in text
 
 
+@pytest.mark.slow
 def test_the_same_report_gives_the_same_file(tmp_path: Path) -> None:
     report = slow_report()
     for picture in PICTURES:
@@ -166,6 +167,7 @@ def test_the_same_report_gives_the_same_file(tmp_path: Path) -> None:
         assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
+@pytest.mark.slow
 def test_pictures_need_no_display_and_the_trace_no_pictures() -> None:
     check = (
         "import sys, plots.perfetto; before = 'matplotlib' in sys.modules;"

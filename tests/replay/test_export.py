@@ -239,6 +239,7 @@ def test_rows_of_a_table_are_paged(library: KernelLibrary, project: Path, tmp_pa
             assert checksums[f"parameter {kept.tensor}"] == checksum(values[kept.tensor])
 
 
+@pytest.mark.slow
 def test_a_plan_that_does_not_page_needs_no_storage(
     library: KernelLibrary, project: Path, tmp_path: Path
 ) -> None:
@@ -318,6 +319,7 @@ def section_bytes(path: Path, *prefixes: str) -> int:
     return sum(int(size) for name, size, *_ in rows if name.startswith(prefixes))
 
 
+@pytest.mark.slow
 def test_a_plan_takes_the_stated_memory_of_a_microcontroller(
     digits: Solved, project: Path, arm_objects: Path
 ) -> None:

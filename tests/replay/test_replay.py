@@ -272,6 +272,7 @@ def test_kept_values_are_the_same_with_and_without_a_schedule(bench: Bench) -> N
     assert not any(step.spans or step.checksums for step in plain.steps)
 
 
+@pytest.mark.slow
 def test_a_replay_reports_the_bytes_stored_and_the_memory_used(bench: Bench) -> None:
     record = bench.run(SCHEDULED)
     plan = record.plan
@@ -474,6 +475,7 @@ def metered(bench: Bench, rate_hz: float) -> Bench:
     return replace(bench, session=replace(bench.session, meter=MadeUpMeter(rate_hz)))
 
 
+@pytest.mark.slow
 def test_every_step_has_an_energy_or_a_reason_for_its_absence(bench: Bench) -> None:
     with_meter = metered(bench, rate_hz=100_000)
     record = with_meter.run(SCHEDULED)

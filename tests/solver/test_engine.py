@@ -148,6 +148,7 @@ def test_incumbents_improve_and_never_fall_below_the_bound(
             assert message.objective == pytest.approx(program.objective(message.values))
 
 
+@pytest.mark.slow
 @both_engines
 def test_the_deadline_ends_a_run_in_the_middle(name: EngineName) -> None:
     began = time.monotonic()

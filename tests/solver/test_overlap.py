@@ -452,6 +452,7 @@ def test_only_proven_deadlines_are_called_infeasible() -> None:
     assert any("not proven" in note for note in unknown.notes)
 
 
+@pytest.mark.slow
 def test_fastest_schedule_counts_overlapping_time_once() -> None:
     problem, budget = _paging_or_nothing()
     search = Search(Problem(problem, budget), "time", EXACT, bound=0.0)

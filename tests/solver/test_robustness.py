@@ -193,6 +193,7 @@ def test_intervals_of_no_width_change_no_result() -> None:
     assert found.robustness.solved_draws == 0
 
 
+@pytest.mark.slow
 def test_better_schedule_found_for_a_draw_is_taken() -> None:
     problem = two_to_bring_back()
     poor = solve_graph(problem, BUDGET.model_copy(update={"rematerialization": False}), EXACT)
@@ -580,6 +581,7 @@ def test_draws_that_are_impossible_are_reported_in_one_sentence(
     assert not (tmp_path / "schedule.json").exists()
 
 
+@pytest.mark.slow
 def test_robustness_picture_states_how_often_each_schedule_is_good_enough(
     swapping: tuple[CostDraws, Assessment], tmp_path: Path
 ) -> None:

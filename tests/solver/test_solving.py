@@ -377,6 +377,7 @@ def test_less_time_needs_more_energy() -> None:
     assert unhurried_j == slow_j < fast_j < fastest_j
 
 
+@pytest.mark.slow
 def test_less_ram_needs_more_energy() -> None:
     problem = training_chain(7, seed=2)
     energies_j = [_optimum_j(problem, tight(problem, share)) for share in (1.0, 0.5, 0.35, 0.2)]
@@ -391,6 +392,7 @@ def _optimum_j(problem: CostedGraph, budget: Budget) -> float:
     return schedule.energy_j
 
 
+@pytest.mark.slow
 def test_excluded_paging_or_recomputation_is_not_used() -> None:
     problem = training_chain(7, seed=2)
     both_j = _optimum_j(problem, tight(problem, 0.5))

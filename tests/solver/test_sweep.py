@@ -490,6 +490,7 @@ def kept(
     return len(workers.submitted), read_json(path / "sweep.json", SweepRecord)
 
 
+@pytest.mark.slow
 def test_finished_points_are_not_solved_again(tmp_path: Path, chain: CostedGraph) -> None:
     def count(ram_budgets: str, options: SolverOptions = EXACT) -> tuple[int, SweepRecord]:
         return kept(tmp_path, chain, ram_budgets, options, "1.3x")
@@ -659,6 +660,7 @@ def test_output_names_the_smallest_feasible_budget(
     assert run(tmp_path, "--graph", str(file), "--ram-budgets", "20%") == 5
 
 
+@pytest.mark.slow
 def test_profiles_and_models_are_crossed(tmp_path: Path) -> None:
     words = ("--profile", "m0", "m4", "--model", "linear", "autoencoder")
     assert run(tmp_path, *words, "--ram-budgets", "100%") == 0

@@ -117,8 +117,10 @@ class JoulescopeInstrument:
         self._await_samples(0)
 
     def stop(self) -> Capture:
-        # One sample id for all streams, so that all end at the same sample.
-        self._await_samples(self._power.id_at(time.monotonic()))
+        is_delayed = self._model == "js220"  # its driver filters power but not the inputs
+        lag_s = filter_lag_s(_FASTEST_HZ["js220"], self.rate_hz) if is_delayed else 0.0
+        # One sample id for all streams: the sample that has the power of this instant.
+        self._await_samples(self._power.id_at(time.monotonic() + lag_s))
         self._halt()
         if any(stream.is_broken for stream in self._streams.values()):
             raise MeasurementInvalid(
@@ -126,8 +128,6 @@ class JoulescopeInstrument:
                 remedy="connect it to a USB port of its own, then start again: finished trials"
                 " are kept",
             )
-        is_delayed = self._model == "js220"  # its driver filters power but not the inputs
-        lag_s = filter_lag_s(_FASTEST_HZ["js220"], self.rate_hz) if is_delayed else 0.0
         return to_capture(self._power, self._limits, self._inputs, lag_s)
 
     def close(self) -> None:

@@ -113,7 +113,8 @@ def level_changes(data: NDArray[Any]) -> NDArray[Any]:
 def to_capture(
     power: Stream, limits: list[Stream], inputs: Mapping[int, Stream], lag_s: float
 ) -> Capture:
-    """Make a capture from streams.
+    """Make a capture from streams. It ends with the stream that ends first; a sample for which
+    any stream lacks a message is lost.
 
     Args:
         power: Power, kept by :func:`all_values`.
@@ -123,17 +124,20 @@ def to_capture(
     """
     step, ids_per_s = power.ids_per_sample, power.ids_per_s
     first_id = power.parts[0].start_id
-    count = (power.parts[-1].end_id - first_id) // step
+    end_id = min(stream.parts[-1].end_id for stream in (power, *limits, *inputs.values()))
+    count = max(0, (end_id - first_id) // step)
     power_w = np.full(count, np.nan, dtype=np.float32)
     for part in power.parts:
         at = (part.start_id - first_id) // step
-        power_w[at : at + len(part.values)] = part.values
+        power_w[at : at + len(part.values)] = part.values[: max(0, count - at)]
     flaws = np.where(np.isnan(power_w), np.uint8(Flaw.LOST), np.uint8(0))
+    power_ids = first_id + step * np.arange(count, dtype=np.int64)
     for limit in limits:
+        flaws[~_message_of(limit, power_ids)[1]] |= np.uint8(Flaw.LOST)
         for part in limit.parts:
             beyond = (part.start_id - first_id) // step + part.values
             flaws[beyond[(beyond >= 0) & (beyond < count)]] |= np.uint8(Flaw.SATURATED)
-    ids = first_id + step * np.arange(count, dtype=np.int64) - round(lag_s * ids_per_s)
+    ids = power_ids - round(lag_s * ids_per_s)
     bits = np.zeros(count, dtype=np.uint8)
     for number, stream in inputs.items():
         levels, are_known = _levels(stream, ids)
@@ -152,12 +156,21 @@ def to_capture(
 def _levels(stream: Stream, ids: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Levels of a logic input at these ids, and whether a message contains them."""
     starts = np.array([part.start_id for part in stream.parts], dtype=np.int64)
-    ends = np.array([part.end_id for part in stream.parts], dtype=np.int64)
+    message, is_known = _message_of(stream, ids)
     # Every message begins low, before its changes.
     changed = np.concatenate(
         [part.start_id + stream.ids_per_sample * part.values for part in stream.parts]
     )
     until = np.searchsorted(changed, ids, side="right")
-    message = np.searchsorted(starts, ids, side="right") - 1
     before = np.searchsorted(changed, starts, side="left")[message]
-    return (until - before) % 2 == 1, (message >= 0) & (ids < ends[message])
+    return (until - before) % 2 == 1, is_known
+
+
+def _message_of(
+    stream: Stream, ids: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The last message that begins at or before each id, and whether it contains the id."""
+    starts = np.array([part.start_id for part in stream.parts], dtype=np.int64)
+    ends = np.array([part.end_id for part in stream.parts], dtype=np.int64)
+    message = np.searchsorted(starts, ids, side="right") - 1
+    return message, (message >= 0) & (ids < ends[message])

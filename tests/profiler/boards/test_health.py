@@ -71,6 +71,7 @@ def test_without_throttling_in_the_records_the_block_is_judged_by_its_ends() -> 
     assert found == "the board reports under-voltage"
 
 
+@pytest.mark.slow
 def test_the_harness_records_throttling_temperature_and_cooling(
     compiled: tuple[Path, BuiltHarness], tmp_path: Path
 ) -> None:

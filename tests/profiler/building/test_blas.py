@@ -96,6 +96,7 @@ def built_with(
     return built, result.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loops", "faster"), [(AT_ONCE, "cblas"), (SLOWLY, "in-tree")])
 def test_the_faster_matrix_product_is_taken(
     openblas: Path, kernels: Path, harness: Path, loops: int, faster: Matmul

@@ -124,6 +124,7 @@ def test_unchanged_firmware_is_not_built_again() -> None:
     assert steps == []
 
 
+@pytest.mark.slow
 def test_the_identity_needs_no_build_and_differs_between_descriptions() -> None:
     description = quick("emulated-m4f")
     identity = firmware_identity(description)

@@ -27,6 +27,7 @@ from profiler.meters.joulescope.streams import (
     all_values,
     filter_lag_s,
     level_changes,
+    limited_to,
     to_capture,
 )
 from profiler.meters.stand_ins.joulescope import IDS_PER_S, MESSAGE_SAMPLES, DriverStandIn, constant
@@ -181,6 +182,25 @@ def test_the_end_of_either_range_is_saturation(stream: str, beyond: float, insta
     saturated = capture.flaws == Flaw.SATURATED
     assert saturated.any()
     assert (saturated == (capture.power_w == 7.0)).all()
+
+
+@pytest.mark.parametrize("stream", ["s/i", "s/v"])
+def test_samples_whose_saturation_is_unknown_are_marked_as_lost(stream: str, install: Any) -> None:
+    driver = DriverStandIn(signals={"s/p": constant(1.0)})
+    install(driver)
+    with opened() as instrument:
+        capture = recorded(instrument, driver, lose={stream: 1})
+    assert (capture.flaws == Flaw.LOST).sum() == MESSAGE_SAMPLES
+
+
+def test_a_capture_ends_where_its_shortest_stream_ends() -> None:
+    power, current = Stream(all_values), Stream(limited_to(9.0))
+    for stream, samples in ((power, 8), (current, 5)):
+        message = {"sample_id": 0, "decimate_factor": 1, "sample_rate": 10}
+        stream.on_message("", message | {"data": np.full(samples, 9.5, dtype=np.float32)})
+    capture = to_capture(power, [current], {}, lag_s=0.0)
+    assert len(capture.power_w) == 5
+    assert (capture.flaws == Flaw.SATURATED).all()
 
 
 def test_samples_with_a_lost_input_level_are_marked_as_lost(install: Any) -> None:

@@ -178,6 +178,7 @@ WINDOWS = st.lists(
 # --- gpio -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(clocks=CLOCKS, phase=PHASES, windows=WINDOWS, data=st.data())
 def test_a_gpio_line_gives_clock_offset_rate_and_energy(

@@ -469,6 +469,7 @@ def test_a_board_that_stops_answering_in_a_window_is_an_error(bench: Bench) -> N
         session.line("idle id=0", Silence(0.1, 0.8))
 
 
+@pytest.mark.slow
 def test_errors_distinguish_a_silent_device_from_one_with_another_protocol(
     bench: Bench,
 ) -> None:

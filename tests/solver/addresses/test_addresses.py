@@ -99,6 +99,7 @@ def test_every_valid_schedule_gets_addresses_that_hold(data: st.DataObject) -> N
     assert replay(problem, addressed).peak_bytes == peak_bytes
 
 
+@pytest.mark.slow
 @given(problem_and_budget=tight_problems())
 @examples(40)
 def test_every_method_gets_addresses_that_hold(

@@ -81,6 +81,7 @@ def _recomputed(problem: CostedGraph, actions: tuple[Action, ...] | None) -> lis
 # --- all of them ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(problem_and_budget=two_pass_problems())
 @examples(35)
 @pytest.mark.parametrize("name", _WITHOUT_ENGINE)

@@ -15,6 +15,7 @@ from solver.referee.referee import replay, verify
 from tests.support.graphs.graph_strategies import examples, small_graphs
 
 
+@pytest.mark.slow
 @given(
     graph=small_graphs(),
     ram_bytes=st.integers(4, 24),
@@ -41,6 +42,7 @@ def test_greedy_schedule_is_within_the_budget(
         verify(graph, actions, budget)
 
 
+@pytest.mark.slow
 @given(graph=small_graphs())
 @examples(50)
 def test_greedy_keeps_everything_if_it_fits(graph: CostedGraph) -> None:
