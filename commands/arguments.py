@@ -52,7 +52,9 @@ def add_device(parser: ArgumentParser) -> None:
 def add_network(parser: ArgumentParser) -> None:
     """Add the options that state how a network is trained."""
     parser.add_argument(
-        "--batch", type=count, default=DEFAULT_BATCH, help=f"samples in a step ({DEFAULT_BATCH})"
+        "--batch",
+        type=count,
+        help=f"samples in a step ({DEFAULT_BATCH}; a file was exported with its own number)",
     )
     parser.add_argument(
         "--optimizer",
@@ -66,13 +68,15 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
     """Add the options that replace the profile's network; each is None unless given."""
     parser.add_argument(
         "--model",
-        metavar="NAME",
-        help=f"network to train (the first one in the profile, or {DEFAULT_MODEL})",
+        metavar="NAME|FILE",
+        help="network to train, built in or a file *.pt2 (the first one in the profile, or"
+        f" {DEFAULT_MODEL})",
     )
     parser.add_argument(
         "--batch",
         type=count,
-        help=f"samples in a step (with --model: {DEFAULT_BATCH}; else as in the profile)",
+        help=f"samples in a step (with --model: {DEFAULT_BATCH}, or that of the file; else as in"
+        " the profile)",
     )
     parser.add_argument(
         "--optimizer",

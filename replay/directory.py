@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import save
 
 from devices.documents.document import dump_json, read_json, write_atomically
 from devices.errors import InputError
 from devices.replay import ReplayReport
+from networks.training.step import NetworkFile
 from replay.reporting.figures import remade_report
 from replay.running.failure import Recovered
 from solver.files.solved import read_solved
@@ -20,6 +22,9 @@ from solver.problem.graph import CostedGraph
 from solver.problem.schedule import Schedule
 
 REPORT, SCHEDULE, GRAPH, VALUES = "replay.json", "schedule.json", "graph.json", "parameters.npz"
+
+WEIGHTS = "trained.safetensors"
+"""Name of the file with all weights of a network that was read from a file."""
 
 RECOVERED = "recovered.npz"
 """Name of the file with the values of the last complete step, written for a run that failed."""
@@ -55,11 +60,12 @@ class StoredRun:
             raise InputError(f"{directory / REPORT}: {sentence}")
         return cls(directory, report, schedule, graph)
 
-    def write(self, values: Mapping[str, NDArray[np.float32]]) -> None:
+    def write(self, values: Mapping[str, NDArray[np.float32]], network: NetworkFile | None) -> None:
         """Write the run's files into ``directory``.
 
         Args:
             values: the trained values by tensor, flat.
+            network: file that the trained network came from.
 
         Raises:
             OSError: a file cannot be written.
@@ -71,6 +77,9 @@ class StoredRun:
         ):
             write_atomically(self.directory / name, dump_json(document))
         write_atomically(self.directory / VALUES, _npz(values))
+        if network is not None:
+            weights = _weights(network, values, self.report.steps)
+            write_atomically(self.directory / WEIGHTS, weights)
 
     @property
     def costs_s(self) -> dict[str, float]:
@@ -102,6 +111,17 @@ def read_report_of(directory: Path, graph: CostedGraph, schedule: Schedule) -> R
 def keep_recovered(directory: Path, recovered: Recovered) -> None:
     """Write the values of a failed run's last complete step. Raises :class:`OSError`."""
     write_atomically(directory / RECOVERED, _npz(recovered.values))
+
+
+def _weights(network: NetworkFile, values: Mapping[str, NDArray[np.float32]], steps: int) -> bytes:
+    """All parameters and buffers of a network's file after training, under their own names."""
+    arrays = {}
+    for name, before in network.values.items():
+        trained = values.get(network.tensor_of[name])
+        arrays[name] = before if trained is None else trained.reshape(before.shape)
+    for name in network.counters:
+        arrays[name] = np.asarray(arrays[name] + steps)
+    return save(arrays)
 
 
 def _npz(values: Mapping[str, NDArray[np.float32]]) -> bytes:

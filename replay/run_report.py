@@ -40,7 +40,7 @@ def run_report(
     head = ReportHead(
         device=subject.description.name,
         schedule=schedule,
-        origin={} if origin is None else origin.model_dump(),
+        origin={} if origin is None else origin.stated,
         storage=subject.description.storage,
     )
     report = replay_report(

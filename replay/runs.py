@@ -119,7 +119,7 @@ def training_step_of(graph: CostedGraph) -> TrainingStep:
     """Build the training step that a graph was made from.
 
     Raises:
-        InputError: the graph has no origin.
+        InputError: the graph has no origin, or its network's file is missing or has changed.
     """
     from networks.models import build_model
 
@@ -130,7 +130,13 @@ def training_step_of(graph: CostedGraph) -> TrainingStep:
             " that its operations cannot be built",
             remedy="solve with --profile and --model",
         )
-    return build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
+    step = build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
+    if step.file is not None and step.file.sha256 != origin.model_sha256:
+        raise InputError(
+            f"{origin.model}: the file has changed since {graph.name} was made from it",
+            remedy="solve again",
+        )
+    return step
 
 
 def replay_schedule(

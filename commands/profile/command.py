@@ -49,8 +49,8 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             progress.show(event.activity, event.fraction, left)
 
         networks = [
-            ProfiledNetwork(model=name, batch=options.batch, optimizer=options.optimizer)
-            for name in options.models
+            ProfiledNetwork(model=name, batch=step.batch, optimizer=options.optimizer)
+            for name, step in zip(options.models, steps, strict=True)
         ]
         result = profile_device(description, specs, plan, measuring, trials, show, networks)
     write_atomically(out, dump_yaml(result))

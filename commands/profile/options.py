@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commands.arguments import (
-    DEFAULT_BATCH,
     DEFAULT_MODEL,
     DEFAULT_OPTIMIZER,
     add_device,
@@ -32,7 +31,7 @@ class MeasureOptions:
 
     device: str
     models: tuple[str, ...]
-    batch: int
+    batch: int | None
     optimizer: Optimizer
     measuring: ProfileOptions
     additivity: bool
@@ -55,7 +54,7 @@ class RefineOptions:
 # Defaults of the options for measuring every operation by itself.
 _MEASURING: Mapping[str, object] = {
     "model": None,
-    "batch": DEFAULT_BATCH,
+    "batch": None,
     "optimizer": DEFAULT_OPTIMIZER,
     "blocks": ProfileOptions.blocks,
     "seed": ProfileOptions.seed,
@@ -121,9 +120,9 @@ def add_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         action="append",
-        metavar="NAME",
-        help="measure the operations of this network; may be repeated; the additivity check runs"
-        f" the whole training step of the first one ({DEFAULT_MODEL})",
+        metavar="NAME|FILE",
+        help="measure the operations of this network, built in or a file *.pt2; may be repeated;"
+        f" the additivity check runs the whole training step of the first one ({DEFAULT_MODEL})",
     )
     parser.add_argument(
         "--refine",

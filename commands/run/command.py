@@ -45,7 +45,7 @@ def _run(
     options: RunOptions, subject: Subject, training: Training, directory: Path, console: Console
 ) -> int:
     from commands.run.summary import summarise
-    from replay.directory import REPORT, VALUES, StoredRun
+    from replay.directory import REPORT, VALUES, WEIGHTS, StoredRun
     from replay.expectation import expected_step
     from replay.reporting.diagnosis import remedy
     from replay.run_report import run_report
@@ -72,7 +72,8 @@ def _run(
     # Print the measurements first, in case they cannot be written.
     console.document(report.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, report)
-    StoredRun(directory, report, schedule, graph).write(replayed.timed.values)
+    network = subject.step.file
+    StoredRun(directory, report, schedule, graph).write(replayed.timed.values, network)
     # Imported only now: importing matplotlib earlier would slow the run down.
     from plots.replay.pictures import draw_replay
 
@@ -81,6 +82,8 @@ def _run(
     if advice is not None:
         console.result(advice)
     console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")
+    if network is not None:
+        console.result(f"weights   {directory / WEIGHTS}")
     for picture in pictures:
         console.result(f"picture   {picture}")
     if all(check.identical for check in report.values):

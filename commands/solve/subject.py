@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from commands.arguments import DEFAULT_BATCH, DEFAULT_MODEL, DEFAULT_OPTIMIZER
+from commands.arguments import DEFAULT_MODEL, DEFAULT_OPTIMIZER
 from commands.console import Console
 from commands.solve.costs import report_costs
 from commands.solve.options import ProfiledModel, RequestedBudget
@@ -54,7 +54,8 @@ def read_subject(
 
 def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Console) -> TrainingStep:
     """Build the step of the named network, or of the first one in the profile."""
-    model, batch, optimizer = DEFAULT_MODEL, DEFAULT_BATCH, str(DEFAULT_OPTIMIZER)
+    model, optimizer = DEFAULT_MODEL, str(DEFAULT_OPTIMIZER)
+    batch: int | None = None
     if source.model is None and profile.networks:
         network = profile.networks[0]
         model, batch, optimizer = network.model, network.batch, network.optimizer

@@ -30,7 +30,7 @@ class ProfiledModels:
 
     profiles: tuple[str, ...]
     models: tuple[str, ...]
-    batch: int
+    batch: int | None
     optimizer: Optimizer
     parameters_in: Place
 

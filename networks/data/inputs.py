@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import InputError
-from devices.operation import ELEMENT_BYTES
 from networks.training import StepOp, TrainingStep
+from networks.training.initial import frozen_values
 
 Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions"]
 """Use of an input. ``target``: numbers that the network should output, and that it does not read
@@ -53,12 +52,15 @@ def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
     )
 
 
-def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
-    """Inputs that are the same in every step, by name: indices of rows that a network gathers.
+def constant_inputs(step: TrainingStep) -> dict[str, NDArray[Any]]:
+    """Tensors that are the same before every step and that no step changes, by name.
 
-    The rows are evenly spaced: with one row for each sample, the first row of each.
+    They are the frozen parameters of a network's file, and the indices of rows that a network
+    gathers. These rows are evenly spaced: with one row for each sample, the first row of each.
     """
-    found = {}
+    found: dict[str, NDArray[Any]] = {
+        name: values.ravel() for name, values in frozen_values(step).items()
+    }
     for name, uses in _uses(step).items():
         for op, _ in uses:
             if _gathers(step, op):
@@ -85,13 +87,8 @@ def _gathers(step: TrainingStep, op: StepOp) -> bool:
 
 
 def _sample_input(step: TrainingStep, name: str, uses: _Uses) -> SampleInput:
-    operands = [op.spec.reads[number] for op, number in uses]
-    use = _use(step, uses)
-    shapes = [operand.shape for operand in operands]
-    if use == "target":
-        shapes.extend(_prediction_shapes(step, uses))
-    shape = _of_one_sample(step, name, max(shapes, key=len))
-    return SampleInput(name, use, shape, _bound(step, uses))
+    shape = _of_one_sample(step, name)
+    return SampleInput(name, _use(step, uses), shape, _bound(step, uses))
 
 
 def _bound(step: TrainingStep, uses: _Uses) -> int | None:
@@ -119,24 +116,13 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
     return "features"
 
 
-def _prediction_shapes(step: TrainingStep, uses: _Uses) -> Iterator[tuple[int, ...]]:
-    """Shapes of a loss's predictions, taken from the operations that write them.
-
-    The loss itself takes its operands as plain rows of numbers.
-    """
-    predictions = {op.reads[0] for op, _ in uses}
-    for op in step.ops:
-        for operand, name in zip(op.spec.writes, op.writes, strict=True):
-            if name in predictions:
-                yield operand.shape
-
-
-def _of_one_sample(step: TrainingStep, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _of_one_sample(step: TrainingStep, name: str) -> tuple[int, ...]:
+    shape = step.tensor[name].shape
+    assert shape is not None, f"{name} is an input, and every input states its shape"
     outer, *inner = shape
     if outer % step.batch:
-        elements = step.tensor[name].bytes // ELEMENT_BYTES
         raise DataError(
-            f"{step.title}: the input {name} has {elements} elements, which is not a multiple of"
+            f"{step.title}: the input {name} has {outer} rows, which is not a multiple of"
             f" {step.batch} samples"
         )
     each = outer // step.batch

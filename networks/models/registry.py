@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import get_args
 
 from devices.errors import InputError
+from networks.exported import read_network
 from networks.kinds import Place
 from networks.models import mlp, resnet, tiny, transformer, vgg
 from networks.training import (
@@ -16,6 +18,7 @@ from networks.training import (
     training_step,
     with_parameters_in_storage,
 )
+from networks.training.step import NetworkFile
 
 
 class ModelError(InputError):
@@ -39,6 +42,7 @@ _MODELS: Mapping[str, Callable[[int], Network]] = {
     "digits": tiny.digits,
 }
 
+_EXPORTED = ".pt2"
 _OPTIMIZERS: Mapping[str, Optimizer] = {name: name for name in get_args(Optimizer)}
 
 
@@ -48,13 +52,15 @@ def model_names() -> tuple[str, ...]:
 
 
 def build_model(
-    name: str, batch: int = 1, optimizer: str = "sgd", parameters_in: Place = "ram"
+    name: str, batch: int | None = None, optimizer: str = "sgd", parameters_in: Place = "ram"
 ) -> TrainingStep:
-    """Build one training step of a built-in network.
+    """Build one training step of a built-in network, or of one that PyTorch exported.
 
     Args:
-        name: One of :func:`model_names`.
-        batch: Samples in a step, at least 1.
+        name: One of :func:`model_names`, or the path of a file ``*.pt2`` that ``torch.export.save``
+            wrote.
+        batch: Samples in a step, at least 1. A file has a fixed number of samples, and a built-in
+            network one unless stated.
         optimizer: ``sgd`` or ``momentum``.
         parameters_in: Home of parameters and optimizer state between steps.
 
@@ -62,16 +68,33 @@ def build_model(
         The training step.
 
     Raises:
-        ModelError: There is no such network or optimizer, or ``batch`` is below 1.
+        ModelError: There is no such network or optimizer, or ``batch`` is below 1 or not that of
+            the file.
+        ExportError: The file cannot be read, or has operations that cannot be trained here.
     """
-    if name not in _MODELS:
-        near = difflib.get_close_matches(name, _MODELS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(_MODELS)}"
-        raise ModelError(f"no model is named {name!r}; {hint}")
-    if batch < 1:
-        raise ModelError(f"{name}: the batch size is {batch}; it must be at least 1")
     if optimizer not in _OPTIMIZERS:
         allowed = ", ".join(_OPTIMIZERS)
         raise ModelError(f"{name}: no optimizer is named {optimizer!r}; allowed: {allowed}")
-    step = training_step(_MODELS[name](batch), _OPTIMIZERS[optimizer])
+    network, file = _exported(name, batch) if name.endswith(_EXPORTED) else _built_in(name, batch)
+    step = training_step(network, _OPTIMIZERS[optimizer], file)
     return with_parameters_in_storage(step) if parameters_in == "storage" else step
+
+
+def _built_in(name: str, batch: int | None) -> tuple[Network, None]:
+    if name not in _MODELS:
+        near = difflib.get_close_matches(name, _MODELS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(_MODELS)}"
+        raise ModelError(f"no model is named {name!r}; {hint}, or a file *{_EXPORTED}")
+    if batch is not None and batch < 1:
+        raise ModelError(f"{name}: the batch size is {batch}; it must be at least 1")
+    return _MODELS[name](batch or 1), None
+
+
+def _exported(name: str, batch: int | None) -> tuple[Network, NetworkFile]:
+    network, file = read_network(Path(name))
+    if batch not in {None, network.batch}:
+        raise ModelError(
+            f"{name}: was exported with {network.batch} samples in a step, not {batch}; leave out"
+            " the batch size, or export with inputs of that size"
+        )
+    return network, file

@@ -16,23 +16,27 @@ operation that reads its parameter.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec, Phase
 from networks.kinds import Optimizer, Place, TensorKind
 from networks.training.in_place import with_in_place
 from networks.training.network import Layer, Network, NetworkError, Value
-from networks.training.step import StepOp, StepTensor, TrainingStep
+from networks.training.step import NetworkFile, StepOp, StepTensor, TrainingStep
 
 LEARNING_RATE = 0.01
 MOMENTUM = 0.9
 
 
-def training_step(network: Network, optimizer: Optimizer = "sgd") -> TrainingStep:
+def training_step(
+    network: Network, optimizer: Optimizer = "sgd", file: NetworkFile | None = None
+) -> TrainingStep:
     """Derive the training step of a network.
 
     Args:
         network: Forward pass with a loss.
         optimizer: How parameters are updated.
+        file: File that the network was read from.
 
     Returns:
         The step, with parameters in RAM.
@@ -54,6 +58,7 @@ def training_step(network: Network, optimizer: Optimizer = "sgd") -> TrainingSte
         optimizer=optimizer,
         ops=with_in_place(draft.ops, draft.tensors),
         tensors=tuple(draft.tensors.values()),
+        file=file,
     )
 
 
@@ -72,14 +77,15 @@ class _Draft:
         *,
         home: Place | None = None,
         persist: Place | None = None,
+        shape: tuple[int, ...] | None = None,
     ) -> str:
-        self.tensors[name] = StepTensor(name, elements * ELEMENT_BYTES, kind, home, persist)
+        size_bytes = elements * ELEMENT_BYTES
+        self.tensors[name] = StepTensor(name, size_bytes, kind, home, persist, shape=shape)
         return name
 
     def persist(self, name: str) -> None:
         """Require that ``name`` is in RAM when the step ends."""
-        old = self.tensors[name]
-        self.tensors[name] = StepTensor(name, old.bytes, old.kind, old.home, "ram")
+        self.tensors[name] = replace(self.tensors[name], persist="ram")
 
     def op(
         self,
@@ -99,7 +105,8 @@ class _Draft:
 def _forward(draft: _Draft, layer: Layer) -> None:
     for value in layer.reads:
         if value.name not in draft.tensors:
-            draft.tensor(value.name, value.elements, value.kind, home="ram")
+            shape = value.shape if value.kind == "input" else None
+            draft.tensor(value.name, value.elements, value.kind, home="ram", shape=shape)
     mutates = layer.spec.signature.mutates
     for value in layer.writes:
         draft.tensor(value.name, value.elements, value.kind, persist="ram" if mutates else None)
@@ -168,7 +175,9 @@ class _Backward:
         """Gradient operations of a layer with a result that is needed, in their order."""
 
         def rank(spec: OpSpec) -> tuple[bool, int]:
-            of_parameters = all(_target(read, operand.role).trained for operand in spec.writes)
+            of_parameters = all(
+                _target(read, operand.role).kind == "parameter" for operand in spec.writes
+            )
             return not of_parameters, sum(operand.bytes for operand in spec.writes)
 
         specs = [
@@ -176,14 +185,19 @@ class _Backward:
             for kind in SIGNATURES
             if kind.startswith(f"{layer.spec.family}.") and kind.endswith("_gradient")
         ]
-        return sorted(
-            (
-                spec
-                for spec in specs
-                if any(_target(read, o.role).name in self._needed for o in spec.writes)
-            ),
-            key=rank,
-        )
+        needed = [
+            spec
+            for spec in specs
+            if any(_target(read, o.role).name in self._needed for o in spec.writes)
+        ]
+        # A batch norm's input gradient reads its parameter gradients, even those of frozen ones.
+        wanted = {operand.role for spec in needed for operand in spec.reads}
+        needed += [
+            spec
+            for spec in specs
+            if spec not in needed and any(operand.role in wanted for operand in spec.writes)
+        ]
+        return sorted(needed, key=rank)
 
     def _contribute(self, value: Value, gradient: str) -> None:
         """Add ``gradient`` as a contribution to the gradient of ``value``.

@@ -26,11 +26,12 @@ _CONSTANTS: Mapping[str, float] = {
 
 
 def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Draw initial values of parameters, optimizer state and running statistics.
+    """Find initial values of parameters, optimizer state and running statistics.
 
-    Weights are uniform with variance 2 / fan-in (He et al. 2015, Delving Deep into Rectifiers),
+    A network's file has its parameters and statistics. All others are drawn: weights are uniform
+    with variance 2 / fan-in (He et al. 2015, Delving Deep into Rectifiers),
     embeddings uniform with BERT's variance. Uniform numbers need no function that computers round
-    differently. A tensor's values depend only on the seed, its name and its shape.
+    differently. A drawn tensor depends only on the seed, its name and its shape.
 
     Args:
         step: Training step whose kept tensors get values.
@@ -47,8 +48,26 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
             if tensor.home is not None and tensor.kind != "input" and name not in values:
                 rows, *shape = operand.shape
                 whole = (rows // tensor.stretches * tensor.home_stretches, *shape)
-                values[name] = _initial(operand, whole, name, seed)
+                values[name] = (
+                    _initial(operand, whole, name, seed)
+                    if step.file is None or name not in step.file.values
+                    else step.file.values[name].reshape(whole)
+                )
     return values
+
+
+def frozen_values(step: TrainingStep) -> dict[str, NDArray[np.float32]]:
+    """Values of the parameters and statistics that a step reads but never changes, by tensor."""
+    changed = {name for op in step.ops for name in op.in_place.values()}
+    frozen = {
+        tensor.name
+        for tensor in step.tensors
+        if tensor.kind == "parameter" and tensor.home is not None and tensor.name not in changed
+    }
+    if step.file is None:
+        assert not frozen, "built-in networks train all their parameters"
+        return {}
+    return {name: step.file.values[name] for name in sorted(frozen)}
 
 
 def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> NDArray[np.float32]:

@@ -131,7 +131,7 @@ class Network:
         _, mean, variance = self.layers[-1].writes
         running_mean = Value(f"{name}.running_mean", (channels,), "parameter")
         running_variance = Value(f"{name}.running_variance", (channels,), "parameter")
-        self._append(
+        self.append(
             name,
             OpSpec.of("batch_norm.statistics_update", **sizes),
             (mean, variance, running_mean, running_variance),
@@ -310,9 +310,9 @@ class Network:
             Value(f"{name}.{operand.role}", operand.shape, "parameter", trained=True)
             for operand in spec.reads[len(inputs) :]
         )
-        return self._append(name, spec, (*inputs, *parameters), shape=shape, scalars=scalars)
+        return self.append(name, spec, (*inputs, *parameters), shape=shape, scalars=scalars)
 
-    def _append(
+    def append(
         self,
         name: str,
         spec: OpSpec,
@@ -321,6 +321,18 @@ class Network:
         shape: tuple[int, ...] | None = None,
         scalars: Mapping[str, float] | None = None,
     ) -> Value:
+        """Append an operation and return its first output.
+
+        Args:
+            name: Name of the layer; several operations may share it.
+            spec: The operation.
+            reads: Its operands, in the order of its signature.
+            shape: Shape of the output, if it has other axes than the kernel's.
+            scalars: The operation's scalars.
+
+        Raises:
+            NetworkError: An operand has a wrong number of elements.
+        """
         for operand, value in zip(spec.reads, reads, strict=True):
             if operand.elements != value.elements:
                 raise NetworkError(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from devices.operation import ELEMENT_BYTES, OpSpec, Phase
 from networks.kinds import Optimizer, Place, TensorKind
@@ -49,6 +53,7 @@ class StepTensor:
     persist: Place | None = None
     stretches: int = 1
     home_stretches: int = 1
+    shape: tuple[int, ...] | None = None
 
     @property
     def is_table(self) -> bool:
@@ -57,10 +62,27 @@ class StepTensor:
 
 
 @dataclass(frozen=True)
+class NetworkFile:
+    """File of a user's network.
+
+    ``values`` holds all its parameters and buffers by the module's own names. ``tensor_of`` maps
+    these names to the step's tensors: to their own names, but for tied weights, of which the first
+    name counts. ``counters`` names the buffers that count training steps.
+    """
+
+    path: Path
+    sha256: str
+    values: Mapping[str, NDArray[Any]] = field(compare=False)
+    tensor_of: Mapping[str, str] = field(compare=False)
+    counters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TrainingStep:
     """All operations and tensors of one training step.
 
-    ``parameters_in`` is the home of parameters and optimizer state between steps.
+    ``parameters_in`` is the home of parameters and optimizer state between steps. ``file`` is
+    absent for a built-in network.
     """
 
     name: str
@@ -69,6 +91,7 @@ class TrainingStep:
     ops: tuple[StepOp, ...]
     tensors: tuple[StepTensor, ...]
     parameters_in: Place = "ram"
+    file: NetworkFile | None = None
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:

@@ -130,7 +130,7 @@ def _remade(
     return report.model_copy(
         update={
             "graph": graph.name,
-            "origin": {} if graph.origin is None else graph.origin.model_dump(),
+            "origin": {} if graph.origin is None else graph.origin.stated,
             "predicted_energy_source": expected.energy_source,
             "time_s": time_s,
             "energy_j": energy_j,

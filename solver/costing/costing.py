@@ -310,7 +310,8 @@ def _require_storable(step: TrainingStep, profile: DeviceProfile) -> None:
 def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
     build = profile.build
     return Origin(
-        model=step.name,
+        model=step.name if step.file is None else str(step.file.path),
+        model_sha256=None if step.file is None else step.file.sha256,
         batch=step.batch,
         optimizer=step.optimizer,
         parameters_in=step.parameters_in,

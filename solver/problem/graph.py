@@ -95,17 +95,25 @@ class Tensor(StrictModel):
 class Origin(StrictModel):
     """The training step and the profile that a graph was made from.
 
+    ``model`` is the name of a built-in network, or the path of a file whose hash is
+    ``model_sha256``.
     ``kernels_sha256`` and ``matmul`` identify the measured kernels; they are absent if the costs
     are published figures, which belong to no particular kernels.
     """
 
     model: str
+    model_sha256: str | None = None
     batch: Count
     optimizer: Optimizer
     parameters_in: Place
     profile: str
     kernels_sha256: str | None = None
     matmul: str | None = None
+
+    @property
+    def stated(self) -> dict[str, str | int | None]:
+        """The origin as a report states it: those of built-in networks have no ``model_sha256``."""
+        return self.model_dump(exclude=None if self.model_sha256 else {"model_sha256"})
 
 
 class CostedGraph(StrictModel):

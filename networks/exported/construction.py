@@ -1,0 +1,205 @@
+"""Construction of a network from the nodes of an exported program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from devices.operation import OpSpec
+from networks.exported.errors import ExportError
+from networks.exported.program import (
+    FLOAT32,
+    INT64,
+    Argument,
+    Node,
+    Program,
+    Reference,
+    TensorMeta,
+    Unreadable,
+)
+from networks.exported.views import View
+from networks.exported.weights import Weights
+from networks.training.network import Network, Value
+
+_T = TypeVar("_T", bound=int | float | str)
+
+
+class Unsupported(Exception):
+    """An operation cannot be trained here: why, and what would do instead."""
+
+    def __init__(self, why: str, instead: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.instead = instead
+
+
+class Construction:
+    """A network under construction, and the view that each tensor of the program has become.
+
+    Parameters and buffers get the module's own names. A tensor that shares another's numbers (tied
+    weights) gets the first one's name.
+    """
+
+    def __init__(self, network: Network, program: Program, weights: Weights) -> None:
+        self.network = network
+        self.program = program
+        self.views: dict[str, View] = {}
+        self.counters: list[str] = []
+        """Names of whole-number buffers that count the steps."""
+        self.losses: dict[str, Value] = {}
+        """Losses by the program's name of the tensor."""
+        self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
+        """Concatenations by axis and names of their parts."""
+        self.dropouts = 0
+        self._layers: set[str] = set()
+        self._per_module: dict[str, int] = {}
+        for node in program.nodes:
+            self._per_module[node.module] = self._per_module.get(node.module, 0) + 1
+        for name, own in program.parameters.items():
+            trained = program.tensors[name].requires_grad
+            self._add_kept(name, weights.first_name(own), trained)
+        for name, own in program.buffers.items():
+            self._add_kept(name, weights.first_name(own), trained=False)
+        for name in program.inputs:
+            meta = program.tensors[name]
+            if meta.dtype not in {FLOAT32, INT64}:
+                raise ExportError(
+                    f"{network.name}: the input {name} is {meta.dtype_name}; float32 and int64 are"
+                    " allowed"
+                )
+            self.views[name] = View.whole(network.input(name, *meta.shape))
+
+    def _add_kept(self, name: str, own: str, trained: bool) -> None:
+        meta = self.program.tensors[name]
+        self.views[name] = View.whole(Value(own, meta.shape, "parameter", trained))
+
+    # --- arguments of a node ------------------------------------------------------------------
+
+    def meta(self, node: Node) -> TensorMeta:
+        """Layout of the node's first output in the program."""
+        return self.program.tensors[node.outputs[0]]
+
+    def view(self, node: Node, name: str) -> View:
+        """The tensor that an argument names."""
+        found = node.arguments.get(name)
+        if not isinstance(found, Reference):
+            raise Unsupported(f"{name} is not a tensor")
+        return self.views[found.name]
+
+    def views_of(self, node: Node, name: str) -> list[View]:
+        """The tensors of a list argument."""
+        found = node.arguments.get(name)
+        parts = found if isinstance(found, tuple) else ()
+        return [self.views[part.name] for part in parts if isinstance(part, Reference)]
+
+    def value(self, node: Node, name: str) -> Value:
+        """The tensor that an argument names, stored in row-major order."""
+        view = self.view(node, name)
+        if not view.is_row_major:
+            raise Unsupported(
+                f"{name} is transposed, and a transposing copy is not among the kernels",
+                "compute in the order of the axes in which the tensor was made",
+            )
+        return Value(view.value.name, view.shape, view.value.kind, view.value.trained)
+
+    def parameter(self, node: Node, name: str) -> Value:
+        """The parameter or buffer that an argument names."""
+        value = self.value(node, name)
+        if value.kind != "parameter":
+            raise Unsupported(f"{name} is computed; only a parameter can stand there")
+        return value
+
+    def has(self, node: Node, name: str) -> bool:
+        """Whether an optional tensor is given."""
+        return isinstance(node.arguments.get(name), Reference)
+
+    def plain(self, node: Node, name: str, default: _T) -> _T:
+        """A number, flag or word; None counts as the default."""
+        found: Argument | Any = node.arguments.get(name)
+        if found is None:
+            return default
+        if isinstance(found, bool) != isinstance(default, bool) or not isinstance(
+            found, (int, float) if isinstance(default, float) else type(default)
+        ):
+            raise Unsupported(f"{name} is {_described(found)}")
+        return cast(_T, found)
+
+    def integers(self, node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Whole numbers; a single one counts for every axis, an empty list as the default."""
+        found = node.arguments.get(name)
+        if found is None or found == ():
+            return default
+        if isinstance(found, int) and not isinstance(found, bool):
+            return (found,) * len(default)
+        if isinstance(found, tuple) and all(isinstance(each, int) for each in found):
+            numbers = tuple(int(each) for each in found if isinstance(each, int))
+            return numbers * len(default) if len(numbers) == 1 < len(default) else numbers
+        raise Unsupported(f"{name} is {_described(found)}")
+
+    def require(self, node: Node, **wanted: object) -> None:
+        """Refuse arguments that differ from these values, which are their defaults."""
+        for name, value in wanted.items():
+            found = node.arguments.get(name, value)
+            found = value if found is None or found == () else found
+            if isinstance(found, tuple) and not isinstance(value, tuple):
+                found = value if all(each == value for each in found) else found
+            if found != value:
+                raise Unsupported(f"{name} is {_described(found)}; only {value} is supported")
+
+    # --- layers -------------------------------------------------------------------------------
+
+    def layer(
+        self,
+        node: Node,
+        spec: OpSpec,
+        reads: tuple[Value, ...],
+        *,
+        shape: tuple[int, ...] | None = None,
+        scalars: Mapping[str, float] | None = None,
+        part: str = "",
+    ) -> Value:
+        """Append an operation and return its first output. ``part`` names one of several."""
+        name = self._layer_name(node, part)
+        return self.network.append(name, spec, reads, shape=shape, scalars=scalars)
+
+    def _layer_name(self, node: Node, part: str) -> str:
+        alone = node.is_leaf and self._per_module[node.module] == 1
+        name = node.module if alone else ".".join(filter(None, (node.module, node.name)))
+        name = ".".join(filter(None, (name, part)))
+        if name in self._layers:
+            name = f"{name}.{node.name}"
+        self._layers.add(name)
+        return name
+
+    # --- results ------------------------------------------------------------------------------
+
+    def set(self, node: Node, view: View) -> None:
+        """State what the node's first output has become.
+
+        An operation in place changes every view of the tensor that it overwrites.
+        """
+        if _is_in_place(node):
+            overwritten = self.view(node, next(iter(node.arguments)))
+            if overwritten.value.kind != "activation":
+                raise Unsupported(
+                    f"it changes the {overwritten.value.kind} {overwritten.value.name}"
+                )
+            for name, old in self.views.items():
+                if old.value.name == overwritten.value.name:
+                    self.views[name] = old.of(view.value)
+        self.views[node.outputs[0]] = view
+
+    def set_unknown(self, node: Node) -> None:
+        """Let nodes after an unsupported one be looked at too."""
+        for name in node.outputs:
+            value = Value(name, self.program.tensors[name].shape, "activation")
+            self.views[name] = View.whole(value)
+
+
+def _is_in_place(node: Node) -> bool:
+    """Whether ATen's name of the operation ends with an underscore."""
+    return node.target.split(".")[1].endswith("_") if node.target.count(".") else False
+
+
+def _described(found: object) -> str:
+    return f"a {found.kind}" if isinstance(found, Unreadable) else str(found)

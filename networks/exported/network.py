@@ -1,0 +1,135 @@
+"""A network, and the values that it starts from, read from an exported program.
+
+The program is what ``torch.export.export(module.train(), inputs, strict=False)`` makes of a module
+whose forward pass returns the loss, or the predictions of which ``loss`` makes one. Its forward
+pass becomes a :class:`~networks.training.network.Network`; the backward pass is derived here, as
+for every other network.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from devices.operation import ELEMENT_BYTES, OperationError
+from networks.exported.archive import Archive
+from networks.exported.construction import Construction, Unsupported
+from networks.exported.errors import ExportError
+from networks.exported.operations import OPERATIONS
+from networks.exported.program import Node, Program, read_program
+from networks.exported.weights import Weights
+from networks.training.network import Network, NetworkError
+from networks.training.step import NetworkFile
+
+_MOST_NODES = 100_000
+_MOST_PLACES = 3
+
+
+def read_network(path: Path) -> tuple[Network, NetworkFile]:
+    """Read a network that returns its loss.
+
+    Args:
+        path: File that ``torch.export.save`` wrote.
+
+    Returns:
+        The network, and the file as the source of its initial values.
+
+    Raises:
+        ExportError: The file cannot be used; the message names every operation that cannot be
+            trained here, with its place in the user's source.
+    """
+    archive = Archive.open(path)
+    program = read_program(archive)
+    weights = Weights(archive)
+    if len(program.nodes) > _MOST_NODES:
+        raise ExportError(
+            f"{path}: the graph has {len(program.nodes)} operations; at most {_MOST_NODES} are"
+            " allowed"
+        )
+    network = Network(path.name, _batch(program))
+    construction = Construction(network, program, weights)
+    refusals = [refusal for node in program.nodes if (refusal := _map(construction, node))]
+    if refusals:
+        raise ExportError(f"{path}: {_listed(refusals)}")
+    losses = [construction.losses.get(name) for name in program.outputs]
+    if len(losses) != 1 or losses[0] is None:
+        raise ExportError(
+            f"{path}: the program returns {_returned(program)}; it must return one loss, made by"
+            " cross_entropy or mse_loss"
+        )
+    network.loss = losses[0]
+    for name in weights:
+        weights[name]  # refuses a missing, damaged or infinite array before anything is measured
+    tensor_of = {name: weights.first_name(name) for name in weights}
+    counters = tuple(construction.counters)
+    return network, NetworkFile(path, archive.sha256, weights, tensor_of, counters)
+
+
+def _batch(program: Program) -> int:
+    """Samples in a step: the common first size of all inputs, else 1."""
+    sizes = [shape[0] for name in program.inputs if (shape := program.tensors[name].shape)]
+    return sizes[0] if sizes and all(size % sizes[0] == 0 for size in sizes) else 1
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    target: str
+    why: str
+    instead: str
+    place: str
+
+
+def _map(construction: Construction, node: Node) -> _Refusal | None:
+    """Append the layers of a node; None if it could be mapped."""
+    try:
+        for name in node.outputs:
+            _require_size(construction.program, name)
+        OPERATIONS.get(_operation(node.target), _unknown)(construction, node)
+    except Unsupported as refused:
+        construction.set_unknown(node)
+        return _Refusal(node.target, refused.why, refused.instead, node.place)
+    except (OperationError, NetworkError) as error:
+        construction.set_unknown(node)
+        return _Refusal(node.target, str(error), "", node.place)
+    return None
+
+
+def _unknown(_construction: Construction, _node: Node) -> None:
+    raise Unsupported("not among the operations that can be trained here")
+
+
+def _operation(target: str) -> str:
+    """ATen's name without ``aten.`` and without the underscore of operations in place."""
+    name, _, overload = target.removeprefix("aten.").partition(".")
+    return f"{name.removesuffix('_')}.{overload}"
+
+
+def _require_size(program: Program, name: str) -> None:
+    shape = program.tensors[name].shape
+    if math.prod(shape) == 0 or math.prod(shape) * ELEMENT_BYTES > np.iinfo(np.int64).max:
+        raise Unsupported(f"its result has shape {shape}")
+
+
+def _listed(refusals: list[_Refusal]) -> str:
+    """One line for each kind of refusal, with its first places."""
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for each in refusals:
+        places.setdefault((each.target, each.why, each.instead), []).append(each.place)
+    lines = []
+    for (target, why, instead), found in places.items():
+        named = list(dict.fromkeys(filter(None, found)))
+        more = f" and {len(named) - _MOST_PLACES} more" if len(named) > _MOST_PLACES else ""
+        at = f" at {', '.join(named[:_MOST_PLACES])}{more}" if named else ""
+        use = f"; use {instead}" if instead else ""
+        lines.append(f"{target}{at}: {why}{use}")
+    count = len(refusals)
+    what = "1 operation" if count == 1 else f"{count} operations"
+    return f"{what} cannot be trained here:\n  " + "\n  ".join(lines)
+
+
+def _returned(program: Program) -> str:
+    shapes = [f"{name} of shape {program.tensors[name].shape}" for name in program.outputs]
+    return " and ".join(shapes) or "nothing"

@@ -1,0 +1,106 @@
+"""Parameters and buffers of an exported program, read from their archive when they are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from devices.documents.explain import explain
+from networks.exported.archive import Archive
+from networks.exported.errors import ExportError
+from networks.exported.program import FLOAT32, INT64, TensorMeta, meta_of
+from networks.exported.schema import WeightsDocument
+
+_NUMPY: Mapping[int, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), INT64: np.dtype("<i8")}
+
+
+@dataclass(frozen=True)
+class _Stored:
+    file: str
+    meta: TensorMeta
+
+
+class Weights(Mapping[str, NDArray[Any]]):
+    """Arrays by the module's own names, each read anew on every access.
+
+    Names of one array (tied weights) have the same :meth:`first_name`.
+    """
+
+    def __init__(self, archive: Archive) -> None:
+        """Read the table of weights.
+
+        Raises:
+            ExportError: The table is invalid, or names a file outside its folder.
+        """
+        self._archive = archive
+        path = archive.path
+        document = archive.document("data/weights", "_weights_config.json")
+        try:
+            config = WeightsDocument.model_validate(document).config
+        except ValidationError as error:
+            raise ExportError(explain(error, WeightsDocument, str(path))) from None
+        self._stored: dict[str, _Stored] = {}
+        for name, each in config.items():
+            if "/" in each.path_name or each.path_name in {"", ".", ".."}:
+                raise ExportError(
+                    f"{path}: {name} lies at {each.path_name!r}, not beside the table"
+                )
+            if each.use_pickle:
+                raise ExportError(
+                    f"{path}: {name} is pickled, which is not read; make it a plain tensor"
+                )
+            self._stored[name] = _Stored(each.path_name, meta_of(path, name, each.tensor_meta))
+
+        self._first: dict[_Stored, str] = {}
+        for name, stored in self._stored.items():
+            self._first.setdefault(stored, name)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        stored = self._stored[name]
+        meta = stored.meta
+        dtype = _NUMPY.get(meta.dtype)
+        if dtype is None:
+            raise ExportError(
+                f"{self._archive.path}: {name} is {meta.dtype_name}; float32 is needed: call"
+                " .float() on the module before exporting it"
+            )
+        # Strides may leave gaps or go through the file in another order, never out of it.
+        reach = sum((n - 1) * s for n, s in zip(meta.shape, meta.strides, strict=True))
+        count = meta.offset + reach + 1 if math.prod(meta.shape) else 0
+        content = np.frombuffer(self._archive.numbers(stored.file, count * dtype.itemsize), dtype)
+        array = np.lib.stride_tricks.as_strided(
+            content[meta.offset :],
+            meta.shape,
+            [stride * dtype.itemsize for stride in meta.strides],
+            writeable=False,
+        )
+        if dtype.kind == "f" and not np.isfinite(array).all():
+            raise ExportError(f"{self._archive.path}: {name} has a number that is not finite")
+        return array.copy()
+
+    def first_name(self, name: str) -> str:
+        """The first name in the table of the same array.
+
+        Raises:
+            ExportError: The table does not have this name.
+        """
+        if name not in self._stored:
+            raise ExportError(f"{self._archive.path}: the table of weights lacks {name}")
+        stored = self._stored[name]
+        return self._first[stored]
+
+    def meta(self, name: str) -> TensorMeta:
+        """Layout of an array, and whether it is trained."""
+        return self._stored[name].meta
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored)
+
+    def __len__(self) -> int:
+        return len(self._stored)
