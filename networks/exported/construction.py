@@ -29,7 +29,6 @@ class Unsupported(Exception):
 
     def __init__(self, why: str, instead: str = "") -> None:
         super().__init__(why)
-        self.why = why
         self.instead = instead
 
 
@@ -52,9 +51,12 @@ class Construction:
         """Concatenations by axis and names of their parts."""
         self.dropouts = 0
         self._layers: set[str] = set()
+        self._unknown: set[str] = set()
         self._per_module: dict[str, int] = {}
         for node in program.nodes:
-            self._per_module[node.module] = self._per_module.get(node.module, 0) + 1
+            # A batch norm also counts its steps, which becomes no layer.
+            if any(program.tensors[name].dtype != INT64 for name in node.outputs):
+                self._per_module[node.module] = self._per_module.get(node.module, 0) + 1
         for name, own in program.parameters.items():
             trained = program.tensors[name].requires_grad
             self._add_kept(name, weights.first_name(own), trained)
@@ -146,6 +148,10 @@ class Construction:
             if found != value:
                 raise Unsupported(f"{name} is {_described(found)}; only {value} is supported")
 
+    def reads_unknown(self, node: Node) -> bool:
+        """Whether the node reads the result of an unsupported one."""
+        return any(name in self._unknown for name in node.reads)
+
     # --- layers -------------------------------------------------------------------------------
 
     def layer(
@@ -173,8 +179,8 @@ class Construction:
 
     # --- results ------------------------------------------------------------------------------
 
-    def set(self, node: Node, view: View) -> None:
-        """State what the node's first output has become.
+    def set(self, node: Node, *views: View) -> None:
+        """State what the node's outputs have become.
 
         An operation in place changes every view of the tensor that it overwrites.
         """
@@ -186,11 +192,12 @@ class Construction:
                 )
             for name, old in self.views.items():
                 if old.value.name == overwritten.value.name:
-                    self.views[name] = old.of(view.value)
-        self.views[node.outputs[0]] = view
+                    self.views[name] = old.of(views[0].value)
+        self.views.update(zip(node.outputs, views, strict=True))
 
     def set_unknown(self, node: Node) -> None:
         """Let nodes after an unsupported one be looked at too."""
+        self._unknown.update(node.outputs)
         for name in node.outputs:
             value = Value(name, self.program.tensors[name].shape, "activation")
             self.views[name] = View.whole(value)

@@ -84,16 +84,18 @@ class _Refusal:
 
 def _map(construction: Construction, node: Node) -> _Refusal | None:
     """Append the layers of a node; None if it could be mapped."""
+    follows = construction.reads_unknown(node)
+    operation = OPERATIONS.get(_operation(node.target))
     try:
         for name in node.outputs:
             _require_size(construction.program, name)
-        OPERATIONS.get(_operation(node.target), _unknown)(construction, node)
-    except Unsupported as refused:
+        (operation or _unknown)(construction, node)
+    except (Unsupported, OperationError, NetworkError) as error:
         construction.set_unknown(node)
-        return _Refusal(node.target, refused.why, refused.instead, node.place)
-    except (OperationError, NetworkError) as error:
-        construction.set_unknown(node)
-        return _Refusal(node.target, str(error), "", node.place)
+        if operation is not None and follows:  # perhaps only because of what it reads
+            return None
+        instead = error.instead if isinstance(error, Unsupported) else ""
+        return _Refusal(node.target, str(error), instead, node.place)
     return None
 
 

@@ -52,6 +52,14 @@ def _same(c: Construction, node: Node) -> None:
     c.set(node, c.view(node, next(iter(node.arguments))))
 
 
+def _same_shapes(c: Construction, node: Node) -> None:
+    """Broadcasting, of tensors that have one shape already."""
+    views = c.views_of(node, "tensors")
+    if len({view.shape for view in views}) != 1:
+        raise Unsupported(f"it broadcasts shapes {', '.join(str(view.shape) for view in views)}")
+    c.set(node, *views)
+
+
 # --- element by element ---------------------------------------------------------------------------
 
 
@@ -478,6 +486,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "transpose.int": _transpose,
     "permute.default": _permute,
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
+    "broadcast_tensors.default": _same_shapes,
     "relu.default": _activation("relu"),
     "gelu.default": _activation("gelu"),
     "tanh.default": _activation("tanh"),

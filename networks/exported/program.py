@@ -83,6 +83,11 @@ class Node:
     module: str
     is_leaf: bool
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Tensors that the arguments name, those in lists too."""
+        return tuple(_references(tuple(self.arguments.values())))
+
 
 @dataclass(frozen=True)
 class Program:
@@ -256,7 +261,6 @@ def _references(value: Argument) -> Iterator[str]:
 
 
 def _require_defined(path: Path, node: Node, known: set[str]) -> None:
-    for argument in node.arguments.values():
-        for name in _references(argument):
-            if name not in known:
-                raise ExportError(f"{path}: {node.name} reads {name!r}, which nothing has made")
+    for name in node.reads:
+        if name not in known:
+            raise ExportError(f"{path}: {node.name} reads {name!r}, which nothing has made")

@@ -243,7 +243,7 @@ def test_input_whose_size_is_no_multiple_of_the_batch_is_an_error() -> None:
     net = Network("odd", 2)
     x = net.linear("linear", net.input("x", 3, 4), 3)
     net.softmax_cross_entropy("loss", x, net.input("labels", 3))
-    with pytest.raises(DataError, match=r"odd, batch 2: the input x has 12 elements, .* 2 samples"):
+    with pytest.raises(DataError, match=r"odd, batch 2: the input x has 3 rows, .* 2 samples"):
         generated_batches(training_step(net), 4, 0)
 
 

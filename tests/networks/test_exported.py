@@ -1,0 +1,345 @@
+"""Networks that PyTorch exported: equal gradients, and refusals that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from networks.data import load_batches
+from networks.exported.errors import ExportError
+from networks.models import ModelError, build_model
+from networks.training import TrainingStep
+from networks.training.initial import initial_values
+from tests.support.failures import sentence_of
+from tests.support.graphs.graph_strategies import examples
+from tests.support.networks.training import execute, gradients
+from tests.support.onboard.kernels import Array, KernelLibrary, compile_library
+from tests.support.paths import REFERENCES
+
+EXPORTED = REFERENCES / "exported"
+TRAINABLE = ["convolutional", "sequences", "waves", "beyond_norm"]
+
+
+def network(name: str) -> TrainingStep:
+    return build_model(str(EXPORTED / f"{name}.pt2"))
+
+
+def recorded(name: str, what: str) -> dict[str, Array]:
+    """Arrays that PyTorch made of one step: ``input``, ``gradient`` or ``buffer``, by name."""
+    with np.load(EXPORTED / f"{name}.npz") as arrays:
+        return {key.removeprefix(f"{what}."): arrays[key] for key in arrays if key.startswith(what)}
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
+    return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
+
+
+def one_step(name: str, library: KernelLibrary) -> tuple[TrainingStep, dict[str, Array]]:
+    """Execute one step on the recorded inputs, from the file's weights."""
+    step = network(name)
+    inputs = {
+        key: values.astype(np.int32 if values.dtype.kind == "i" else np.float32)
+        for key, values in recorded(name, "input").items()
+    }
+    return step, execute(step, library, {**initial_values(step, 0), **inputs})
+
+
+# --- what is trained --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", TRAINABLE)
+def test_loss_gradients_and_statistics_agree_with_pytorch(
+    name: str, library: KernelLibrary
+) -> None:
+    step, made = one_step(name, library)
+    loss = next(made[tensor.name] for tensor in step.tensors if tensor.name.endswith(".loss"))
+    assert float(loss[0]) == pytest.approx(float(recorded(name, "loss")["loss"]), rel=1e-6)
+    found, expected = gradients(step, made), recorded(name, "gradient")
+    assert found.keys() == expected.keys()
+    for key, gradient in found.items():
+        wanted = expected[key].reshape(gradient.shape)
+        np.testing.assert_allclose(gradient, wanted, rtol=2e-5, atol=2e-7, err_msg=key)
+    buffers = recorded(name, "buffer")
+    for op in step.ops:
+        if op.spec.kind == "batch_norm.statistics_update":
+            for written, kept in op.in_place.items():
+                np.testing.assert_allclose(made[written], buffers[kept], rtol=1e-5, atol=1e-7)
+
+
+def test_frozen_parameters_have_neither_gradient_nor_update() -> None:
+    step = network("waves")
+    updated = {op.reads[0] for op in step.ops if op.name.endswith(".update")}
+    assert updated == {"norm.bias", "second.weight", "output.weight", "output.bias"}
+    assert not [op.name for op in step.ops if op.layer == "frozen" and op.phase == "backward"]
+
+
+def test_gradients_pass_through_a_norm_whose_parameters_are_frozen() -> None:
+    updated = [op.reads[0] for op in network("beyond_norm").ops if op.name.endswith(".update")]
+    assert sorted(updated) == ["first.bias", "first.weight"]
+
+
+def test_tied_weights_are_one_tensor_with_one_update() -> None:
+    step = network("sequences")
+    assert step.file is not None
+    assert step.file.tensor_of["head.weight"] == step.file.tensor_of["table.weight"]
+    names = [op.reads[0] for op in step.ops if op.name.endswith(".update")]
+    assert len(names) == len(set(names))
+    assert not {"head.weight", "table.weight"} <= {tensor.name for tensor in step.tensors}
+
+
+def test_a_growing_concatenation_copies_each_part_once() -> None:
+    step = network("convolutional")
+    joins = [op for op in step.ops if op.spec.kind == "concat.forward"]
+    assert len(joins) == 2  # of three and of two tensors, which begin alike
+
+
+def test_views_need_no_operation() -> None:
+    kinds = {op.spec.family for name in TRAINABLE for op in network(name).ops}
+    assert "flatten" not in kinds
+
+
+def test_operations_are_named_after_modules() -> None:
+    layers = {op.layer for op in network("convolutional").ops}
+    assert {"stem", "norm", "grown.0", "grown.1", "classifier"} <= layers
+
+
+def test_samples_have_the_shapes_that_were_exported(tmp_path: Path) -> None:
+    given = recorded("sequences", "input")
+    tokens, following = given["tokens"], given["following"].reshape(2, 5)
+    np.savez(tmp_path / "samples.npz", tokens=tokens, following=following)
+    batch = load_batches(tmp_path / "samples.npz", network("sequences")).batch(0)
+    assert batch["tokens"].tolist() == tokens.tolist()
+    assert batch["following"].tolist() == following.tolist()
+
+
+# --- what cannot be trained -------------------------------------------------------------------
+
+
+def refusal(path: Path | str, batch: int | None = None) -> str:
+    return sentence_of((ExportError, ModelError), lambda: build_model(str(path), batch))
+
+
+def test_every_unsupported_operation_is_named_with_its_places() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("unsupported")
+    first, *lines = str(raised.value).splitlines()
+    assert first.endswith("unsupported.pt2: 4 operations cannot be trained here:")
+    conv, cumsum, cut = lines
+    assert "aten.conv2d.default at record_exported_networks.py:" in conv
+    assert "(x = self.dilated(image).flatten(1)): dilation is (2, 2)" in conv
+    assert cumsum.count("(x = x.cumsum(1))") == 2
+    assert "aten.slice.Tensor" in cut
+
+
+def test_another_batch_size_is_refused() -> None:
+    assert "exported with 4 samples in a step, not 8" in refusal(EXPORTED / "waves.pt2", 8)
+
+
+# --- bad files --------------------------------------------------------------------------------
+
+
+def changed(
+    tmp_path: Path,
+    *,
+    graph: Callable[[Any], None] | None = None,
+    weights: Callable[[Any], None] | None = None,
+    members: Callable[[dict[str, bytes]], None] | None = None,
+) -> Path:
+    """A copy of an exported network in which something was changed."""
+    with zipfile.ZipFile(EXPORTED / "waves.pt2") as archive:
+        content = {name: archive.read(name) for name in archive.namelist()}
+    for ending, change in (("models/model.json", graph), ("model_weights_config.json", weights)):
+        if change is not None:
+            name = next(name for name in content if name.endswith(ending))
+            document = json.loads(content[name])
+            change(document)
+            content[name] = json.dumps(document).encode()
+    if members is not None:
+        members(content)
+    path = tmp_path / "changed.pt2"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, each in content.items():
+            archive.writestr(name, each)
+    return path
+
+
+def test_the_copy_itself_is_read(tmp_path: Path) -> None:
+    assert build_model(str(changed(tmp_path))).ops == network("waves").ops
+
+
+def _other_schema(graph: Any) -> None:
+    graph["schema_version"]["major"] = 9
+
+
+def _dynamic(graph: Any) -> None:
+    values = graph["graph_module"]["graph"]["tensor_values"]
+    values["wave"]["sizes"][0] = {"as_expr": {"expr_str": "s0"}}
+
+
+def _undefined(graph: Any) -> None:
+    graph["graph_module"]["graph"]["nodes"][0]["inputs"][0]["arg"]["as_tensor"]["name"] = "x"
+
+
+def _returns_prediction(graph: Any) -> None:
+    output = graph["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"]
+    output["as_tensor"]["name"] = "linear"
+
+
+def _no_graph(graph: Any) -> None:
+    del graph["graph_module"]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_other_schema, "schema version 9 of PyTorch .* is not known; export again with"),
+        (_dynamic, "wave has a size that is not fixed; export without dynamic shapes"),
+        (_undefined, "conv1d reads 'x', which nothing has made"),
+        (_returns_prediction, r"returns linear of shape \(4, 3\); it must return one loss"),
+        (_no_graph, "not an exported program: .*graph_module"),
+    ],
+)
+def test_a_graph_that_cannot_be_used_is_refused(
+    change: Callable[[Any], None], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=change)))
+
+
+def _climbing(weights: Any) -> None:
+    weights["config"]["output.bias"]["path_name"] = "../../models/model.json"
+
+
+def _pickled(weights: Any) -> None:
+    weights["config"]["output.bias"]["use_pickle"] = True
+
+
+def _half(weights: Any) -> None:
+    weights["config"]["output.bias"]["tensor_meta"]["dtype"] = 6
+
+
+def _missing(weights: Any) -> None:
+    del weights["config"]["output.bias"]
+
+
+def _huge(weights: Any) -> None:
+    weights["config"]["output.bias"]["tensor_meta"]["sizes"] = [{"as_int": 2**60}]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_climbing, "output.bias lies at '../../models/model.json', not beside the table"),
+        (_pickled, "output.bias is pickled, which is not read"),
+        (_half, r"output.bias is float16; float32 is needed: call .float\(\)"),
+        (_missing, "the table of weights lacks output.bias"),
+        (_huge, "has 12 bytes; its tensor has [0-9]+ bytes"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused(
+    change: Callable[[Any], None], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, weights=change)))
+
+
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path) -> None:
+    def spoil(members: dict[str, bytes]) -> None:
+        name = next(name for name in members if name.endswith("/weight_0"))
+        members[name] = np.full(len(members[name]) // 4, np.nan, "<f4").tobytes()
+
+    assert "has a number that is not finite" in refusal(changed(tmp_path, members=spoil))
+
+
+def test_a_missing_array_is_named(tmp_path: Path) -> None:
+    def drop(members: dict[str, bytes]) -> None:
+        del members[next(name for name in members if name.endswith("/weight_0"))]
+
+    assert "weight_0 is missing" in refusal(changed(tmp_path, members=drop))
+
+
+def test_another_byte_order_is_refused(tmp_path: Path) -> None:
+    def swap(members: dict[str, bytes]) -> None:
+        members[next(name for name in members if name.endswith("byteorder"))] = b"big"
+
+    assert "its byte order is 'big'" in refusal(changed(tmp_path, members=swap))
+
+
+def test_a_graph_that_would_fill_the_memory_is_refused_unread(tmp_path: Path) -> None:
+    def inflate(members: dict[str, bytes]) -> None:
+        name = next(name for name in members if name.endswith("models/model.json"))
+        members[name] = b" " * (100 << 20)
+
+    assert "has 104857600 bytes; at most" in refusal(changed(tmp_path, members=inflate))
+
+
+def test_a_deeply_nested_graph_is_refused(tmp_path: Path) -> None:
+    def nest(members: dict[str, bytes]) -> None:
+        name = next(name for name in members if name.endswith("models/model.json"))
+        members[name] = b"[" * 10_000 + b"]" * 10_000
+
+    assert "nested too deeply" in refusal(changed(tmp_path, members=nest))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"a text"])
+def test_a_file_that_is_no_archive_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "net.pt2").write_bytes(content)
+    assert "not a file that torch.export.save wrote" in refusal(tmp_path / "net.pt2")
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path / "net.pt2").endswith(
+        "net.pt2: cannot be read: No such file or directory"
+    )
+
+
+@given(data=st.data())
+@examples(150)
+def test_damage_anywhere_ends_in_a_sentence(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    content = bytearray((EXPORTED / "waves.pt2").read_bytes())
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    length = data.draw(st.integers(0, len(content)) | st.just(len(content)))
+    path = tmp_path_factory.mktemp("damaged") / "net.pt2"
+    path.write_bytes(content[:length])
+    with contextlib.suppress(ExportError):
+        build_model(str(path))
+
+
+@given(data=st.data())
+@examples(150)
+def test_any_change_of_the_graph_ends_in_a_sentence(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """One value anywhere in the document is replaced, removed or doubled."""
+
+    def change(document: Any) -> None:
+        where = document
+        while True:
+            keys = list(where) if isinstance(where, dict) else list(range(len(where)))
+            if not keys:
+                return
+            key = data.draw(st.sampled_from(keys))
+            deeper = isinstance(where[key], dict | list) and where[key]
+            if deeper and data.draw(st.integers(0, 9)):
+                where = where[key]
+                continue
+            other = st.none() | st.integers(-(2**70), 2**70) | st.text(max_size=3)
+            where[key] = data.draw(other | st.just({}) | st.just([]) | st.floats(allow_nan=False))
+            return
+
+    path = changed(tmp_path_factory.mktemp("changed"), graph=change)
+    with contextlib.suppress(ExportError):
+        build_model(str(path))

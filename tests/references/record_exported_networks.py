@@ -1,0 +1,156 @@
+"""Record small exported networks with PyTorch, and what PyTorch makes of one step of each.
+
+Run ``python -m tests.references.record_exported_networks`` with PyTorch. For each network it writes
+``exported/NAME.pt2`` and, where it can be trained here, ``exported/NAME.npz`` with the inputs, the
+loss and the gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch import Tensor, nn
+
+from tests.support.paths import REFERENCES
+
+FOLDER = REFERENCES / "exported"
+
+
+class Convolutional(nn.Module):
+    """Windows of all kinds, operations in place, a shortcut, and concatenations as in DenseNet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(2, 6, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(6, momentum=0.2)
+        self.depthwise = nn.Conv2d(6, 6, (3, 1), padding="same", groups=6)
+        self.grown = nn.ModuleList([nn.Conv2d(6, 3, 1), nn.Conv2d(9, 3, 1)])
+        self.dropout = nn.Dropout(0.0)
+        self.classifier = nn.Linear(12 * 4, 5)
+
+    def forward(self, image: Tensor, labels: Tensor) -> Tensor:
+        x = functional.relu(self.norm(self.stem(image)), inplace=True)
+        shortcut = x
+        x = self.depthwise(x)
+        x += shortcut
+        x = functional.max_pool2d(x, 3, stride=2, ceil_mode=True)
+        found = [x]
+        for layer in self.grown:
+            found.append(layer(torch.cat(found, 1)))
+        x = functional.avg_pool2d(torch.cat(found, dim=1), 3, stride=1, padding=1)
+        x = self.dropout(functional.adaptive_avg_pool2d(x, 2)).flatten(1)
+        return functional.cross_entropy(self.classifier(x), labels)
+
+
+class Sequences(nn.Module):
+    """A transformer's block on tokens; its output layer is tied to the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 8)
+        self.norm = nn.LayerNorm(8)
+        self.query, self.key, self.value = (nn.Linear(8, 8, bias=False) for _ in range(3))
+        self.wide, self.narrow = nn.Linear(8, 12), nn.Linear(12, 8)
+        self.head = nn.Linear(8, 11, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens: Tensor, following: Tensor) -> Tensor:
+        x = self.table(tokens)
+        y = self.norm(x)
+        heads = [
+            layer(y).view(2, 5, 2, 4).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        ]
+        y = functional.scaled_dot_product_attention(*heads)
+        x = x + y.transpose(1, 2).reshape(2, 5, 8)
+        x = x + self.narrow(functional.gelu(self.wide(x)))
+        return functional.cross_entropy(self.head(x).view(-1, 11), following)
+
+
+class Waves(nn.Module):
+    """One axis, a squared error, and parameters that are not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = nn.Conv1d(2, 4, 3)
+        self.norm = nn.BatchNorm1d(4)
+        self.second = nn.Conv1d(4, 4, 3, stride=2, padding=1)
+        self.output = nn.Linear(4, 3)
+        for parameter in (*self.frozen.parameters(), self.norm.weight, self.second.bias):
+            parameter.requires_grad_(False)
+
+    def forward(self, wave: Tensor, target: Tensor) -> Tensor:
+        x = torch.tanh(self.norm(self.frozen(wave)))
+        x = self.second(x).sigmoid()
+        return functional.mse_loss(self.output(x.mean(-1)), target)
+
+
+class BackwardBeyondNorm(nn.Module):
+    """A gradient that goes through a batch norm whose own parameters are frozen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 4)
+        self.norm = nn.BatchNorm1d(4)
+        self.last = nn.Linear(4, 3)
+        for parameter in (*self.norm.parameters(), *self.last.parameters()):
+            parameter.requires_grad_(False)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(self.last(self.norm(self.first(x))), labels)
+
+
+class Unsupported(nn.Module):
+    """Three operations that cannot be trained here, one of them twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dilated = nn.Conv2d(1, 2, 3, dilation=2)
+
+    def forward(self, image: Tensor, labels: Tensor) -> Tensor:
+        x = self.dilated(image).flatten(1)
+        x = x.cumsum(1)
+        x = x.cumsum(1)
+        return functional.cross_entropy(x[:, :3], labels)
+
+
+def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]:
+    def indices(bound: int, *shape: int) -> Tensor:
+        return torch.randint(0, bound, shape)
+
+    return {
+        "convolutional": (Convolutional, (torch.randn(4, 2, 8, 8), indices(5, 4))),
+        "sequences": (Sequences, (indices(11, 2, 5), indices(11, 10))),
+        "waves": (Waves, (torch.randn(4, 2, 12), torch.randn(4, 3))),
+        "beyond_norm": (BackwardBeyondNorm, (torch.randn(4, 6), indices(3, 4))),
+        "unsupported": (Unsupported, (torch.randn(2, 1, 6, 6), indices(3, 2))),
+    }
+
+
+def record() -> None:
+    """Write all files."""
+    FOLDER.mkdir(exist_ok=True)
+    torch.manual_seed(1)
+    for name, (build, inputs) in _networks().items():
+        module = build().train()
+        program = torch.export.export(module, inputs, strict=False)
+        torch.export.save(program, FOLDER / f"{name}.pt2")
+        if name == "unsupported":
+            continue
+        names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
+        loss = module(*inputs)
+        loss.backward()
+        arrays = {f"input.{key}": value.numpy() for key, value in zip(names, inputs, strict=True)}
+        for key, parameter in module.named_parameters():
+            if parameter.grad is not None:
+                arrays[f"gradient.{key}"] = parameter.grad.numpy()
+        for key, buffer in module.named_buffers():
+            arrays[f"buffer.{key}"] = buffer.numpy()
+        np.savez(FOLDER / f"{name}.npz", loss=loss.detach().numpy(), **arrays)
+
+
+if __name__ == "__main__":
+    record()
