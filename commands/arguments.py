@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 from devices.errors import InputError
+from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, SolverOptions
@@ -62,6 +63,23 @@ def add_network(parser: ArgumentParser) -> None:
         default=DEFAULT_OPTIMIZER,
         help=f"how parameters are updated ({DEFAULT_OPTIMIZER})",
     )
+    _add_choices_of_file(parser)
+
+
+def _add_choices_of_file(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--loss",
+        choices=get_args(Loss),
+        help="loss to add to a file's network that returns predictions (none)",
+    )
+    parser.add_argument(
+        "--train",
+        action="append",
+        metavar="WHAT",
+        help="parameters to train, the others are frozen: head (the last layer that has any), bias,"
+        " norm, or a pattern of names such as 'layer4.*'; may be repeated (all, or what requires a"
+        " gradient in the file)",
+    )
 
 
 def add_network_of_profile(parser: ArgumentParser) -> None:
@@ -84,6 +102,12 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
         help="how parameters are updated"
         f" (with --model: {DEFAULT_OPTIMIZER}; else as in the profile)",
     )
+    _add_choices_of_file(parser)
+
+
+def selection(namespace: Namespace) -> tuple[str, ...] | None:
+    """Words of ``--train``; None if it is not given."""
+    return None if namespace.train is None else tuple(namespace.train)
 
 
 def add_home(parser: ArgumentParser) -> None:

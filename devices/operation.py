@@ -24,6 +24,7 @@ from devices.signatures.base import ELEMENT_BYTES, Operand, OperationError, Sign
 __all__ = [
     "ELEMENT_BYTES",
     "SIGNATURES",
+    "Loss",
     "OpSpec",
     "Operand",
     "OperationError",
@@ -33,6 +34,9 @@ __all__ = [
 
 Phase: TypeAlias = Literal["forward", "backward", "update"]
 """Part of a training step."""
+
+Loss: TypeAlias = Literal["cross-entropy", "mse"]
+"""Loss that is added to a network whose file returns predictions."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
-from devices.operation import OperationError, OpSpec
+from devices.operation import Loss, OperationError, OpSpec
 from devices.quantities import Count, Label, Name, NonNegative, Positive, Size, WholeNumber
 
 EnergySource: TypeAlias = Literal["measured", "estimated", "emulated", "published"]
@@ -291,11 +291,16 @@ class Additivity(StrictModel):
 
 
 class ProfiledNetwork(StrictModel):
-    """A network whose operations were measured: name or file, samples in a step, and optimizer."""
+    """A network whose operations were measured: name or file, samples in a step, and optimizer.
+
+    ``loss`` was added to a file's network; ``train`` selected the trained parameters.
+    """
 
     model: Name
     batch: Count
     optimizer: Name
+    loss: Loss | None = None
+    train: tuple[Name, ...] | None = None
 
 
 class DeviceProfile(StrictModel):

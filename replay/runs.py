@@ -130,7 +130,14 @@ def training_step_of(graph: CostedGraph) -> TrainingStep:
             " that its operations cannot be built",
             remedy="solve with --profile and --model",
         )
-    step = build_model(origin.model, origin.batch, origin.optimizer, origin.parameters_in)
+    step = build_model(
+        origin.model,
+        origin.batch,
+        origin.optimizer,
+        origin.parameters_in,
+        loss=origin.loss,
+        train=origin.train,
+    )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(
             f"{origin.model}: the file has changed since {graph.name} was made from it",

@@ -31,7 +31,10 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
-    steps = [build_model(name, options.batch, options.optimizer) for name in options.models]
+    steps = [
+        build_model(name, options.batch, options.optimizer, loss=options.loss, train=options.train)
+        for name in options.models
+    ]
     specs = [spec for step in steps for spec in step.distinct_specs]
     plan = unscheduled(steps[0]) if options.additivity else None
     measuring = options.measuring
@@ -49,7 +52,13 @@ def _measure(options: MeasureOptions, console: Console) -> int:
             progress.show(event.activity, event.fraction, left)
 
         networks = [
-            ProfiledNetwork(model=name, batch=step.batch, optimizer=options.optimizer)
+            ProfiledNetwork(
+                model=name,
+                batch=step.batch,
+                optimizer=options.optimizer,
+                loss=options.loss,
+                train=options.train,
+            )
             for name, step in zip(options.models, steps, strict=True)
         ]
         result = profile_device(description, specs, plan, measuring, trials, show, networks)

@@ -16,7 +16,9 @@ from commands.arguments import (
     add_results,
     count,
     seed,
+    selection,
 )
+from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer
 from profiler.run.options import ProfileOptions
@@ -33,6 +35,8 @@ class MeasureOptions:
     models: tuple[str, ...]
     batch: int | None
     optimizer: Optimizer
+    loss: Loss | None
+    train: tuple[str, ...] | None
     measuring: ProfileOptions
     additivity: bool
     dry_run: bool
@@ -55,6 +59,8 @@ class RefineOptions:
 _MEASURING: Mapping[str, object] = {
     "model": None,
     "batch": None,
+    "loss": None,
+    "train": None,
     "optimizer": DEFAULT_OPTIMIZER,
     "blocks": ProfileOptions.blocks,
     "seed": ProfileOptions.seed,
@@ -90,6 +96,8 @@ def options_of(namespace: Namespace) -> MeasureOptions | RefineOptions:
         models=tuple(namespace.model or (DEFAULT_MODEL,)),
         batch=namespace.batch,
         optimizer=namespace.optimizer,
+        loss=namespace.loss,
+        train=selection(namespace),
         measuring=ProfileOptions(
             blocks=namespace.blocks,
             seed=namespace.seed,

@@ -18,8 +18,10 @@ from commands.arguments import (
     count,
     positive,
     require_home_of_model,
+    selection,
 )
 from devices.errors import InputError
+from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, EngineName, FormulationName, Order, SolverOptions
@@ -38,6 +40,8 @@ class ProfiledModel:
     batch: int | None
     optimizer: Optimizer | None
     parameters_in: Place
+    loss: Loss | None
+    train: tuple[str, ...] | None
     strict: bool
 
 
@@ -101,6 +105,8 @@ class SolveOptions:
                 batch=namespace.batch,
                 optimizer=namespace.optimizer,
                 parameters_in=namespace.parameters_in,
+                loss=namespace.loss,
+                train=selection(namespace),
                 strict=namespace.strict,
             ),
             budget=_requested_budget(namespace),

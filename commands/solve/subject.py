@@ -56,18 +56,27 @@ def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Conso
     """Build the step of the named network, or of the first one in the profile."""
     model, optimizer = DEFAULT_MODEL, str(DEFAULT_OPTIMIZER)
     batch: int | None = None
+    loss, train = source.loss, source.train
     if source.model is None and profile.networks:
         network = profile.networks[0]
         model, batch, optimizer = network.model, network.batch, network.optimizer
         taken = [f"model {model}"]
         taken += [f"batch {batch}"] if source.batch is None else []
         taken += [f"optimizer {optimizer}"] if source.optimizer is None else []
+        if loss is None and network.loss is not None:
+            loss = network.loss
+            taken.append(f"loss {loss}")
+        if train is None and network.train is not None:
+            train = network.train
+            taken.append(f"trained {' and '.join(train)}")
         console.say(f"from profile {profile.name}: {', '.join(taken)}")
     return build_model(
         source.model or model,
         source.batch or batch,
         source.optimizer or optimizer,
         source.parameters_in,
+        loss=loss,
+        train=train,
     )
 
 

@@ -95,7 +95,14 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
     for name in source.profiles:
         profile = resolve_profile(name, options.results.profiles)
         for model in source.models:
-            step = build_model(model, source.batch, source.optimizer, source.parameters_in)
+            step = build_model(
+                model,
+                source.batch,
+                source.optimizer,
+                source.parameters_in,
+                loss=source.loss,
+                train=source.train,
+            )
             costed = cost_graph(step, profile)
             if costed.predicted:
                 console.say(

@@ -18,7 +18,9 @@ from commands.arguments import (
     count,
     positive,
     require_home_of_model,
+    selection,
 )
+from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
 from solver.options import Coverage, SolverOptions
@@ -33,6 +35,8 @@ class ProfiledModels:
     batch: int | None
     optimizer: Optimizer
     parameters_in: Place
+    loss: Loss | None
+    train: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ class SweepOptions:
                 batch=namespace.batch,
                 optimizer=namespace.optimizer,
                 parameters_in=namespace.parameters_in,
+                loss=namespace.loss,
+                train=selection(namespace),
             ),
             ram_budgets=namespace.ram_budgets,
             deadlines=namespace.deadlines,

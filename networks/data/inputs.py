@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from devices.errors import InputError
 from networks.training import StepOp, TrainingStep
-from networks.training.initial import frozen_values
 
 Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions"]
 """Use of an input. ``target``: numbers that the network should output, and that it does not read
@@ -52,15 +51,12 @@ def sample_inputs(step: TrainingStep) -> tuple[SampleInput, ...]:
     )
 
 
-def constant_inputs(step: TrainingStep) -> dict[str, NDArray[Any]]:
-    """Tensors that are the same before every step and that no step changes, by name.
+def constant_inputs(step: TrainingStep) -> dict[str, NDArray[np.int32]]:
+    """Inputs that are the same in every step, by name: indices of rows that a network gathers.
 
-    They are the frozen parameters of a network's file, and the indices of rows that a network
-    gathers. These rows are evenly spaced: with one row for each sample, the first row of each.
+    The rows are evenly spaced: with one row for each sample, the first row of each.
     """
-    found: dict[str, NDArray[Any]] = {
-        name: values.ravel() for name, values in frozen_values(step).items()
-    }
+    found = {}
     for name, uses in _uses(step).items():
         for op, _ in uses:
             if _gathers(step, op):

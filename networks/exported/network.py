@@ -14,25 +14,27 @@ from pathlib import Path
 
 import numpy as np
 
-from devices.operation import ELEMENT_BYTES, OperationError
+from devices.operation import ELEMENT_BYTES, Loss, OperationError
 from networks.exported.archive import Archive
 from networks.exported.construction import Construction, Unsupported
 from networks.exported.errors import ExportError
 from networks.exported.operations import OPERATIONS
 from networks.exported.program import Node, Program, read_program
 from networks.exported.weights import Weights
-from networks.training.network import Network, NetworkError
+from networks.training.network import Network, NetworkError, Value
 from networks.training.step import NetworkFile
 
 _MOST_NODES = 100_000
 _MOST_PLACES = 3
 
 
-def read_network(path: Path) -> tuple[Network, NetworkFile]:
-    """Read a network that returns its loss.
+def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, NetworkFile]:
+    """Read a network that returns its loss, or predictions that ``loss`` turns into one.
 
     Args:
         path: File that ``torch.export.save`` wrote.
+        loss: Loss to add. Its other operand becomes the input ``labels`` (one class for each row
+            of the predictions) or ``target`` (of the predictions' shape).
 
     Returns:
         The network, and the file as the source of its initial values.
@@ -54,18 +56,43 @@ def read_network(path: Path) -> tuple[Network, NetworkFile]:
     refusals = [refusal for node in program.nodes if (refusal := _map(construction, node))]
     if refusals:
         raise ExportError(f"{path}: {_listed(refusals)}")
-    losses = [construction.losses.get(name) for name in program.outputs]
-    if len(losses) != 1 or losses[0] is None:
+    if len(program.outputs) != 1:
+        raise ExportError(f"{path}: the program returns {_returned(program)}; it must return one")
+    (output,) = program.outputs
+    if loss is not None:
+        _add_loss(path, construction, output, loss)
+    elif output in construction.losses:
+        network.loss = construction.losses[output]
+    else:
         raise ExportError(
-            f"{path}: the program returns {_returned(program)}; it must return one loss, made by"
-            " cross_entropy or mse_loss"
+            f"{path}: the program returns {_returned(program)}, which cross_entropy or mse_loss did"
+            " not make; add a loss with --loss, or return one"
         )
-    network.loss = losses[0]
     for name in weights:
         weights[name]  # refuses a missing, damaged or infinite array before anything is measured
     tensor_of = {name: weights.first_name(name) for name in weights}
     counters = tuple(construction.counters)
     return network, NetworkFile(path, archive.sha256, weights, tensor_of, counters)
+
+
+def _add_loss(path: Path, construction: Construction, output: str, loss: Loss) -> None:
+    network, view = construction.network, construction.views[output]
+    prediction = Value(view.value.name, view.shape, view.value.kind)
+    if output in construction.losses:
+        raise ExportError(f"{path}: the program returns its loss already; leave out --loss {loss}")
+    if not view.is_row_major or not view.shape:
+        raise ExportError(
+            f"{path}: the program returns {_returned(construction.program)}, of which"
+            f" {loss} cannot be taken"
+        )
+    try:
+        if loss == "mse":
+            network.mean_squared_error("loss", prediction, network.input("target", *view.shape))
+        else:
+            labels = network.input("labels", *view.shape[:-1])
+            network.softmax_cross_entropy("loss", prediction, labels)
+    except NetworkError as error:
+        raise ExportError(f"{path}: {loss} cannot be added: {error}") from None
 
 
 def _batch(program: Program) -> int:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 from devices.errors import InputError
+from devices.operation import Loss
 from networks.exported import read_network
 from networks.kinds import Place
 from networks.models import mlp, resnet, tiny, transformer, vgg
@@ -18,6 +20,7 @@ from networks.training import (
     training_step,
     with_parameters_in_storage,
 )
+from networks.training.selection import select_trained
 from networks.training.step import NetworkFile
 
 
@@ -52,7 +55,13 @@ def model_names() -> tuple[str, ...]:
 
 
 def build_model(
-    name: str, batch: int | None = None, optimizer: str = "sgd", parameters_in: Place = "ram"
+    name: str,
+    batch: int | None = None,
+    optimizer: str = "sgd",
+    parameters_in: Place = "ram",
+    *,
+    loss: Loss | None = None,
+    train: Sequence[str] | None = None,
 ) -> TrainingStep:
     """Build one training step of a built-in network, or of one that PyTorch exported.
 
@@ -63,35 +72,51 @@ def build_model(
             network one unless stated.
         optimizer: ``sgd`` or ``momentum``.
         parameters_in: Home of parameters and optimizer state between steps.
+        loss: Loss to add to a file's network that returns predictions.
+        train: Which parameters are trained, as
+            :func:`~networks.training.selection.select_trained` reads it. If None, a file states it
+            itself (``requires_grad``), and built-in networks train all.
 
     Returns:
         The training step.
 
     Raises:
-        ModelError: There is no such network or optimizer, or ``batch`` is below 1 or not that of
-            the file.
+        ModelError: There is no such network or optimizer, ``batch`` is below 1 or not that of the
+            file, or ``loss`` is given for a built-in network.
+        NetworkError: ``train`` selects nothing.
         ExportError: The file cannot be read, or has operations that cannot be trained here.
     """
     if optimizer not in _OPTIMIZERS:
         allowed = ", ".join(_OPTIMIZERS)
         raise ModelError(f"{name}: no optimizer is named {optimizer!r}; allowed: {allowed}")
-    network, file = _exported(name, batch) if name.endswith(_EXPORTED) else _built_in(name, batch)
-    step = training_step(network, _OPTIMIZERS[optimizer], file)
+    if name.endswith(_EXPORTED):
+        network, file = _exported(name, batch, loss)
+    elif loss is not None:
+        raise ModelError(f"{name}: has a loss already; only a file's network can be given one")
+    else:
+        network, file = _built_in(name, batch), None
+    if train is not None:
+        select_trained(network, train)
+    step = replace(
+        training_step(network, _OPTIMIZERS[optimizer], file),
+        loss=loss,
+        train=None if train is None else tuple(train),
+    )
     return with_parameters_in_storage(step) if parameters_in == "storage" else step
 
 
-def _built_in(name: str, batch: int | None) -> tuple[Network, None]:
+def _built_in(name: str, batch: int | None) -> Network:
     if name not in _MODELS:
         near = difflib.get_close_matches(name, _MODELS, n=1)
         hint = f"did you mean {near[0]}?" if near else f"allowed: {', '.join(_MODELS)}"
         raise ModelError(f"no model is named {name!r}; {hint}, or a file *{_EXPORTED}")
     if batch is not None and batch < 1:
         raise ModelError(f"{name}: the batch size is {batch}; it must be at least 1")
-    return _MODELS[name](batch or 1), None
+    return _MODELS[name](batch or 1)
 
 
-def _exported(name: str, batch: int | None) -> tuple[Network, NetworkFile]:
-    network, file = read_network(Path(name))
+def _exported(name: str, batch: int | None, loss: Loss | None) -> tuple[Network, NetworkFile]:
+    network, file = read_network(Path(name), loss)
     if batch not in {None, network.batch}:
         raise ModelError(
             f"{name}: was exported with {network.batch} samples in a step, not {batch}; leave out"

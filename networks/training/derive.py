@@ -52,6 +52,7 @@ def training_step(
     draft.persist(network.loss.name)
     gradients = _Backward(draft, network).gradients()
     _add_updates(draft, network, gradients, optimizer)
+    draft.persist_unchanged_parameters()
     return TrainingStep(
         name=network.name,
         batch=network.batch,
@@ -86,6 +87,14 @@ class _Draft:
     def persist(self, name: str) -> None:
         """Require that ``name`` is in RAM when the step ends."""
         self.tensors[name] = replace(self.tensors[name], persist="ram")
+
+    def persist_unchanged_parameters(self) -> None:
+        """Require that frozen parameters are in RAM when the step ends: the next one reads them."""
+        mutating = (op for op in self.ops if op.spec.signature.mutates)
+        changed = {name for op in mutating for name in op.reads}
+        for name, tensor in self.tensors.items():
+            if tensor.kind == "parameter" and tensor.home is not None and name not in changed:
+                self.persist(name)
 
     def op(
         self,

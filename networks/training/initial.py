@@ -56,20 +56,6 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
     return values
 
 
-def frozen_values(step: TrainingStep) -> dict[str, NDArray[np.float32]]:
-    """Values of the parameters and statistics that a step reads but never changes, by tensor."""
-    changed = {name for op in step.ops for name in op.in_place.values()}
-    frozen = {
-        tensor.name
-        for tensor in step.tensors
-        if tensor.kind == "parameter" and tensor.home is not None and tensor.name not in changed
-    }
-    if step.file is None:
-        assert not frozen, "built-in networks train all their parameters"
-        return {}
-    return {name: step.file.values[name] for name in sorted(frozen)}
-
-
 def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> NDArray[np.float32]:
     if operand.role in _CONSTANTS:
         return np.full(shape, _CONSTANTS[operand.role], np.float32)

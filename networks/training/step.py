@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from devices.operation import ELEMENT_BYTES, OpSpec, Phase
+from devices.operation import ELEMENT_BYTES, Loss, OpSpec, Phase
 from networks.kinds import Optimizer, Place, TensorKind
 
 
@@ -82,7 +82,8 @@ class TrainingStep:
     """All operations and tensors of one training step.
 
     ``parameters_in`` is the home of parameters and optimizer state between steps. ``file`` is
-    absent for a built-in network.
+    absent for a built-in network. ``loss`` was added to the file's network, and ``train`` selected
+    the trained parameters; they are None where the network states both itself.
     """
 
     name: str
@@ -92,6 +93,8 @@ class TrainingStep:
     tensors: tuple[StepTensor, ...]
     parameters_in: Place = "ram"
     file: NetworkFile | None = None
+    loss: Loss | None = None
+    train: tuple[str, ...] | None = None
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
@@ -147,6 +150,7 @@ class TrainingStep:
 
     @property
     def title(self) -> str:
-        """Name, batch size and home of the parameters, for messages."""
+        """Name, batch size, and what is not as usual, for messages."""
+        trained = "" if self.train is None else f", training {' and '.join(self.train)}"
         home = ", parameters in storage" if self.parameters_in == "storage" else ""
-        return f"{self.name}, batch {self.batch}{home}"
+        return f"{self.name}, batch {self.batch}{trained}{home}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,8 +109,8 @@ def training_script(
 
     Args:
         target: the plan on its board.
-        initial: initial value of each kept tensor.
-        batches: the plan's inputs; used in order, from the first again after the last.
+        initial: initial value of each parameter and each kept tensor.
+        batches: the plan's other inputs; used in order, from the first again after the last.
         steps: number of steps.
         watched: whether each step returns its checksums and spans.
 
@@ -120,7 +120,11 @@ def training_script(
     plan = target.plan
     writer = _Writer(target)
     lines = [*writer.initial(initial), "counters"]
-    placed = [writer.places(plan.inputs, batch, f"batch {i}") for i, batch in enumerate(batches)]
+    # Parameters that no step changes are inputs of the plan too.
+    placed = [
+        writer.places(plan.inputs, {**initial, **batch}, f"batch {i}")
+        for i, batch in enumerate(batches)
+    ]
     if not placed:
         raise ValueError(f"{plan.name}: there is no batch to train on")
     losses = [probe.block for probe in plan.probes if probe.what == "loss"]
@@ -171,6 +175,8 @@ class _Writer:
     target: ReplayTarget
     _data: list[bytes] = field(default_factory=list)
     _data_bytes: int = 0
+    _added: dict[int, tuple[NDArray[Any], int]] = field(default_factory=dict)
+    """Arrays that were added, and where they begin, by identity."""
 
     @property
     def _plan(self) -> ExecutionPlan:
@@ -279,7 +285,9 @@ class _Writer:
                 f"{self._plan.name}: {name} of the {what} has shape {content.shape} and type"
                 f" {content.dtype}; {size_bytes} bytes of float32 or int32 are needed"
             )
-        at = self._data_bytes
-        self._data.append(content.astype(content.dtype.newbyteorder("<")).tobytes())
-        self._data_bytes += size_bytes
+        # A parameter that no step changes is the same array for every batch.
+        _, at = self._added.setdefault(id(values[name]), (values[name], self._data_bytes))
+        if at == self._data_bytes:
+            self._data.append(content.astype(content.dtype.newbyteorder("<")).tobytes())
+            self._data_bytes += size_bytes
         return at

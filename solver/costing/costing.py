@@ -312,6 +312,8 @@ def _origin(step: TrainingStep, profile: DeviceProfile) -> Origin:
     return Origin(
         model=step.name if step.file is None else str(step.file.path),
         model_sha256=None if step.file is None else step.file.sha256,
+        loss=step.loss,
+        train=step.train,
         batch=step.batch,
         optimizer=step.optimizer,
         parameters_in=step.parameters_in,

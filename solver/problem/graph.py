@@ -16,7 +16,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from devices.documents.document import StrictModel
-from devices.operation import Phase
+from devices.operation import Loss, Phase
 from devices.quantities import MOST_BYTES, Count, Label, Size, UnitCost
 from networks.kinds import Optimizer, Place, TensorKind
 
@@ -96,13 +96,15 @@ class Origin(StrictModel):
     """The training step and the profile that a graph was made from.
 
     ``model`` is the name of a built-in network, or the path of a file whose hash is
-    ``model_sha256``.
+    ``model_sha256``. ``loss`` was added to it, and ``train`` selected the trained parameters.
     ``kernels_sha256`` and ``matmul`` identify the measured kernels; they are absent if the costs
     are published figures, which belong to no particular kernels.
     """
 
     model: str
     model_sha256: str | None = None
+    loss: Loss | None = None
+    train: tuple[str, ...] | None = None
     batch: Count
     optimizer: Optimizer
     parameters_in: Place
@@ -112,8 +114,11 @@ class Origin(StrictModel):
 
     @property
     def stated(self) -> dict[str, str | int | None]:
-        """The origin as a report states it: those of built-in networks have no ``model_sha256``."""
-        return self.model_dump(exclude=None if self.model_sha256 else {"model_sha256"})
+        """The origin as a report states it, without what only some networks have."""
+        rare = {"model_sha256", "loss", "train"}
+        absent = {name for name in rare if getattr(self, name) is None}
+        stated = self.model_dump(exclude=absent)
+        return stated if self.train is None else stated | {"train": ", ".join(self.train)}
 
 
 class CostedGraph(StrictModel):

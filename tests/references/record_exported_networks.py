@@ -2,21 +2,26 @@
 
 Run ``python -m tests.references.record_exported_networks`` with PyTorch. For each network it writes
 ``exported/NAME.pt2`` and, where it can be trained here, ``exported/NAME.npz`` with the inputs, the
-loss and the gradients.
+loss, the gradients, the buffers after one step, and all weights after three steps of SGD on the
+same inputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as functional
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from networks.training.derive import LEARNING_RATE
 from tests.support.paths import REFERENCES
 
 FOLDER = REFERENCES / "exported"
+STEPS = 3
 
 
 class Convolutional(nn.Module):
@@ -103,6 +108,19 @@ class BackwardBeyondNorm(nn.Module):
         return functional.cross_entropy(self.last(self.norm(self.first(x))), labels)
 
 
+class Predictions(nn.Module):
+    """No loss: the forward pass returns predictions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.LayerNorm(6))
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        predictions: Tensor = self.head(self.body(x))
+        return predictions
+
+
 class Unsupported(nn.Module):
     """Three operations that cannot be trained here, one of them twice."""
 
@@ -126,6 +144,7 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "sequences": (Sequences, (indices(11, 2, 5), indices(11, 10))),
         "waves": (Waves, (torch.randn(4, 2, 12), torch.randn(4, 3))),
         "beyond_norm": (BackwardBeyondNorm, (torch.randn(4, 6), indices(3, 4))),
+        "predictions": (Predictions, (torch.randn(4, 4),)),
         "unsupported": (Unsupported, (torch.randn(2, 1, 6, 6), indices(3, 2))),
     }
 
@@ -138,7 +157,7 @@ def record() -> None:
         module = build().train()
         program = torch.export.export(module, inputs, strict=False)
         torch.export.save(program, FOLDER / f"{name}.pt2")
-        if name == "unsupported":
+        if name in {"predictions", "unsupported"}:
             continue
         names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
         loss = module(*inputs)
@@ -148,8 +167,20 @@ def record() -> None:
             if parameter.grad is not None:
                 arrays[f"gradient.{key}"] = parameter.grad.numpy()
         for key, buffer in module.named_buffers():
-            arrays[f"buffer.{key}"] = buffer.numpy()
+            arrays[f"buffer.{key}"] = buffer.numpy().copy()
+        arrays.update((f"trained.{key}", each) for key, each in _trained(module, inputs).items())
         np.savez(FOLDER / f"{name}.npz", loss=loss.detach().numpy(), **arrays)
+
+
+def _trained(module: nn.Module, inputs: tuple[Tensor, ...]) -> dict[str, NDArray[Any]]:
+    """All weights after the steps of SGD, of which the first has its gradients already."""
+    optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE)
+    for step in range(STEPS):
+        if step:
+            optimizer.zero_grad()
+            module(*inputs).backward()
+        optimizer.step()
+    return {name: value.numpy() for name, value in module.state_dict().items()}
 
 
 if __name__ == "__main__":

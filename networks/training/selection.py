@@ -1,0 +1,63 @@
+"""Selection of the parameters that are trained; the others stay as they are."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from networks.training.network import Layer, Network, NetworkError, Value
+
+_ROLES = {"bias": {"bias", "shift"}, "norm": {"scale", "shift"}}
+_HEAD = "head"
+
+
+def select_trained(network: Network, words: Sequence[str]) -> None:
+    """Train the parameters that any of ``words`` selects, and no others.
+
+    Args:
+        network: Network to change.
+        words: ``head`` (the last layer with parameters), ``bias`` (biases and shifts), ``norm``
+            (scales and shifts of norms), or patterns of names with ``*``, ``?`` and ``[…]``.
+
+    Raises:
+        NetworkError: A word selects nothing.
+    """
+    roles = dict(_parameters(network))
+    chosen = {name for word in words for name in _selected(network, word, roles)}
+
+    def marked(value: Value) -> Value:
+        return replace(value, trained=value.name in chosen) if value.name in roles else value
+
+    network.layers[:] = [
+        replace(layer, reads=tuple(map(marked, layer.reads))) for layer in network.layers
+    ]
+
+
+def _parameters(network: Network) -> Iterator[tuple[str, str]]:
+    """Names and roles of what could be trained: no running statistics."""
+    for layer in network.layers:
+        yield from _parameters_of(layer)
+
+
+def _parameters_of(layer: Layer) -> Iterator[tuple[str, str]]:
+    if not layer.spec.signature.mutates:
+        for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
+            if value.kind == "parameter":
+                yield value.name, operand.role
+
+
+def _selected(network: Network, word: str, roles: dict[str, str]) -> set[str]:
+    if word == _HEAD:
+        last = next((layer for layer in reversed(network.layers) if [*_parameters_of(layer)]), None)
+        found = set(dict(_parameters_of(last))) if last is not None else set()
+    elif word in _ROLES:
+        found = {name for name, role in roles.items() if role in _ROLES[word]}
+    else:
+        found = {name for name in roles if fnmatchcase(name, word)}
+    if not found:
+        near = difflib.get_close_matches(word, roles, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise NetworkError(f"{network.name}: no parameter is selected by {word!r}{hint}")
+    return found
