@@ -87,8 +87,8 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME|FILE",
-        help="network to train, built in or a file *.pt2 (the first one in the profile, or"
-        f" {DEFAULT_MODEL})",
+        help="network to train: built in, a file *.pt2, or net.py:FUNCTION (the first one in the"
+        f" profile, or {DEFAULT_MODEL})",
     )
     parser.add_argument(
         "--batch",

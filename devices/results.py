@@ -21,6 +21,11 @@ class Results:
         return self.root / "profiles"
 
     @property
+    def networks(self) -> Path:
+        """Networks that were exported from their source, each ``FILE.FUNCTION.pt2``."""
+        return self.root / "networks"
+
+    @property
     def campaigns(self) -> Path:
         """Raw trials, a directory for each run of the profiler."""
         return self.root / "campaigns"

@@ -24,6 +24,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
     from devices.profile import ProfiledNetwork
+    from networks.exported import exported
     from networks.models import build_model
     from profiler.run.frame import trials_frame
     from profiler.run.preview import plan_profile
@@ -31,9 +32,10 @@ def _measure(options: MeasureOptions, console: Console) -> int:
     from replay.lowering.lowering import unscheduled
 
     description = load_description(options.device)
+    models = [exported(word, options.results.networks) for word in options.models]
     steps = [
         build_model(name, options.batch, options.optimizer, loss=options.loss, train=options.train)
-        for name in options.models
+        for name in models
     ]
     specs = [spec for step in steps for spec in step.distinct_specs]
     plan = unscheduled(steps[0]) if options.additivity else None
@@ -59,7 +61,7 @@ def _measure(options: MeasureOptions, console: Console) -> int:
                 loss=options.loss,
                 train=options.train,
             )
-            for name, step in zip(options.models, steps, strict=True)
+            for name, step in zip(models, steps, strict=True)
         ]
         result = profile_device(description, specs, plan, measuring, trials, show, networks)
     write_atomically(out, dump_yaml(result))

@@ -14,6 +14,7 @@ from devices.documents.readable import size
 from devices.library import resolve_profile
 from devices.profile import DeviceProfile
 from devices.results import Results
+from networks.exported import exported
 from networks.models import build_model
 from networks.training.step import TrainingStep
 from solver.costing.costing import Predicted, cost_graph
@@ -46,13 +47,15 @@ def read_subject(
     if isinstance(source, Path):
         return SolveSubject(read_json(source, CostedGraph))
     profile = resolve_profile(source.profile, results.profiles)
-    step = _training_step(source, profile, console)
+    step = _training_step(source, profile, results, console)
     costing = cost_graph(step, profile, strict=source.strict)
     report_costs(console, costing, verbose)
     return SolveSubject(costing.graph, profile, costing.predicted)
 
 
-def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Console) -> TrainingStep:
+def _training_step(
+    source: ProfiledModel, profile: DeviceProfile, results: Results, console: Console
+) -> TrainingStep:
     """Build the step of the named network, or of the first one in the profile."""
     model, optimizer = DEFAULT_MODEL, str(DEFAULT_OPTIMIZER)
     batch: int | None = None
@@ -71,7 +74,7 @@ def _training_step(source: ProfiledModel, profile: DeviceProfile, console: Conso
             taken.append(f"trained {' and '.join(train)}")
         console.say(f"from profile {profile.name}: {', '.join(taken)}")
     return build_model(
-        source.model or model,
+        model if source.model is None else exported(source.model, results.networks),
         source.batch or batch,
         source.optimizer or optimizer,
         source.parameters_in,

@@ -82,6 +82,7 @@ def _sweep(options: SweepOptions, out: Path, console: Console) -> int:
 def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]:
     from devices.documents.document import read_json
     from devices.library import resolve_profile
+    from networks.exported import exported
     from networks.models import build_model
     from solver.costing.costing import cost_graph
     from solver.problem.graph import CostedGraph
@@ -92,9 +93,10 @@ def _subjects(options: SweepOptions, console: Console) -> Iterator[SweepSubject]
         for path in source:
             yield SweepSubject(read_json(path, CostedGraph), options.covers)
         return
+    models = [exported(word, options.results.networks) for word in source.models]
     for name in source.profiles:
         profile = resolve_profile(name, options.results.profiles)
-        for model in source.models:
+        for model in models:
             step = build_model(
                 model,
                 source.batch,

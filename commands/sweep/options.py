@@ -119,8 +119,8 @@ def add_options(parser: ArgumentParser) -> None:
         "--model",
         nargs="+",
         default=[DEFAULT_MODEL],
-        metavar="NAME",
-        help=f"networks to train ({DEFAULT_MODEL})",
+        metavar="NAME|FILE",
+        help=f"networks to train: built in, files *.pt2, or net.py:FUNCTION ({DEFAULT_MODEL})",
     )
     add_network(parser)
     add_home(parser)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
+import os
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from networks.data import load_batches
+from networks.exported import exported
 from networks.exported.errors import ExportError
 from networks.models import ModelError, build_model
 from networks.training import NetworkError, TrainingStep
@@ -417,3 +421,53 @@ def test_any_change_of_the_graph_ends_in_a_sentence(
     path = changed(tmp_path_factory.mktemp("changed"), graph=change)
     with contextlib.suppress(ExportError):
         build_model(str(path))
+
+
+# --- from source ------------------------------------------------------------------------------
+
+
+def test_words_that_are_no_source_stay_as_they_are(tmp_path: Path) -> None:
+    assert exported("resnet8", tmp_path) == "resnet8"
+    assert exported("folder/net.pt2", tmp_path) == "folder/net.pt2"
+
+
+def from_source(tmp_path: Path, source: str) -> str:
+    (tmp_path / "net.py").write_text(source)
+    return exported(f"{tmp_path / 'net.py'}:build", tmp_path / "networks")
+
+
+def test_a_missing_source_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"net.py: there is no such file; .* FILE.py:FUNCTION"):
+        exported(f"{tmp_path / 'net.py'}:build", tmp_path)
+
+
+def test_a_missing_pytorch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter in isolated mode, without the packages of any environment."""
+    bare = tmp_path / "bin" / "python3"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    monkeypatch.setattr("networks.exported.source.find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", f"{bare.parent}:{os.environ['PATH']}")
+    with pytest.raises(ExportError, match="bin/python3 has no PyTorch, which exports the network"):
+        from_source(tmp_path, "")
+
+
+if importlib.util.find_spec("torch") is not None:
+
+    @pytest.mark.slow
+    def test_a_network_is_exported_from_its_source(tmp_path: Path) -> None:
+        (tmp_path / "parts.py").write_text("FEATURES = 3\n")
+        path = from_source(
+            tmp_path,
+            "import torch\nfrom parts import FEATURES\n"
+            "def build():\n    return torch.nn.Linear(FEATURES, 2), torch.zeros(4, FEATURES)\n",
+        )
+        step = build_model(path, loss="mse")
+        assert (step.batch, updated(step)) == (4, {"weight", "bias"})
+
+    @pytest.mark.slow
+    def test_a_source_that_fails_is_quoted_with_its_place(tmp_path: Path) -> None:
+        with pytest.raises(ExportError, match=r"failed: ValueError: no data \(at net.py:2\)"):
+            from_source(tmp_path, "def build():\n    raise ValueError('no data')\n")
+        assert list((tmp_path / "networks").iterdir()) == []
