@@ -39,7 +39,15 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset({"linear", "attention_scores", "attention_context"}),
     ),
     "normalisation": (GREEN, frozenset({"batch_norm", "layer_norm"})),
-    "activation, dropout": (ORANGE, frozenset({"relu", "gelu", "tanh", "sigmoid", "dropout"})),
+    "activation, dropout": (
+        ORANGE,
+        frozenset(
+            {
+                *("relu", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
+                *("hard_sigmoid", "hard_swish", "dropout"),
+            }
+        ),
+    ),
     "pooling": (SKY, frozenset({"max_pool2d", "average_pool2d", "global_average_pool"})),
     "softmax, loss": (
         PURPLE,

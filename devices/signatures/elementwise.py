@@ -16,7 +16,9 @@ from devices.signatures.base import (
 KINDS: dict[str, Signature] = {}
 
 
-def _define_activation(name: str, flop: int, gradient_reads: str) -> None:
+def _define_activation(
+    name: str, flop: int, gradient_reads: str, scalars: tuple[str, ...] = ()
+) -> None:
     """Define an activation whose gradient reads its output or its input.
 
     If the gradient reads the input, the forward entry must not overwrite it.
@@ -30,6 +32,7 @@ def _define_activation(name: str, flop: int, gradient_reads: str) -> None:
         vectors("output"),
         per_element(flop),
         in_place=forward_in_place,
+        scalars=scalars,
     )
     define(
         KINDS,
@@ -39,10 +42,16 @@ def _define_activation(name: str, flop: int, gradient_reads: str) -> None:
         vectors("input_gradient"),
         per_element(flop),
         in_place={"input_gradient": "output_gradient"},
+        scalars=scalars,
     )
 
 
 _define_activation("relu", 1, "output")
+_define_activation("leaky_relu", 2, "output", ("slope",))  # slope >= 0: signs are kept
+_define_activation("clamp", 2, "output", ("lowest", "highest"))
+_define_activation("hard_sigmoid", 4, "output")
+_define_activation("hard_swish", 5, "input")
+_define_activation("silu", 12, "input")
 _define_activation("tanh", 10, "output")
 _define_activation("sigmoid", 10, "output")
 _define_activation("gelu", 15, "input")

@@ -176,6 +176,34 @@ class Network:
     def sigmoid(self, name: str, x: Value) -> Value:
         return self._elementwise(name, "sigmoid", x)
 
+    def silu(self, name: str, x: Value) -> Value:
+        """Append x · sigmoid(x), also called swish."""
+        return self._elementwise(name, "silu", x)
+
+    def hard_sigmoid(self, name: str, x: Value) -> Value:
+        """Append (x + 3) / 6, but at least 0 and at most 1."""
+        return self._elementwise(name, "hard_sigmoid", x)
+
+    def hard_swish(self, name: str, x: Value) -> Value:
+        """Append x · hard_sigmoid(x)."""
+        return self._elementwise(name, "hard_swish", x)
+
+    def clamp(self, name: str, x: Value, lowest: float, highest: float) -> Value:
+        """Append x, but at least ``lowest`` and at most ``highest``; ReLU6 is (0, 6).
+
+        At a bound the gradient is zero, as that of PyTorch's hardtanh.
+        """
+        if not -math.inf < lowest < highest < math.inf:
+            raise NetworkError(f"{name}: bounds {lowest:g} and {highest:g} are not in order")
+        scalars = {"lowest": lowest, "highest": highest}
+        return self._elementwise(name, "clamp", x, scalars=scalars)
+
+    def leaky_relu(self, name: str, x: Value, slope: float) -> Value:
+        """Append x where it is positive, and ``slope`` · x elsewhere."""
+        if not 0 <= slope < math.inf:
+            raise NetworkError(f"{name}: slope is {slope:g}, it must not be negative")
+        return self._elementwise(name, "leaky_relu", x, scalars={"slope": slope})
+
     def add(self, name: str, left: Value, right: Value) -> Value:
         self._same_shape(name, left, right)
         return self._elementwise(name, "add", left, right)
@@ -274,9 +302,11 @@ class Network:
 
     # --- appending a layer --------------------------------------------------------------------
 
-    def _elementwise(self, name: str, family: str, *inputs: Value) -> Value:
+    def _elementwise(
+        self, name: str, family: str, *inputs: Value, scalars: Mapping[str, float] | None = None
+    ) -> Value:
         spec = OpSpec.of(f"{family}.forward", elements=inputs[0].elements)
-        return self._layer(name, spec, *inputs, shape=inputs[0].shape)
+        return self._layer(name, spec, *inputs, shape=inputs[0].shape, scalars=scalars)
 
     def _pool(
         self, family: str, name: str, x: Value, kernel: Pair, stride: Pair, padding: Padding

@@ -126,14 +126,25 @@ void jw_sgd_update(const jw_call *call);
  * learning_rate, momentum */
 void jw_sgd_momentum_update(const jw_call *call);
 
-/* Activations: input [elements] -> output [elements] */
+/* Activations: input [elements] -> output [elements]; scalars of clamp: lowest, highest; of
+ * leaky_relu: slope */
+void jw_clamp_forward(const jw_call *call);
 void jw_gelu_forward(const jw_call *call);
+void jw_hard_sigmoid_forward(const jw_call *call);
+void jw_hard_swish_forward(const jw_call *call);
+void jw_leaky_relu_forward(const jw_call *call);
 void jw_relu_forward(const jw_call *call);
 void jw_sigmoid_forward(const jw_call *call);
+void jw_silu_forward(const jw_call *call);
 void jw_tanh_forward(const jw_call *call);
 /* input, output_gradient [elements] -> input_gradient [elements] */
 void jw_gelu_input_gradient(const jw_call *call);
-/* output, output_gradient [elements] -> input_gradient [elements] */
+void jw_hard_swish_input_gradient(const jw_call *call);
+void jw_silu_input_gradient(const jw_call *call);
+/* output, output_gradient [elements] -> input_gradient [elements]; scalars as above */
+void jw_clamp_input_gradient(const jw_call *call);
+void jw_hard_sigmoid_input_gradient(const jw_call *call);
+void jw_leaky_relu_input_gradient(const jw_call *call);
 void jw_relu_input_gradient(const jw_call *call);
 void jw_sigmoid_input_gradient(const jw_call *call);
 void jw_tanh_input_gradient(const jw_call *call);

@@ -43,10 +43,13 @@ _BYTES_PER_BUFFER = 256
 # computes the same numbers, and none drifts to values with slow arithmetic.
 _SCALARS = {
     "epsilon": 1e-5,
+    "highest": 0.5,
     "learning_rate": 0.0,
+    "lowest": -0.5,
     "momentum": 0.9,
     "probability": 0.5,
     "seed": 1.0,
+    "slope": 0.01,
 }
 
 

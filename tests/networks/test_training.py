@@ -242,3 +242,7 @@ def test_layers_refuse_inputs_that_do_not_fit() -> None:
         net.add("sum", image, net.flatten("flatten", image))
     with pytest.raises(NetworkError, match="takes an image of 4 axes"):
         net.conv2d("conv", net.input("vector", 1, 8), 4, 3)
+    with pytest.raises(NetworkError, match="six: bounds 6 and 0 are not in order"):
+        net.clamp("six", image, 6.0, 0.0)
+    with pytest.raises(NetworkError, match=r"leaky: slope is -0\.1, it must not be negative"):
+        net.leaky_relu("leaky", image, -0.1)

@@ -161,7 +161,10 @@ SIZES = {
     **{"sequence": 9, "heads": 2, "head_features": 5, "columns": 37},
     **{"vocabulary": 13, "classes": 17},
 }
-SCALARS = {"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05}
+SCALARS = {
+    **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},
+    **{"lowest": -0.4, "highest": 0.3, "slope": 0.1},
+}
 
 
 def small_spec(kind: str) -> OpSpec:

@@ -90,6 +90,9 @@ def scalars_for(spec: OpSpec) -> list[float]:
         "probability": 0.3,
         "seed": seed_scalar(SEED_BITS),
         "learning_rate": 0.05,
+        "lowest": -0.4,
+        "highest": 0.3,
+        "slope": 0.1,
     }
     return [values[name] for name in spec.signature.scalars]
 
@@ -179,9 +182,17 @@ GRADIENT_KINDS = [(c, s) for c, s in CASE_KINDS if s.kind.endswith("_gradient")]
 def without_kinks(case: FamilyCase) -> dict[str, Array]:
     """The case's operands, with inputs farther from every kink than a difference's step."""
     roles = dict(case.roles)
-    if case.family == "relu":
-        roles["input"] = roles["input"] + np.sign(roles["input"]) * np.float32(0.1)
-    elif case.family == "max_pool2d":
+    kinks = {
+        "relu": (0.0,),
+        "leaky_relu": (0.0,),
+        "clamp": tuple(case.scalars.values()),
+        "hard_sigmoid": (-3.0, 3.0),
+        "hard_swish": (-3.0, 3.0),
+    }
+    for kink in kinks.get(case.family, ()):
+        away = np.sign(case.roles["input"] - np.float32(kink)) * np.float32(0.1)
+        roles["input"] = roles["input"] + away
+    if case.family == "max_pool2d":
         order = np.argsort(uniform(roles["input"].shape, 5).reshape(-1))
         ranks = np.argsort(order).astype(np.float32) * np.float32(4 * STEP)
         roles["input"] = ranks.reshape(roles["input"].shape)
@@ -405,19 +416,32 @@ def test_recomputing_batch_norm_leaves_the_running_statistics_unchanged(
 # --- values at the edges ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", ["relu", "tanh", "sigmoid", "gelu"])
+ACTIVATIONS: dict[str, list[float]] = {
+    **{"relu": [], "tanh": [], "sigmoid": [], "gelu": [], "silu": []},
+    **{"hard_sigmoid": [], "hard_swish": [], "clamp": [-2.0, 90.0], "leaky_relu": [0.25]},
+}
+"""Activations with the values of their scalars."""
+
+
+@pytest.mark.parametrize("function", ACTIVATIONS)
 def test_an_activation_keeps_nan_and_stays_in_its_range(
     function: str, library: KernelLibrary
 ) -> None:
     values = [np.nan, np.inf, -np.inf, 0.0, 1e-30, -1e-30, 88.0, -88.0, 1e4, -1e4, 3e38]
     x = np.array(values * 3, np.float32)
-    (y,) = library.run(OpSpec.of(f"{function}.forward", elements=x.size), [x])
+    spec = OpSpec.of(f"{function}.forward", elements=x.size)
+    (y,) = library.run(spec, [x], ACTIVATIONS[function])
     expected = {
         "relu": [np.inf, 0.0, 0.0, 1e-30, 0.0, 88.0, 0.0, 1e4, 0.0, 3e38],
+        "leaky_relu": [np.inf, -np.inf, 0.0, 1e-30, -2.5e-31, 88.0, -22.0, 1e4, -2500.0, 3e38],
+        "clamp": [90.0, -2.0, 0.0, 1e-30, -1e-30, 88.0, -2.0, 90.0, -2.0, 90.0],
+        "hard_sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
         "tanh": [1.0, -1.0, 0.0, 1e-30, -1e-30, 1.0, -1.0, 1.0, -1.0, 1.0],
         "sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
         # as in PyTorch: -inf * 0 is NaN
         "gelu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
+        "silu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, -88 * math.exp(-88), 1e4, 0.0, 3e38],
+        "hard_swish": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
     }[function]
     np.testing.assert_allclose(y, [np.nan, *expected] * 3, rtol=1e-6, atol=1e-37)
 
@@ -426,6 +450,7 @@ EXACT: dict[str, Callable[[float], float]] = {
     "tanh": math.tanh,
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "gelu": lambda x: x * math.erfc(-x / math.sqrt(2)) / 2,
+    "silu": lambda x: x / (1 + math.exp(-x)),
 }
 
 

@@ -147,10 +147,12 @@ def _layer_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     }
 
 
-def _unary(function: Callable[[Tensor], Tensor]) -> Callable[[Attributes, _Draw, Scalars], Values]:
-    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+def _unary(function: Callable[..., Tensor]) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    """Build the operands of ``function``, which takes the scalars after its input."""
+
+    def build(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
         x = draw.wide(a["elements"]).requires_grad_()
-        output = function(x)
+        output = function(x, *scalars.values())
         gradient = draw.values(*output.shape)
         return {
             "input": x,
@@ -341,6 +343,11 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "tanh": _unary(torch.tanh),
     "sigmoid": _unary(torch.sigmoid),
     "gelu": _unary(functional.gelu),
+    "silu": _unary(functional.silu),
+    "hard_sigmoid": _unary(functional.hardsigmoid),
+    "hard_swish": _unary(functional.hardswish),
+    "clamp": _unary(functional.hardtanh),
+    "leaky_relu": _unary(functional.leaky_relu),
     "flatten": _unary(lambda x: x * 1),
     "add": _add,
     "gradient": _accumulate,
@@ -361,6 +368,8 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
 _SCALARS: dict[str, Scalars] = {
     "batch_norm": {"epsilon": 1e-5, "momentum": 0.1},
     "layer_norm": {"epsilon": 1e-5},
+    "clamp": {"lowest": -1.5, "highest": 6.0},
+    "leaky_relu": {"slope": 0.125},
     "sgd": {"learning_rate": 0.05},
     "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9},
 }
@@ -485,6 +494,11 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("mean_squared_error", {"elements": 333}),
         ("sgd", {"elements": 133}),
         ("sgd_momentum", {"elements": 133}),
+        *(
+            (family, {"elements": elements})
+            for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu")
+            for elements in (1, 301)
+        ),
     ]
 
 
@@ -509,6 +523,8 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         ("gelu", {"elements": 100_000}),
         ("tanh", {"elements": 100_000}),
         ("sigmoid", {"elements": 100_000}),
+        ("silu", {"elements": 100_000}),
+        ("hard_swish", {"elements": 100_000}),
         ("softmax", {"rows": 100, "columns": 512}),
         ("softmax_cross_entropy", {"rows": 64, "classes": 1000}),
         _pooled("max_pool2d", (2, 8, 56, 56), (3, 3), (2, 2), (1, 1, 1, 1)),
