@@ -72,6 +72,28 @@ def _activation(family: str) -> Operation:
     return mapped
 
 
+def _clamp(lowest: float, highest: float) -> Operation:
+    """Hardtanh; the bounds are those of its default arguments."""
+
+    def mapped(c: Construction, node: Node) -> None:
+        view = c.view(node, "self")
+        bounds = {
+            "lowest": c.plain(node, "min_val", lowest),
+            "highest": c.plain(node, "max_val", highest),
+        }
+        _elementwise(c, node, "clamp.forward", view, view.value, scalars=bounds)
+
+    return mapped
+
+
+def _leaky_relu(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    slope = c.plain(node, "negative_slope", 0.01)
+    if slope < 0:
+        raise Unsupported(f"its slope is {slope}; it must not be negative")
+    _elementwise(c, node, "leaky_relu.forward", view, view.value, scalars={"slope": slope})
+
+
 def _elementwise(
     c: Construction,
     node: Node,
@@ -491,6 +513,12 @@ OPERATIONS: Mapping[str, Operation] = {
     "gelu.default": _activation("gelu"),
     "tanh.default": _activation("tanh"),
     "sigmoid.default": _activation("sigmoid"),
+    "silu.default": _activation("silu"),
+    "hardsigmoid.default": _activation("hard_sigmoid"),
+    "hardswish.default": _activation("hard_swish"),
+    "hardtanh.default": _clamp(-1.0, 1.0),
+    "relu6.default": _clamp(0.0, 6.0),
+    "leaky_relu.default": _leaky_relu,
     "add.Tensor": _add,
     "dropout.default": _dropout,
     **dict.fromkeys(

@@ -108,6 +108,29 @@ class BackwardBeyondNorm(nn.Module):
         return functional.cross_entropy(self.last(self.norm(self.first(x))), labels)
 
 
+class Activations(nn.Module):
+    """Every activation, one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(5, 5) for _ in range(8))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        activations = (
+            nn.ReLU6(inplace=True),
+            nn.Hardtanh(-0.5, 0.75),
+            nn.LeakyReLU(0.2),
+            nn.SiLU(inplace=True),
+            nn.Hardswish(),
+            nn.Hardsigmoid(),
+            nn.Sigmoid(),
+            nn.GELU(),
+        )
+        for layer, activation in zip(self.layers, activations, strict=True):
+            x = x + activation(layer(x))
+        return functional.cross_entropy(x, labels)
+
+
 class Predictions(nn.Module):
     """No loss: the forward pass returns predictions."""
 
@@ -144,6 +167,7 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "sequences": (Sequences, (indices(11, 2, 5), indices(11, 10))),
         "waves": (Waves, (torch.randn(4, 2, 12), torch.randn(4, 3))),
         "beyond_norm": (BackwardBeyondNorm, (torch.randn(4, 6), indices(3, 4))),
+        "activations": (Activations, (3 * torch.randn(6, 5), indices(5, 6))),
         "predictions": (Predictions, (torch.randn(4, 4),)),
         "unsupported": (Unsupported, (torch.randn(2, 1, 6, 6), indices(3, 2))),
     }
