@@ -12,6 +12,7 @@ import hashlib
 import re
 import zipfile
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -26,12 +27,16 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, Runtim
 
 @dataclass(frozen=True)
 class Archive:
-    """An archive on disk. ``root`` is the folder in it that holds everything."""
+    """An archive on disk. ``root`` is the folder in it that holds everything.
+
+    The file stays open as long as the archive is in use.
+    """
 
     path: Path
     sha256: str
     root: str
-    sizes: dict[str, int]
+    sizes: Mapping[str, int]
+    _members: zipfile.ZipFile
 
     @classmethod
     def open(cls, path: Path) -> Archive:
@@ -43,8 +48,8 @@ class Archive:
         try:
             with path.open("rb") as file:
                 sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                with zipfile.ZipFile(file) as archive:
-                    members = archive.infolist()
+            archive = zipfile.ZipFile(path)
+            members = archive.infolist()
         except OSError as error:
             raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from None
         except _BROKEN as error:
@@ -63,7 +68,7 @@ class Archive:
                 f"{path}: has {len(graphs)} graphs where an exported program has one; write the"
                 " file with torch.export.save"
             )
-        found = cls(path, sha256, graphs[0].partition("/")[0], sizes)
+        found = cls(path, sha256, graphs[0].partition("/")[0], sizes, archive)
         found._check_byte_order()
         return found
 
@@ -122,7 +127,7 @@ class Archive:
     def _content(self, name: str, size_bytes: int) -> bytes:
         """Read the first bytes of a member. Its stated size may be wrong: never read more."""
         try:
-            with zipfile.ZipFile(self.path) as archive, archive.open(name) as member:
+            with self._members.open(name) as member:
                 content = member.read(size_bytes)
                 member.read(1)  # the checksum is compared at the end of the member
         except OSError as error:
