@@ -38,7 +38,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         VERMILION,
         frozenset({"linear", "attention_scores", "attention_context"}),
     ),
-    "normalisation": (GREEN, frozenset({"batch_norm", "layer_norm"})),
+    "normalisation": (GREEN, frozenset({"batch_norm", "batch_norm_frozen", "layer_norm"})),
     "activation, dropout": (
         ORANGE,
         frozenset(
@@ -54,7 +54,15 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset({"softmax", "softmax_cross_entropy", "mean_squared_error"}),
     ),
     "update": (BLACK, frozenset({"sgd", "sgd_momentum"})),
-    "sums and copies": (GREY, frozenset({"add", "gradient", "flatten", "concat", "embedding"})),
+    "sums and copies": (
+        GREY,
+        frozenset(
+            {
+                *("add", "gradient", "multiply", "channel_scale"),
+                *("flatten", "concat", "embedding"),
+            }
+        ),
+    ),
 }
 
 # Inches.

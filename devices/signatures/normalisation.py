@@ -82,6 +82,52 @@ define(
     mutates=True,
 )
 
+# With statistics that no step changes; every element is then normalised by itself.
+define(
+    KINDS,
+    "batch_norm_frozen.forward",
+    _BATCH_NORM,
+    lambda a: (
+        planes(a, "input"),
+        _bn_channel(a, "scale"),
+        _bn_channel(a, "shift"),
+        _bn_channel(a, "mean"),
+        _bn_channel(a, "variance", "positive"),
+    ),
+    lambda a: (planes(a, "output"),),
+    lambda a: 3 * planes(a, "input").elements,
+    in_place={"output": "input"},
+    scalars=("epsilon",),
+)
+define(
+    KINDS,
+    "batch_norm_frozen.parameter_gradient",
+    _BATCH_NORM,
+    lambda a: (
+        planes(a, "input"),
+        planes(a, "output_gradient"),
+        _bn_channel(a, "mean"),
+        _bn_channel(a, "variance", "positive"),
+    ),
+    lambda a: (_bn_channel(a, "scale_gradient"), _bn_channel(a, "shift_gradient")),
+    lambda a: 4 * planes(a, "input").elements,
+    scalars=("epsilon",),
+)
+define(
+    KINDS,
+    "batch_norm_frozen.input_gradient",
+    _BATCH_NORM,
+    lambda a: (
+        planes(a, "output_gradient"),
+        _bn_channel(a, "scale"),
+        _bn_channel(a, "variance", "positive"),
+    ),
+    lambda a: (planes(a, "input_gradient"),),
+    lambda a: planes(a, "input").elements,
+    in_place={"input_gradient": "output_gradient"},
+    scalars=("epsilon",),
+)
+
 _LAYER_NORM = ("rows", "features")
 
 

@@ -97,10 +97,12 @@ class _Draft:
 
 
 def _forward(draft: _Draft, layer: Layer) -> None:
+    mutates = layer.spec.signature.mutates
     for value in layer.reads:
         if value.name not in draft.tensors:
-            draft.tensor(value.name, value.elements, value.kind, home="ram")
-    mutates = layer.spec.signature.mutates
+            is_frozen = value.kind == "parameter" and not value.trained and not mutates
+            persist: Place | None = "ram" if is_frozen else None
+            draft.tensor(value.name, value.elements, value.kind, home="ram", persist=persist)
     for value in layer.writes:
         draft.tensor(value.name, value.elements, value.kind, persist="ram" if mutates else None)
     draft.op(

@@ -119,15 +119,23 @@ class Network:
         )
         return self._layer(name, spec, x, shape=(*leading, out_features))
 
-    def batch_norm(self, name: str, x: Value) -> Value:
+    def batch_norm(
+        self,
+        name: str,
+        x: Value,
+        *,
+        epsilon: float = NORM_EPSILON,
+        momentum: float = STATISTICS_MOMENTUM,
+    ) -> Value:
         """Append a batch norm over all axes but the second, in training mode.
 
-        It normalises with the batch's statistics, and updates the running ones once a step.
+        It normalises with the batch's statistics, and updates the running ones once a step;
+        ``momentum`` is the share of the batch in them.
         """
-        batch, channels, *plane = x.shape
-        sizes = {"batch": batch, "channels": channels, "plane": math.prod(plane)}
+        sizes = _channels(x)
+        channels = sizes["channels"]
         spec = OpSpec.of("batch_norm.forward", **sizes)
-        output = self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})
+        output = self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
         _, mean, variance = self.layers[-1].writes
         running_mean = Value(f"{name}.running_mean", (channels,), "parameter")
         running_variance = Value(f"{name}.running_variance", (channels,), "parameter")
@@ -135,15 +143,35 @@ class Network:
             name,
             OpSpec.of("batch_norm.statistics_update", **sizes),
             (mean, variance, running_mean, running_variance),
-            scalars={"momentum": STATISTICS_MOMENTUM},
+            scalars={"momentum": momentum},
         )
         return output
 
-    def layer_norm(self, name: str, x: Value) -> Value:
+    def batch_norm_frozen(self, name: str, x: Value, *, epsilon: float = NORM_EPSILON) -> Value:
+        """Append a batch norm over all axes but the second, with frozen statistics.
+
+        It normalises with a mean and a variance that no step changes, as PyTorch's does in eval
+        mode. Scale and shift are trained.
+        """
+        self._claim(name)
+        spec = OpSpec.of("batch_norm_frozen.forward", **_channels(x))
+        parameters = tuple(
+            Value(
+                f"{name}.{operand.role}",
+                operand.shape,
+                "parameter",
+                trained=operand.role in ("scale", "shift"),
+            )
+            for operand in spec.reads[1:]
+        )
+        scalars = {"epsilon": epsilon}
+        return self._append(name, spec, (x, *parameters), shape=x.shape, scalars=scalars)
+
+    def layer_norm(self, name: str, x: Value, *, epsilon: float = NORM_EPSILON) -> Value:
         """Append a layer norm over the last axis."""
         *leading, features = x.shape
         spec = OpSpec.of("layer_norm.forward", rows=math.prod(leading), features=features)
-        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})
+        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
 
     def embedding(self, name: str, indices: Value, vocabulary: int, features: int) -> Value:
         spec = OpSpec.of(
@@ -207,6 +235,24 @@ class Network:
     def add(self, name: str, left: Value, right: Value) -> Value:
         self._same_shape(name, left, right)
         return self._elementwise(name, "add", left, right)
+
+    def multiply(self, name: str, left: Value, right: Value) -> Value:
+        """Append the product of two values of the same shape, element by element."""
+        self._same_shape(name, left, right)
+        return self._elementwise(name, "multiply", left, right)
+
+    def channel_scale(self, name: str, x: Value, scale: Value) -> Value:
+        """Append x times a number for each sample and channel (squeeze-and-excitation).
+
+        ``scale`` has the first two axes of ``x``; further ones must have size 1.
+        """
+        sizes = _channels(x)
+        if scale.shape[:2] != x.shape[:2] or math.prod(scale.shape[2:]) != 1:
+            raise NetworkError(
+                f"{name}: {scale.name} has shape {scale.shape}, it must be {x.shape[:2]}"
+            )
+        spec = OpSpec.of("channel_scale.forward", **sizes)
+        return self._layer(name, spec, x, scale, shape=x.shape)
 
     def dropout(self, name: str, x: Value, probability: float) -> Value:
         """Append a dropout; each dropout of a network has its own seed."""
@@ -384,6 +430,12 @@ class Network:
             raise NetworkError(
                 f"{name}: {left.name} has shape {left.shape}, {right.name} {right.shape}"
             )
+
+
+def _channels(x: Value) -> dict[str, int]:
+    """Attributes of an operation on channels, which are the second axis."""
+    batch, channels, *plane = x.shape
+    return {"batch": batch, "channels": channels, "plane": math.prod(plane)}
 
 
 def _pair(value: Pair) -> tuple[int, int]:

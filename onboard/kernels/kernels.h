@@ -61,6 +61,19 @@ void jw_batch_norm_parameter_gradient(const jw_call *call);
  * scalar momentum */
 void jw_batch_norm_statistics_update(const jw_call *call);
 
+/* The same with statistics that are not those of the batch. */
+
+/* input: data, scale, shift, mean, variance -> output: data; scalar epsilon */
+void jw_batch_norm_frozen_forward(const jw_call *call);
+/* output_gradient: data, scale, variance -> input_gradient: data; scalar epsilon */
+void jw_batch_norm_frozen_input_gradient(const jw_call *call);
+
+/* input [batch, channels, plane], scale [batch, channels] -> output [batch, channels, plane], or
+ * the same for gradients */
+void jw_channel_scale(const jw_call *call);
+/* input, output_gradient [batch, channels, plane] -> scale_gradient [batch, channels] */
+void jw_channel_scale_scale_gradient(const jw_call *call);
+
 /* left [outer, left_inner], right [outer, right_inner]
  * -> output [outer, left_inner + right_inner] */
 void jw_concat_forward(const jw_call *call);
@@ -119,6 +132,10 @@ size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
 void jw_mean_squared_error_forward(const jw_call *call);
 /* prediction, target [elements] -> prediction_gradient [elements] */
 void jw_mean_squared_error_input_gradient(const jw_call *call);
+
+/* left, right [elements] -> output [elements]; or output_gradient and one factor -> the gradient of
+ * the other */
+void jw_multiply(const jw_call *call);
 
 /* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */
 void jw_sgd_update(const jw_call *call);

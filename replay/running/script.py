@@ -109,8 +109,8 @@ def training_script(
 
     Args:
         target: the plan on its board.
-        initial: initial value of each kept tensor.
-        batches: the plan's inputs; used in order, from the first again after the last.
+        initial: initial value of each kept tensor and of each frozen parameter.
+        batches: the plan's other inputs; used in order, from the first again after the last.
         steps: number of steps.
         watched: whether each step returns its checksums and spans.
 
@@ -120,7 +120,10 @@ def training_script(
     plan = target.plan
     writer = _Writer(target)
     lines = [*writer.initial(initial), "counters"]
-    placed = [writer.places(plan.inputs, batch, f"batch {i}") for i, batch in enumerate(batches)]
+    placed = [
+        writer.places(plan.inputs, {**initial, **batch}, f"initial values and batch {i}")
+        for i, batch in enumerate(batches)
+    ]
     if not placed:
         raise ValueError(f"{plan.name}: there is no batch to train on")
     losses = [probe.block for probe in plan.probes if probe.what == "loss"]

@@ -25,13 +25,14 @@ from tests.support.networks.training import (
     execute,
     gradients,
     small_convolutional,
+    small_gated,
     small_mixture,
     small_transformer,
     start_values,
 )
 from tests.support.onboard.kernels import Array, KernelLibrary, compile_library, uniform
 
-NETWORKS = [small_convolutional, small_transformer, small_mixture]
+NETWORKS = [small_convolutional, small_transformer, small_mixture, small_gated]
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +129,7 @@ if importlib.util.find_spec("torch") is not None:
             (small_convolutional, pytorch.convolutional),
             (small_transformer, pytorch.transformer),
             (small_mixture, pytorch.mixture),
+            (small_gated, pytorch.gated),
         ],
     )
     def test_loss_and_gradients_agree_with_pytorch(

@@ -129,6 +129,26 @@ def _batch_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     }
 
 
+def _batch_norm_frozen(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["plane"]).requires_grad_()
+    scale = draw.values(a["channels"]).requires_grad_()
+    shift = draw.values(a["channels"]).requires_grad_()
+    mean = draw.values(a["channels"])
+    variance = (draw.values(a["channels"]).abs() + 0.1).float().double()
+    output = functional.batch_norm(x, mean, variance, scale, shift, eps=scalars["epsilon"])
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "shift": shift,
+        "mean": mean,
+        "variance": variance,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale, shift=shift),
+    }
+
+
 def _layer_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     x = (draw.values(a["rows"], a["features"]) - 2).float().double().requires_grad_()
     scale = draw.values(a["features"]).requires_grad_()
@@ -167,6 +187,34 @@ def _unary(function: Callable[..., Tensor]) -> Callable[[Attributes, _Draw, Scal
 def _add(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     left, right = draw.values(a["elements"]), draw.values(a["elements"])
     return {"left": left, "right": right, "output": left + right}
+
+
+def _multiply(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    left = draw.values(a["elements"]).requires_grad_()
+    right = draw.values(a["elements"]).requires_grad_()
+    output = left * right
+    gradient = draw.values(*output.shape)
+    return {
+        "left": left,
+        "right": right,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, left=left, right=right),
+    }
+
+
+def _channel_scale(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["plane"]).requires_grad_()
+    scale = draw.values(a["batch"], a["channels"]).requires_grad_()
+    output = x * scale[:, :, None]
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale),
+    }
 
 
 def _accumulate(a: Attributes, draw: _Draw, _: Scalars) -> Values:
@@ -338,6 +386,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "conv2d": _conv2d,
     "linear": _linear,
     "batch_norm": _batch_norm,
+    "batch_norm_frozen": _batch_norm_frozen,
     "layer_norm": _layer_norm,
     "relu": _unary(functional.relu),
     "tanh": _unary(torch.tanh),
@@ -351,6 +400,8 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "flatten": _unary(lambda x: x * 1),
     "add": _add,
     "gradient": _accumulate,
+    "multiply": _multiply,
+    "channel_scale": _channel_scale,
     "max_pool2d": _pool(float("-inf"), lambda x, a: functional.max_pool2d(x, *_window(a))),
     "average_pool2d": _pool(0.0, lambda x, a: functional.avg_pool2d(x, *_window(a))),
     "global_average_pool": _global_average_pool,
@@ -367,6 +418,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
 
 _SCALARS: dict[str, Scalars] = {
     "batch_norm": {"epsilon": 1e-5, "momentum": 0.1},
+    "batch_norm_frozen": {"epsilon": 1e-3},
     "layer_norm": {"epsilon": 1e-5},
     "clamp": {"lowest": -1.5, "highest": 6.0},
     "leaky_relu": {"slope": 0.125},
@@ -496,9 +548,13 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("sgd_momentum", {"elements": 133}),
         *(
             (family, {"elements": elements})
-            for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu")
+            for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu", "multiply")
             for elements in (1, 301)
         ),
+        ("channel_scale", {"batch": 3, "channels": 5, "plane": 49}),
+        ("channel_scale", {"batch": 2, "channels": 3, "plane": 1}),
+        ("batch_norm_frozen", {"batch": 4, "channels": 3, "plane": 37}),
+        ("batch_norm_frozen", {"batch": 2, "channels": 5, "plane": 1}),
     ]
 
 

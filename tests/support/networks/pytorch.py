@@ -72,6 +72,18 @@ def mixture(t: Tensors) -> Tensor:
     return f.mse_loss(x, t["target"].reshape(x.shape))
 
 
+def gated(t: Tensors) -> Tensor:
+    x = f.conv2d(t["image"], t["stem.weight"], padding=1)
+    mean, variance = t["stem.norm.mean"], t["stem.norm.variance"]
+    scale, shift = t["stem.norm.scale"], t["stem.norm.shift"]
+    x = f.hardtanh(f.batch_norm(x, mean, variance, scale, shift, eps=1e-3), -0.8, 1.5)
+    y = f.silu(_linear(t, "squeeze", x.mean(dim=(2, 3))))
+    x = x * f.hardsigmoid(_linear(t, "excite", y))[:, :, None, None]
+    x = f.hardswish(f.conv2d(x, t["wide.weight"])).mean(dim=(2, 3))
+    left = f.leaky_relu(_linear(t, "left", x), 0.2)
+    return f.cross_entropy(left * torch.sigmoid(_linear(t, "right", x)), t["labels"])
+
+
 def _linear(t: Tensors, name: str, x: Tensor) -> Tensor:
     return f.linear(x, t[f"{name}.weight"], t[f"{name}.bias"])
 
