@@ -107,6 +107,54 @@ class Network:
         )
         return self._layer(name, spec, x)
 
+    def conv_transpose2d(
+        self,
+        name: str,
+        x: Value,
+        out_channels: int,
+        kernel: Pair,
+        *,
+        stride: Pair = 1,
+        padding: Pair = 0,
+        output_padding: Pair = 0,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> Value:
+        """Append a transposed 2-D convolution of an image [batch, channels, height, width].
+
+        Output size = (input size - 1) · stride - 2 · padding + kernel + ``output_padding``, which
+        is smaller than the stride. The weight is [in channels, out channels / groups, kernel].
+        """
+        batch, channels, height, width = self._image(name, x)
+        kernel_height, kernel_width = _pair(kernel)
+        stride_height, stride_width = _pair(stride)
+        pad_top, pad_left = _pair(padding)
+        more_rows, more_columns = _pair(output_padding)
+        if not (0 <= more_rows < stride_height and 0 <= more_columns < stride_width):
+            raise NetworkError(
+                f"{name}: output_padding is {output_padding}, it must be smaller than the stride"
+                f" {stride}"
+            )
+        spec = OpSpec.of(
+            "conv_transpose2d.forward",
+            batch=batch,
+            in_channels=channels,
+            in_height=height,
+            in_width=width,
+            out_channels=out_channels,
+            out_height=(height - 1) * stride_height - 2 * pad_top + kernel_height + more_rows,
+            out_width=(width - 1) * stride_width - 2 * pad_left + kernel_width + more_columns,
+            kernel_height=kernel_height,
+            kernel_width=kernel_width,
+            stride_height=stride_height,
+            stride_width=stride_width,
+            pad_top=pad_top,
+            pad_left=pad_left,
+            groups=groups,
+            bias=int(bias),
+        )
+        return self._layer(name, spec, x)
+
     def linear(self, name: str, x: Value, out_features: int) -> Value:
         """Append a linear layer over the last axis, with bias."""
         *leading, in_features = x.shape
@@ -262,14 +310,59 @@ class Network:
         return self._layer(name, spec, x, shape=x.shape, scalars=scalars)
 
     def max_pool2d(
-        self, name: str, x: Value, kernel: Pair, *, stride: Pair, padding: Padding = 0
+        self,
+        name: str,
+        x: Value,
+        kernel: Pair,
+        *,
+        stride: Pair,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
     ) -> Value:
-        return self._pool("max_pool2d", name, x, kernel, stride, padding)
+        """Append the maxima of windows.
+
+        With ``ceil_mode``, windows at the bottom and right may begin inside and end outside of the
+        image and its padding, as in PyTorch.
+        """
+        _, _, height, width = self._image(name, x)
+        window = _window(height, width, kernel, stride, padding)
+        if ceil_mode:
+            for size, side, before, after in (
+                (height, "height", "pad_top", "pad_bottom"),
+                (width, "width", "pad_left", "pad_right"),
+            ):
+                window[after] = _padding_to_whole_windows(
+                    size,
+                    window[f"kernel_{side}"],
+                    window[f"stride_{side}"],
+                    window[before],
+                    window[after],
+                )
+        return self._pool("max_pool2d", name, x, window)
 
     def average_pool2d(
         self, name: str, x: Value, kernel: Pair, *, stride: Pair, padding: Padding = 0
     ) -> Value:
-        return self._pool("average_pool2d", name, x, kernel, stride, padding)
+        """Append the means of windows; padding counts as zeros."""
+        _, _, height, width = self._image(name, x)
+        return self._pool(
+            "average_pool2d", name, x, _window(height, width, kernel, stride, padding)
+        )
+
+    def upsample_nearest2d(self, name: str, x: Value, factor: Pair) -> Value:
+        """Append an image enlarged by whole factors, in which every element is repeated."""
+        batch, channels, height, width = self._image(name, x)
+        factor_height, factor_width = _pair(factor)
+        spec = OpSpec.of(
+            "upsample_nearest2d.forward",
+            batch=batch,
+            channels=channels,
+            in_height=height,
+            in_width=width,
+            factor_height=factor_height,
+            factor_width=factor_width,
+        )
+        return self._layer(name, spec, x)
 
     def global_average_pool(self, name: str, x: Value) -> Value:
         batch, channels, height, width = self._image(name, x)
@@ -354,9 +447,7 @@ class Network:
         spec = OpSpec.of(f"{family}.forward", elements=inputs[0].elements)
         return self._layer(name, spec, *inputs, shape=inputs[0].shape, scalars=scalars)
 
-    def _pool(
-        self, family: str, name: str, x: Value, kernel: Pair, stride: Pair, padding: Padding
-    ) -> Value:
+    def _pool(self, family: str, name: str, x: Value, window: Mapping[str, int]) -> Value:
         batch, channels, height, width = self._image(name, x)
         spec = OpSpec.of(
             f"{family}.forward",
@@ -364,7 +455,7 @@ class Network:
             channels=channels,
             in_height=height,
             in_width=width,
-            **_window(height, width, kernel, stride, padding),
+            **window,
         )
         return self._layer(name, spec, x)
 
@@ -469,3 +560,11 @@ def _window(
 def _same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
     total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
     return total // 2, total - total // 2
+
+
+def _padding_to_whole_windows(size: int, kernel: int, stride: int, before: int, after: int) -> int:
+    """Padding after the last element that completes all windows that begin before it."""
+    positions = math.ceil((size + before + after - kernel) / stride) + 1
+    if (positions - 1) * stride >= size + before:
+        positions -= 1
+    return max(after, (positions - 1) * stride + kernel - size - before)

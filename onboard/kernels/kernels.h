@@ -94,6 +94,20 @@ size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
+/* Transposed convolution: image = [batch, in_channels, in_height, in_width], result = [batch,
+ * out_channels, out_height, out_width], weight [in_channels, out_channels / groups, kernel_height,
+ * kernel_width], bias [out_channels] if the attribute `bias` is 1. */
+
+/* input: image, weight, bias -> output: result */
+void jw_conv_transpose2d_forward(const jw_call *call);
+/* output_gradient: result, weight -> input_gradient: image */
+void jw_conv_transpose2d_input_gradient(const jw_call *call);
+/* input: image, output_gradient: result -> weight_gradient, bias_gradient */
+void jw_conv_transpose2d_parameter_gradient(const jw_call *call);
+size_t jw_conv_transpose2d_forward_workspace(const int32_t *attributes);
+size_t jw_conv_transpose2d_input_gradient_workspace(const int32_t *attributes);
+size_t jw_conv_transpose2d_parameter_gradient_workspace(const int32_t *attributes);
+
 /* input [elements] -> output [elements], or the same for gradients; scalars: probability, seed */
 void jw_dropout(const jw_call *call);
 
@@ -174,5 +188,11 @@ void jw_softmax_input_gradient(const jw_call *call);
 void jw_softmax_cross_entropy_forward(const jw_call *call);
 /* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes] */
 void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
+
+/* input [batch, channels, in_height, in_width]
+ * -> output [batch, channels, in_height * factor_height, in_width * factor_width] */
+void jw_upsample_nearest2d_forward(const jw_call *call);
+/* The reverse, of gradients, which are summed. */
+void jw_upsample_nearest2d_input_gradient(const jw_call *call);
 
 #endif

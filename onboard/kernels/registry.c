@@ -36,6 +36,12 @@ const jw_kernel jw_kernels[] = {
     {"conv2d.input_gradient", 15, 0, jw_conv2d_input_gradient, jw_conv2d_input_gradient_workspace},
     {"conv2d.parameter_gradient", 15, 0, jw_conv2d_parameter_gradient,
      jw_conv2d_parameter_gradient_workspace},
+    {"conv_transpose2d.forward", 15, 0, jw_conv_transpose2d_forward,
+     jw_conv_transpose2d_forward_workspace},
+    {"conv_transpose2d.input_gradient", 15, 0, jw_conv_transpose2d_input_gradient,
+     jw_conv_transpose2d_input_gradient_workspace},
+    {"conv_transpose2d.parameter_gradient", 15, 0, jw_conv_transpose2d_parameter_gradient,
+     jw_conv_transpose2d_parameter_gradient_workspace},
     {"dropout.forward", 1, 2, jw_dropout, NULL},
     {"dropout.input_gradient", 1, 2, jw_dropout, NULL},
     {"embedding.forward", 3, 0, jw_embedding_forward, NULL},
@@ -82,6 +88,8 @@ const jw_kernel jw_kernels[] = {
     {"softmax_cross_entropy.input_gradient", 2, 0, jw_softmax_cross_entropy_input_gradient, NULL},
     {"tanh.forward", 1, 0, jw_tanh_forward, NULL},
     {"tanh.input_gradient", 1, 0, jw_tanh_input_gradient, NULL},
+    {"upsample_nearest2d.forward", 6, 0, jw_upsample_nearest2d_forward, NULL},
+    {"upsample_nearest2d.input_gradient", 6, 0, jw_upsample_nearest2d_input_gradient, NULL},
 };
 
 const size_t jw_kernel_count = sizeof jw_kernels / sizeof jw_kernels[0];

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from devices.operation import OperationError
 from networks.training import (
     Network,
     NetworkError,
@@ -287,6 +288,10 @@ def test_layers_refuse_inputs_that_do_not_fit() -> None:
         net.add("sum", image, net.flatten("flatten", image))
     with pytest.raises(NetworkError, match="takes an image of 4 axes"):
         net.conv2d("conv", net.input("vector", 1, 8), 4, 3)
+    with pytest.raises(NetworkError, match=r"up: output_padding is 2, .* the stride 2"):
+        net.conv_transpose2d("up", image, 4, 3, stride=2, output_padding=2)
+    with pytest.raises(OperationError, match="groups=2 must divide both in_channels=3 and"):
+        net.conv_transpose2d("grouped", image, 4, 3, groups=2)
     with pytest.raises(NetworkError, match=r"se: scale has shape \(1, 3, 1, 2\), .* \(1, 3\)"):
         net.channel_scale("se", image, net.input("scale", 1, 3, 1, 2))
     with pytest.raises(NetworkError, match="six: bounds 6 and 0 are not in order"):

@@ -111,7 +111,8 @@ def small_spec(kind: str) -> OpSpec:
         **{"rows": 7, "in_features": 37, "out_features": 41, "channels": 5, "plane": 99},
         **{"features": 67, "elements": 1003, "outer": 3, "left_inner": 19, "right_inner": 40},
         **{"sequence": 35, "heads": 3, "head_features": 17, "columns": 75},
-        **{"vocabulary": 13, "classes": 35},
+        **{"vocabulary": 13, "classes": 35, "out_height": 18, "out_width": 10},
+        **{"factor_height": 3, "factor_width": 2},
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 

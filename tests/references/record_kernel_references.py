@@ -77,6 +77,47 @@ def _conv2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _conv_transpose2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["in_channels"], a["in_height"], a["in_width"])
+    weight = draw.values(
+        a["in_channels"], a["out_channels"] // a["groups"], a["kernel_height"], a["kernel_width"]
+    )
+    inputs = {"input": x.requires_grad_(), "weight": weight.requires_grad_()}
+    if a["bias"]:
+        inputs["bias"] = draw.values(a["out_channels"]).requires_grad_()
+    # Without padding, then cut to size; what lies beyond the last window is the bias alone.
+    whole = functional.conv_transpose2d(
+        x, weight, None, (a["stride_height"], a["stride_width"]), groups=a["groups"]
+    )
+    below = max(0, a["pad_top"] + a["out_height"] - whole.shape[2])
+    beside = max(0, a["pad_left"] + a["out_width"] - whole.shape[3])
+    whole = functional.pad(whole, (0, beside, 0, below))
+    top, left = a["pad_top"], a["pad_left"]
+    output = whole[:, :, top : top + a["out_height"], left : left + a["out_width"]]
+    if a["bias"]:
+        output = output + inputs["bias"][:, None, None]
+    gradient = draw.values(*output.shape)
+    return {
+        **inputs,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, **inputs),
+    }
+
+
+def _upsample_nearest2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["in_height"], a["in_width"]).requires_grad_()
+    factors = (float(a["factor_height"]), float(a["factor_width"]))
+    output = functional.interpolate(x, scale_factor=factors, mode="nearest")
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _linear(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     inputs = {
         "input": draw.values(a["rows"], a["in_features"]).requires_grad_(),
@@ -384,6 +425,8 @@ def _sgd_momentum(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
 
 _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "conv2d": _conv2d,
+    "conv_transpose2d": _conv_transpose2d,
+    "upsample_nearest2d": _upsample_nearest2d,
     "linear": _linear,
     "batch_norm": _batch_norm,
     "batch_norm_frozen": _batch_norm_frozen,
@@ -460,6 +503,22 @@ def _conv(
     }
 
 
+def _transposed(
+    shape: tuple[int, int, int, int],
+    out: tuple[int, int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pads: tuple[int, int] = (0, 0),
+    groups: int = 1,
+    bias: int = 0,
+) -> tuple[str, Attributes]:
+    names = ("batch", "in_channels", "in_height", "in_width")
+    more = ("out_channels", "out_height", "out_width", "kernel_height", "kernel_width")
+    last = ("stride_height", "stride_width", "pad_top", "pad_left", "groups", "bias")
+    values = (*shape, *out, *kernel, *stride, *pads, groups, bias)
+    return "conv_transpose2d", dict(zip((*names, *more, *last), values, strict=True))
+
+
 def _pooled(
     family: str,
     shape: tuple[int, int, int, int],
@@ -477,6 +536,9 @@ def _window_attributes(
     names = ("kernel_height", "kernel_width", "stride_height", "stride_width")
     sides = ("pad_top", "pad_bottom", "pad_left", "pad_right")
     return dict(zip((*names, *sides), (*kernel, *stride, *pads), strict=True))
+
+
+_UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
 
 
 def recorded_cases() -> list[tuple[str, Attributes]]:
@@ -555,6 +617,13 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("channel_scale", {"batch": 2, "channels": 3, "plane": 1}),
         ("batch_norm_frozen", {"batch": 4, "channels": 3, "plane": 37}),
         ("batch_norm_frozen", {"batch": 2, "channels": 5, "plane": 1}),
+        _transposed((2, 5, 4, 3), (3, 8, 6), (2, 2), (2, 2), bias=1),
+        _transposed((1, 4, 5, 6), (6, 10, 12), (3, 3), (2, 2), (1, 1)),  # output padding
+        _transposed((2, 3, 4, 5), (4, 5, 6), (4, 3), (1, 1), (1, 1), bias=1),
+        _transposed((1, 6, 3, 4), (4, 9, 8), (2, 3), (3, 2), groups=2, bias=1),  # gaps
+        _transposed((2, 3, 5, 4), (3, 9, 9), (3, 3), (2, 2), (1, 0), groups=3, bias=1),
+        ("upsample_nearest2d", dict(zip(_UPSAMPLE, (2, 3, 4, 5, 2, 2), strict=True))),
+        ("upsample_nearest2d", dict(zip(_UPSAMPLE, (1, 2, 3, 7, 3, 1), strict=True))),
     ]
 
 
@@ -572,6 +641,8 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         _conv((2, 64, 24, 24), 128, (1, 1)),
         _conv((4, 256, 3, 3), 256, (1, 1)),
         _conv((2, 96, 12, 12), 64, (3, 3), pads=(1, 1, 1, 1), groups=4),
+        _transposed((2, 64, 12, 12), (32, 24, 24), (2, 2), (2, 2), bias=1),
+        _transposed((2, 48, 14, 14), (24, 28, 28), (3, 3), (2, 2), (1, 1)),
         ("linear", {"rows": 8, "in_features": 640, "out_features": 128, "bias": 1}),
         ("linear", {"rows": 96, "in_features": 300, "out_features": 520, "bias": 1}),
         ("batch_norm", {"batch": 8, "channels": 16, "plane": 1024}),

@@ -84,6 +84,17 @@ def gated(t: Tensors) -> Tensor:
     return f.cross_entropy(left * torch.sigmoid(_linear(t, "right", x)), t["labels"])
 
 
+def hourglass(t: Tensors) -> Tensor:
+    x = f.conv2d(t["image"], t["down.weight"], padding=1)
+    y = f.max_pool2d(x, 2, ceil_mode=True)
+    y = f.silu(f.conv2d(y, t["middle.weight"]))
+    weight, bias = t["up.weight"], t["up.bias"]
+    y = f.conv_transpose2d(y, weight, bias, stride=2, padding=1, output_padding=(0, 1))
+    x = f.conv2d(torch.cat((x, y), dim=1), t["join.weight"], padding=1)
+    x = f.conv2d(f.interpolate(x, scale_factor=(2.0, 3.0), mode="nearest"), t["out.weight"])
+    return f.mse_loss(x, t["target"].reshape(x.shape))
+
+
 def _linear(t: Tensors, name: str, x: Tensor) -> Tensor:
     return f.linear(x, t[f"{name}.weight"], t[f"{name}.bias"])
 

@@ -88,6 +88,19 @@ def small_gated(batch: int = 2) -> Network:
     return net
 
 
+def small_hourglass(batch: int = 2) -> Network:
+    """Down to half the size and up again, with a shortcut."""
+    net = Network("small hourglass", batch)
+    x = net.conv2d("down", net.input("image", batch, 2, 7, 6), 3, 3, padding=1)
+    y = net.max_pool2d("pool", x, 2, stride=2, ceil_mode=True)
+    y = net.silu("middle.silu", net.conv2d("middle", y, 4, 1))
+    y = net.conv_transpose2d("up", y, 3, 3, stride=2, padding=1, output_padding=(0, 1), bias=True)
+    x = net.conv2d("join", net.concat("shortcut", x, y), 2, 3, padding=1)
+    x = net.conv2d("out", net.upsample_nearest2d("upsample", x, (2, 3)), 1, 3)
+    net.mean_squared_error("loss", x, net.input("target", *x.shape))
+    return net
+
+
 def op(step: TrainingStep, name: str) -> StepOp:
     """The operation of this name."""
     return next(op for op in step.ops if op.name == name)
