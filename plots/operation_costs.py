@@ -38,7 +38,10 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         VERMILION,
         frozenset({"linear", "attention_scores", "attention_context"}),
     ),
-    "normalisation": (GREEN, frozenset({"batch_norm", "batch_norm_frozen", "layer_norm"})),
+    "normalisation": (
+        GREEN,
+        frozenset({"batch_norm", "batch_norm_frozen", "layer_norm", "rms_norm", "group_norm"}),
+    ),
     "activation, dropout": (
         ORANGE,
         frozenset(

@@ -221,6 +221,19 @@ class Network:
         spec = OpSpec.of("layer_norm.forward", rows=math.prod(leading), features=features)
         return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
 
+    def rms_norm(self, name: str, x: Value, *, epsilon: float = NORM_EPSILON) -> Value:
+        """Append an RMS norm over the last axis."""
+        *leading, features = x.shape
+        spec = OpSpec.of("rms_norm.forward", rows=math.prod(leading), features=features)
+        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
+
+    def group_norm(
+        self, name: str, x: Value, groups: int, *, epsilon: float = NORM_EPSILON
+    ) -> Value:
+        """Append a group norm: channels, the second axis, are normalised in ``groups`` groups."""
+        spec = OpSpec.of("group_norm.forward", **_channels(x), groups=groups)
+        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
+
     def embedding(self, name: str, indices: Value, vocabulary: int, features: int) -> Value:
         spec = OpSpec.of(
             "embedding.forward", rows=indices.elements, vocabulary=vocabulary, features=features

@@ -119,6 +119,16 @@ void jw_embedding_parameter_gradient(const jw_call *call);
 /* input [elements] -> output [elements], or the same for gradients */
 void jw_flatten(const jw_call *call);
 
+/* Group norm: data = [batch, channels, plane]; scale, shift and their gradients are [channels], mean
+ * and variance [batch, groups]; scalar epsilon. */
+
+/* input: data, scale, shift -> output: data, mean, variance */
+void jw_group_norm_forward(const jw_call *call);
+/* input: data, output_gradient: data, scale, mean, variance -> input_gradient: data */
+void jw_group_norm_input_gradient(const jw_call *call);
+/* input: data, output_gradient: data, mean, variance -> scale_gradient, shift_gradient */
+void jw_group_norm_parameter_gradient(const jw_call *call);
+
 /* Layer norm: data = [rows, features]; scale, shift and their gradients are [features], mean and
  * variance [rows]; scalar epsilon. */
 
@@ -150,6 +160,16 @@ void jw_mean_squared_error_input_gradient(const jw_call *call);
 /* left, right [elements] -> output [elements]; or output_gradient and one factor -> the gradient of
  * the other */
 void jw_multiply(const jw_call *call);
+
+/* RMS norm: data = [rows, features]; scale and its gradient are [features], mean_square [rows]; scalar
+ * epsilon. */
+
+/* input: data, scale -> output: data, mean_square */
+void jw_rms_norm_forward(const jw_call *call);
+/* input: data, output_gradient: data, scale, mean_square -> input_gradient: data */
+void jw_rms_norm_input_gradient(const jw_call *call);
+/* input: data, output_gradient: data, mean_square -> scale_gradient */
+void jw_rms_norm_parameter_gradient(const jw_call *call);
 
 /* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */
 void jw_sgd_update(const jw_call *call);

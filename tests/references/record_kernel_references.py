@@ -208,6 +208,40 @@ def _layer_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     }
 
 
+def _rms_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = draw.values(a["rows"], a["features"]).requires_grad_()
+    scale = draw.values(a["features"]).requires_grad_()
+    output = functional.rms_norm(x, (a["features"],), scale, scalars["epsilon"])
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "output": output,
+        "mean_square": (x**2).mean(1),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale),
+    }
+
+
+def _group_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = (draw.values(a["batch"], a["channels"], a["plane"]) - 2).float().double().requires_grad_()
+    scale = draw.values(a["channels"]).requires_grad_()
+    shift = draw.values(a["channels"]).requires_grad_()
+    output = functional.group_norm(x, a["groups"], scale, shift, scalars["epsilon"])
+    gradient = draw.values(*output.shape)
+    grouped = x.reshape(a["batch"], a["groups"], -1)
+    return {
+        "input": x,
+        "scale": scale,
+        "shift": shift,
+        "output": output,
+        "mean": grouped.mean(2),
+        "variance": grouped.var(2, unbiased=False),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale, shift=shift),
+    }
+
+
 def _unary(function: Callable[..., Tensor]) -> Callable[[Attributes, _Draw, Scalars], Values]:
     """Build the operands of ``function``, which takes the scalars after its input."""
 
@@ -431,6 +465,8 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "batch_norm": _batch_norm,
     "batch_norm_frozen": _batch_norm_frozen,
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
     "relu": _unary(functional.relu),
     "tanh": _unary(torch.tanh),
     "sigmoid": _unary(torch.sigmoid),
@@ -463,6 +499,8 @@ _SCALARS: dict[str, Scalars] = {
     "batch_norm": {"epsilon": 1e-5, "momentum": 0.1},
     "batch_norm_frozen": {"epsilon": 1e-3},
     "layer_norm": {"epsilon": 1e-5},
+    "rms_norm": {"epsilon": 1e-3},
+    "group_norm": {"epsilon": 1e-5},
     "clamp": {"lowest": -1.5, "highest": 6.0},
     "leaky_relu": {"slope": 0.125},
     "sgd": {"learning_rate": 0.05},
@@ -624,6 +662,11 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         _transposed((2, 3, 5, 4), (3, 9, 9), (3, 3), (2, 2), (1, 0), groups=3, bias=1),
         ("upsample_nearest2d", dict(zip(_UPSAMPLE, (2, 3, 4, 5, 2, 2), strict=True))),
         ("upsample_nearest2d", dict(zip(_UPSAMPLE, (1, 2, 3, 7, 3, 1), strict=True))),
+        ("rms_norm", {"rows": 5, "features": 3}),
+        ("rms_norm", {"rows": 3, "features": 77}),
+        ("group_norm", {"batch": 3, "channels": 6, "plane": 35, "groups": 2}),
+        ("group_norm", {"batch": 2, "channels": 4, "plane": 9, "groups": 4}),
+        ("group_norm", {"batch": 4, "channels": 5, "plane": 1, "groups": 1}),
     ]
 
 
@@ -647,6 +690,8 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         ("linear", {"rows": 96, "in_features": 300, "out_features": 520, "bias": 1}),
         ("batch_norm", {"batch": 8, "channels": 16, "plane": 1024}),
         ("layer_norm", {"rows": 64, "features": 768}),
+        ("rms_norm", {"rows": 64, "features": 768}),
+        ("group_norm", {"batch": 2, "channels": 64, "plane": 784, "groups": 8}),
         ("gelu", {"elements": 100_000}),
         ("tanh", {"elements": 100_000}),
         ("sigmoid", {"elements": 100_000}),

@@ -90,7 +90,10 @@ def hourglass(t: Tensors) -> Tensor:
     y = f.silu(f.conv2d(y, t["middle.weight"]))
     weight, bias = t["up.weight"], t["up.bias"]
     y = f.conv_transpose2d(y, weight, bias, stride=2, padding=1, output_padding=(0, 1))
-    x = f.conv2d(torch.cat((x, y), dim=1), t["join.weight"], padding=1)
+    x = torch.cat((x, y), dim=1)
+    x = f.group_norm(x, 3, t["norm.scale"], t["norm.shift"])
+    x = f.conv2d(x, t["join.weight"], padding=1)
+    x = f.rms_norm(x, x.shape[-1:], t["join.norm.scale"], 1e-3)
     x = f.conv2d(f.interpolate(x, scale_factor=(2.0, 3.0), mode="nearest"), t["out.weight"])
     return f.mse_loss(x, t["target"].reshape(x.shape))
 

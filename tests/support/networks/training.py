@@ -95,7 +95,8 @@ def small_hourglass(batch: int = 2) -> Network:
     y = net.max_pool2d("pool", x, 2, stride=2, ceil_mode=True)
     y = net.silu("middle.silu", net.conv2d("middle", y, 4, 1))
     y = net.conv_transpose2d("up", y, 3, 3, stride=2, padding=1, output_padding=(0, 1), bias=True)
-    x = net.conv2d("join", net.concat("shortcut", x, y), 2, 3, padding=1)
+    x = net.group_norm("norm", net.concat("shortcut", x, y), 3)
+    x = net.rms_norm("join.norm", net.conv2d("join", x, 2, 3, padding=1), epsilon=1e-3)
     x = net.conv2d("out", net.upsample_nearest2d("upsample", x, (2, 3)), 1, 3)
     net.mean_squared_error("loss", x, net.input("target", *x.shape))
     return net
