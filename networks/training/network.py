@@ -155,15 +155,15 @@ class Network:
         )
         return self._layer(name, spec, x)
 
-    def linear(self, name: str, x: Value, out_features: int) -> Value:
-        """Append a linear layer over the last axis, with bias."""
+    def linear(self, name: str, x: Value, out_features: int, *, bias: bool = True) -> Value:
+        """Append a linear layer over the last axis."""
         *leading, in_features = x.shape
         spec = OpSpec.of(
             "linear.forward",
             rows=math.prod(leading),
             in_features=in_features,
             out_features=out_features,
-            bias=1,
+            bias=int(bias),
         )
         return self._layer(name, spec, x, shape=(*leading, out_features))
 

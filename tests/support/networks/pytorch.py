@@ -80,7 +80,7 @@ def gated(t: Tensors) -> Tensor:
     y = f.silu(_linear(t, "squeeze", x.mean(dim=(2, 3))))
     x = x * f.hardsigmoid(_linear(t, "excite", y))[:, :, None, None]
     x = f.hardswish(f.conv2d(x, t["wide.weight"])).mean(dim=(2, 3))
-    left = f.leaky_relu(_linear(t, "left", x), 0.2)
+    left = f.leaky_relu(f.linear(x, t["left.weight"]), 0.2)
     return f.cross_entropy(left * torch.sigmoid(_linear(t, "right", x)), t["labels"])
 
 

@@ -81,7 +81,7 @@ def small_gated(batch: int = 2) -> Network:
     y = net.hard_sigmoid("gate", net.linear("excite", net.silu("squeeze.silu", y), 4))
     x = net.channel_scale("excited", x, y)
     x = net.global_average_pool("pooled", net.hard_swish("swish", net.conv2d("wide", x, 5, 1)))
-    left = net.leaky_relu("left.relu", net.linear("left", x, 3), 0.2)
+    left = net.leaky_relu("left.relu", net.linear("left", x, 3, bias=False), 0.2)
     right = net.sigmoid("right.sigmoid", net.linear("right", x, 3))
     x = net.multiply("product", left, right)
     net.softmax_cross_entropy("loss", x, net.input("labels", batch))
