@@ -33,12 +33,15 @@ from plots.style import (
 
 # Groups of kinds, each with its colour.
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
-    "convolution": (BLUE, frozenset({"conv2d"})),
+    "convolution": (BLUE, frozenset({"conv2d", "conv_transpose2d"})),
     "linear, attention": (
         VERMILION,
         frozenset({"linear", "attention_scores", "attention_context"}),
     ),
-    "normalisation": (GREEN, frozenset({"batch_norm", "layer_norm"})),
+    "normalisation": (
+        GREEN,
+        frozenset({"batch_norm", "batch_norm_frozen", "layer_norm", "rms_norm", "group_norm"}),
+    ),
     "activation, dropout": (
         ORANGE,
         frozenset(
@@ -48,13 +51,24 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
             }
         ),
     ),
-    "pooling": (SKY, frozenset({"max_pool2d", "average_pool2d", "global_average_pool"})),
+    "pooling, upsampling": (
+        SKY,
+        frozenset({"max_pool2d", "average_pool2d", "global_average_pool", "upsample_nearest2d"}),
+    ),
     "softmax, loss": (
         PURPLE,
         frozenset({"softmax", "softmax_cross_entropy", "mean_squared_error"}),
     ),
     "update": (BLACK, frozenset({"sgd", "sgd_momentum"})),
-    "sums and copies": (GREY, frozenset({"add", "gradient", "flatten", "concat", "embedding"})),
+    "sums and copies": (
+        GREY,
+        frozenset(
+            {
+                *("add", "gradient", "multiply", "channel_scale"),
+                *("flatten", "concat", "embedding"),
+            }
+        ),
+    ),
 }
 
 # Inches.
@@ -303,7 +317,7 @@ def _row_name(operation: OperationCost) -> str:
     """Format ``conv2d.forward 16×32×32 → 32×16×16, 3×3``, without a batch of one."""
     spec = OpSpec.parse(operation.op)
     a = spec.attributes
-    has_window = "kernel_height" in a and spec.kind != "conv2d.parameter_gradient"
+    has_window = "kernel_height" in a and not spec.kind.endswith(".parameter_gradient")
     window = f", {a['kernel_height']}×{a['kernel_width']}" if has_window else ""
     source, target = _shape(spec.reads[0].shape), _shape(spec.writes[0].shape)
     shapes = source if source == target else f"{source} → {target}"

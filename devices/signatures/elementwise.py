@@ -1,4 +1,4 @@
-"""Activations, dropout, sums and copies."""
+"""Activations, dropout, sums, products and copies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from devices.signatures.base import (
     define,
     matrix,
     per_element,
+    planes,
     vectors,
 )
 
@@ -95,6 +96,20 @@ define(  # the sum of two gradients that meet at a fork
     per_element(1),
     in_place={"next_sum": "sum"},
 )
+for _entry, _factors, _product in (
+    ("forward", ("left", "right"), "output"),
+    ("left_gradient", ("output_gradient", "right"), "left_gradient"),
+    ("right_gradient", ("output_gradient", "left"), "right_gradient"),
+):
+    define(
+        KINDS,
+        f"multiply.{_entry}",
+        ELEMENTS,
+        vectors(*_factors),
+        vectors(_product),
+        per_element(1),
+        in_place={_product: _factors[0]},
+    )
 for _entry, _source, _target in (
     ("forward", "input", "output"),
     ("input_gradient", "output_gradient", "input_gradient"),
@@ -138,4 +153,32 @@ define(
     lambda a: (_concat_whole(a, "output_gradient"),),
     lambda a: _concat_parts(a, "_gradient"),
     lambda _: 0,
+)
+
+_CHANNEL_SCALE = ("batch", "channels", "plane")
+define(
+    KINDS,
+    "channel_scale.forward",
+    _CHANNEL_SCALE,
+    lambda a: (planes(a, "input"), matrix(a, "scale", "batch", "channels")),
+    lambda a: (planes(a, "output"),),
+    lambda a: planes(a, "input").elements,
+    in_place={"output": "input"},
+)
+define(  # runs before the input gradient, which may then overwrite the output gradient
+    KINDS,
+    "channel_scale.scale_gradient",
+    _CHANNEL_SCALE,
+    lambda a: (planes(a, "input"), planes(a, "output_gradient")),
+    lambda a: (matrix(a, "scale_gradient", "batch", "channels"),),
+    lambda a: 2 * planes(a, "input").elements,
+)
+define(
+    KINDS,
+    "channel_scale.input_gradient",
+    _CHANNEL_SCALE,
+    lambda a: (planes(a, "output_gradient"), matrix(a, "scale", "batch", "channels")),
+    lambda a: (planes(a, "input_gradient"),),
+    lambda a: planes(a, "input").elements,
+    in_place={"input_gradient": "output_gradient"},
 )

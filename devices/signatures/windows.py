@@ -1,4 +1,4 @@
-"""Convolution and pooling, which slide a window over an image."""
+"""Convolution and pooling, which slide a window over an image, and upsampling."""
 
 from __future__ import annotations
 
@@ -87,6 +87,108 @@ define(
         *bias(a, "out_channels", "bias_gradient"),
     ),
     _conv_flop,
+)
+
+# The transpose of a convolution that reads the output's shape and writes the input's. The output's
+# size is stated, since several sizes give a convolution the same number of positions.
+_CONV_TRANSPOSE2D = (
+    *("batch", "in_channels", "in_height", "in_width", "out_channels", "out_height", "out_width"),
+    *("kernel_height", "kernel_width", "stride_height", "stride_width", "pad_top", "pad_left"),
+    *("groups", "bias"),
+)
+
+
+def _require_transposable(a: Attributes) -> None:
+    """Raise :class:`OperationError` unless a window has the input's positions in the output."""
+    for side, pad in (("height", "pad_top"), ("width", "pad_left")):
+        stride = a[f"stride_{side}"]
+        whole = (a[f"in_{side}"] - 1) * stride + a[f"kernel_{side}"] - a[pad]
+        if a[f"out_{side}"] >= whole + stride:
+            raise OperationError(
+                f"conv_transpose2d: out_{side} is {a[f'out_{side}']}; in_{side}={a[f'in_{side}']}"
+                f" gives at most {whole + stride - 1}"
+            )
+
+
+def _transposed_input(a: Attributes, role: str = "input") -> Operand:
+    _require_transposable(a)
+    return _conv_input(a, role)
+
+
+def _transposed_output(a: Attributes, role: str = "output") -> Operand:
+    return Operand(role, (a["batch"], a["out_channels"], a["out_height"], a["out_width"]))
+
+
+def _transposed_weight(a: Attributes, role: str = "weight") -> Operand:
+    if a["in_channels"] % a["groups"] or a["out_channels"] % a["groups"]:
+        raise OperationError(
+            f"conv_transpose2d: groups={a['groups']} must divide both"
+            f" in_channels={a['in_channels']} and out_channels={a['out_channels']}"
+        )
+    per_group = a["out_channels"] // a["groups"]
+    return Operand(role, (a["in_channels"], per_group, a["kernel_height"], a["kernel_width"]))
+
+
+def _transposed_flop(a: Attributes) -> int:
+    window = _transposed_weight(a).elements // a["in_channels"]
+    biased = _transposed_output(a).elements * a["bias"]
+    return 2 * _transposed_input(a).elements * window + biased
+
+
+define(
+    KINDS,
+    "conv_transpose2d.forward",
+    _CONV_TRANSPOSE2D,
+    lambda a: (_transposed_input(a), _transposed_weight(a), *bias(a, "out_channels", "bias")),
+    lambda a: (_transposed_output(a),),
+    _transposed_flop,
+)
+define(
+    KINDS,
+    "conv_transpose2d.input_gradient",
+    _CONV_TRANSPOSE2D,
+    lambda a: (_transposed_output(a, "output_gradient"), _transposed_weight(a)),
+    lambda a: (_transposed_input(a, "input_gradient"),),
+    _transposed_flop,
+)
+define(
+    KINDS,
+    "conv_transpose2d.parameter_gradient",
+    _CONV_TRANSPOSE2D,
+    lambda a: (_transposed_input(a), _transposed_output(a, "output_gradient")),
+    lambda a: (
+        _transposed_weight(a, "weight_gradient"),
+        *bias(a, "out_channels", "bias_gradient"),
+    ),
+    _transposed_flop,
+)
+
+_UPSAMPLE = (
+    *("batch", "channels", "in_height", "in_width"),
+    *("factor_height", "factor_width"),
+)
+
+
+def _upsample_output(a: Attributes, role: str = "output") -> Operand:
+    height, width = a["in_height"] * a["factor_height"], a["in_width"] * a["factor_width"]
+    return Operand(role, (a["batch"], a["channels"], height, width))
+
+
+define(
+    KINDS,
+    "upsample_nearest2d.forward",
+    _UPSAMPLE,
+    lambda a: (_pool_input(a),),
+    lambda a: (_upsample_output(a),),
+    lambda _: 0,
+)
+define(
+    KINDS,
+    "upsample_nearest2d.input_gradient",
+    _UPSAMPLE,
+    lambda a: (_upsample_output(a, "output_gradient"),),
+    lambda a: (_pool_input(a, "input_gradient"),),
+    lambda a: _upsample_output(a).elements,
 )
 
 _POOL = (

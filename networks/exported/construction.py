@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar, cast
 
 from devices.operation import OpSpec
 from networks.exported.errors import ExportError
@@ -96,13 +96,7 @@ class Construction:
 
     def value(self, node: Node, name: str) -> Value:
         """The tensor that an argument names, stored in row-major order."""
-        view = self.view(node, name)
-        if not view.is_row_major:
-            raise Unsupported(
-                f"{name} is transposed, and a transposing copy is not among the kernels",
-                "compute in the order of the axes in which the tensor was made",
-            )
-        return Value(view.value.name, view.shape, view.value.kind, view.value.trained)
+        return row_major(self.view(node, name))
 
     def parameter(self, node: Node, name: str) -> Value:
         """The parameter or buffer that an argument names."""
@@ -201,6 +195,24 @@ class Construction:
         for name in node.outputs:
             value = Value(name, self.program.tensors[name].shape, "activation")
             self.views[name] = View.whole(value)
+
+
+Operation: TypeAlias = Callable[[Construction, Node], None]
+"""Appends the layers of a node, or raises :class:`Unsupported`."""
+
+
+def row_major(view: View) -> Value:
+    """The tensor in the view's shape, stored in row-major order.
+
+    Raises:
+        Unsupported: It is stored in another order.
+    """
+    if not view.is_row_major:
+        raise Unsupported(
+            "an operand is transposed, and a transposing copy is not among the kernels",
+            "the order of axes in which it was made",
+        )
+    return Value(view.value.name, view.shape, view.value.kind, view.value.trained)
 
 
 def _is_in_place(node: Node) -> bool:

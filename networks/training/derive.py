@@ -112,11 +112,11 @@ class _Draft:
 
 
 def _forward(draft: _Draft, layer: Layer) -> None:
+    mutates = layer.spec.signature.mutates
     for value in layer.reads:
         if value.name not in draft.tensors:
             shape = value.shape if value.kind == "input" else None
             draft.tensor(value.name, value.elements, value.kind, home="ram", shape=shape)
-    mutates = layer.spec.signature.mutates
     for value in layer.writes:
         draft.tensor(value.name, value.elements, value.kind, persist="ram" if mutates else None)
     draft.op(

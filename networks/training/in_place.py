@@ -2,8 +2,8 @@
 
 An operation in place destroys the tensor that it overwrites, in every schedule, so that tensor must
 never be worth keeping. It is not if nothing else reads it: a schedule can keep the result instead,
-in as many bytes. One other reader is harmless, the parameter gradient of the same layer, which runs
-before the operation: its result is no larger than what would have to be kept to recompute it.
+in as many bytes. One other reader is harmless, another gradient operation of the same layer that
+runs before the operation: its result is no larger than what would have to be kept to recompute it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from dataclasses import replace
 
 from networks.training.step import StepOp, StepTensor
 
-_COMMUTATIVE = frozenset({"add.forward", "gradient.accumulate"})
+_COMMUTATIVE = frozenset({"add.forward", "gradient.accumulate", "multiply.forward"})
 
 
 def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> tuple[StepOp, ...]:
     """Set ``in_place`` of every operation for which the kernel allows it and it is harmless.
 
-    The operands of a sum are exchanged if only the second one may be overwritten.
+    The operands of a sum or product are exchanged if only the second one may be overwritten.
     """
+    position = {op.name: index for index, op in enumerate(ops)}
     readers: dict[str, list[StepOp]] = {}
     for op in ops:
         for name in dict.fromkeys(op.reads):
@@ -31,7 +32,11 @@ def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> t
             tensors[name].kind in {"activation", "gradient"}
             and tensors[name].persist is None
             and op.reads.count(name) == 1
-            and all(_is_harmless(reader, op) for reader in readers[name])
+            and all(
+                reader.name == op.name
+                or (_are_gradients(reader, op) and position[reader.name] < position[op.name])
+                for reader in readers[name]
+            )
         )
 
     def rewritten(op: StepOp) -> StepOp:
@@ -50,7 +55,6 @@ def with_in_place(ops: Sequence[StepOp], tensors: Mapping[str, StepTensor]) -> t
     return tuple(map(rewritten, ops))
 
 
-def _is_harmless(reader: StepOp, op: StepOp) -> bool:
-    return reader.name == op.name or (
-        reader.layer == op.layer and reader.spec.kind.endswith(".parameter_gradient")
-    )
+def _are_gradients(reader: StepOp, op: StepOp) -> bool:
+    """Whether both are gradient operations of one layer."""
+    return reader.layer == op.layer and reader.phase == op.phase == "backward"

@@ -19,6 +19,8 @@ _CONSTANTS: Mapping[str, float] = {
     "bias": 0.0,
     "scale": 1.0,
     "shift": 0.0,
+    "mean": 0.0,
+    "variance": 1.0,
     "running_mean": 0.0,
     "running_variance": 1.0,
     "velocity": 0.0,

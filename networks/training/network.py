@@ -107,27 +107,83 @@ class Network:
         )
         return self._layer(name, spec, x)
 
-    def linear(self, name: str, x: Value, out_features: int) -> Value:
-        """Append a linear layer over the last axis, with bias."""
+    def conv_transpose2d(
+        self,
+        name: str,
+        x: Value,
+        out_channels: int,
+        kernel: Pair,
+        *,
+        stride: Pair = 1,
+        padding: Pair = 0,
+        output_padding: Pair = 0,
+        groups: int = 1,
+        bias: bool = False,
+    ) -> Value:
+        """Append a transposed 2-D convolution of an image [batch, channels, height, width].
+
+        Output size = (input size - 1) · stride - 2 · padding + kernel + ``output_padding``, which
+        is smaller than the stride. The weight is [in channels, out channels / groups, kernel].
+        """
+        batch, channels, height, width = self._image(name, x)
+        kernel_height, kernel_width = _pair(kernel)
+        stride_height, stride_width = _pair(stride)
+        pad_top, pad_left = _pair(padding)
+        more_rows, more_columns = _pair(output_padding)
+        if not (0 <= more_rows < stride_height and 0 <= more_columns < stride_width):
+            raise NetworkError(
+                f"{name}: output_padding is {output_padding}, it must be smaller than the stride"
+                f" {stride}"
+            )
+        spec = OpSpec.of(
+            "conv_transpose2d.forward",
+            batch=batch,
+            in_channels=channels,
+            in_height=height,
+            in_width=width,
+            out_channels=out_channels,
+            out_height=(height - 1) * stride_height - 2 * pad_top + kernel_height + more_rows,
+            out_width=(width - 1) * stride_width - 2 * pad_left + kernel_width + more_columns,
+            kernel_height=kernel_height,
+            kernel_width=kernel_width,
+            stride_height=stride_height,
+            stride_width=stride_width,
+            pad_top=pad_top,
+            pad_left=pad_left,
+            groups=groups,
+            bias=int(bias),
+        )
+        return self._layer(name, spec, x)
+
+    def linear(self, name: str, x: Value, out_features: int, *, bias: bool = True) -> Value:
+        """Append a linear layer over the last axis."""
         *leading, in_features = x.shape
         spec = OpSpec.of(
             "linear.forward",
             rows=math.prod(leading),
             in_features=in_features,
             out_features=out_features,
-            bias=1,
+            bias=int(bias),
         )
         return self._layer(name, spec, x, shape=(*leading, out_features))
 
-    def batch_norm(self, name: str, x: Value) -> Value:
+    def batch_norm(
+        self,
+        name: str,
+        x: Value,
+        *,
+        epsilon: float = NORM_EPSILON,
+        momentum: float = STATISTICS_MOMENTUM,
+    ) -> Value:
         """Append a batch norm over all axes but the second, in training mode.
 
-        It normalises with the batch's statistics, and updates the running ones once a step.
+        It normalises with the batch's statistics, and updates the running ones once a step;
+        ``momentum`` is the share of the batch in them.
         """
-        batch, channels, *plane = x.shape
-        sizes = {"batch": batch, "channels": channels, "plane": math.prod(plane)}
+        sizes = _channels(x)
+        channels = sizes["channels"]
         spec = OpSpec.of("batch_norm.forward", **sizes)
-        output = self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})
+        output = self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
         _, mean, variance = self.layers[-1].writes
         running_mean = Value(f"{name}.running_mean", (channels,), "parameter")
         running_variance = Value(f"{name}.running_variance", (channels,), "parameter")
@@ -135,15 +191,48 @@ class Network:
             name,
             OpSpec.of("batch_norm.statistics_update", **sizes),
             (mean, variance, running_mean, running_variance),
-            scalars={"momentum": STATISTICS_MOMENTUM},
+            scalars={"momentum": momentum},
         )
         return output
 
-    def layer_norm(self, name: str, x: Value) -> Value:
+    def batch_norm_frozen(self, name: str, x: Value, *, epsilon: float = NORM_EPSILON) -> Value:
+        """Append a batch norm over all axes but the second, with frozen statistics.
+
+        It normalises with a mean and a variance that no step changes, as PyTorch's does in eval
+        mode. Scale and shift are trained.
+        """
+        self._claim(name)
+        spec = OpSpec.of("batch_norm_frozen.forward", **_channels(x))
+        parameters = tuple(
+            Value(
+                f"{name}.{operand.role}",
+                operand.shape,
+                "parameter",
+                trained=operand.role in ("scale", "shift"),
+            )
+            for operand in spec.reads[1:]
+        )
+        scalars = {"epsilon": epsilon}
+        return self.append(name, spec, (x, *parameters), shape=x.shape, scalars=scalars)
+
+    def layer_norm(self, name: str, x: Value, *, epsilon: float = NORM_EPSILON) -> Value:
         """Append a layer norm over the last axis."""
         *leading, features = x.shape
         spec = OpSpec.of("layer_norm.forward", rows=math.prod(leading), features=features)
-        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": NORM_EPSILON})
+        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
+
+    def rms_norm(self, name: str, x: Value, *, epsilon: float = NORM_EPSILON) -> Value:
+        """Append an RMS norm over the last axis."""
+        *leading, features = x.shape
+        spec = OpSpec.of("rms_norm.forward", rows=math.prod(leading), features=features)
+        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
+
+    def group_norm(
+        self, name: str, x: Value, groups: int, *, epsilon: float = NORM_EPSILON
+    ) -> Value:
+        """Append a group norm: channels, the second axis, are normalised in ``groups`` groups."""
+        spec = OpSpec.of("group_norm.forward", **_channels(x), groups=groups)
+        return self._layer(name, spec, x, shape=x.shape, scalars={"epsilon": epsilon})
 
     def embedding(self, name: str, indices: Value, vocabulary: int, features: int) -> Value:
         spec = OpSpec.of(
@@ -208,6 +297,24 @@ class Network:
         self._same_shape(name, left, right)
         return self._elementwise(name, "add", left, right)
 
+    def multiply(self, name: str, left: Value, right: Value) -> Value:
+        """Append the product of two values of the same shape, element by element."""
+        self._same_shape(name, left, right)
+        return self._elementwise(name, "multiply", left, right)
+
+    def channel_scale(self, name: str, x: Value, scale: Value) -> Value:
+        """Append x times a number for each sample and channel (squeeze-and-excitation).
+
+        ``scale`` has the first two axes of ``x``; further ones must have size 1.
+        """
+        sizes = _channels(x)
+        if scale.shape[:2] != x.shape[:2] or math.prod(scale.shape[2:]) != 1:
+            raise NetworkError(
+                f"{name}: {scale.name} has shape {scale.shape}, it must be {x.shape[:2]}"
+            )
+        spec = OpSpec.of("channel_scale.forward", **sizes)
+        return self._layer(name, spec, x, scale, shape=x.shape)
+
     def dropout(self, name: str, x: Value, probability: float) -> Value:
         """Append a dropout; each dropout of a network has its own seed."""
         self._dropouts += 1
@@ -216,14 +323,59 @@ class Network:
         return self._layer(name, spec, x, shape=x.shape, scalars=scalars)
 
     def max_pool2d(
-        self, name: str, x: Value, kernel: Pair, *, stride: Pair, padding: Padding = 0
+        self,
+        name: str,
+        x: Value,
+        kernel: Pair,
+        *,
+        stride: Pair,
+        padding: Padding = 0,
+        ceil_mode: bool = False,
     ) -> Value:
-        return self._pool("max_pool2d", name, x, kernel, stride, padding)
+        """Append the maxima of windows.
+
+        With ``ceil_mode``, windows at the bottom and right may begin inside and end outside of the
+        image and its padding, as in PyTorch.
+        """
+        _, _, height, width = self._image(name, x)
+        window = _window(height, width, kernel, stride, padding)
+        if ceil_mode:
+            for size, side, before, after in (
+                (height, "height", "pad_top", "pad_bottom"),
+                (width, "width", "pad_left", "pad_right"),
+            ):
+                window[after] = _padding_to_whole_windows(
+                    size,
+                    window[f"kernel_{side}"],
+                    window[f"stride_{side}"],
+                    window[before],
+                    window[after],
+                )
+        return self._pool("max_pool2d", name, x, window)
 
     def average_pool2d(
         self, name: str, x: Value, kernel: Pair, *, stride: Pair, padding: Padding = 0
     ) -> Value:
-        return self._pool("average_pool2d", name, x, kernel, stride, padding)
+        """Append the means of windows; padding counts as zeros."""
+        _, _, height, width = self._image(name, x)
+        return self._pool(
+            "average_pool2d", name, x, _window(height, width, kernel, stride, padding)
+        )
+
+    def upsample_nearest2d(self, name: str, x: Value, factor: Pair) -> Value:
+        """Append an image enlarged by whole factors, in which every element is repeated."""
+        batch, channels, height, width = self._image(name, x)
+        factor_height, factor_width = _pair(factor)
+        spec = OpSpec.of(
+            "upsample_nearest2d.forward",
+            batch=batch,
+            channels=channels,
+            in_height=height,
+            in_width=width,
+            factor_height=factor_height,
+            factor_width=factor_width,
+        )
+        return self._layer(name, spec, x)
 
     def global_average_pool(self, name: str, x: Value) -> Value:
         batch, channels, height, width = self._image(name, x)
@@ -308,9 +460,7 @@ class Network:
         spec = OpSpec.of(f"{family}.forward", elements=inputs[0].elements)
         return self._layer(name, spec, *inputs, shape=inputs[0].shape, scalars=scalars)
 
-    def _pool(
-        self, family: str, name: str, x: Value, kernel: Pair, stride: Pair, padding: Padding
-    ) -> Value:
+    def _pool(self, family: str, name: str, x: Value, window: Mapping[str, int]) -> Value:
         batch, channels, height, width = self._image(name, x)
         spec = OpSpec.of(
             f"{family}.forward",
@@ -318,7 +468,7 @@ class Network:
             channels=channels,
             in_height=height,
             in_width=width,
-            **_window(height, width, kernel, stride, padding),
+            **window,
         )
         return self._layer(name, spec, x)
 
@@ -398,6 +548,12 @@ class Network:
             )
 
 
+def _channels(x: Value) -> dict[str, int]:
+    """Attributes of an operation on channels, which are the second axis."""
+    batch, channels, *plane = x.shape
+    return {"batch": batch, "channels": channels, "plane": math.prod(plane)}
+
+
 def _pair(value: Pair) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else value
 
@@ -429,3 +585,11 @@ def _window(
 def _same_padding(size: int, kernel: int, stride: int) -> tuple[int, int]:
     total = max((math.ceil(size / stride) - 1) * stride + kernel - size, 0)
     return total // 2, total - total // 2
+
+
+def _padding_to_whole_windows(size: int, kernel: int, stride: int, before: int, after: int) -> int:
+    """Padding after the last element that completes all windows that begin before it."""
+    positions = math.ceil((size + before + after - kernel) / stride) + 1
+    if (positions - 1) * stride >= size + before:
+        positions -= 1
+    return max(after, (positions - 1) * stride + kernel - size - before)

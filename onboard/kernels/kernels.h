@@ -61,6 +61,19 @@ void jw_batch_norm_parameter_gradient(const jw_call *call);
  * scalar momentum */
 void jw_batch_norm_statistics_update(const jw_call *call);
 
+/* The same with statistics that are not those of the batch. */
+
+/* input: data, scale, shift, mean, variance -> output: data; scalar epsilon */
+void jw_batch_norm_frozen_forward(const jw_call *call);
+/* output_gradient: data, scale, variance -> input_gradient: data; scalar epsilon */
+void jw_batch_norm_frozen_input_gradient(const jw_call *call);
+
+/* input [batch, channels, plane], scale [batch, channels] -> output [batch, channels, plane], or
+ * the same for gradients */
+void jw_channel_scale(const jw_call *call);
+/* input, output_gradient [batch, channels, plane] -> scale_gradient [batch, channels] */
+void jw_channel_scale_scale_gradient(const jw_call *call);
+
 /* left [outer, left_inner], right [outer, right_inner]
  * -> output [outer, left_inner + right_inner] */
 void jw_concat_forward(const jw_call *call);
@@ -81,6 +94,20 @@ size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
+/* Transposed convolution: image = [batch, in_channels, in_height, in_width], result = [batch,
+ * out_channels, out_height, out_width], weight [in_channels, out_channels / groups, kernel_height,
+ * kernel_width], bias [out_channels] if the attribute `bias` is 1. */
+
+/* input: image, weight, bias -> output: result */
+void jw_conv_transpose2d_forward(const jw_call *call);
+/* output_gradient: result, weight -> input_gradient: image */
+void jw_conv_transpose2d_input_gradient(const jw_call *call);
+/* input: image, output_gradient: result -> weight_gradient, bias_gradient */
+void jw_conv_transpose2d_parameter_gradient(const jw_call *call);
+size_t jw_conv_transpose2d_forward_workspace(const int32_t *attributes);
+size_t jw_conv_transpose2d_input_gradient_workspace(const int32_t *attributes);
+size_t jw_conv_transpose2d_parameter_gradient_workspace(const int32_t *attributes);
+
 /* input [elements] -> output [elements], or the same for gradients; scalars: probability, seed */
 void jw_dropout(const jw_call *call);
 
@@ -91,6 +118,16 @@ void jw_embedding_parameter_gradient(const jw_call *call);
 
 /* input [elements] -> output [elements], or the same for gradients */
 void jw_flatten(const jw_call *call);
+
+/* Group norm: data = [batch, channels, plane]; scale, shift and their gradients are [channels], mean
+ * and variance [batch, groups]; scalar epsilon. */
+
+/* input: data, scale, shift -> output: data, mean, variance */
+void jw_group_norm_forward(const jw_call *call);
+/* input: data, output_gradient: data, scale, mean, variance -> input_gradient: data */
+void jw_group_norm_input_gradient(const jw_call *call);
+/* input: data, output_gradient: data, mean, variance -> scale_gradient, shift_gradient */
+void jw_group_norm_parameter_gradient(const jw_call *call);
 
 /* Layer norm: data = [rows, features]; scale, shift and their gradients are [features], mean and
  * variance [rows]; scalar epsilon. */
@@ -119,6 +156,20 @@ size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
 void jw_mean_squared_error_forward(const jw_call *call);
 /* prediction, target [elements] -> prediction_gradient [elements] */
 void jw_mean_squared_error_input_gradient(const jw_call *call);
+
+/* left, right [elements] -> output [elements]; or output_gradient and one factor -> the gradient of
+ * the other */
+void jw_multiply(const jw_call *call);
+
+/* RMS norm: data = [rows, features]; scale and its gradient are [features], mean_square [rows]; scalar
+ * epsilon. */
+
+/* input: data, scale -> output: data, mean_square */
+void jw_rms_norm_forward(const jw_call *call);
+/* input: data, output_gradient: data, scale, mean_square -> input_gradient: data */
+void jw_rms_norm_input_gradient(const jw_call *call);
+/* input: data, output_gradient: data, mean_square -> scale_gradient */
+void jw_rms_norm_parameter_gradient(const jw_call *call);
 
 /* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */
 void jw_sgd_update(const jw_call *call);
@@ -157,5 +208,11 @@ void jw_softmax_input_gradient(const jw_call *call);
 void jw_softmax_cross_entropy_forward(const jw_call *call);
 /* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes] */
 void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
+
+/* input [batch, channels, in_height, in_width]
+ * -> output [batch, channels, in_height * factor_height, in_width * factor_width] */
+void jw_upsample_nearest2d_forward(const jw_call *call);
+/* The reverse, of gradients, which are summed. */
+void jw_upsample_nearest2d_input_gradient(const jw_call *call);
 
 #endif

@@ -43,10 +43,16 @@ _MOST_BYTES = 2**32 - 2
 
 # Kinds that share an entry point of the kernel library.
 _SHARED_ENTRIES = {
+    "batch_norm_frozen.parameter_gradient": "jw_batch_norm_parameter_gradient",
+    "channel_scale.forward": "jw_channel_scale",
+    "channel_scale.input_gradient": "jw_channel_scale",
     "dropout.forward": "jw_dropout",
     "dropout.input_gradient": "jw_dropout",
     "flatten.forward": "jw_flatten",
     "flatten.input_gradient": "jw_flatten",
+    "multiply.forward": "jw_multiply",
+    "multiply.left_gradient": "jw_multiply",
+    "multiply.right_gradient": "jw_multiply",
 }
 
 

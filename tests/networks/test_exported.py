@@ -30,7 +30,7 @@ from tests.support.onboard.kernels import Array, KernelLibrary, compile_library
 from tests.support.paths import REFERENCES
 
 EXPORTED = REFERENCES / "exported"
-TRAINABLE = ["convolutional", "sequences", "waves", "beyond_norm", "activations"]
+TRAINABLE = ["convolutional", "sequences", "waves", "beyond_norm", "activations", "norms"]
 
 
 def network(name: str) -> TrainingStep:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from devices.operation import OperationError
 from networks.training import (
     Network,
     NetworkError,
@@ -17,7 +20,12 @@ from solver.costing.uncosted import uncosted_graph
 from solver.problem.liveness import with_frees
 from solver.problem.schedule import Compute
 from solver.referee.referee import replay
-from tests.support.networks.training import op, small_convolutional, small_transformer
+from tests.support.networks.training import (
+    op,
+    small_convolutional,
+    small_gated,
+    small_transformer,
+)
 
 
 def index(step: TrainingStep, name: str) -> int:
@@ -120,12 +128,50 @@ def test_running_statistics_move_once_a_step() -> None:
     assert op(step, "stem.norm.forward").recomputable
 
 
-def test_nothing_with_another_reader_is_overwritten() -> None:
+def test_frozen_statistics_are_read_kept_and_never_written() -> None:
+    step = training_step(small_gated())
+    for name in ("stem.norm.mean", "stem.norm.variance"):
+        assert (step.tensor[name].home, step.tensor[name].persist) == ("ram", "ram")
+        assert not any(name in (*each.writes, *each.in_place.values()) for each in step.ops)
+    assert step.parameter_count == sum(
+        step.tensor[each.reads[0]].bytes // 4 for each in step.ops if each.phase == "update"
+    )
+
+
+def test_both_factors_of_a_product_get_a_gradient() -> None:
+    net = Network("square", 1)
+    x = net.linear("linear", net.input("vector", 1, 3), 2)
+    x = net.linear("classifier", net.multiply("square", x, x), 2)
+    net.softmax_cross_entropy("loss", x, net.input("labels", 1))
+    step = training_step(net)
+    reads = ("classifier.input_gradient", "linear.output")
+    assert op(step, "square.left_gradient").reads == reads
+    assert op(step, "square.right_gradient").reads == reads
+    (total,) = (each for each in step.ops if each.spec.kind == "gradient.accumulate")
+    assert total.reads == ("square.left_gradient", "square.right_gradient")
+    assert op(step, "square.forward").in_place == {}
+
+
+def test_the_last_gradient_of_a_layer_overwrites_the_output_gradient() -> None:
+    step = training_step(small_gated())
+    for first, last in (
+        ("excited.scale_gradient", "excited.input_gradient"),
+        ("product.left_gradient", "product.right_gradient"),
+        ("stem.norm.parameter_gradient", "stem.norm.input_gradient"),
+    ):
+        assert index(step, first) < index(step, last)
+        assert op(step, first).in_place == {}
+        (overwritten,) = op(step, last).in_place.values()
+        assert overwritten in op(step, first).reads
+
+
+@pytest.mark.parametrize("network", [small_transformer, small_gated])
+def test_nothing_with_another_reader_is_overwritten(network: Callable[[], Network]) -> None:
     """Only updates overwrite a tensor with other readers, with one exception.
 
-    A layer's output gradient may be overwritten once its parameter gradient has read it.
+    A layer's output gradient may be overwritten once its other gradients have been computed.
     """
-    step = training_step(small_transformer())
+    step = training_step(network())
     readers: dict[str, list[StepOp]] = {}
     for each in step.ops:
         for name in each.reads:
@@ -136,7 +182,7 @@ def test_nothing_with_another_reader_is_overwritten() -> None:
             overwritten += 1
             others = [reader for reader in readers[name] if reader is not each]
             assert all(
-                other.name == f"{each.layer}.parameter_gradient"
+                (other.layer, other.phase) == (each.layer, "backward")
                 and index(step, other.name) < position
                 for other in others
             )
@@ -242,6 +288,12 @@ def test_layers_refuse_inputs_that_do_not_fit() -> None:
         net.add("sum", image, net.flatten("flatten", image))
     with pytest.raises(NetworkError, match="takes an image of 4 axes"):
         net.conv2d("conv", net.input("vector", 1, 8), 4, 3)
+    with pytest.raises(NetworkError, match=r"up: output_padding is 2, .* the stride 2"):
+        net.conv_transpose2d("up", image, 4, 3, stride=2, output_padding=2)
+    with pytest.raises(OperationError, match="groups=2 must divide both in_channels=3 and"):
+        net.conv_transpose2d("grouped", image, 4, 3, groups=2)
+    with pytest.raises(NetworkError, match=r"se: scale has shape \(1, 3, 1, 2\), .* \(1, 3\)"):
+        net.channel_scale("se", image, net.input("scale", 1, 3, 1, 2))
     with pytest.raises(NetworkError, match="six: bounds 6 and 0 are not in order"):
         net.clamp("six", image, 6.0, 0.0)
     with pytest.raises(NetworkError, match=r"leaky: slope is -0\.1, it must not be negative"):

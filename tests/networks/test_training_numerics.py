@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from networks.data import generated_batches
 from networks.models import build_model
@@ -25,13 +27,15 @@ from tests.support.networks.training import (
     execute,
     gradients,
     small_convolutional,
+    small_gated,
+    small_hourglass,
     small_mixture,
     small_transformer,
     start_values,
 )
 from tests.support.onboard.kernels import Array, KernelLibrary, compile_library, uniform
 
-NETWORKS = [small_convolutional, small_transformer, small_mixture]
+NETWORKS = [small_convolutional, small_transformer, small_mixture, small_gated, small_hourglass]
 
 
 @pytest.fixture(scope="module")
@@ -120,6 +124,8 @@ def test_updates_move_parameters_and_velocities(library: KernelLibrary) -> None:
 
 
 if importlib.util.find_spec("torch") is not None:
+    import torch
+
     from tests.support.networks import pytorch
 
     @pytest.mark.parametrize(
@@ -128,6 +134,8 @@ if importlib.util.find_spec("torch") is not None:
             (small_convolutional, pytorch.convolutional),
             (small_transformer, pytorch.transformer),
             (small_mixture, pytorch.mixture),
+            (small_gated, pytorch.gated),
+            (small_hourglass, pytorch.hourglass),
         ],
     )
     def test_loss_and_gradients_agree_with_pytorch(
@@ -150,3 +158,27 @@ if importlib.util.find_spec("torch") is not None:
             np.testing.assert_allclose(
                 gradient, expected[name].reshape(gradient.shape), rtol=1e-3, atol=1e-6, err_msg=name
             )
+
+    @given(
+        size=st.integers(1, 40),
+        kernel=st.integers(1, 6),
+        stride=st.integers(1, 7),
+        padding=st.integers(0, 3),
+    )
+    def test_windows_of_ceil_mode_are_those_of_pytorch(
+        size: int, kernel: int, stride: int, padding: int
+    ) -> None:
+        assume(2 * padding <= kernel <= size + 2 * padding)
+        net = Network("pool", 1)
+        pooled = net.max_pool2d(
+            "pool",
+            net.input("image", 1, 1, size, size),
+            kernel,
+            stride=stride,
+            padding=padding,
+            ceil_mode=True,
+        )
+        expected = torch.nn.functional.max_pool2d(
+            torch.zeros(1, 1, size, size), kernel, stride, padding, ceil_mode=True
+        )
+        assert pooled.shape == tuple(expected.shape)

@@ -156,10 +156,11 @@ SIZES = {
     **{"batch": 2, "in_channels": 4, "in_height": 5, "in_width": 6, "out_channels": 6},
     **{"kernel_height": 3, "kernel_width": 2, "stride_height": 2, "stride_width": 1},
     **{"pad_top": 1, "pad_bottom": 0, "pad_left": 1, "pad_right": 1, "groups": 2, "bias": 1},
-    **{"rows": 7, "in_features": 13, "out_features": 11, "channels": 5, "plane": 19},
+    **{"rows": 7, "in_features": 13, "out_features": 11, "channels": 6, "plane": 19},
     **{"features": 35, "elements": 203, "outer": 3, "left_inner": 19, "right_inner": 40},
     **{"sequence": 9, "heads": 2, "head_features": 5, "columns": 37},
-    **{"vocabulary": 13, "classes": 17},
+    **{"vocabulary": 13, "classes": 17, "out_height": 10, "out_width": 5},
+    **{"factor_height": 2, "factor_width": 2},
 }
 SCALARS = {
     **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},

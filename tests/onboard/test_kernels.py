@@ -108,10 +108,11 @@ def small_spec(kind: str) -> OpSpec:
         **{"batch": 3, "in_channels": 6, "in_height": 9, "in_width": 11, "out_channels": 12},
         **{"kernel_height": 3, "kernel_width": 2, "stride_height": 2, "stride_width": 1},
         **{"pad_top": 1, "pad_bottom": 0, "pad_left": 1, "pad_right": 1, "groups": 2, "bias": 1},
-        **{"rows": 7, "in_features": 37, "out_features": 41, "channels": 5, "plane": 99},
+        **{"rows": 7, "in_features": 37, "out_features": 41, "channels": 6, "plane": 99},
         **{"features": 67, "elements": 1003, "outer": 3, "left_inner": 19, "right_inner": 40},
         **{"sequence": 35, "heads": 3, "head_features": 17, "columns": 75},
-        **{"vocabulary": 13, "classes": 35},
+        **{"vocabulary": 13, "classes": 35, "out_height": 18, "out_width": 10},
+        **{"factor_height": 3, "factor_width": 2},
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 

@@ -131,6 +131,38 @@ class Activations(nn.Module):
         return functional.cross_entropy(x, labels)
 
 
+class Norms(nn.Module):
+    """Other norms, scaled channels, products, and an image that grows again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.frozen = nn.Conv2d(2, 6, 3), nn.BatchNorm2d(6)
+        self.squeeze, self.excite = nn.Conv2d(6, 2, 1), nn.Conv2d(2, 6, 1)
+        self.groups = nn.GroupNorm(3, 6)
+        self.grow = nn.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1, groups=2)
+        self.larger = nn.Upsample(scale_factor=(1, 2))
+        self.rows = nn.RMSNorm(8)
+        self.gate = nn.Linear(8, 8)
+        self.frozen.eval()
+        nn.init.uniform_(self.frozen.weight)
+        nn.init.uniform_(self.frozen.bias)
+        nn.init.uniform_(self.frozen.running_mean)
+        nn.init.uniform_(self.frozen.running_var, 0.5, 2.0)
+
+    def forward(self, image: Tensor, target: Tensor) -> Tensor:
+        x = self.frozen(self.first(image))
+        scale = functional.relu(self.squeeze(functional.adaptive_avg_pool2d(x, 1)))
+        x = functional.hardsigmoid(self.excite(scale)) * x
+        x = self.larger(self.grow(self.groups(x)))
+        x = self.rows(x.mean((2, 3)).view(-1, 8))
+        return functional.mse_loss(self.gate(x) * x, target)
+
+    def train(self, mode: bool = True) -> nn.Module:
+        super().train(mode)
+        self.frozen.eval()
+        return self
+
+
 class Predictions(nn.Module):
     """No loss: the forward pass returns predictions."""
 
@@ -168,6 +200,7 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "waves": (Waves, (torch.randn(4, 2, 12), torch.randn(4, 3))),
         "beyond_norm": (BackwardBeyondNorm, (torch.randn(4, 6), indices(3, 4))),
         "activations": (Activations, (3 * torch.randn(6, 5), indices(5, 6))),
+        "norms": (Norms, (torch.randn(4, 2, 6, 6), torch.randn(2, 8))),
         "predictions": (Predictions, (torch.randn(4, 4),)),
         "unsupported": (Unsupported, (torch.randn(2, 1, 6, 6), indices(3, 2))),
     }

@@ -77,6 +77,47 @@ def _conv2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _conv_transpose2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["in_channels"], a["in_height"], a["in_width"])
+    weight = draw.values(
+        a["in_channels"], a["out_channels"] // a["groups"], a["kernel_height"], a["kernel_width"]
+    )
+    inputs = {"input": x.requires_grad_(), "weight": weight.requires_grad_()}
+    if a["bias"]:
+        inputs["bias"] = draw.values(a["out_channels"]).requires_grad_()
+    # Without padding, then cut to size; what lies beyond the last window is the bias alone.
+    whole = functional.conv_transpose2d(
+        x, weight, None, (a["stride_height"], a["stride_width"]), groups=a["groups"]
+    )
+    below = max(0, a["pad_top"] + a["out_height"] - whole.shape[2])
+    beside = max(0, a["pad_left"] + a["out_width"] - whole.shape[3])
+    whole = functional.pad(whole, (0, beside, 0, below))
+    top, left = a["pad_top"], a["pad_left"]
+    output = whole[:, :, top : top + a["out_height"], left : left + a["out_width"]]
+    if a["bias"]:
+        output = output + inputs["bias"][:, None, None]
+    gradient = draw.values(*output.shape)
+    return {
+        **inputs,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, **inputs),
+    }
+
+
+def _upsample_nearest2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["in_height"], a["in_width"]).requires_grad_()
+    factors = (float(a["factor_height"]), float(a["factor_width"]))
+    output = functional.interpolate(x, scale_factor=factors, mode="nearest")
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _linear(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     inputs = {
         "input": draw.values(a["rows"], a["in_features"]).requires_grad_(),
@@ -129,6 +170,26 @@ def _batch_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     }
 
 
+def _batch_norm_frozen(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["plane"]).requires_grad_()
+    scale = draw.values(a["channels"]).requires_grad_()
+    shift = draw.values(a["channels"]).requires_grad_()
+    mean = draw.values(a["channels"])
+    variance = (draw.values(a["channels"]).abs() + 0.1).float().double()
+    output = functional.batch_norm(x, mean, variance, scale, shift, eps=scalars["epsilon"])
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "shift": shift,
+        "mean": mean,
+        "variance": variance,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale, shift=shift),
+    }
+
+
 def _layer_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     x = (draw.values(a["rows"], a["features"]) - 2).float().double().requires_grad_()
     scale = draw.values(a["features"]).requires_grad_()
@@ -142,6 +203,40 @@ def _layer_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
         "output": output,
         "mean": x.mean(1),
         "variance": x.var(1, unbiased=False),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale, shift=shift),
+    }
+
+
+def _rms_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = draw.values(a["rows"], a["features"]).requires_grad_()
+    scale = draw.values(a["features"]).requires_grad_()
+    output = functional.rms_norm(x, (a["features"],), scale, scalars["epsilon"])
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "output": output,
+        "mean_square": (x**2).mean(1),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale),
+    }
+
+
+def _group_norm(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = (draw.values(a["batch"], a["channels"], a["plane"]) - 2).float().double().requires_grad_()
+    scale = draw.values(a["channels"]).requires_grad_()
+    shift = draw.values(a["channels"]).requires_grad_()
+    output = functional.group_norm(x, a["groups"], scale, shift, scalars["epsilon"])
+    gradient = draw.values(*output.shape)
+    grouped = x.reshape(a["batch"], a["groups"], -1)
+    return {
+        "input": x,
+        "scale": scale,
+        "shift": shift,
+        "output": output,
+        "mean": grouped.mean(2),
+        "variance": grouped.var(2, unbiased=False),
         "output_gradient": gradient,
         **_differentiate(output, gradient, input=x, scale=scale, shift=shift),
     }
@@ -167,6 +262,34 @@ def _unary(function: Callable[..., Tensor]) -> Callable[[Attributes, _Draw, Scal
 def _add(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     left, right = draw.values(a["elements"]), draw.values(a["elements"])
     return {"left": left, "right": right, "output": left + right}
+
+
+def _multiply(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    left = draw.values(a["elements"]).requires_grad_()
+    right = draw.values(a["elements"]).requires_grad_()
+    output = left * right
+    gradient = draw.values(*output.shape)
+    return {
+        "left": left,
+        "right": right,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, left=left, right=right),
+    }
+
+
+def _channel_scale(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["plane"]).requires_grad_()
+    scale = draw.values(a["batch"], a["channels"]).requires_grad_()
+    output = x * scale[:, :, None]
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "scale": scale,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x, scale=scale),
+    }
 
 
 def _accumulate(a: Attributes, draw: _Draw, _: Scalars) -> Values:
@@ -336,9 +459,14 @@ def _sgd_momentum(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
 
 _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "conv2d": _conv2d,
+    "conv_transpose2d": _conv_transpose2d,
+    "upsample_nearest2d": _upsample_nearest2d,
     "linear": _linear,
     "batch_norm": _batch_norm,
+    "batch_norm_frozen": _batch_norm_frozen,
     "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
     "relu": _unary(functional.relu),
     "tanh": _unary(torch.tanh),
     "sigmoid": _unary(torch.sigmoid),
@@ -351,6 +479,8 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "flatten": _unary(lambda x: x * 1),
     "add": _add,
     "gradient": _accumulate,
+    "multiply": _multiply,
+    "channel_scale": _channel_scale,
     "max_pool2d": _pool(float("-inf"), lambda x, a: functional.max_pool2d(x, *_window(a))),
     "average_pool2d": _pool(0.0, lambda x, a: functional.avg_pool2d(x, *_window(a))),
     "global_average_pool": _global_average_pool,
@@ -367,7 +497,10 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
 
 _SCALARS: dict[str, Scalars] = {
     "batch_norm": {"epsilon": 1e-5, "momentum": 0.1},
+    "batch_norm_frozen": {"epsilon": 1e-3},
     "layer_norm": {"epsilon": 1e-5},
+    "rms_norm": {"epsilon": 1e-3},
+    "group_norm": {"epsilon": 1e-5},
     "clamp": {"lowest": -1.5, "highest": 6.0},
     "leaky_relu": {"slope": 0.125},
     "sgd": {"learning_rate": 0.05},
@@ -408,6 +541,22 @@ def _conv(
     }
 
 
+def _transposed(
+    shape: tuple[int, int, int, int],
+    out: tuple[int, int, int],
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pads: tuple[int, int] = (0, 0),
+    groups: int = 1,
+    bias: int = 0,
+) -> tuple[str, Attributes]:
+    names = ("batch", "in_channels", "in_height", "in_width")
+    more = ("out_channels", "out_height", "out_width", "kernel_height", "kernel_width")
+    last = ("stride_height", "stride_width", "pad_top", "pad_left", "groups", "bias")
+    values = (*shape, *out, *kernel, *stride, *pads, groups, bias)
+    return "conv_transpose2d", dict(zip((*names, *more, *last), values, strict=True))
+
+
 def _pooled(
     family: str,
     shape: tuple[int, int, int, int],
@@ -425,6 +574,9 @@ def _window_attributes(
     names = ("kernel_height", "kernel_width", "stride_height", "stride_width")
     sides = ("pad_top", "pad_bottom", "pad_left", "pad_right")
     return dict(zip((*names, *sides), (*kernel, *stride, *pads), strict=True))
+
+
+_UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
 
 
 def recorded_cases() -> list[tuple[str, Attributes]]:
@@ -496,9 +648,25 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("sgd_momentum", {"elements": 133}),
         *(
             (family, {"elements": elements})
-            for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu")
+            for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu", "multiply")
             for elements in (1, 301)
         ),
+        ("channel_scale", {"batch": 3, "channels": 5, "plane": 49}),
+        ("channel_scale", {"batch": 2, "channels": 3, "plane": 1}),
+        ("batch_norm_frozen", {"batch": 4, "channels": 3, "plane": 37}),
+        ("batch_norm_frozen", {"batch": 2, "channels": 5, "plane": 1}),
+        _transposed((2, 5, 4, 3), (3, 8, 6), (2, 2), (2, 2), bias=1),
+        _transposed((1, 4, 5, 6), (6, 10, 12), (3, 3), (2, 2), (1, 1)),  # output padding
+        _transposed((2, 3, 4, 5), (4, 5, 6), (4, 3), (1, 1), (1, 1), bias=1),
+        _transposed((1, 6, 3, 4), (4, 9, 8), (2, 3), (3, 2), groups=2, bias=1),  # gaps
+        _transposed((2, 3, 5, 4), (3, 9, 9), (3, 3), (2, 2), (1, 0), groups=3, bias=1),
+        ("upsample_nearest2d", dict(zip(_UPSAMPLE, (2, 3, 4, 5, 2, 2), strict=True))),
+        ("upsample_nearest2d", dict(zip(_UPSAMPLE, (1, 2, 3, 7, 3, 1), strict=True))),
+        ("rms_norm", {"rows": 5, "features": 3}),
+        ("rms_norm", {"rows": 3, "features": 77}),
+        ("group_norm", {"batch": 3, "channels": 6, "plane": 35, "groups": 2}),
+        ("group_norm", {"batch": 2, "channels": 4, "plane": 9, "groups": 4}),
+        ("group_norm", {"batch": 4, "channels": 5, "plane": 1, "groups": 1}),
     ]
 
 
@@ -516,10 +684,14 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         _conv((2, 64, 24, 24), 128, (1, 1)),
         _conv((4, 256, 3, 3), 256, (1, 1)),
         _conv((2, 96, 12, 12), 64, (3, 3), pads=(1, 1, 1, 1), groups=4),
+        _transposed((2, 64, 12, 12), (32, 24, 24), (2, 2), (2, 2), bias=1),
+        _transposed((2, 48, 14, 14), (24, 28, 28), (3, 3), (2, 2), (1, 1)),
         ("linear", {"rows": 8, "in_features": 640, "out_features": 128, "bias": 1}),
         ("linear", {"rows": 96, "in_features": 300, "out_features": 520, "bias": 1}),
         ("batch_norm", {"batch": 8, "channels": 16, "plane": 1024}),
         ("layer_norm", {"rows": 64, "features": 768}),
+        ("rms_norm", {"rows": 64, "features": 768}),
+        ("group_norm", {"batch": 2, "channels": 64, "plane": 784, "groups": 8}),
         ("gelu", {"elements": 100_000}),
         ("tanh", {"elements": 100_000}),
         ("sigmoid", {"elements": 100_000}),

@@ -27,6 +27,7 @@ from tests.support.graphs.graph_strategies import action_lists
 from tests.support.graphs.schedules import addressed_schedule, by_rule, costed
 from tests.support.networks.training import (
     small_convolutional,
+    small_gated,
     small_lookups,
     small_mixture,
     small_transformer,
@@ -55,7 +56,8 @@ IN_RAM = [
     )
     for optimizer in ("sgd", "momentum")
 ]
-STEPS = [*IN_RAM, *map(with_parameters_in_storage, IN_RAM)]
+# A frozen parameter cannot be in storage.
+STEPS = [*IN_RAM, *map(with_parameters_in_storage, IN_RAM), training_step(small_gated(1))]
 
 
 def no_workspace(step: TrainingStep) -> dict[OpSpec, int]:

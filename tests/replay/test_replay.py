@@ -103,6 +103,7 @@ def plans_for(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:
 def noisy() -> Network:
     net = Network("noisy", 2)
     x = net.batch_norm("norm", net.conv2d("stem", net.input("image", 2, 2, 6, 6), 8, 3, padding=1))
+    x = net.batch_norm_frozen("frozen", x)
     x = net.dropout("dropout", net.global_average_pool("pool", x), 0.5)
     x = net.linear("classifier", x, 3)
     net.softmax_cross_entropy("loss", x, net.input("labels", 2))
@@ -110,7 +111,7 @@ def noisy() -> Network:
 
 
 NOISY = training_step(noisy())
-AGAIN = ("stem.forward", "norm.forward", "pool.forward", "dropout.forward")
+AGAIN = ("stem.forward", "norm.forward", "frozen.forward", "pool.forward", "dropout.forward")
 
 
 def noisy_plans(workspace_bytes: Mapping[OpSpec, int]) -> list[ExecutionPlan]:

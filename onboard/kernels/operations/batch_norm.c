@@ -1,5 +1,5 @@
-/* Batch normalisation with the statistics of the batch (training mode). Variances are biased,
- * except for the running variance, which averages unbiased ones. */
+/* Batch normalisation with the statistics of the batch (training mode) or with frozen ones. Variances
+ * are biased, except for the running variance, which averages unbiased ones. */
 #include "kernels.h"
 
 typedef struct {
@@ -111,5 +111,44 @@ void jw_batch_norm_statistics_update(const jw_call *call) {
     JW_INDEPENDENT
     for (jw_index c = 0; c < s.channels; c++) {
         next_variance[c] = JW_FMA(keep, running_variance[c], momentum * unbiased * variance[c]);
+    }
+}
+
+void jw_batch_norm_frozen_forward(const jw_call *call) {
+    const shape s = shape_of(call->attributes);
+    const float epsilon = call->scalars[0];
+    const float *input = call->reads[0], *scale = call->reads[1], *shift = call->reads[2];
+    const float *means = call->reads[3], *variances = call->reads[4];
+    float *output = call->writes[0];
+
+    for (jw_index p = 0; p < s.batch * s.channels; p++) {
+        const jw_index c = p % s.channels;
+        const float mean = means[c], offset = shift[c];
+        const float factor = scale[c] / sqrtf(variances[c] + epsilon);
+        const float *x = input + p * s.plane;
+        float *y = output + p * s.plane;
+        JW_INDEPENDENT
+        for (jw_index i = 0; i < s.plane; i++) {
+            y[i] = JW_FMA(x[i] - mean, factor, offset);
+        }
+    }
+}
+
+void jw_batch_norm_frozen_input_gradient(const jw_call *call) {
+    const shape s = shape_of(call->attributes);
+    const float epsilon = call->scalars[0];
+    const float *output_gradient = call->reads[0];
+    const float *scale = call->reads[1], *variances = call->reads[2];
+    float *input_gradient = call->writes[0];
+
+    for (jw_index p = 0; p < s.batch * s.channels; p++) {
+        const jw_index c = p % s.channels;
+        const float factor = scale[c] / sqrtf(variances[c] + epsilon);
+        const float *dy = output_gradient + p * s.plane;
+        float *dx = input_gradient + p * s.plane;
+        JW_INDEPENDENT
+        for (jw_index i = 0; i < s.plane; i++) {
+            dx[i] = factor * dy[i];
+        }
     }
 }

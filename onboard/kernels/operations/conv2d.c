@@ -195,14 +195,13 @@ void jw_conv2d_input_gradient(const jw_call *call) {
     }
 }
 
-static void sum_over_positions(const jw_conv *conv, const float *output_gradient,
-                               float *bias_gradient) {
-    for (jw_index c = 0; c < conv->out_channels; c++) {
+void jw_sum_over_positions(jw_index batch, jw_index channels, jw_index plane,
+                           const float *output_gradient, float *bias_gradient) {
+    for (jw_index c = 0; c < channels; c++) {
         float lanes[JW_LANES];
         jw_clear_lanes(lanes);
-        for (jw_index n = 0; n < conv->batch; n++) {
-            jw_add_sum(lanes, output_gradient + (n * conv->out_channels + c) * conv->out_plane,
-                       conv->out_plane);
+        for (jw_index n = 0; n < batch; n++) {
+            jw_add_sum(lanes, output_gradient + (n * channels + c) * plane, plane);
         }
         bias_gradient[c] = jw_fold_lanes(lanes);
     }
@@ -214,7 +213,8 @@ void jw_conv2d_parameter_gradient(const jw_call *call) {
     float *weight_gradient = call->writes[0], *workspace = call->workspace;
 
     if (conv.has_bias) {
-        sum_over_positions(&conv, output_gradient, call->writes[1]);
+        jw_sum_over_positions(conv.batch, conv.out_channels, conv.out_plane, output_gradient,
+                              call->writes[1]);
     }
     if (jw_is_depthwise(&conv)) {
         jw_depthwise_weight_gradient(&conv, input, output_gradient, weight_gradient, workspace);

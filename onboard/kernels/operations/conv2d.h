@@ -60,6 +60,10 @@ void jw_gather(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_in
 void jw_scatter(const jw_conv *conv, const jw_tile *tile, jw_index channel, jw_index channels,
                 const float *stage, float *output);
 
+/* bias_gradient[channel] = sum of the channel's planes in all images. */
+void jw_sum_over_positions(jw_index batch, jw_index channels, jw_index plane,
+                           const float *output_gradient, float *bias_gradient);
+
 /* Depthwise convolution; the workspace queries return floats. */
 void jw_depthwise_forward(const jw_conv *conv, const float *input, const float *weight,
                           const float *bias, float *output, float *workspace);

@@ -1,4 +1,4 @@
-/* Sums, copies and dropout. */
+/* Sums, products, copies and dropout. */
 #include "exponential.h"
 #include "kernels.h"
 
@@ -18,6 +18,48 @@ void jw_add_forward(const jw_call *call) {
 
 void jw_gradient_accumulate(const jw_call *call) {
     add(call);
+}
+
+/* The output, and the gradient of either factor: the output gradient times the other one. */
+void jw_multiply(const jw_call *call) {
+    const jw_index elements = call->attributes[0];
+    const float *left = call->reads[0], *right = call->reads[1];
+    float *product = call->writes[0];
+    JW_INDEPENDENT
+    for (jw_index i = 0; i < elements; i++) {
+        product[i] = left[i] * right[i];
+    }
+}
+
+/* Each plane times a number of its own; the input gradient is the same map of the output
+ * gradient. */
+void jw_channel_scale(const jw_call *call) {
+    const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
+    const jw_index plane = call->attributes[2];
+    const float *input = call->reads[0], *scale = call->reads[1];
+    float *output = call->writes[0];
+    for (jw_index p = 0; p < planes; p++) {
+        const float *x = input + p * plane, factor = scale[p];
+        float *y = output + p * plane;
+        JW_INDEPENDENT
+        for (jw_index i = 0; i < plane; i++) {
+            y[i] = factor * x[i];
+        }
+    }
+}
+
+void jw_channel_scale_scale_gradient(const jw_call *call) {
+    const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
+    const jw_index plane = call->attributes[2];
+    const float *input = call->reads[0], *output_gradient = call->reads[1];
+    float *scale_gradient = call->writes[0];
+    for (jw_index p = 0; p < planes; p++) {
+        const float *x = input + p * plane, *dy = output_gradient + p * plane;
+        float lanes[JW_LANES];
+        jw_clear_lanes(lanes);
+        JW_ADD_PRODUCTS(lanes, plane, x[i], dy[i]);
+        scale_gradient[p] = jw_fold_lanes(lanes);
+    }
 }
 
 /* Copies the elements, whose shape alone changes; in place there is nothing to copy. */

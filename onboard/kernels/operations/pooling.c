@@ -1,4 +1,5 @@
-/* Max and average pooling over windows of a plane, and average pooling over whole planes. */
+/* Max and average pooling over windows of a plane, average pooling over whole planes, and upsampling
+ * of planes. */
 #include "kernels.h"
 
 typedef struct {
@@ -171,5 +172,44 @@ void jw_global_average_pool_input_gradient(const jw_call *call) {
     float *input_gradient = call->writes[0];
     for (jw_index p = 0; p < planes; p++) {
         jw_fill(input_gradient + p * plane, output_gradient[p] / (float)plane, plane);
+    }
+}
+
+/* Every element becomes a rectangle of equal ones: the nearest element of the input. */
+void jw_upsample_nearest2d_forward(const jw_call *call) {
+    const int32_t *a = call->attributes;
+    const jw_index rows = (jw_index)a[0] * a[1] * a[2], width = a[3];
+    const jw_index factor_y = a[4], factor_x = a[5], out_width = width * factor_x;
+    const float *restrict input = call->reads[0];
+    float *restrict output = call->writes[0];
+
+    for (jw_index r = 0; r < rows; r++, input += width, output += factor_y * out_width) {
+        for (jw_index k = 0; k < factor_x; k++) {
+            for (jw_index x = 0; x < width; x++) {
+                output[x * factor_x + k] = input[x];
+            }
+        }
+        for (jw_index y = 1; y < factor_y; y++) {
+            memcpy(output + y * out_width, output, (size_t)out_width * sizeof(float));
+        }
+    }
+}
+
+void jw_upsample_nearest2d_input_gradient(const jw_call *call) {
+    const int32_t *a = call->attributes;
+    const jw_index rows = (jw_index)a[0] * a[1] * a[2], width = a[3];
+    const jw_index factor_y = a[4], factor_x = a[5];
+    const float *restrict output_gradient = call->reads[0];
+    float *restrict sum = call->writes[0];
+
+    for (jw_index r = 0; r < rows; r++, sum += width) {
+        jw_fill(sum, 0.0f, width);
+        for (jw_index y = 0; y < factor_y; y++, output_gradient += width * factor_x) {
+            for (jw_index k = 0; k < factor_x; k++) {
+                for (jw_index x = 0; x < width; x++) {
+                    sum[x] += output_gradient[x * factor_x + k];
+                }
+            }
+        }
     }
 }

@@ -72,6 +72,32 @@ def mixture(t: Tensors) -> Tensor:
     return f.mse_loss(x, t["target"].reshape(x.shape))
 
 
+def gated(t: Tensors) -> Tensor:
+    x = f.conv2d(t["image"], t["stem.weight"], padding=1)
+    mean, variance = t["stem.norm.mean"], t["stem.norm.variance"]
+    scale, shift = t["stem.norm.scale"], t["stem.norm.shift"]
+    x = f.hardtanh(f.batch_norm(x, mean, variance, scale, shift, eps=1e-3), -0.8, 1.5)
+    y = f.silu(_linear(t, "squeeze", x.mean(dim=(2, 3))))
+    x = x * f.hardsigmoid(_linear(t, "excite", y))[:, :, None, None]
+    x = f.hardswish(f.conv2d(x, t["wide.weight"])).mean(dim=(2, 3))
+    left = f.leaky_relu(f.linear(x, t["left.weight"]), 0.2)
+    return f.cross_entropy(left * torch.sigmoid(_linear(t, "right", x)), t["labels"])
+
+
+def hourglass(t: Tensors) -> Tensor:
+    x = f.conv2d(t["image"], t["down.weight"], padding=1)
+    y = f.max_pool2d(x, 2, ceil_mode=True)
+    y = f.silu(f.conv2d(y, t["middle.weight"]))
+    weight, bias = t["up.weight"], t["up.bias"]
+    y = f.conv_transpose2d(y, weight, bias, stride=2, padding=1, output_padding=(0, 1))
+    x = torch.cat((x, y), dim=1)
+    x = f.group_norm(x, 3, t["norm.scale"], t["norm.shift"])
+    x = f.conv2d(x, t["join.weight"], padding=1)
+    x = f.rms_norm(x, x.shape[-1:], t["join.norm.scale"], 1e-3)
+    x = f.conv2d(f.interpolate(x, scale_factor=(2.0, 3.0), mode="nearest"), t["out.weight"])
+    return f.mse_loss(x, t["target"].reshape(x.shape))
+
+
 def _linear(t: Tensors, name: str, x: Tensor) -> Tensor:
     return f.linear(x, t[f"{name}.weight"], t[f"{name}.bias"])
 

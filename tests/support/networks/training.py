@@ -72,6 +72,36 @@ def small_mixture(batch: int = 3) -> Network:
     return net
 
 
+def small_gated(batch: int = 2) -> Network:
+    """Squeeze-and-excitation, gating, a frozen batch norm, and the activations of the two."""
+    net = Network("small gated", batch)
+    x = net.conv2d("stem", net.input("image", batch, 2, 5, 4), 4, 3, padding=1)
+    x = net.clamp("stem.clamp", net.batch_norm_frozen("stem.norm", x, epsilon=1e-3), -0.8, 1.5)
+    y = net.linear("squeeze", net.global_average_pool("pool", x), 2)
+    y = net.hard_sigmoid("gate", net.linear("excite", net.silu("squeeze.silu", y), 4))
+    x = net.channel_scale("excited", x, y)
+    x = net.global_average_pool("pooled", net.hard_swish("swish", net.conv2d("wide", x, 5, 1)))
+    left = net.leaky_relu("left.relu", net.linear("left", x, 3, bias=False), 0.2)
+    right = net.sigmoid("right.sigmoid", net.linear("right", x, 3))
+    x = net.multiply("product", left, right)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch))
+    return net
+
+
+def small_hourglass(batch: int = 2) -> Network:
+    """Down to half the size and up again, with a shortcut."""
+    net = Network("small hourglass", batch)
+    x = net.conv2d("down", net.input("image", batch, 2, 7, 6), 3, 3, padding=1)
+    y = net.max_pool2d("pool", x, 2, stride=2, ceil_mode=True)
+    y = net.silu("middle.silu", net.conv2d("middle", y, 4, 1))
+    y = net.conv_transpose2d("up", y, 3, 3, stride=2, padding=1, output_padding=(0, 1), bias=True)
+    x = net.group_norm("norm", net.concat("shortcut", x, y), 3)
+    x = net.rms_norm("join.norm", net.conv2d("join", x, 2, 3, padding=1), epsilon=1e-3)
+    x = net.conv2d("out", net.upsample_nearest2d("upsample", x, (2, 3)), 1, 3)
+    net.mean_squared_error("loss", x, net.input("target", *x.shape))
+    return net
+
+
 def op(step: TrainingStep, name: str) -> StepOp:
     """The operation of this name."""
     return next(op for op in step.ops if op.name == name)

@@ -1,0 +1,25 @@
+"""ATen operations that can be trained, and the layers that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from networks.exported.construction import Operation
+from networks.exported.operations.elementwise import ELEMENTWISE
+from networks.exported.operations.joining import JOINING
+from networks.exported.operations.losses import LOSSES
+from networks.exported.operations.parameters import PARAMETERS
+from networks.exported.operations.views import VIEWS
+from networks.exported.operations.windows import WINDOWS
+
+__all__ = ["OPERATIONS"]
+
+OPERATIONS: Mapping[str, Operation] = {
+    **VIEWS,
+    **ELEMENTWISE,
+    **WINDOWS,
+    **PARAMETERS,
+    **JOINING,
+    **LOSSES,
+}
+"""By ATen's name without ``aten.`` and without the underscore of operations in place."""

@@ -1,0 +1,53 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from devices.operation import OpSpec
+from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.program import Node
+from networks.exported.views import View
+from networks.training.network import Value
+
+_REDUCTION_MEAN = 1  # ATen's number of the reduction "mean"
+_IGNORED_LABEL = -100
+
+
+def _cross_entropy(c: Construction, node: Node) -> None:
+    c.require(node, reduction=_REDUCTION_MEAN, ignore_index=_IGNORED_LABEL, label_smoothing=0.0)
+    if c.has(node, "weight"):
+        raise Unsupported("it weights the classes")
+    logits, labels = c.value(node, "self"), c.value(node, "target")
+    if len(logits.shape) != 2 or len(labels.shape) != 1 or labels.kind != "input":
+        raise Unsupported(
+            f"its operands have shapes {logits.shape} and {labels.shape}",
+            "logits of shape (rows, classes), and an input of class numbers of shape (rows,)",
+        )
+    rows, classes = logits.shape
+    spec = OpSpec.of("softmax_cross_entropy.forward", rows=rows, classes=classes)
+    _loss(c, node, spec, (logits, labels))
+
+
+def _mean_squared_error(c: Construction, node: Node) -> None:
+    c.require(node, reduction=_REDUCTION_MEAN)
+    prediction, target = c.value(node, "self"), c.value(node, "target")
+    if prediction.shape != target.shape or target.kind != "input":
+        raise Unsupported(
+            f"its operands have shapes {prediction.shape} and {target.shape}",
+            "a target of the prediction's shape that is an input of the program",
+        )
+    spec = OpSpec.of("mean_squared_error.forward", elements=prediction.elements)
+    _loss(c, node, spec, (prediction, target))
+
+
+def _loss(c: Construction, node: Node, spec: OpSpec, reads: tuple[Value, ...]) -> None:
+    loss = c.layer(node, spec, reads)
+    c.losses[node.outputs[0]] = loss
+    c.set(node, View(loss, (), ()))
+
+
+LOSSES: Mapping[str, Operation] = {
+    "cross_entropy_loss.default": _cross_entropy,
+    "mse_loss.default": _mean_squared_error,
+}

@@ -1,0 +1,133 @@
+"""Linear layers, norms and embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from devices.operation import OpSpec
+from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.program import Node
+from networks.exported.views import View
+
+_NO_PADDING_INDEX = -1
+
+
+def _linear(c: Construction, node: Node) -> None:
+    x, weight = c.value(node, "input"), c.parameter(node, "weight")
+    *leading, in_features = x.shape
+    has_bias = c.has(node, "bias")
+    bias = (c.parameter(node, "bias"),) if has_bias else ()
+    spec = OpSpec.of(
+        "linear.forward",
+        rows=math.prod(leading),
+        in_features=in_features,
+        out_features=weight.shape[0],
+        bias=int(has_bias),
+    )
+    output = c.layer(node, spec, (x, weight, *bias), shape=(*leading, weight.shape[0]))
+    c.set(node, View.whole(output))
+
+
+def _batch_norm(c: Construction, node: Node) -> None:
+    x = c.value(node, "input")
+    if not (c.has(node, "weight") and c.has(node, "bias")):
+        raise Unsupported("it has no scale and shift", "affine=True")
+    batch, channels, *plane = x.shape
+    sizes = {"batch": batch, "channels": channels, "plane": math.prod(plane)}
+    scale, shift = c.parameter(node, "weight"), c.parameter(node, "bias")
+    epsilon = {"epsilon": c.plain(node, "eps", 1e-5)}
+    if not c.plain(node, "training", False):
+        kept = (c.parameter(node, "running_mean"), c.parameter(node, "running_var"))
+        spec = OpSpec.of("batch_norm_frozen.forward", **sizes)
+        reads = (x, scale, shift, *kept)
+        c.set(node, View.whole(c.layer(node, spec, reads, shape=x.shape, scalars=epsilon)))
+        return
+    spec = OpSpec.of("batch_norm.forward", **sizes)
+    output = c.layer(node, spec, (x, scale, shift), shape=x.shape, scalars=epsilon)
+    _, mean, variance = c.network.layers[-1].writes
+    if c.has(node, "running_mean"):
+        if node.arguments.get("momentum") is None:
+            raise Unsupported("its statistics average all steps", "give it a momentum")
+        kept = (c.parameter(node, "running_mean"), c.parameter(node, "running_var"))
+        c.layer(
+            node,
+            OpSpec.of("batch_norm.statistics_update", **sizes),
+            (mean, variance, *kept),
+            scalars={"momentum": c.plain(node, "momentum", 0.1)},
+            part="statistics",
+        )
+    c.set(node, View.whole(output))
+
+
+def _layer_norm(c: Construction, node: Node) -> None:
+    x = c.value(node, "input")
+    if not (c.has(node, "weight") and c.has(node, "bias")):
+        raise Unsupported("it has no scale and shift", "elementwise_affine=True, bias=True")
+    features = math.prod(c.integers(node, "normalized_shape", ()))
+    spec = OpSpec.of("layer_norm.forward", rows=math.prod(x.shape) // features, features=features)
+    output = c.layer(
+        node,
+        spec,
+        (x, c.parameter(node, "weight"), c.parameter(node, "bias")),
+        shape=x.shape,
+        scalars={"epsilon": c.plain(node, "eps", 1e-5)},
+    )
+    c.set(node, View.whole(output))
+
+
+def _rms_norm(c: Construction, node: Node) -> None:
+    x = c.value(node, "input")
+    if not c.has(node, "weight"):
+        raise Unsupported("it has no scale", "elementwise_affine=True")
+    features = math.prod(c.integers(node, "normalized_shape", ()))
+    spec = OpSpec.of("rms_norm.forward", rows=x.elements // features, features=features)
+    epsilon = c.plain(node, "eps", float(np.finfo(np.float32).eps))
+    reads = (x, c.parameter(node, "weight"))
+    output = c.layer(node, spec, reads, shape=x.shape, scalars={"epsilon": epsilon})
+    c.set(node, View.whole(output))
+
+
+def _group_norm(c: Construction, node: Node) -> None:
+    x = c.value(node, "input")
+    if not (c.has(node, "weight") and c.has(node, "bias")):
+        raise Unsupported("it has no scale and shift", "affine=True")
+    batch, channels, *plane = x.shape
+    spec = OpSpec.of(
+        "group_norm.forward",
+        batch=batch,
+        channels=channels,
+        plane=math.prod(plane),
+        groups=c.plain(node, "num_groups", 1),
+    )
+    reads = (x, c.parameter(node, "weight"), c.parameter(node, "bias"))
+    epsilon = {"epsilon": c.plain(node, "eps", 1e-5)}
+    c.set(node, View.whole(c.layer(node, spec, reads, shape=x.shape, scalars=epsilon)))
+
+
+def _embedding(c: Construction, node: Node) -> None:
+    c.require(node, padding_idx=_NO_PADDING_INDEX, scale_grad_by_freq=False, sparse=False)
+    table, indices = c.parameter(node, "weight"), c.value(node, "indices")
+    if indices.kind != "input":
+        raise Unsupported("its indices are not an input of the program", "pass them as an input")
+    vocabulary, features = table.shape
+    spec = OpSpec.of(
+        "embedding.forward",
+        rows=math.prod(indices.shape),
+        vocabulary=vocabulary,
+        features=features,
+    )
+    output = c.layer(node, spec, (indices, table), shape=(*indices.shape, features))
+    c.set(node, View.whole(output))
+
+
+PARAMETERS: Mapping[str, Operation] = {
+    "linear.default": _linear,
+    "batch_norm.default": _batch_norm,
+    "layer_norm.default": _layer_norm,
+    "rms_norm.default": _rms_norm,
+    "group_norm.default": _group_norm,
+    "embedding.default": _embedding,
+}

@@ -1,0 +1,214 @@
+"""Convolutions, pooling and upsampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from devices.operation import OpSpec
+from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.program import Node
+from networks.exported.views import View
+from networks.training.network import Value
+
+
+def _conv(c: Construction, node: Node) -> None:
+    x, weight = c.value(node, "input"), c.parameter(node, "weight")
+    axes = len(x.shape) - 2
+    if axes not in {1, 2}:
+        raise Unsupported(f"its input has shape {x.shape}; a batch of 1-D or 2-D images is needed")
+    c.require(node, dilation=1)
+    ones = (1,) * axes
+    kernel, stride = weight.shape[2:], c.integers(node, "stride", ones)
+    padding = node.arguments.get("padding")
+    if padding == "same":
+        before = tuple((size - 1) // 2 for size in kernel)
+        after = tuple(size - 1 - b for size, b in zip(kernel, before, strict=True))
+    else:
+        before = (0,) * axes if padding == "valid" else c.integers(node, "padding", (0,) * axes)
+        after = before
+    has_bias = c.has(node, "bias")
+    bias = (c.parameter(node, "bias"),) if has_bias else ()
+    spec = OpSpec.of(
+        "conv2d.forward",
+        batch=x.shape[0],
+        in_channels=x.shape[1],
+        out_channels=weight.shape[0],
+        groups=c.plain(node, "groups", 1),
+        bias=int(has_bias),
+        **_window(x.shape[2:], kernel, stride, before, after),
+    )
+    output = c.layer(node, spec, (x, weight, *bias), shape=c.meta(node).shape)
+    c.set(node, View.whole(output))
+
+
+def _conv_transpose(c: Construction, node: Node) -> None:
+    x, weight = _image(c, node, "input"), c.parameter(node, "weight")
+    c.require(node, dilation=1)
+    stride = c.integers(node, "stride", (1, 1))
+    padding = c.integers(node, "padding", (0, 0))
+    output = c.meta(node).shape
+    has_bias = c.has(node, "bias")
+    bias = (c.parameter(node, "bias"),) if has_bias else ()
+    spec = OpSpec.of(
+        "conv_transpose2d.forward",
+        batch=x.shape[0],
+        in_channels=x.shape[1],
+        in_height=x.shape[2],
+        in_width=x.shape[3],
+        out_channels=output[1],
+        out_height=output[2],
+        out_width=output[3],
+        kernel_height=weight.shape[2],
+        kernel_width=weight.shape[3],
+        stride_height=stride[0],
+        stride_width=stride[1],
+        pad_top=padding[0],
+        pad_left=padding[1],
+        groups=c.plain(node, "groups", 1),
+        bias=int(has_bias),
+    )
+    c.set(node, View.whole(c.layer(node, spec, (x, weight, *bias), shape=output)))
+
+
+def _upsample_nearest(c: Construction, node: Node) -> None:
+    x, output = _image(c, node, "input"), c.meta(node).shape
+    if any(after % before for after, before in zip(output[2:], x.shape[2:], strict=True)):
+        raise Unsupported(f"it goes from {x.shape[2:]} to {output[2:]}", "a whole factor")
+    spec = OpSpec.of(
+        "upsample_nearest2d.forward",
+        batch=x.shape[0],
+        channels=x.shape[1],
+        in_height=x.shape[2],
+        in_width=x.shape[3],
+        factor_height=output[2] // x.shape[2],
+        factor_width=output[3] // x.shape[3],
+    )
+    c.set(node, View.whole(c.layer(node, spec, (x,), shape=output)))
+
+
+def _max_pool(c: Construction, node: Node) -> None:
+    c.require(node, dilation=1)
+    _pool(c, node, "max_pool2d", may_round_up=True)
+
+
+def _average_pool(c: Construction, node: Node) -> None:
+    if any(c.integers(node, "padding", (0,))):
+        c.require(node, count_include_pad=True)
+    if node.arguments.get("divisor_override") is not None:
+        raise Unsupported("divisor_override is given")
+    _pool(c, node, "average_pool2d", may_round_up=False)
+
+
+def _pool(c: Construction, node: Node, family: str, *, may_round_up: bool) -> None:
+    x = _image(c, node)
+    kernel = c.integers(node, "kernel_size", (1, 1))
+    stride, before = c.integers(node, "stride", kernel), c.integers(node, "padding", (0, 0))
+    after = before
+    if c.plain(node, "ceil_mode", False):
+        out = c.meta(node).shape[2:]
+        needed = tuple(
+            (positions - 1) * step + size - length - pad
+            for positions, step, size, length, pad in zip(
+                out, stride, kernel, x.shape[2:], before, strict=True
+            )
+        )
+        after = tuple(max(pad, need) for pad, need in zip(before, needed, strict=True))
+        if after != before and not may_round_up:
+            raise Unsupported("ceil_mode makes windows reach beyond the image")
+    _append_pool(c, node, family, x, kernel, stride, before, after)
+
+
+def _append_pool(
+    c: Construction,
+    node: Node,
+    family: str,
+    x: Value,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+) -> None:
+    spec = OpSpec.of(
+        f"{family}.forward",
+        batch=x.shape[0],
+        channels=x.shape[1],
+        **_window(x.shape[2:], kernel, stride, before, after),
+    )
+    output = c.layer(node, spec, (x,), shape=c.meta(node).shape)
+    c.set(node, View.whole(output))
+
+
+def _adaptive_average_pool(c: Construction, node: Node) -> None:
+    x, out = _image(c, node), c.meta(node).shape[2:]
+    if out == (1, 1):
+        _global_average_pool(c, node, x)
+    elif out == x.shape[2:]:
+        c.set(node, View.whole(x))
+    elif any(size % positions for size, positions in zip(x.shape[2:], out, strict=True)):
+        raise Unsupported(f"its windows are unequal: {x.shape[2:]} to {out}")
+    else:
+        kernel = tuple(size // positions for size, positions in zip(x.shape[2:], out, strict=True))
+        _append_pool(c, node, "average_pool2d", x, kernel, kernel, (0, 0), (0, 0))
+
+
+def _mean(c: Construction, node: Node) -> None:
+    x = c.value(node, "self")
+    axes = {axis % len(x.shape) for axis in c.integers(node, "dim", ())}
+    if len(x.shape) < 3 or axes != set(range(2, len(x.shape))):
+        raise Unsupported(f"it averages axes {sorted(axes)} of {x.shape}; all after the second can")
+    _global_average_pool(c, node, x)
+
+
+def _global_average_pool(c: Construction, node: Node, x: Value) -> None:
+    batch, channels, *plane = x.shape
+    spec = OpSpec.of(
+        "global_average_pool.forward", batch=batch, channels=channels, plane=math.prod(plane)
+    )
+    output = c.layer(node, spec, (x,), shape=c.meta(node).shape)
+    c.set(node, View.whole(output))
+
+
+def _image(c: Construction, node: Node, name: str = "self") -> Value:
+    x = c.value(node, name)
+    if len(x.shape) != 4:
+        raise Unsupported(f"its input has shape {x.shape}; a batch of images has 4 axes")
+    return x
+
+
+def _window(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    before: tuple[int, ...],
+    after: tuple[int, ...],
+) -> dict[str, int]:
+    """Attributes of a sliding window; with one axis, images of height 1."""
+    if len(size) == 1:
+        size, kernel, stride = (1, *size), (1, *kernel), (1, *stride)
+        before, after = (0, *before), (0, *after)
+    return {
+        "in_height": size[0],
+        "in_width": size[1],
+        "kernel_height": kernel[0],
+        "kernel_width": kernel[1],
+        "stride_height": stride[0],
+        "stride_width": stride[1],
+        "pad_top": before[0],
+        "pad_bottom": after[0],
+        "pad_left": before[1],
+        "pad_right": after[1],
+    }
+
+
+WINDOWS: Mapping[str, Operation] = {
+    **dict.fromkeys(
+        ("conv1d.default", "conv1d.padding", "conv2d.default", "conv2d.padding"), _conv
+    ),
+    "conv_transpose2d.input": _conv_transpose,
+    "max_pool2d.default": _max_pool,
+    "avg_pool2d.default": _average_pool,
+    "adaptive_avg_pool2d.default": _adaptive_average_pool,
+    "mean.dim": _mean,
+    "upsample_nearest2d.vec": _upsample_nearest,
+}
