@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import highspy
 import pytest
 
 from devices.errors import EngineFailed
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent, Silence
 from solver.engines.program import Program
+from solver.engines.proofs import Proof, prove_again
 from solver.options import EngineName
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.paths import ROOT
@@ -237,6 +242,7 @@ import json, sys
 from solver.engines import worker
 from solver.engines.messages import Bound, Finished, Growth, Run
 from solver.engines.program import Program
+from solver.engines.proofs import Proof, prove_again
 
 program = Program()
 columns = [program.column(cost=cost) for cost in (3.0, 4.0, 6.0)]
@@ -270,3 +276,47 @@ def test_false_proof_of_a_small_program_is_refuted(claimed: str) -> None:
     assert outcome == "optimal"
     assert "with presolve" in reason
     assert bounds == [pytest.approx(7.0)]
+
+
+PRESOLVE_FAULT = ROOT / "tests" / "references" / "highs-presolve-infeasible.lp"
+
+
+def _read(path: Path) -> Program:
+    """The program of a file, as HiGHS reads it."""
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.readModel(str(path))
+    read = highs.getLp()
+    program = Program(
+        list(read.col_lower_),
+        list(read.col_upper_),
+        list(read.col_cost_),
+        [kind == highspy.HighsVarType.kInteger for kind in read.integrality_],
+    )
+    terms: list[list[tuple[int, float]]] = [[] for _ in range(read.num_row_)]
+    for column, (first, end) in enumerate(itertools.pairwise(read.a_matrix_.start_)):
+        for k in range(first, end):
+            terms[read.a_matrix_.index_[k]].append((column, read.a_matrix_.value_[k]))
+    for row, lower, upper in zip(terms, read.row_lower_, read.row_upper_, strict=True):
+        program.row(row, "=" if lower == upper else "<", upper)
+    return program
+
+
+def test_a_false_proof_that_highs_has_made_is_caught() -> None:
+    """HiGHS 1.15.1 with presolve calls a program infeasible that has a solution."""
+    program = _read(PRESOLVE_FAULT)
+    assert program.satisfied_by([7.0 if column in (3, 4) else 0.0 for column in range(13)])
+    with Engine("highs") as engine:
+        messages = _messages(engine, program)
+        version, faults = engine.version, engine.faults
+    assert _best(messages).objective == pytest.approx(0.0)
+    assert isinstance(messages[-1], Finished)
+    assert messages[-1].outcome == "optimal"
+    if version == "HiGHS 1.15.1":
+        assert faults == ["called a program infeasible with presolve that has a solution"]
+
+
+@both_engines
+def test_an_engine_without_presolve_refutes_the_false_proof(name: EngineName) -> None:
+    claim = Proof.of(_read(PRESOLVE_FAULT), None)
+    assert prove_again(claim, name, threads=1, deadline=math.inf).verdict == "refuted"
