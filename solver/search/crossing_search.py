@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, Finished, Incumbent, Silence
+from solver.engines.proofs import Proof
 from solver.formulations.crossing import CrossingProgram, OrderKept
 from solver.options import EngineName
 from solver.problem.problem import Problem
@@ -19,9 +20,13 @@ _MOST_RELAXATIONS, _MOST_ROUNDS = 12, 8
 
 @dataclass(frozen=True)
 class Proven:
-    """A proven lower bound on the energy of every schedule."""
+    """A proven lower bound on the energy of every schedule.
+
+    ``proof`` is the engine's; None if the bound follows from the costs alone.
+    """
 
     bound_j: float
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Sketch:
 @dataclass(frozen=True)
 class NoSchedule:
     """A proof that no schedule satisfies the budget and the deadline."""
+
+    proof: Proof
 
 
 News: TypeAlias = Proven | Sketch | NoSchedule | Silence
@@ -82,7 +89,7 @@ class CrossingSearch:
                 for message in self._minimise(engine, 0.0, deadline, relax=True):
                     if isinstance(message, Incumbent):
                         solution = message
-                        yield Proven(crossing.bound_j(message.objective))
+                        yield self._proven(message.objective)
                     elif isinstance(message, NoSchedule):
                         yield message
                         return
@@ -103,7 +110,7 @@ class CrossingSearch:
             for message in self._minimise(engine, absolute_gap, deadline, relax=False):
                 match message:
                     case Bound():
-                        yield Proven(crossing.bound_j(message.objective))
+                        yield self._proven(message.objective)
                     case Incumbent():
                         solution = message
                         yield Silence()
@@ -123,6 +130,10 @@ class CrossingSearch:
             if not tight:
                 return
             self._add_memory_rows(tight)
+
+    def _proven(self, objective: float) -> Proven:
+        crossing = self.crossing
+        return Proven(crossing.bound_j(objective), Proof.of(crossing.program, objective))
 
     def _add_memory_rows(self, ops: Sequence[int]) -> None:
         began = time.monotonic()
@@ -144,7 +155,7 @@ class CrossingSearch:
             self.engine_version = engine.version
             self.faults += [fault for fault in engine.faults if fault not in self.faults]
             if isinstance(message, Finished) and message.outcome == "infeasible":
-                yield NoSchedule()
+                yield NoSchedule(Proof.of(self.crossing.program, None))
             elif isinstance(message, Bound | Incumbent | Finished | Silence):
                 yield message
 

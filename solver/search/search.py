@@ -15,6 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent
+from solver.engines.proofs import Proof
 from solver.formulations.compact.formulation import CompactFormulation
 from solver.formulations.formulation import Formulation
 from solver.formulations.scaled_costs import Objective
@@ -75,6 +76,8 @@ class Search:
 
     ``actions`` is the best verified schedule so far, ``value`` its objective and ``bound`` the
     proven lower bound. They are kept if :meth:`run` is ended by its deadline or by Ctrl-C.
+    ``proof`` is the engine's for the bound, or that no schedule exists after :meth:`run` has ended
+    so; None if no engine has improved the bound that the search began with.
     """
 
     problem: Problem
@@ -86,6 +89,7 @@ class Search:
     actions: tuple[Action, ...] | None = None
     value: float | None = None
     bound: float | None = None
+    proof: Proof | None = None
     rounds: int = 0
     build_s: float = 0.0
     engine_version: str = ""
@@ -158,7 +162,7 @@ class Search:
     def _run(self, deadline: float) -> Ending:
         if self.objective != "energy":
             return self._search(self._built(simplify=False), deadline)
-        unrestricted_bound = self.bound
+        unrestricted = self.bound, self.proof
         simplified = self._built(simplify=True)
         ending = self._search(simplified, deadline)
         if ending != "infeasible":
@@ -166,7 +170,7 @@ class Search:
         whole = self._built(simplify=False)
         if whole.restrictions == simplified.restrictions:
             return ending  # nothing was simplified
-        self.bound = unrestricted_bound
+        self.bound, self.proof = unrestricted
         return self._search(whole, deadline)
 
     def _built(self, *, simplify: bool) -> Formulation:
@@ -180,6 +184,7 @@ class Search:
         self._exact, self._is_spent = True, False
         try:
             if not self._cut_relaxation(formulation, deadline):
+                self.proof = Proof.of(formulation.program, None)
                 return "infeasible"
             while not self.proven:
                 self.rounds += 1
@@ -187,6 +192,7 @@ class Search:
                 if self.proven:
                     break
                 if finished.outcome == "infeasible" and self._exact:
+                    self.proof = Proof.of(formulation.program, None)
                     return "infeasible"
                 if self._is_spent:
                     return "spent"
@@ -322,6 +328,8 @@ class Search:
     def _raise_bound(self, formulation: Formulation, objective: float) -> None:
         bound = formulation.costs.bound(objective)
         if self._exact:
+            if bound > (self.bound or 0.0):
+                self.proof = Proof.of(formulation.program, objective)
             self.bound = max(self.bound or 0.0, bound)
         elif self._is_within_gap(bound):
             self._is_spent = True

@@ -87,6 +87,7 @@ def search_by_name(
         version=version,
         rounds=search.rounds,
         build_s=search.build_s,
+        proof=search.proof,
         notes=(*engine_notes(search.faults), *((_LATE,) if is_late else ())),
     )
 
