@@ -60,7 +60,7 @@ def solve_graph(
             be better than the last incumbent: what the search finds as its time ends is not
             announced.
         starts: Schedules to start from, for example of a similar budget; only those within
-            ``budget`` are used.
+            ``budget`` are used, and only those in the graph's order if ``options`` keep to it.
         with_advice: Whether to search for the smallest feasible RAM budget and deadline if the
             problem is infeasible. Without a time limit this takes up to 30 s (60 s with a
             deadline).
@@ -191,6 +191,10 @@ def _search(
     starts: Iterable[tuple[Action, ...]],
     deadline: float,
 ) -> Outcome:
+    if options.order == "given":
+        # Schedules in this order are searched, and claims are about them alone.
+        given = tuple(op.name for op in problem.graph.ops)
+        starts = (start for start in starts if first_executions(start) == given)
     if options.formulation == "auto":
         return AutomaticSearch(problem, options, on_progress, deadline).run(starts)
     return search_by_name(problem, options, on_progress, starts, deadline)
