@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import highspy
@@ -278,7 +280,41 @@ def test_false_proof_of_a_small_program_is_refuted(claimed: str) -> None:
     assert bounds == [pytest.approx(7.0)]
 
 
-PRESOLVE_FAULT = ROOT / "tests" / "references" / "highs-presolve-infeasible.lp"
+@dataclass(frozen=True)
+class FaultOfHighs:
+    """A program about which HiGHS 1.15.1 with presolve proves what is false.
+
+    ``solution`` has the columns that are not 0, ``least`` its objective; ``fault`` is what the
+    engine's process says of the first proof.
+    """
+
+    file: str
+    solution: Mapping[int, float]
+    least: float
+    claimed: float | None
+    fault: str
+
+    @property
+    def program(self) -> Program:
+        return _read(ROOT / "tests" / "references" / self.file)
+
+
+FAULTS = {
+    "infeasible": FaultOfHighs(
+        "highs-presolve-infeasible.lp",
+        {3: 7.0, 4: 7.0},
+        0.0,
+        None,
+        "called a program infeasible with presolve that has a solution",
+    ),
+    "suboptimal": FaultOfHighs(
+        "highs-presolve-suboptimal.lp",
+        {1: 1.0, 5: 1.0, 6: 1.0, 7: 1.0, 8: 1.0, 11: 1.0, 19: 13.0},
+        1.6,
+        2.0815,
+        "proved a bound with presolve that a solution refutes",
+    ),
+}
 
 
 def _read(path: Path) -> Program:
@@ -302,21 +338,27 @@ def _read(path: Path) -> Program:
     return program
 
 
-def test_a_false_proof_that_highs_has_made_is_caught() -> None:
-    """HiGHS 1.15.1 with presolve calls a program infeasible that has a solution."""
-    program = _read(PRESOLVE_FAULT)
-    assert program.satisfied_by([7.0 if column in (3, 4) else 0.0 for column in range(13)])
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_false_proof_that_highs_has_made_is_caught(name: str) -> None:
+    known = FAULTS[name]
+    program = known.program
+    solution = [known.solution.get(column, 0.0) for column in range(len(program.cost))]
+    assert program.satisfied_by(solution)
+    assert program.objective(solution) == pytest.approx(known.least)
     with Engine("highs") as engine:
         messages = _messages(engine, program)
         version, faults = engine.version, engine.faults
-    assert _best(messages).objective == pytest.approx(0.0)
+    assert _best(messages).objective == pytest.approx(known.least)
+    bounds = [message.objective for message in messages if isinstance(message, Bound)]
+    assert bounds[-1] == pytest.approx(known.least)
     assert isinstance(messages[-1], Finished)
     assert messages[-1].outcome == "optimal"
     if version == "HiGHS 1.15.1":
-        assert faults == ["called a program infeasible with presolve that has a solution"]
+        assert faults == [known.fault]
 
 
 @both_engines
-def test_an_engine_without_presolve_refutes_the_false_proof(name: EngineName) -> None:
-    claim = Proof.of(_read(PRESOLVE_FAULT), None)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_engine_without_presolve_refutes_the_false_proof(name: EngineName, fault: str) -> None:
+    claim = Proof.of(FAULTS[fault].program, FAULTS[fault].claimed)
     assert prove_again(claim, name, threads=1, deadline=math.inf).verdict == "refuted"
