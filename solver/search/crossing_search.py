@@ -53,11 +53,18 @@ News: TypeAlias = Proven | Sketch | NoSchedule | Silence
 class CrossingSearch:
     """Rounds of an engine on one growing crossing program.
 
-    ``build_s`` is the time spent on building the program.
+    ``build_s`` is the time spent on building the program. Without ``presolve`` the engine searches
+    programs as they are.
     """
 
     def __init__(
-        self, problem: Problem, order: OrderKept, engine: EngineName, threads: int
+        self,
+        problem: Problem,
+        order: OrderKept,
+        engine: EngineName,
+        threads: int,
+        *,
+        presolve: bool = True,
     ) -> None:
         began = time.monotonic()
         self.crossing = CrossingProgram(problem, order)
@@ -68,6 +75,7 @@ class CrossingSearch:
         self.faults: list[str] = []
         self._engine = engine
         self._threads = threads
+        self._presolve = presolve
 
     def run(self, relative_gap: float, deadline: float) -> Iterator[News]:
         """Search, and yield results as they are found, until ``deadline`` on ``time.monotonic``.
@@ -151,6 +159,7 @@ class CrossingSearch:
             start=None,
             deadline=deadline,
             relax=relax,
+            presolve=self._presolve,
         ):
             self.engine_version = engine.version
             self.faults += [fault for fault in engine.faults if fault not in self.faults]

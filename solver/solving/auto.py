@@ -211,15 +211,16 @@ class AutomaticSearch:
 
     # --- bounds ---------------------------------------------------------------------------------
 
-    def _bound_any_order(self) -> Ending:
-        """Prove a bound with the crossing program.
+    def _bound_any_order(self, *, presolve: bool = True) -> Ending:
+        """Prove a bound with the crossing program; again without presolve after a false proof.
 
         Returns "infeasible", or "proven" when the crossing program can prove no more.
         """
         began = time.monotonic()
         kept: OrderKept = "given" if self._options.order == "given" else "any"
         threads = max(1, self._options.threads - len(self._annealers))
-        search = CrossingSearch(self._problem, kept, self._options.engine, threads)
+        engine = self._options.engine
+        search = CrossingSearch(self._problem, kept, engine, threads, presolve=presolve)
         crossing = search.crossing
         self._crossing = search
         for news in search.run(_CROSSING_GAP * self._options.gap, self._deadline):
@@ -230,10 +231,10 @@ class AutomaticSearch:
                     return "infeasible" if self._is_confirmed() else "proven"
                 case NoSchedule():
                     self._report_fault("called a problem infeasible that has a schedule")
-                    break
+                    return self._bound_any_order(presolve=False) if presolve else "proven"
                 case Proven() if self._is_refuted(news.bound_j):
                     self._report_fault("proved a bound above the energy of a schedule")
-                    break
+                    return self._bound_any_order(presolve=False) if presolve else "proven"
                 case Proven():
                     self._raise_bound(news.bound_j, kept, news.proof)
                 case Sketch():

@@ -168,6 +168,34 @@ def test_a_lie_is_not_stated_as_proven(
     assert read_solved(tmp_path / "left.json") == (costed, schedule)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("formulation", "note"),
+    [
+        (
+            "compact",
+            "the engine called a program infeasible that has a solution; that proof is not used",
+        ),
+        (
+            "auto",
+            "the engine called a problem infeasible that has a schedule; its proofs were discarded",
+        ),
+    ],
+)
+def test_a_known_schedule_refutes_a_lie(
+    formulation: FormulationName, note: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search is repeated without presolve, and says so."""
+    options = SolverOptions(threads=1, formulation=formulation, gap=0.0)
+    true = solve_graph(*chain(), options)
+    monkeypatch.setattr(engines, "module_process", lying_engine.instead_of_worker)
+    monkeypatch.setenv(lying_engine.VARIABLE, "infeasible")
+    schedule = solve_graph(*chain(), options)
+    assert (schedule.status, schedule.energy_j) == ("optimal", true.energy_j)
+    assert schedule.energy_bound_j == pytest.approx(true.energy_bound_j)
+    assert schedule.notes == (note,)
+
+
 @pytest.fixture(scope="module")
 def searched() -> tuple[Problem, SolverOptions, Outcome]:
     problem, options = Problem(*chain()), SolverOptions(threads=1)

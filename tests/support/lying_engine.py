@@ -1,7 +1,8 @@
 """An engine that lies: ``python -m tests.support.lying_engine highs FD``.
 
-It imitates faults that presolve has had. The environment variable ``LIE`` names the lie:
-``infeasible`` calls every program infeasible, ``optimal`` calls the first solution optimal.
+It imitates faults that presolve has had, and is honest without it. The environment variable ``LIE``
+names the lie: ``infeasible`` calls every program infeasible, ``optimal`` calls the first solution
+optimal.
 """
 
 from __future__ import annotations
@@ -18,10 +19,15 @@ VARIABLE = "LIE"
 
 class _Liar(worker._Highs):
     def minimise(self, run: Run, report: worker._Reporter) -> Finished:
-        return super().minimise(replace(run, absolute_gap=1e9), report)
+        self._lies = run.presolve
+        if self._lies:
+            run = replace(run, absolute_gap=1e9)
+        return super().minimise(run, report)
 
     def _proof(self, status: Any) -> worker._Optimum | Finished:
         proof = super()._proof(status)
+        if not self._lies:
+            return proof
         if os.environ[VARIABLE] == "infeasible":
             return Finished("infeasible")
         return proof if isinstance(proof, Finished) else replace(proof, bound=proof.objective)
