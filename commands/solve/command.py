@@ -66,7 +66,7 @@ def solve(options: SolveOptions, console: Console) -> int:
         def show(progress: Progress) -> None:
             status.show(progress_line(progress), phase=progress.phase)
 
-        schedule = solve_graph(graph, budget, solver, show)
+        schedule = solve_graph(graph, budget, solver, show, certified=options.certify)
     if draws is not None and schedule.actions and not stop_requested():
         share = limit.part(1 / (1 + options.baselines))
         solver = replace(options.solver, time_limit_s=share.seconds)

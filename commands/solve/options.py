@@ -65,12 +65,14 @@ class SolveOptions:
     """Graph, budget and search.
 
     ``graph`` is a file, or a network and its profile. If ``budget`` is None, the graph is only
-    exported. ``robust``: choose the schedule that is best on average over the ``draws``.
+    exported. ``certify``: prove the result again with another engine. ``robust``: choose the
+    schedule that is best on average over the ``draws``.
     """
 
     graph: Path | ProfiledModel
     budget: RequestedBudget | None
     solver: SolverOptions
+    certify: bool
     draws: int | None
     robust: bool
     baselines: bool
@@ -94,6 +96,11 @@ class SolveOptions:
             raise InputError(
                 f"--order free cannot be used with --formulation {namespace.formulation}, which"
                 " keeps the given order; use --formulation auto"
+            )
+        if namespace.certify and namespace.formulation == "retention":
+            raise InputError(
+                "--certify cannot be used with --formulation retention: no second engine solves its"
+                " constraint program; use --formulation auto, compact or poet"
             )
         if namespace.robust and namespace.draws is None:
             raise InputError("--robust needs --draws, such as --draws 100")
@@ -119,6 +126,7 @@ class SolveOptions:
                 time_limit_s=namespace.time_limit,
                 addresses=not namespace.no_addresses,
             ),
+            certify=namespace.certify,
             draws=namespace.draws,
             robust=namespace.robust,
             baselines=namespace.baselines,
@@ -197,6 +205,12 @@ def add_options(parser: ArgumentParser) -> None:
         choices=get_args(EngineName),
         default=SolverOptions.engine,
         help=f"mixed-integer solver ({SolverOptions.engine})",
+    )
+    parser.add_argument(
+        "--certify",
+        action="store_true",
+        help="prove the result again with another engine, without presolve (cbc; highs after"
+        " another --engine)",
     )
     parser.add_argument(
         "--instantaneous-paging",

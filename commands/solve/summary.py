@@ -44,6 +44,7 @@ def summarise(console: Console, schedule: Schedule, kept: Replay, graph: CostedG
         f" {solver.build_seconds:.2f} s to build the program; {solver.rounds} rounds"
         + _STOPPED.get(schedule.ended_by or "", "")
     )
+    _show_certificate(console, schedule)
     for choice in schedule.chosen:
         console.result(f"chosen: {choice}")
     for note in schedule.notes:
@@ -96,6 +97,23 @@ def _compare(console: Console, schedule: Schedule, kept: Replay, graph: CostedGr
     )
     if schedule.restrictions and schedule.any_order_bound_j is not None:
         console.result(f"proven for any order: at least {si(schedule.any_order_bound_j, 'J')}")
+
+
+def _show_certificate(console: Console, schedule: Schedule) -> None:
+    """Print what a second proof confirmed; a note says what it did not."""
+    certificate = schedule.certificate
+    if certificate is None:
+        return
+    if certificate.outcome == "confirmed":
+        console.result(
+            f"certified: {certificate.engine} proved this again, without presolve, in"
+            f" {certificate.seconds:.1f} s"
+        )
+    if certificate.outcome == "no_engine":
+        console.result(
+            "certified: no engine was needed to prove this, only sums of costs or a search of all"
+            " schedules"
+        )
 
 
 def _show_arena(console: Console, schedule: Schedule) -> None:

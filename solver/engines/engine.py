@@ -134,19 +134,21 @@ class Engine(EngineProcess):
         start: list[float] | None,
         deadline: float,
         relax: bool = False,
+        presolve: bool = True,
     ) -> Iterator[EngineMessage]:
         """Minimise ``program`` and yield the engine's messages until it has finished.
 
         The last message is always a :class:`Finished`, at ``deadline`` (on ``time.monotonic``) at
         the latest. ``absolute_gap`` is in units of the objective; ``start`` is a solution to begin
-        with. With ``relax`` integrality is dropped and the only incumbent is the optimum.
+        with. With ``relax`` integrality is dropped and the only incumbent is the optimum. Without
+        ``presolve`` the engine searches the program as it is.
 
         Raises :class:`EngineFailed` if the process ends early or the engine reports an error.
         """
         if time.monotonic() >= deadline:
             yield Finished("stopped")
             return
-        self.send(Run(self._growth(program), relax, absolute_gap, threads, start))
+        self.send(Run(self._growth(program), relax, absolute_gap, threads, start, presolve))
         for message in self.messages(deadline):
             assert isinstance(message, Incumbent | Bound | Finished | Silence)
             if isinstance(message, Finished) and message.reason:

@@ -26,7 +26,7 @@ class Run:
     """Order to add ``growth``, then minimise until proven within ``absolute_gap``.
 
     ``start`` is a solution to begin with (values of all columns), or None. With ``relax``
-    integrality is dropped.
+    integrality is dropped. Without ``presolve`` the engine searches the program as it is.
     """
 
     growth: Growth
@@ -34,6 +34,7 @@ class Run:
     absolute_gap: float
     threads: int
     start: list[float] | None
+    presolve: bool = True
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import mip
@@ -113,9 +114,10 @@ class _Engine:
         if run.start is not None:
             model.start = list(zip(self.columns, run.start, strict=False))
         began = time.monotonic()
-        proof = self._proof(model.optimize(relax=True) if run.relax else self.optimize(report))
+        with nullcontext() if run.presolve else self.without_presolve():
+            proof = self._proof(model.optimize(relax=True) if run.relax else self.optimize(report))
         fault = ""
-        if self.is_small and time.monotonic() - began < _LONGEST_PROVEN_TWICE_S:
+        if run.presolve and self.is_small and time.monotonic() - began < _LONGEST_PROVEN_TWICE_S:
             with self.without_presolve():
                 # HiGHS counts the time of all its runs.
                 limit_s = time.monotonic() - self._created + 5 * _LONGEST_PROVEN_TWICE_S
@@ -292,8 +294,19 @@ class _Cbc(_Engine):
         super().__init__(mip.CBC)
         from mip import cbc
 
+        self._set = partial(cbc.cbc_set_parameter, self.model.solver)
         # CBC crashes when it strengthens cliques in a program with empty rows only.
-        cbc.cbc_set_parameter(self.model.solver, "clqstr", "off")
+        self._set("clqstr", "off")
+
+    @contextmanager
+    def without_presolve(self) -> Iterator[None]:
+        """Switch off presolve of the integer program and of its relaxation."""
+        self._set("presolve", "off")
+        try:
+            with super().without_presolve():
+                yield
+        finally:
+            self._set("presolve", "on")
 
     def optimize(self, report: _Reporter) -> mip.OptimizationStatus:
         slice_s = self._FIRST_SLICE_S

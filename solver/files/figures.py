@@ -39,6 +39,7 @@ def wrong_figures(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
         the root of the trouble; those after it may follow from it.
     """
     yield from _of_another_graph(graph, schedule)
+    yield from _certificate(schedule)
     if not schedule.actions:
         yield from _without_actions(graph, schedule)
         return
@@ -89,6 +90,25 @@ def _of_another_graph(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:
             f"states graph_sha256 {stated}; that of the costed graph {graph.name!r} is"
             f" {graph.sha256[:_SHOWN_HASH]}: one of the two files was changed or replaced"
         )
+
+
+def _certificate(schedule: Schedule) -> Iterator[str]:
+    """Sentences about a second proof that does not belong to what the schedule claims."""
+    certificate, status = schedule.certificate, schedule.status
+    if certificate is None:
+        return
+    outcome = f"certificate.outcome {certificate.outcome}"
+    if certificate.outcome == "no_engine" and certificate.engine is not None:
+        yield f"states {outcome}; it names the engine {certificate.engine}"
+    if certificate.outcome != "no_engine" and certificate.engine is None:
+        yield f"states {outcome}; it names no engine"
+    claims = status != "no_solution"
+    if certificate.outcome == "refuted" and status in {"infeasible", "exhausted"}:
+        yield f"states status {status}; its certificate says that this was refuted"
+    elif certificate.outcome != "refuted" and not claims:
+        yield f"states {outcome}; with status no_solution it claims nothing"
+    if claims and schedule.actions and schedule.energy_bound_j is None:
+        yield f"states {outcome}; it states no energy_bound_j"
 
 
 def _without_actions(graph: CostedGraph, schedule: Schedule) -> Iterator[str]:

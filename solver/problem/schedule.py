@@ -105,6 +105,24 @@ class SolverRecord(StrictModel):
     threads: Size
 
 
+class Certificate(StrictModel):
+    """Second proof of what a schedule claims: its bounds, or that no schedule exists.
+
+    Attributes:
+        outcome: ``confirmed``: another engine proved the claims again, without presolve, up to the
+            tolerances of engines (1e-5 of a program's objective). ``refuted``: it found a solution
+            that contradicts the first engine, whose proofs this schedule therefore does not state.
+            ``undecided``: neither. ``no_engine``: the claims rest on no engine, but on sums of
+            costs or on a search of all schedules.
+        engine: Name and version of the second engine; absent if none ran.
+        seconds: Wall time of the second proof.
+    """
+
+    outcome: Literal["confirmed", "refuted", "undecided", "no_engine"]
+    engine: Label | None = None
+    seconds: NonNegative = 0.0
+
+
 class Share(StrictModel):
     """Fraction of the draws, with its 95 % interval (Wilson 1927) as an estimate from a sample."""
 
@@ -194,6 +212,8 @@ class Schedule(StrictModel):
         limiting_op: The op that sets ``smallest_ram_bytes``.
         chosen: Methods used, and why.
         notes: Remarks on the result.
+        certificate: Second proof of ``energy_bound_j`` and ``any_order_bound_j``, or of status
+            ``infeasible`` or ``exhausted``; absent unless it was asked for.
         resident_address: Arena offset in bytes of each counted tensor in RAM when the step begins.
         robustness: Statistics over draws of the costs, if assessed.
         actions: The actions in order; empty without a solution.
@@ -226,6 +246,7 @@ class Schedule(StrictModel):
     limiting_op: Label | None = None
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    certificate: Certificate | None = None
     resident_address: Mapping[Label, Size] | None = None
     robustness: Robustness | None = None
     actions: tuple[Action, ...] = ()

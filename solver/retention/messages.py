@@ -5,6 +5,7 @@ Others are in :mod:`solver.engines.messages`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +18,8 @@ class Task:
     """A problem to solve.
 
     ``intervals`` is the most retention intervals of a tensor. ``starts`` are start schedules, best
-    first: the first one that the model does not exclude is used.
+    first: the first one that the model does not exclude is used. ``known`` is the value of the best
+    schedule known: costs need not be told apart beyond it.
     """
 
     problem: Problem
@@ -25,6 +27,7 @@ class Task:
     intervals: int
     threads: int
     starts: tuple[tuple[Action, ...], ...]
+    known: float = math.inf
 
 
 @dataclass(frozen=True)

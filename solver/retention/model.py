@@ -69,10 +69,14 @@ class RetentionModel:
     """The constraint program of one problem; ``intervals`` is ``C``.
 
     Its objective is in multiples of ``unit`` (joules or seconds) above ``constant``. Costs are
-    rounded down, so that a bound on the objective is a bound on the problem.
+    rounded down, so that a bound on the objective is a bound on the problem. A cost of which one is
+    more than a schedule of value ``known`` can have is lowered, which makes no schedule better than
+    that one: the unit can then be finer.
     """
 
-    def __init__(self, problem: Problem, minimise: Minimise, intervals: int) -> None:
+    def __init__(
+        self, problem: Problem, minimise: Minimise, intervals: int, known: float = math.inf
+    ) -> None:
         self.problem = problem
         self.timeline = Timeline(problem)
         self.program = cp_model.CpModel()
@@ -98,7 +102,7 @@ class RetentionModel:
         self._add_services()
         self._add_budget()
         self._add_deadline()
-        self._add_objective(minimise)
+        self._add_objective(minimise, known)
 
     # --- variables ----------------------------------------------------------------------------
 
@@ -316,12 +320,13 @@ class RetentionModel:
         literals = [literal for literal, _, _ in self._costs]
         self.program.add(cp_model.LinearExpr.weighted_sum(literals, times) <= spare)
 
-    def _add_objective(self, minimise: Minimise) -> None:
+    def _add_objective(self, minimise: Minimise, known: float) -> None:
         problem = self.problem
         energy = minimise == "energy"
         self.constant = problem.least_energy_j if energy else problem.least_time_s
         literals = [literal for literal, _, _ in self._costs]
-        costs = [energy_j if energy else time_s for _, energy_j, time_s in self._costs]
+        most = 2 * max(0.0, known - self.constant)
+        costs = [min(most, energy_j if energy else time_s) for _, energy_j, time_s in self._costs]
         self.unit = _unit_of(costs, self.constant)
         whole = [math.floor(cost / self.unit) for cost in costs]
         self.program.minimize(cp_model.LinearExpr.weighted_sum(literals, whole))

@@ -23,6 +23,8 @@ from solver.search.search import Ending, Progress, Search
 
 # Most retention intervals of a tensor, C of the paper.
 INTERVALS = 2
+# Relative difference between value and bound that the rounding of costs to integers may leave.
+_ROUNDING = 1e-9
 
 
 def restrictions_of(problem: Problem, intervals: int = INTERVALS) -> tuple[str, ...]:
@@ -85,26 +87,49 @@ def solve_retention(
     fitting.sort(key=lambda pair: pair[0])
     best_first = tuple(start for _, start in fitting)
     try:
-        with EngineProcess("cp-sat", "solver.retention.worker") as engine:
-            engine.send(Task(problem, objective, intervals, threads, best_first))
-            for message in engine.messages(deadline):
-                on_version(engine.version)
-                match message:
-                    case Found():
-                        best.offer(message.actions)
-                        on_actions(message.actions)
-                    case Bound():
-                        best.bound = max(best.bound, message.objective)
-                        on_bound(message.objective)
-                    case Finished(outcome="optimal"):
-                        return "proven"
-                    case Finished(outcome="infeasible"):
-                        return "infeasible"
-                if best.proven:
-                    return "proven"
+        while True:
+            known = best.value
+            known_first = () if best.actions is None else (best.actions,)
+            starts = (*known_first, *best_first)
+            task = Task(problem, objective, intervals, threads, starts, known)
+            ending = _run(task, best, deadline, on_actions, on_bound, on_version)
+            if ending != "proven" or best.is_within(max(gap, _ROUNDING)) or best.value >= known:
+                break
+            # The unit of costs is coarse for the schedule found: search again with a finer one.
     except KeyboardInterrupt:
         return "interrupted"
+    if ending is not None:
+        return ending
     return "time_limit" if time.monotonic() >= deadline else "spent"
+
+
+def _run(
+    task: Task,
+    best: _BestSoFar,
+    deadline: float,
+    on_actions: Callable[[tuple[Action, ...]], None],
+    on_bound: Callable[[float], None],
+    on_version: Callable[[str], None],
+) -> Ending | None:
+    """Search once; None if the engine ended without a proof."""
+    with EngineProcess("cp-sat", "solver.retention.worker") as engine:
+        engine.send(task)
+        for message in engine.messages(deadline):
+            on_version(engine.version)
+            match message:
+                case Found():
+                    best.offer(message.actions)
+                    on_actions(message.actions)
+                case Bound():
+                    best.bound = max(best.bound, message.objective)
+                    on_bound(message.objective)
+                case Finished(outcome="optimal"):
+                    return "proven"
+                case Finished(outcome="infeasible"):
+                    return "infeasible"
+            if best.proven:
+                return "proven"
+    return None
 
 
 @dataclass
@@ -114,6 +139,7 @@ class _BestSoFar:
     problem: Problem
     objective: Literal["energy", "time"]
     gap: float
+    actions: tuple[Action, ...] | None = None
     value: float = float("inf")
     bound: float = float("-inf")
 
@@ -122,13 +148,18 @@ class _BestSoFar:
         result = verify(self.problem.graph, actions, self.problem.budget)
         energy = self.objective == "energy"
         value = result.energy_j if energy else result.time_due_s(self.problem.budget)
-        self.value = min(self.value, value)
+        if value < self.value:
+            self.value, self.actions = value, actions
         return value
 
     @property
     def proven(self) -> bool:
+        return self.is_within(self.gap)
+
+    def is_within(self, gap: float) -> bool:
+        """Whether the value is within ``gap`` of the bound, relative to the value."""
         found = self.value < float("inf")
-        return found and self.value - self.bound <= self.gap * abs(self.value)
+        return found and self.value - self.bound <= gap * abs(self.value)
 
 
 def search_retention(search: Search, deadline: float) -> Ending:

@@ -37,7 +37,7 @@ def search(task: Task, send: Callable[[Found | Bound], None]) -> Finished:
     recomputes nothing. This finds a first solution much sooner than the paper's first phase, which
     starts there and minimises memory down to the budget.
     """
-    model = RetentionModel(task.problem, task.objective, task.intervals)
+    model = RetentionModel(task.problem, task.objective, task.intervals, task.known)
     starts = (*task.starts, keep_everything(task.problem.graph))
     hint = next(filter(None, (hint_of(model, actions) for actions in starts)), {})
     for variable, value in hint.items():

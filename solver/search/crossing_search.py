@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, Finished, Incumbent, Silence
+from solver.engines.proofs import Proof
 from solver.formulations.crossing import CrossingProgram, OrderKept
 from solver.options import EngineName
 from solver.problem.problem import Problem
@@ -19,9 +20,13 @@ _MOST_RELAXATIONS, _MOST_ROUNDS = 12, 8
 
 @dataclass(frozen=True)
 class Proven:
-    """A proven lower bound on the energy of every schedule."""
+    """A proven lower bound on the energy of every schedule.
+
+    ``proof`` is the engine's; None if the bound follows from the costs alone.
+    """
 
     bound_j: float
+    proof: Proof | None = None
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Sketch:
 class NoSchedule:
     """A proof that no schedule satisfies the budget and the deadline."""
 
+    proof: Proof
+
 
 News: TypeAlias = Proven | Sketch | NoSchedule | Silence
 
@@ -46,11 +53,18 @@ News: TypeAlias = Proven | Sketch | NoSchedule | Silence
 class CrossingSearch:
     """Rounds of an engine on one growing crossing program.
 
-    ``build_s`` is the time spent on building the program.
+    ``build_s`` is the time spent on building the program. Without ``presolve`` the engine searches
+    programs as they are.
     """
 
     def __init__(
-        self, problem: Problem, order: OrderKept, engine: EngineName, threads: int
+        self,
+        problem: Problem,
+        order: OrderKept,
+        engine: EngineName,
+        threads: int,
+        *,
+        presolve: bool = True,
     ) -> None:
         began = time.monotonic()
         self.crossing = CrossingProgram(problem, order)
@@ -61,6 +75,7 @@ class CrossingSearch:
         self.faults: list[str] = []
         self._engine = engine
         self._threads = threads
+        self._presolve = presolve
 
     def run(self, relative_gap: float, deadline: float) -> Iterator[News]:
         """Search, and yield results as they are found, until ``deadline`` on ``time.monotonic``.
@@ -82,7 +97,7 @@ class CrossingSearch:
                 for message in self._minimise(engine, 0.0, deadline, relax=True):
                     if isinstance(message, Incumbent):
                         solution = message
-                        yield Proven(crossing.bound_j(message.objective))
+                        yield self._proven(message.objective)
                     elif isinstance(message, NoSchedule):
                         yield message
                         return
@@ -103,7 +118,7 @@ class CrossingSearch:
             for message in self._minimise(engine, absolute_gap, deadline, relax=False):
                 match message:
                     case Bound():
-                        yield Proven(crossing.bound_j(message.objective))
+                        yield self._proven(message.objective)
                     case Incumbent():
                         solution = message
                         yield Silence()
@@ -124,6 +139,10 @@ class CrossingSearch:
                 return
             self._add_memory_rows(tight)
 
+    def _proven(self, objective: float) -> Proven:
+        crossing = self.crossing
+        return Proven(crossing.bound_j(objective), Proof.of(crossing.program, objective))
+
     def _add_memory_rows(self, ops: Sequence[int]) -> None:
         began = time.monotonic()
         for t in ops:
@@ -140,11 +159,12 @@ class CrossingSearch:
             start=None,
             deadline=deadline,
             relax=relax,
+            presolve=self._presolve,
         ):
             self.engine_version = engine.version
             self.faults += [fault for fault in engine.faults if fault not in self.faults]
             if isinstance(message, Finished) and message.outcome == "infeasible":
-                yield NoSchedule()
+                yield NoSchedule(Proof.of(self.crossing.program, None))
             elif isinstance(message, Bound | Incumbent | Finished | Silence):
                 yield message
 

@@ -15,6 +15,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent
+from solver.engines.proofs import Proof
 from solver.formulations.compact.formulation import CompactFormulation
 from solver.formulations.formulation import Formulation
 from solver.formulations.scaled_costs import Objective
@@ -35,6 +36,8 @@ Build: TypeAlias = Callable[[Problem, Objective, bool], Formulation]
 _MOST_RELAXATIONS = 12
 # Shortest time that an engine with a rejected solution may continue.
 _LEAST_PATIENCE_S = 5.0
+# Difference of two values of an objective, relative, that the tolerances of engines explain.
+_TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,10 @@ class Progress:
     value: float | None
     bound: float | None
     phase: str = "searching"
+
+
+class _FalseProof(Exception):
+    """An engine proved what the best schedule refutes; the text says what, for a note."""
 
 
 class Companion(Protocol):
@@ -75,6 +82,8 @@ class Search:
 
     ``actions`` is the best verified schedule so far, ``value`` its objective and ``bound`` the
     proven lower bound. They are kept if :meth:`run` is ended by its deadline or by Ctrl-C.
+    ``proof`` is the engine's for the bound, or that no schedule exists after :meth:`run` has ended
+    so; None if no engine has improved the bound that the search began with.
     """
 
     problem: Problem
@@ -86,6 +95,7 @@ class Search:
     actions: tuple[Action, ...] | None = None
     value: float | None = None
     bound: float | None = None
+    proof: Proof | None = None
     rounds: int = 0
     build_s: float = 0.0
     engine_version: str = ""
@@ -99,6 +109,8 @@ class Search:
     _exact: bool = True
     # The rest of a program with an unproven bound has no better solution.
     _is_spent: bool = False
+    # Whether engines simplify programs first: not after a proof turned out to be false.
+    _presolve: bool = True
     _started: float = field(default_factory=time.monotonic)
 
     def offer(self, actions: tuple[Action, ...]) -> Replay:
@@ -158,7 +170,7 @@ class Search:
     def _run(self, deadline: float) -> Ending:
         if self.objective != "energy":
             return self._search(self._built(simplify=False), deadline)
-        unrestricted_bound = self.bound
+        unrestricted = self.bound, self.proof
         simplified = self._built(simplify=True)
         ending = self._search(simplified, deadline)
         if ending != "infeasible":
@@ -166,7 +178,7 @@ class Search:
         whole = self._built(simplify=False)
         if whole.restrictions == simplified.restrictions:
             return ending  # nothing was simplified
-        self.bound = unrestricted_bound
+        self.bound, self.proof = unrestricted
         return self._search(whole, deadline)
 
     def _built(self, *, simplify: bool) -> Formulation:
@@ -176,18 +188,31 @@ class Search:
         return formulation
 
     def _search(self, formulation: Formulation, deadline: float) -> Ending:
+        """Search with a formulation; again without presolve after a false proof."""
+        before = self.bound, self.proof
+        try:
+            return self._search_rounds(formulation, deadline)
+        except _FalseProof as fault:
+            self.bound, self.proof = before
+            self.faults.append(f"{fault}{'' if self._presolve else ', even without presolve'}")
+            if not self._presolve:
+                return "spent"
+        self._presolve = False
+        return self._search(formulation, deadline)
+
+    def _search_rounds(self, formulation: Formulation, deadline: float) -> Ending:
         self.restrictions = formulation.restrictions
         self._exact, self._is_spent = True, False
         try:
             if not self._cut_relaxation(formulation, deadline):
-                return "infeasible"
+                return self._infeasible(formulation)
             while not self.proven:
                 self.rounds += 1
                 wrong, finished = self._round(formulation, deadline)
                 if self.proven:
                     break
                 if finished.outcome == "infeasible" and self._exact:
-                    return "infeasible"
+                    return self._infeasible(formulation)
                 if self._is_spent:
                     return "spent"
                 if time.monotonic() >= deadline:
@@ -314,6 +339,7 @@ class Search:
             start=None if relax or self._plain is None else formulation.encode(self._plain),
             deadline=deadline,
             relax=relax,
+            presolve=self._presolve,
         ):
             self.engine_version = engine.version
             self.faults += [fault for fault in engine.faults if fault not in self.faults]
@@ -322,9 +348,38 @@ class Search:
     def _raise_bound(self, formulation: Formulation, objective: float) -> None:
         bound = formulation.costs.bound(objective)
         if self._exact:
+            if (
+                self.value is not None
+                and bound > self.value
+                and self._refutes(formulation, objective)
+            ):
+                raise _FalseProof("proved a bound that a solution refutes")
+            if bound > (self.bound or 0.0):
+                self.proof = Proof.of(formulation.program, objective)
             self.bound = max(self.bound or 0.0, bound)
         elif self._is_within_gap(bound):
             self._is_spent = True
+
+    def _infeasible(self, formulation: Formulation) -> Ending:
+        """Believe that the program has no solution, unless the best schedule is one."""
+        if self._refutes(formulation, None):
+            raise _FalseProof("called a program infeasible that has a solution")
+        self.proof = Proof.of(formulation.program, None)
+        return "infeasible"
+
+    def _refutes(self, formulation: Formulation, objective: float | None) -> bool:
+        """Whether the best schedule is a solution that contradicts what an engine proved.
+
+        ``objective`` is the bound that it proved, None if it proved that no solution exists. A
+        schedule that the program excludes contradicts neither.
+        """
+        values = None if self._plain is None else formulation.encode(self._plain)
+        if values is None or not formulation.program.satisfied_by(values):
+            return False
+        if objective is None:
+            return True
+        least = formulation.program.objective(values)
+        return objective > least + _TOLERANCE * (1.0 + abs(least))
 
     def report(self) -> None:
         """Report progress."""

@@ -25,6 +25,7 @@ from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
 from solver.constructed.orders import low_memory_orders
+from solver.engines.proofs import Proof
 from solver.formulations.compact.formulation import MOST_OPS
 from solver.formulations.crossing import OrderKept
 from solver.formulations.staged import RESTRICTIONS
@@ -82,6 +83,8 @@ class AutomaticSearch:
         self._annealers: list[Annealer] = []
         # The class in which no schedule exists, once that is proven.
         self._none_in: ScheduleClass | None = None
+        # The crossing program's proof of that or of the bound.
+        self._proof: Proof | None = None
 
     def run(self, starts: Iterable[tuple[Action, ...]]) -> Outcome:
         """Search, beginning with ``starts``. Raises :class:`~devices.errors.EngineFailed`."""
@@ -208,31 +211,32 @@ class AutomaticSearch:
 
     # --- bounds ---------------------------------------------------------------------------------
 
-    def _bound_any_order(self) -> Ending:
-        """Prove a bound with the crossing program.
+    def _bound_any_order(self, *, presolve: bool = True) -> Ending:
+        """Prove a bound with the crossing program; again without presolve after a false proof.
 
         Returns "infeasible", or "proven" when the crossing program can prove no more.
         """
         began = time.monotonic()
         kept: OrderKept = "given" if self._options.order == "given" else "any"
         threads = max(1, self._options.threads - len(self._annealers))
-        search = CrossingSearch(self._problem, kept, self._options.engine, threads)
+        engine = self._options.engine
+        search = CrossingSearch(self._problem, kept, engine, threads, presolve=presolve)
         crossing = search.crossing
         self._crossing = search
         for news in search.run(_CROSSING_GAP * self._options.gap, self._deadline):
             self._take()
             match news:
                 case NoSchedule() if self._search.actions is None:
-                    self._none_in = self._searched
+                    self._none_in, self._proof = self._searched, news.proof
                     return "infeasible" if self._is_confirmed() else "proven"
                 case NoSchedule():
                     self._report_fault("called a problem infeasible that has a schedule")
-                    break
+                    return self._bound_any_order(presolve=False) if presolve else "proven"
                 case Proven() if self._is_refuted(news.bound_j):
                     self._report_fault("proved a bound above the energy of a schedule")
-                    break
+                    return self._bound_any_order(presolve=False) if presolve else "proven"
                 case Proven():
-                    self._raise_bound(news.bound_j, kept)
+                    self._raise_bound(news.bound_j, kept, news.proof)
                 case Sketch():
                     for annealer in self._annealers[:1]:
                         annealer.offer_sketch(news.makes)
@@ -273,7 +277,7 @@ class AutomaticSearch:
     def _report_fault(self, what: str) -> None:
         """Note a false proof of the engine, and forget every bound that came from it."""
         self._notes.append(f"the engine {what}; its proofs were discarded")
-        self._none_in = None
+        self._none_in = self._proof = None
         self._any_order_j = self._problem.least_energy_j + self._problem.unavoidable_pages.energy_j
         self._search.bound = self._any_order_j
 
@@ -292,12 +296,12 @@ class AutomaticSearch:
             f" {time.monotonic() - began:.1f} s"
         )
         if result.actions is None or result.value is None:
-            self._none_in = self._searched
+            self._none_in, self._proof = self._searched, None
             return "infeasible"
         self._search.offer(result.actions)
         if self._is_refuted(self._search.bound or 0.0):
             self._report_fault("proved a bound above the energy of a schedule")
-        self._raise_bound(result.value, kept)
+        self._raise_bound(result.value, kept, None)
         return "proven"
 
     def _find_first(self, annealing: ExitStack) -> None:
@@ -321,7 +325,9 @@ class AutomaticSearch:
             f"a search for any schedule, in other orders too: {time.monotonic() - began:.1f} s"
         )
 
-    def _raise_bound(self, bound_j: float, kept: OrderKept) -> None:
+    def _raise_bound(self, bound_j: float, kept: OrderKept, proof: Proof | None) -> None:
+        if proof is None or bound_j > (self._search.bound or 0.0):
+            self._proof = proof
         self._search.bound = max(self._search.bound or 0.0, bound_j)
         if kept == "any":
             self._any_order_j = max(self._any_order_j, bound_j)
@@ -407,7 +413,7 @@ class AutomaticSearch:
 
     def _outcome(self, ending: Ending) -> Outcome:
         search, compact, crossing = self._search, self._compact, self._crossing
-        bound_j, covered = search.bound or 0.0, EVERY_SCHEDULE
+        bound_j, covered, proof = search.bound or 0.0, EVERY_SCHEDULE, self._proof
         if self._options.order == "given" and bound_j > self._any_order_j:
             covered = self._searched
         if (
@@ -416,9 +422,10 @@ class AutomaticSearch:
             and (search.actions is None or _in_order(search.actions, compact.problem.graph))
         ):
             search.bound = bound_j = compact.bound or 0.0
-            covered = _class_of(compact, self._problem.graph)
+            covered, proof = _class_of(compact, self._problem.graph), compact.proof
         if ending == "infeasible" and self._none_in is not None:
             covered = self._none_in
+            proof = self._proof if compact is None else compact.proof
         # An engine that was stopped early reports only its name: the longest version is complete.
         versions = [search.engine_version for search in (crossing, compact) if search is not None]
         engine = max(versions, key=len, default="")
@@ -429,6 +436,8 @@ class AutomaticSearch:
             bound_j=bound_j,
             any_order_bound_j=self._any_order_j,
             covered=covered,
+            proof=proof,
+            any_order_proof=None if self._options.order == "given" else self._proof,
             chosen=tuple(self._chosen),
             notes=(
                 *self._notes,

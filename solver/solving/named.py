@@ -59,7 +59,7 @@ def search_by_name(
     search = Search(problem, "energy", options, on_progress, build, bound=least_j)
     for start in (keep_everything(problem.graph), *starts):
         search.offer_if_valid(start)
-    ending: Ending = "infeasible"
+    ending: Ending = "proven" if search.proven else "infeasible"
     if not search.proven and not problem.is_evidently_infeasible:
         try:
             with TimeLimit(deadline).part(_SHARE_FOR_GREEDY).enforced():
@@ -87,6 +87,7 @@ def search_by_name(
         version=version,
         rounds=search.rounds,
         build_s=search.build_s,
+        proof=search.proof,
         notes=(*engine_notes(search.faults), *((_LATE,) if is_late else ())),
     )
 
@@ -130,8 +131,8 @@ def _may_be_late(search: Search, ending: Ending) -> bool:
 
 
 def engine_notes(faults: Iterable[str]) -> tuple[str, ...]:
-    """What a reader of the schedule must know of false proofs that were corrected."""
-    return tuple(f"the engine {fault}; the proof was repeated and corrected" for fault in faults)
+    """What a reader of the schedule must know of false proofs of the engine."""
+    return tuple(f"the engine {fault}; that proof is not used" for fault in faults)
 
 
 def python_mip_version() -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from solver.engines.proofs import Proof
 from solver.problem.claims import ScheduleClass
-from solver.problem.schedule import Action, EndedBy
+from solver.problem.schedule import Action, Certificate, EndedBy
 from solver.search.search import Ending
 
 # Gap, relative to the energy, that rounding alone explains: sums of thousands of doubles, and
@@ -19,6 +20,8 @@ class Outcome:
 
     ``bound_j`` holds for every schedule of the class ``covered``, ``any_order_bound_j`` for all
     schedules. If ``ending`` is ``infeasible``, no schedule of that class satisfies the budget.
+    ``proof`` is the engine's for the former or for this, ``any_order_proof`` that for the latter
+    bound; None where no engine was needed. ``certificate`` says what became of a second proof.
     ``chosen`` lists the methods used and why; ``engine`` and
     ``version`` name the program used (empty if no search was needed); ``notes`` are copied into
     the schedule.
@@ -35,8 +38,16 @@ class Outcome:
     version: str
     rounds: int
     build_s: float
+    proof: Proof | None = None
+    any_order_proof: Proof | None = None
+    certificate: Certificate | None = None
     chosen: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether a second engine refuted a claim."""
+        return self.certificate is not None and self.certificate.outcome == "refuted"
 
     @property
     def ended_by(self) -> EndedBy | None:

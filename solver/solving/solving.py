@@ -11,19 +11,28 @@ from solver.options import SolverOptions
 from solver.problem.claims import EVERY_SCHEDULE
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
-from solver.problem.schedule import Action, Budget, Schedule, SolverRecord, first_executions
+from solver.problem.schedule import (
+    Action,
+    Budget,
+    EndedBy,
+    Schedule,
+    SolverRecord,
+    first_executions,
+)
 from solver.referee.referee import verify
 from solver.search.search import Progress
 from solver.solving.advice import Advice, advise
 from solver.solving.auto import AutomaticSearch
+from solver.solving.certify import certify
 from solver.solving.named import search_by_name
 from solver.solving.outcome import Outcome
 from solver.solving.packing import pack, packing_s
 from solver.solving.reserve import checks_s
 from solver.time_limit import TimeLimit
 
-# Largest share of the time that is reserved for checking and writing the result.
-_MOST_FOR_CHECKS = 0.3
+# Largest share of the time that is reserved for checking and writing the result; share that is
+# reserved for a second proof; share of what is left then, if nothing fits, before advice.
+_MOST_FOR_CHECKS, _SHARE_FOR_SECOND_PROOF, _SHARE_BEFORE_ADVICE = 0.3, 0.3, 0.5
 _PACKING_AFTER_CTRL_C_S = 10.0
 
 
@@ -34,6 +43,7 @@ def solve_graph(
     on_progress: Callable[[Progress], None] = lambda _progress: None,
     starts: Iterable[tuple[Action, ...]] = (),
     with_advice: bool = True,
+    certified: bool = False,
 ) -> Schedule:
     """Find the schedule of least energy within a budget, with arena addresses.
 
@@ -50,10 +60,12 @@ def solve_graph(
             be better than the last incumbent: what the search finds as its time ends is not
             announced.
         starts: Schedules to start from, for example of a similar budget; only those within
-            ``budget`` are used.
+            ``budget`` are used, and only those in the graph's order if ``options`` keep to it.
         with_advice: Whether to search for the smallest feasible RAM budget and deadline if the
             problem is infeasible. Without a time limit this takes up to 30 s (60 s with a
             deadline).
+        certified: Whether a second engine proves the bounds, or that no schedule exists, again.
+            Without a time limit this takes as long as it needs.
 
     Returns:
         The schedule, with status, energy, bound, time, peak, addresses and actions.
@@ -61,31 +73,47 @@ def solve_graph(
     Raises:
         EngineFailed: The process of an engine failed.
         RefereeError: A schedule was found to be invalid, which is a defect.
+        ValueError: The formulation cannot be certified.
     """
+    if certified and options.formulation == "retention":
+        raise ValueError("no second engine solves the constraint program of retention")
     problem = Problem(graph, budget)
     started = time.monotonic()
     whole = TimeLimit.after(options.time_limit_s)
     announce = _Announcer(on_progress, started)
     announce.phase("starting schedules")
     limit = whole.reserving(min(checks_s(graph, budget.covers), _MOST_FOR_CHECKS * whole.left_s))
-    search_limit = limit
+    # What is left after schedule and addresses is for the second proof.
+    finding = limit.part(1 - _SHARE_FOR_SECOND_PROOF) if certified else limit
+    search_limit = finding
     if options.addresses:
-        search_limit = limit.reserving(packing_s(limit.left_s))
+        search_limit = finding.reserving(packing_s(finding.left_s))
     outcome = _search(problem, options, announce.progress, starts, search_limit.end)
+    ended_by = outcome.ended_by
     if outcome.actions is None or outcome.energy_j is None:
+        if outcome.ending == "infeasible" and certified:
+            announce.phase("second proof")
+            outcome = certify(problem, outcome, options, limit.part(_SHARE_BEFORE_ADVICE))
         if outcome.ending == "infeasible" and with_advice:
             announce.phase("smallest feasible budget")
         return _without_actions(problem, options, outcome, started, with_advice, limit)
-    if not options.addresses:
-        return _with_actions(problem, options, outcome, started, outcome.actions)
-    announce.phase("addresses")
-    if outcome.ending == "interrupted":
-        limit = limit.at_most(_PACKING_AFTER_CTRL_C_S)
-    packed = pack(problem, outcome.actions, options, limit)
-    if packed.plan.arena_bytes > budget.ram_bytes:
-        common = _common(problem, options, outcome, started, packed.notes)
-        return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
-    return _with_actions(problem, options, outcome, started, packed.actions, packed)
+    actions, packed = outcome.actions, None
+    if options.addresses:
+        announce.phase("addresses")
+        if outcome.ending == "interrupted":
+            finding = finding.at_most(_PACKING_AFTER_CTRL_C_S)
+        packed = pack(problem, outcome.actions, options, finding)
+        if packed.plan.arena_bytes > budget.ram_bytes:
+            common = _common(problem, options, outcome, started, packed.notes)
+            return Schedule(status="no_solution", ended_by=ended_by, **common)
+        actions = packed.actions
+    outcome = _in_order_of(actions, outcome)
+    if certified:
+        announce.phase("second proof")
+        outcome = certify(problem, outcome, options, limit)
+        if outcome.is_refuted:
+            ended_by = outcome.ended_by
+    return _with_actions(problem, options, outcome, ended_by, started, actions, packed)
 
 
 class _Announcer:
@@ -105,25 +133,32 @@ class _Announcer:
         self._on_progress(progress)
 
 
+def _in_order_of(actions: tuple[Action, ...], outcome: Outcome) -> Outcome:
+    """What is proven of ``actions``, whose order of ops may not be the one of the bound.
+
+    Packing can change the order.
+    """
+    order = outcome.covered.order
+    if order is None or first_executions(actions) == order:
+        return outcome
+    return replace(
+        outcome,
+        ending="spent",
+        bound_j=outcome.any_order_bound_j,
+        covered=EVERY_SCHEDULE,
+        proof=outcome.any_order_proof,
+    )
+
+
 def _with_actions(
     problem: Problem,
     options: SolverOptions,
-    searched: Outcome,
+    outcome: Outcome,
+    ended_by: EndedBy | None,
     started: float,
     actions: tuple[Action, ...],
-    packed: Packed | None = None,
+    packed: Packed | None,
 ) -> Schedule:
-    outcome = searched
-    order = searched.covered.order
-    if order is not None and first_executions(actions) != order:
-        # Packing changed the order, and the bound was proven for another order.
-        any_order_j = searched.any_order_bound_j
-        outcome = replace(
-            searched,
-            ending="spent",
-            bound_j=any_order_j,
-            covered=EVERY_SCHEDULE,
-        )
     result = verify(problem.graph, actions, problem.budget)
     bound_j = min(outcome.bound_j, result.energy_j)
     gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
@@ -132,7 +167,7 @@ def _with_actions(
     )
     return Schedule(
         status="optimal" if is_proven else "feasible",
-        ended_by=searched.ended_by,
+        ended_by=ended_by,
         energy_j=result.energy_j,
         energy_bound_j=bound_j,
         asked_gap=options.gap,
@@ -156,6 +191,10 @@ def _search(
     starts: Iterable[tuple[Action, ...]],
     deadline: float,
 ) -> Outcome:
+    if options.order == "given":
+        # Schedules in this order are searched, and claims are about them alone.
+        given = tuple(op.name for op in problem.graph.ops)
+        starts = (start for start in starts if first_executions(start) == given)
     if options.formulation == "auto":
         return AutomaticSearch(problem, options, on_progress, deadline).run(starts)
     return search_by_name(problem, options, on_progress, starts, deadline)
@@ -202,6 +241,7 @@ def _common(
         "restrictions": outcome.covered.restrictions,
         "chosen": outcome.chosen,
         "notes": (*outcome.notes, *notes),
+        "certificate": outcome.certificate,
         "solver": SolverRecord(
             engine=outcome.engine if outcome.version else "none",
             formulation=outcome.formulation,

@@ -167,7 +167,10 @@ class Frontier:
                 "status": "optimal" if gap <= self._gap + _SAME else "feasible",
             }
         unchanged = all(getattr(schedule, name) == value for name, value in changes.items())
-        return schedule if unchanged else schedule.model_copy(update=changes)
+        if unchanged:
+            return schedule
+        # A certificate is about what the search under this budget proved.
+        return schedule.model_copy(update={**changes, "certificate": None})
 
     def _class(self, schedule: Schedule) -> ScheduleClass:
         return class_of(schedule, self._order)

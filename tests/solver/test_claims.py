@@ -13,7 +13,7 @@ from benchmarks.claims.check import oracle_of, refutations, solve
 from benchmarks.claims.oracle import Oracle, TooLarge
 from benchmarks.claims.problems import random_problem
 from solver.formulations.scaled_costs import Objective
-from solver.options import Order, SolverOptions
+from solver.options import FormulationName, Order, SolverOptions
 from solver.problem.claims import EVERY_SCHEDULE, OWN_ORDER, ScheduleClass
 from solver.problem.graph import CostedGraph
 from solver.problem.problem import Problem
@@ -108,6 +108,18 @@ def test_a_restricted_search_without_a_schedule_says_what_it_searched(
     assert schedule.status == "exhausted"
     assert "order" in schedule.restrictions[0]
     assert schedule.smallest_ram_bound_bytes == 12
+
+
+@pytest.mark.parametrize("formulation", ["auto", "compact"])
+def test_a_schedule_in_another_order_refutes_no_claim_about_the_given_one(
+    formulation: FormulationName,
+) -> None:
+    options = SolverOptions(order="given", formulation=formulation)
+    other = solve_graph(reordered(), Budget(ram_bytes=15), SolverOptions())
+    schedule = solve_graph(reordered(), Budget(ram_bytes=15), options, starts=[other.actions])
+    assert (schedule.status, schedule.actions) == ("exhausted", ())
+    assert "order" in schedule.restrictions[0]
+    assert not schedule.notes
 
 
 def test_an_order_that_no_graph_can_have_loses_no_schedule() -> None:

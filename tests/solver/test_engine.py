@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
+import highspy
 import pytest
 
 from devices.errors import EngineFailed
 from solver.engines.engine import Engine
 from solver.engines.messages import Bound, EngineMessage, Finished, Incumbent, Silence
 from solver.engines.program import Program
+from solver.engines.proofs import Proof, prove_again
 from solver.options import EngineName
 from tests.support.boards.processes import VARIABLE, marked, new_mark, wait_until
 from tests.support.paths import ROOT
@@ -237,6 +244,7 @@ import json, sys
 from solver.engines import worker
 from solver.engines.messages import Bound, Finished, Growth, Run
 from solver.engines.program import Program
+from solver.engines.proofs import Proof, prove_again
 
 program = Program()
 columns = [program.column(cost=cost) for cost in (3.0, 4.0, 6.0)]
@@ -270,3 +278,87 @@ def test_false_proof_of_a_small_program_is_refuted(claimed: str) -> None:
     assert outcome == "optimal"
     assert "with presolve" in reason
     assert bounds == [pytest.approx(7.0)]
+
+
+@dataclass(frozen=True)
+class FaultOfHighs:
+    """A program about which HiGHS 1.15.1 with presolve proves what is false.
+
+    ``solution`` has the columns that are not 0, ``least`` its objective; ``fault`` is what the
+    engine's process says of the first proof.
+    """
+
+    file: str
+    solution: Mapping[int, float]
+    least: float
+    claimed: float | None
+    fault: str
+
+    @property
+    def program(self) -> Program:
+        return _read(ROOT / "tests" / "references" / self.file)
+
+
+FAULTS = {
+    "infeasible": FaultOfHighs(
+        "highs-presolve-infeasible.lp",
+        {3: 7.0, 4: 7.0},
+        0.0,
+        None,
+        "called a program infeasible with presolve that has a solution",
+    ),
+    "suboptimal": FaultOfHighs(
+        "highs-presolve-suboptimal.lp",
+        {1: 1.0, 5: 1.0, 6: 1.0, 7: 1.0, 8: 1.0, 11: 1.0, 19: 13.0},
+        1.6,
+        2.0815,
+        "proved a bound with presolve that a solution refutes",
+    ),
+}
+
+
+def _read(path: Path) -> Program:
+    """The program of a file, as HiGHS reads it."""
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    highs.readModel(str(path))
+    read = highs.getLp()
+    program = Program(
+        list(read.col_lower_),
+        list(read.col_upper_),
+        list(read.col_cost_),
+        [kind == highspy.HighsVarType.kInteger for kind in read.integrality_],
+    )
+    terms: list[list[tuple[int, float]]] = [[] for _ in range(read.num_row_)]
+    for column, (first, end) in enumerate(itertools.pairwise(read.a_matrix_.start_)):
+        for k in range(first, end):
+            terms[read.a_matrix_.index_[k]].append((column, read.a_matrix_.value_[k]))
+    for row, lower, upper in zip(terms, read.row_lower_, read.row_upper_, strict=True):
+        program.row(row, "=" if lower == upper else "<", upper)
+    return program
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_false_proof_that_highs_has_made_is_caught(name: str) -> None:
+    known = FAULTS[name]
+    program = known.program
+    solution = [known.solution.get(column, 0.0) for column in range(len(program.cost))]
+    assert program.satisfied_by(solution)
+    assert program.objective(solution) == pytest.approx(known.least)
+    with Engine("highs") as engine:
+        messages = _messages(engine, program)
+        version, faults = engine.version, engine.faults
+    assert _best(messages).objective == pytest.approx(known.least)
+    bounds = [message.objective for message in messages if isinstance(message, Bound)]
+    assert bounds[-1] == pytest.approx(known.least)
+    assert isinstance(messages[-1], Finished)
+    assert messages[-1].outcome == "optimal"
+    if version == "HiGHS 1.15.1":
+        assert faults == [known.fault]
+
+
+@both_engines
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_engine_without_presolve_refutes_the_false_proof(name: EngineName, fault: str) -> None:
+    claim = Proof.of(FAULTS[fault].program, FAULTS[fault].claimed)
+    assert prove_again(claim, name, threads=1, deadline=math.inf).verdict == "refuted"

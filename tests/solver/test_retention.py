@@ -17,7 +17,7 @@ from ortools.sat.python import cp_model
 from solver.constructed import keep_everything
 from solver.engines.messages import Bound
 from solver.options import SolverOptions
-from solver.problem.graph import CostedGraph
+from solver.problem.graph import CostedGraph, PageCost
 from solver.problem.problem import Problem
 from solver.problem.schedule import Action, Budget, Compute, Free, PageIn
 from solver.referee.referee import replay, verify
@@ -34,6 +34,7 @@ from tests.support.boards.processes import (
 )
 from tests.support.graphs.graph_examples import (
     actions,
+    crossed_chain,
     graph,
     op,
     tensor,
@@ -375,6 +376,45 @@ def test_schedules_improve_on_the_given_start() -> None:
     assert values[-1] == verify(problem, found[-1], budget).energy_j
     assert bounds == sorted(bounds)
     assert bounds[-1] <= values[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", [1e10, 1e14, 1e17])
+def test_rounding_leaves_no_gap_where_costs_are_far_apart(ratio: float) -> None:
+    """Costs are rounded to shares of the largest one, which a good schedule may avoid."""
+    plain, unit_j = crossed_chain(), 1e8 / ratio
+    page = PageCost(time_s=1.0, energy_j=3.1e8)
+    paged = [
+        t.model_copy(update={"page_in": page, "page_out": page}) if t.page_in else t
+        for t in plain.tensors
+    ]
+    ops = [op.model_copy(update={"energy_j": unit_j * op.energy_j}) for op in plain.ops]
+    costed = graph(ops, paged)
+    options = SolverOptions(threads=1, formulation="retention", gap=0.0)
+    schedule = solve_graph(costed, Budget(ram_bytes=12), options)
+    assert schedule.status == "optimal"
+    assert schedule.energy_j == pytest.approx(25 * unit_j)
+    assert schedule.gap == pytest.approx(0.0, abs=1e-9)
+    none_known = search_once(costed, Budget(ram_bytes=12))
+    assert none_known == pytest.approx((25 * unit_j, 25 * unit_j), rel=1e-9)
+
+
+def search_once(costed: CostedGraph, budget: Budget) -> tuple[float, float]:
+    """Value and bound of a search that begins with no schedule."""
+    values, bounds = [], [0.0]
+    problem = Problem(costed, budget)
+    ending = solve_retention(
+        problem,
+        objective="energy",
+        gap=0.0,
+        threads=1,
+        deadline=time.monotonic() + 60.0,
+        starts=(),
+        on_actions=lambda found: values.append(verify(costed, found, budget).energy_j),
+        on_bound=bounds.append,
+    )
+    assert ending == "proven"
+    return min(values), max(bounds)
 
 
 def test_search_ends_when_the_gap_is_reached() -> None:
