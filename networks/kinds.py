@@ -6,4 +6,6 @@ from typing import Literal, TypeAlias
 
 TensorKind: TypeAlias = Literal["input", "parameter", "activation", "gradient", "optimizer_state"]
 Place: TypeAlias = Literal["ram", "storage"]
-Optimizer: TypeAlias = Literal["sgd", "momentum"]
+LEARNING_RATE, ADAM_LEARNING_RATE = 0.01, 0.001
+"""Learning rates of the optimizers, the second of Adam and AdamW."""
+Optimizer: TypeAlias = Literal["sgd", "momentum", "adam", "adamw"]

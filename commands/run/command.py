@@ -28,7 +28,10 @@ def run(options: RunOptions, console: Console) -> int:
 
     description = load_description(options.device)
     graph, schedule = read_solved(options.schedule, options.graph)
-    subject = Subject(description, training_step_of(graph), graph, schedule)
+    step = training_step_of(graph)
+    if options.learning_rate is not None:
+        step = step.at_learning_rate(options.learning_rate)
+    subject = Subject(description, step, graph, schedule)
     training = training_on(subject.step, options.samples, options.steps, options.seed)
     # Fail before anything is built if the schedule cannot run or the directory cannot be used.
     planned = planned_execution(subject)

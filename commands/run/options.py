@@ -16,6 +16,7 @@ from commands.arguments import (
     seed,
 )
 from devices.results import Results
+from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class RunOptions:
     """Schedule, board and training data.
 
     ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
-    generates samples from ``seed``, as initial values are.
+    generates samples from ``seed``, as initial values are. ``learning_rate`` is None for the
+    optimizer's own.
     """
 
     schedule: Path
@@ -32,6 +34,7 @@ class RunOptions:
     steps: int
     samples: Path | None
     seed: int
+    learning_rate: float | None
     steps_per_day: float
     dry_run: bool
     out: Path | None
@@ -47,6 +50,7 @@ class RunOptions:
             steps=namespace.steps,
             samples=namespace.batches,
             seed=namespace.seed,
+            learning_rate=namespace.learning_rate,
             steps_per_day=namespace.steps_per_day,
             dry_run=namespace.dry_run,
             out=namespace.out,
@@ -72,6 +76,12 @@ def add_options(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed", type=seed, default=0, help="seed of initial values and generated samples (0)"
+    )
+    parser.add_argument(
+        "--learning-rate",
+        type=positive,
+        metavar="RATE",
+        help=f"learning rate of every step ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
     )
     parser.add_argument(
         "--steps-per-day",

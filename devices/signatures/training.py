@@ -6,11 +6,13 @@ from devices.signatures.base import (
     ELEMENTS,
     Attributes,
     Operand,
+    Operands,
     Signature,
     define,
     indices,
     matrix,
     per_element,
+    vector,
     vectors,
 )
 
@@ -78,5 +80,32 @@ define(  # velocity' = momentum · velocity + gradient; parameter' = parameter -
     per_element(4),
     in_place={"next_parameter": "parameter", "next_velocity": "velocity"},
     scalars=("learning_rate", "momentum"),
+    mutates=True,
+)
+
+_MOMENTS = ("first_moment", "second_moment")
+
+
+def _adam_operands(prefix: str) -> Operands:
+    """Adam's state; ``corrections`` are 1 minus the moments' decay to the power of the steps."""
+
+    def operands(a: Attributes) -> tuple[Operand, ...]:
+        moments = (Operand(prefix + role, (a["elements"],), "positive") for role in _MOMENTS)
+        return (*moments, Operand(prefix + "corrections", (2,), "positive"))
+
+    return operands
+
+
+# Adam with decoupled weight decay (Kingma and Ba 2015; Loshchilov and Hutter 2019). first_rate and
+# second_rate are 1 - beta.
+define(
+    KINDS,
+    "adam.update",
+    ELEMENTS,
+    lambda a: (vector(a, "parameter"), vector(a, "gradient"), *_adam_operands("")(a)),
+    lambda a: (vector(a, "next_parameter"), *_adam_operands("next_")(a)),
+    per_element(14),
+    in_place={f"next_{role}": role for role in ("parameter", *_MOMENTS, "corrections")},
+    scalars=("learning_rate", "first_rate", "second_rate", "epsilon", "weight_decay"),
     mutates=True,
 )

@@ -19,13 +19,34 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec, Phase
-from networks.kinds import Optimizer, Place, TensorKind
+from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, Optimizer, Place, TensorKind
 from networks.training.in_place import with_in_place
 from networks.training.network import Layer, Network, NetworkError, Value
 from networks.training.step import NetworkFile, StepOp, StepTensor, TrainingStep
 
-LEARNING_RATE = 0.01
 MOMENTUM = 0.9
+WEIGHT_DECAY = 0.01
+
+# PyTorch's defaults: beta1 = 0.9, beta2 = 0.999.
+_ADAM = {
+    "learning_rate": ADAM_LEARNING_RATE,
+    "first_rate": 0.1,
+    "second_rate": 0.001,
+    "epsilon": 1e-8,
+    "weight_decay": 0.0,
+}
+_MOMENTS = ("first_moment", "second_moment", "corrections")
+_UPDATES: Mapping[Optimizer, tuple[str, Mapping[str, float], tuple[str, ...]]] = {
+    "sgd": ("sgd.update", {"learning_rate": LEARNING_RATE}, ()),
+    "momentum": (
+        "sgd_momentum.update",
+        {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM},
+        ("velocity",),
+    ),
+    "adam": ("adam.update", _ADAM, _MOMENTS),
+    "adamw": ("adam.update", {**_ADAM, "weight_decay": WEIGHT_DECAY}, _MOMENTS),
+}
+"""Kind, scalars and state of each optimizer's update."""
 
 
 def training_step(
@@ -264,16 +285,14 @@ def _add_updates(
 
 def _update(draft: _Draft, parameter: Value, gradient: str, optimizer: Optimizer) -> None:
     name, elements = parameter.name, parameter.elements
+    kind, scalars, states = _UPDATES[optimizer]
+    spec = OpSpec.of(kind, elements=elements)
+    size = {operand.role: operand.elements for operand in spec.reads}
     reads = [name, gradient]
     writes = [draft.tensor(f"{name}.next", elements, "parameter", persist="ram")]
-    scalars = {"learning_rate": LEARNING_RATE}
-    kind = "sgd.update"
-    if optimizer == "momentum":
-        kind = "sgd_momentum.update"
-        scalars["momentum"] = MOMENTUM
-        reads.append(draft.tensor(f"{name}.velocity", elements, "optimizer_state", home="ram"))
+    for state in states:
+        reads.append(draft.tensor(f"{name}.{state}", size[state], "optimizer_state", home="ram"))
         writes.append(
-            draft.tensor(f"{name}.next_velocity", elements, "optimizer_state", persist="ram")
+            draft.tensor(f"{name}.next_{state}", size[state], "optimizer_state", persist="ram")
         )
-    spec = OpSpec.of(kind, elements=elements)
     draft.op(name, spec, "update", tuple(reads), tuple(writes), scalars)

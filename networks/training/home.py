@@ -44,6 +44,7 @@ def with_parameters_in_storage(step: TrainingStep) -> TrainingStep:
         for op in ops
         if op.phase == "update" and op.reads[0] in tables
         for name in (*op.in_place, *op.in_place.values())
+        if size[name] == size[op.reads[0]]  # not Adam's corrections, common to all rows
     }
 
     def moved(tensor: StepTensor) -> StepTensor:

@@ -24,6 +24,9 @@ _CONSTANTS: Mapping[str, float] = {
     "running_mean": 0.0,
     "running_variance": 1.0,
     "velocity": 0.0,
+    "first_moment": 0.0,
+    "second_moment": 0.0,
+    "corrections": 0.0,
 }
 
 

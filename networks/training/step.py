@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,16 @@ class TrainingStep:
             for written, read in op.in_place.items():
                 root[written] = root[read]
         return root
+
+    def at_learning_rate(self, rate: float) -> TrainingStep:
+        """The same step with another learning rate in all updates."""
+
+        def scaled(op: StepOp) -> StepOp:
+            if "learning_rate" not in op.scalars:
+                return op
+            return replace(op, scalars={**op.scalars, "learning_rate": rate})
+
+        return replace(self, ops=tuple(map(scaled, self.ops)))
 
     @property
     def title(self) -> str:

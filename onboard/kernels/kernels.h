@@ -176,6 +176,10 @@ void jw_sgd_update(const jw_call *call);
 /* parameter, gradient, velocity [elements] -> next_parameter, next_velocity [elements]; scalars:
  * learning_rate, momentum */
 void jw_sgd_momentum_update(const jw_call *call);
+/* parameter, gradient, first_moment, second_moment [elements], corrections [2] ->
+ * next_parameter, next_first_moment, next_second_moment, next_corrections; scalars: learning_rate,
+ * first_rate, second_rate, epsilon, weight_decay */
+void jw_adam_update(const jw_call *call);
 
 /* Activations: input [elements] -> output [elements]; scalars of clamp: lowest, highest; of
  * leaky_relu: slope */

@@ -3,6 +3,7 @@
 
 /* kind, attributes, scalars, run, workspace */
 const jw_kernel jw_kernels[] = {
+    {"adam.update", 1, 5, jw_adam_update, NULL},
     {"add.forward", 1, 0, jw_add_forward, NULL},
     {"attention_context.forward", 4, 0, jw_attention_context_forward,
      jw_attention_to_rows_workspace},

@@ -67,6 +67,19 @@ def test_trained_weights_are_those_of_pytorch(profiled: Path) -> None:
         assert found[name].tobytes() == expected[name].tobytes(), name
 
 
+def test_one_step_goes_as_far_as_the_learning_rate_says(profiled: Path) -> None:
+    schedule = scheduled(profiled, "rate")
+    words = ("--schedule", schedule, "--device", "local", "--steps", "1", "--out", "rate")
+    run(profiled, "run", *words, "--batches", "samples.npz", "--learning-rate", "0.5")
+    found = load_file(profiled / "rate" / "trained.safetensors")
+    file = build_model(str(EXPORTED / "waves.pt2")).file
+    assert file is not None
+    with np.load(EXPORTED / "waves.npz") as arrays:
+        for name in ("output.weight", "second.weight", "norm.bias"):
+            expected = file.values[name] - 0.5 * arrays[f"gradient.{name}"]
+            np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
 def test_a_selection_of_parameters_is_kept_from_solve_to_run(profiled: Path) -> None:
     schedule = scheduled(profiled, "head", "--train", "head")
     assert run(profiled, "run", "--schedule", schedule, "--device", "local", "--out", "head") == 0

@@ -41,7 +41,7 @@ NETWORKS = [small_convolutional, small_transformer, small_mixture]
 STEPS = [
     with_parameters_in_storage(training_step(network(), optimizer))
     for network in NETWORKS
-    for optimizer in ("sgd", "momentum")
+    for optimizer in ("sgd", "momentum", "adam")
 ]
 
 
@@ -91,6 +91,14 @@ def test_only_embedding_rows_of_the_batch_are_paged_in(optimizer: str) -> None:
     # A table with fewer rows than indices is paged in whole, in one piece.
     assert step.tensor["place.table"].bytes == 4 * 3 * 4
     assert step.tensor["place.table"].stretches == 1
+
+
+def test_corrections_of_adam_are_common_to_all_rows_of_a_table() -> None:
+    step = with_parameters_in_storage(training_step(small_lookups(), "adam"))
+    corrections = step.tensor["embed.table.corrections"]
+    assert (corrections.bytes, corrections.stretches, corrections.is_table) == (8, 1, False)
+    moment = step.tensor["embed.table.first_moment"]
+    assert (moment.bytes, moment.stretches, moment.is_table) == (10 * 3 * 4, 10, True)
 
 
 def test_rows_of_an_activation_are_gathered_as_before() -> None:

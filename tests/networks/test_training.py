@@ -119,6 +119,22 @@ def test_momentum_keeps_a_velocity_for_every_parameter() -> None:
     }
 
 
+@pytest.mark.parametrize(("optimizer", "weight_decay"), [("adam", 0.0), ("adamw", 0.01)])
+def test_adam_keeps_two_moments_and_their_corrections(
+    optimizer: Optimizer, weight_decay: float
+) -> None:
+    step = training_step(small_convolutional(), optimizer)
+    weight_bytes = step.tensor["stem.weight"].bytes
+    sizes = {"first_moment": weight_bytes, "second_moment": weight_bytes, "corrections": 8}
+    for state, size_bytes in sizes.items():
+        tensor = step.tensor[f"stem.weight.{state}"]
+        assert (tensor.kind, tensor.bytes) == ("optimizer_state", size_bytes)
+        assert step.tensor[f"stem.weight.next_{state}"].persist == "ram"
+    update = op(step, "stem.weight.update")
+    assert set(update.in_place) == set(update.writes)
+    assert update.scalars["weight_decay"] == weight_decay
+
+
 def test_running_statistics_move_once_a_step() -> None:
     step = training_step(small_convolutional())
     update = op(step, "stem.norm.statistics_update")

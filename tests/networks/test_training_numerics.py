@@ -123,6 +123,22 @@ def test_updates_move_parameters_and_velocities(library: KernelLibrary) -> None:
     np.testing.assert_allclose(made["classifier.weight.next"], expected, rtol=1e-6)
 
 
+def test_the_first_step_of_adam_has_the_length_of_its_rate(library: KernelLibrary) -> None:
+    step = training_step(small_convolutional(), "adam")
+    start = start_values(step)
+    start |= {name: np.zeros_like(values) for name, values in start.items() if _is_state(name)}
+    made = execute(step, library, start)
+    gradient = gradients(step, made)["classifier.weight"].reshape(-1)
+    moved = made["classifier.weight.next"] - start["classifier.weight"].reshape(-1)
+    np.testing.assert_allclose(moved, -0.001 * gradient / (abs(gradient) + 1e-8), rtol=1e-3)
+    corrections = made["classifier.weight.next_corrections"]
+    np.testing.assert_allclose(corrections, [0.1, 0.001], rtol=1e-6)
+
+
+def _is_state(name: str) -> bool:
+    return name.endswith(("_moment", ".corrections"))
+
+
 if importlib.util.find_spec("torch") is not None:
     import torch
 

@@ -17,7 +17,7 @@ import torch.nn.functional as functional
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from networks.training.derive import LEARNING_RATE
+from networks.kinds import LEARNING_RATE
 from tests.support.paths import REFERENCES
 
 FOLDER = REFERENCES / "exported"

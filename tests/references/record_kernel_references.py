@@ -457,6 +457,37 @@ def _sgd_momentum(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     }
 
 
+def _adam(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    """AdamW's fourth step, with the state of three steps before it."""
+    parameter, gradient = draw.values(a["elements"]), draw.values(a["elements"])
+    first, second = draw.values(a["elements"]), draw.values(a["elements"]) ** 2
+    betas = (1 - scalars["first_rate"], 1 - scalars["second_rate"])
+    trained = torch.nn.Parameter(parameter.clone())
+    trained.grad = gradient
+    optimizer = torch.optim.AdamW(
+        [trained],
+        lr=scalars["learning_rate"],
+        betas=betas,
+        eps=scalars["epsilon"],
+        weight_decay=scalars["weight_decay"],
+    )
+    state = optimizer.state[trained]
+    state.update(step=torch.tensor(3.0), exp_avg=first.clone(), exp_avg_sq=second.clone())
+    optimizer.step()
+    before, after = (torch.tensor([1 - beta**steps for beta in betas]) for steps in (3, 4))
+    return {
+        "parameter": parameter,
+        "gradient": gradient,
+        "first_moment": first,
+        "second_moment": second,
+        "corrections": before,
+        "next_parameter": trained,
+        "next_first_moment": state["exp_avg"],
+        "next_second_moment": state["exp_avg_sq"],
+        "next_corrections": after,
+    }
+
+
 _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
@@ -493,6 +524,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "mean_squared_error": _mean_squared_error,
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
+    "adam": _adam,
 }
 
 _SCALARS: dict[str, Scalars] = {
@@ -505,6 +537,13 @@ _SCALARS: dict[str, Scalars] = {
     "leaky_relu": {"slope": 0.125},
     "sgd": {"learning_rate": 0.05},
     "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9},
+    "adam": {
+        "learning_rate": 0.05,
+        "first_rate": 0.125,
+        "second_rate": 0.0078125,
+        "epsilon": 1e-6,
+        "weight_decay": 0.25,
+    },
 }
 
 
@@ -646,6 +685,8 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("mean_squared_error", {"elements": 333}),
         ("sgd", {"elements": 133}),
         ("sgd_momentum", {"elements": 133}),
+        ("adam", {"elements": 1}),
+        ("adam", {"elements": 301}),
         *(
             (family, {"elements": elements})
             for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu", "multiply")

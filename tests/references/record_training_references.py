@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from networks.data import generated_batches
+from networks.kinds import LEARNING_RATE
 from networks.models import build_model
 from networks.training import TrainingStep
-from networks.training.derive import LEARNING_RATE
 from networks.training.initial import initial_values
 from tests.support.networks import pytorch
 from tests.support.networks.references import (

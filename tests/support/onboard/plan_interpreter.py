@@ -252,4 +252,5 @@ class ByName:
     def _what(self, name: str) -> str:
         if ".running_" in name:
             return "statistic"
-        return "optimizer_state" if name.endswith(".velocity") else "parameter"
+        state = (".velocity", "_moment", ".corrections")
+        return "optimizer_state" if name.endswith(state) else "parameter"
