@@ -306,7 +306,8 @@ class _Runs:
             ]
 
         twin = host_twin(s.description)
-        with open_replay(twin, s.step.distinct_specs, plans, self.progress) as session:
+        opened = open_replay(twin, s.step.distinct_specs, plans, self.progress, alone=False)
+        with opened as session:
             same = self.run(session, _SCHEDULED, "the same plan here", watched=True)
             free = self.run(session, _UNSCHEDULED, "the unscheduled step here", watched=True)
         return [
