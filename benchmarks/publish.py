@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.machine import load_average, machine, python_version, release
 from benchmarks.pages import Origin, Page, render
-from devices.documents.document import write_atomically
+from devices.documents.document import require_writable, write_atomically
 from tests.support.paths import ROOT
 
 # Folders of material that the reader has elsewhere.
@@ -39,6 +39,8 @@ def publish(
 ) -> None:
     """Measure what the command line asks for, print the page, and write it with ``--write``."""
     arguments = parser.parse_args()
+    if arguments.write is not None:
+        require_writable(arguments.write)
     today, began_s, load = datetime.date.today(), time.monotonic(), load_average()
     made_from = release()
     page = measure(arguments)

@@ -118,8 +118,10 @@ def _add_options(parser: ArgumentParser) -> None:
 
 def export(options: ExportOptions, console: Console) -> int:
     """Write the C project or the trace."""
+    from devices.documents.document import require_writable
     from solver.files.solved import read_solved
 
+    require_writable((options.out or options.results.exports) / "file")
     graph, schedule = read_solved(options.schedule, options.graph)
     match options.target:
         case TraceTarget():

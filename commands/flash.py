@@ -46,6 +46,7 @@ def flash(options: FlashOptions, console: Console) -> int:
     from devices.documents.document import DocumentError
     from profiler.building.firmware_image import build_firmware
     from profiler.flashing.flashing import flashing_of, greet
+    from profiler.opening.meters import powered
 
     description = load_description(options.device)
     if description.firmware is None:
@@ -73,9 +74,11 @@ def flash(options: FlashOptions, console: Console) -> int:
 
         console.say(words)
         description = bring_up(description, console.say).description
+        identity = greet(description, image, console.say).identity
     else:
-        flashing.carry_out(console.say)
-    identity = greet(description, image, console.say).identity
+        with powered(description):
+            flashing.carry_out(console.say)
+            identity = greet(description, image, console.say).identity
     console.document(document | {"board": identity.model_dump(mode="json", exclude_none=True)})
     console.result(
         f"{description.name} runs firmware {image.firmware_sha256[:8]},"

@@ -59,11 +59,13 @@ def _add_options(parser: ArgumentParser) -> None:
 
 def plot(options: PlotOptions, console: Console) -> int:
     """Draw the pictures and print their paths."""
+    from devices.documents.document import require_writable
     from devices.library import resolve_profile
     from plots.pictures import draw_profile, draw_schedule
     from solver.files.solved import read_solved
 
     directory = options.directory or options.results.root
+    require_writable(directory / "picture.png")
     pictures: list[Path] = []
     if options.profile is not None:
         profile = resolve_profile(options.profile, options.results.profiles)

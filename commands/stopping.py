@@ -17,7 +17,8 @@ from signal import Signals
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-_STOPS = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP)
+from devices.program import STOPS
+
 # Convention of shells: a program that a signal ended has this exit code plus the signal's number.
 _SIGNAL_EXIT_CODE = 128
 
@@ -51,7 +52,7 @@ class StopSignals:
         if threading.current_thread() is not threading.main_thread():
             return self
         self._terminals = [number for number in (1, 2) if os.isatty(number)]
-        for number in _STOPS:
+        for number in STOPS:
             handler = signal.getsignal(number)
             if handler != signal.SIG_IGN:
                 self._before[number] = handler

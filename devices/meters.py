@@ -217,3 +217,13 @@ class OtiiMeter(StrictModel):
 OnBoardMeter: TypeAlias = HwmonMeter | RaplMeter | InaMeter | PmicMeter
 HostMeter: TypeAlias = Ppk2Meter | ScpiMeter | JoulescopeMeter | OtiiMeter | NvmlMeter
 Meter: TypeAlias = Annotated[OnBoardMeter | HostMeter, Field(discriminator="kind")]
+
+
+def feeds_board(meter: Meter | None) -> bool:
+    """Whether the board has its power from the meter, so that it is off until that is opened."""
+    match meter:
+        case Ppk2Meter():
+            return meter.mode == "source"
+        case OtiiMeter():
+            return True
+    return False

@@ -9,6 +9,9 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
 
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command: Ctrl-C, the request of a batch system, a closed terminal."""
+
 COMMAND = "cli.py" if (_ROOT / "pyproject.toml").is_file() else "joulewright"
 """Command before a sub-command: ``cli.py`` in a checkout, ``joulewright`` if installed."""
 
@@ -38,5 +41,5 @@ def leave_stopping_to_parent() -> None:
     system SIGTERM to the whole job. The parent handles them, asks for the best result so far, and
     then kills its children.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in STOPS:
         signal.signal(number, signal.SIG_IGN)

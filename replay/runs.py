@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from devices.errors import InputError
+from devices.errors import InputError, RequestRefused
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -245,11 +245,20 @@ def planned_execution(subject: Subject) -> ExecutionPlan:
 
     Raises:
         LoweringError: the schedule is invalid, has no addresses, or cannot be run on a board.
+        RequestRefused: its arena is larger than the RAM that the description states.
     """
     from replay.lowering.lowering import lower
 
     workspace_bytes = planned_workspace(subject.step, subject.graph)
-    return lower(subject.step, subject.graph, subject.schedule, workspace_bytes)
+    plan = lower(subject.step, subject.graph, subject.schedule, workspace_bytes)
+    memory = subject.description.memory
+    if memory is not None and plan.arena_bytes > memory.usable_bytes:
+        raise RequestRefused(
+            f"{subject.description.name}: {plan.name}, takes an arena of {plan.arena_bytes} bytes,"
+            f" but the description leaves {memory.usable_bytes} bytes of RAM for training",
+            remedy=f"solve with --ram-budget {memory.usable_bytes} or less",
+        )
+    return plan
 
 
 def written_bytes_a_step(plan: ExecutionPlan, description: DeviceDescription) -> int:
@@ -319,7 +328,8 @@ class _Runs:
             ]
 
         twin = host_twin(s.description)
-        with open_replay(twin, s.step.distinct_specs, plans, self.progress) as session:
+        opened = open_replay(twin, s.step.distinct_specs, plans, self.progress, alone=False)
+        with opened as session:
             same = self.run(session, _SCHEDULED, "the same plan here", watched=True)
             free = self.run(session, _UNSCHEDULED, "the unscheduled step here", watched=True)
         return [

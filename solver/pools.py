@@ -8,12 +8,14 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from types import FrameType
+from typing import ParamSpec, TypeVar
 
 from devices.errors import InputError
-from devices.program import leave_stopping_to_parent
+from devices.program import STOPS, leave_stopping_to_parent
 
 CLUSTER_LIMIT_S = 15.0
 """Longest wait for a Dask scheduler, and again for its first worker."""
@@ -25,12 +27,30 @@ class PoolError(InputError):
     """A cluster cannot be used; the message says how to make it usable."""
 
 
+Result = TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+
+
 @dataclass(frozen=True)
 class Pool:
     """An executor. ``width`` returns how many tasks run at once, which changes on a cluster."""
 
     executor: Executor
     width: Callable[[], int]
+
+    def submit(
+        self,
+        task: Callable[Parameters, Result],
+        *arguments: Parameters.args,
+        **named: Parameters.kwargs,
+    ) -> Future[Result]:
+        """Begin a task, and the workers if this is the first one.
+
+        Ctrl-C waits until that is done: a worker that the executor does not know yet would never be
+        ended.
+        """
+        with _stops_put_off():
+            return self.executor.submit(task, *arguments, **named)
 
 
 def open_pool(processes: int, scheduler: str | None) -> AbstractContextManager[Pool]:
@@ -57,9 +77,10 @@ def local_pool(processes: int) -> Iterator[Pool]:
 
     with _safe_path():
         _start_resource_tracker()
-        executor = ProcessPoolExecutor(
-            processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
-        )
+        with _stops_put_off():  # a semaphore that is only half registered would be left behind
+            executor = ProcessPoolExecutor(
+                processes, initializer=_tie_to_parent, initargs=(os.getpid(),)
+            )
         try:
             yield Pool(executor, lambda: processes)
         finally:
@@ -78,6 +99,40 @@ def _start_resource_tracker() -> None:
         ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _stops_put_off() -> Iterator[None]:
+    """Put off what Ctrl-C, SIGTERM and SIGHUP do until the context ends.
+
+    Their handlers run between any two instructions of the main thread. They are replaced, and not
+    blocked, since new processes would inherit that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    is_open = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if is_open:
+            arrived.append(number)
+        else:  # between replacing the first handler and the last, or restoring them
+            handlers[signal.Signals(number)](number, frame)
+
+    found = {number: signal.getsignal(number) for number in STOPS}
+    handlers = {number: handler for number, handler in found.items() if callable(handler)}
+    for number in handlers:
+        signal.signal(number, note)
+    is_open = True
+    try:
+        yield
+    finally:
+        is_open = False
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if arrived:
+            signal.raise_signal(arrived[0])
 
 
 @contextmanager

@@ -1,5 +1,10 @@
-"""Fixtures of several test modules, and a check that unmarked tests boot no emulated board."""
+"""Fixtures of several test modules, and a check that unmarked tests boot no emulated board.
 
+Every process that runs tests has its own locks on ports and boards: tests measure this computer in
+several processes at once.
+"""
+
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -23,3 +28,6 @@ def pytest_configure(config: pytest.Config) -> None:
     directory = TemporaryDirectory(prefix="joulewright-no-emulators-")
     config.add_cleanup(directory.cleanup)
     config.pluginmanager.register(NoEmulators(Path(directory.name)))
+    locks = TemporaryDirectory(prefix="joulewright-locks-")
+    config.add_cleanup(locks.cleanup)
+    os.environ["XDG_RUNTIME_DIR"] = locks.name

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.solver import poet_graphs
 from benchmarks.solver.layered_graphs import layered
-from devices.documents.document import write_atomically
+from devices.documents.document import require_writable, write_atomically
 from devices.published import load_published, published_names
 from networks.models.transformer import encoder
 from networks.training import Network, training_step
@@ -107,6 +107,7 @@ def main() -> None:
     parser.add_argument("name", help="name from the table above")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="file to write")
     arguments = parser.parse_args()
+    require_writable(arguments.out)
     try:
         graph = graph_of_name(arguments.name)
     except ValueError as error:

@@ -21,6 +21,7 @@ def profile(options: MeasureOptions | RefineOptions, console: Console) -> int:
 
 def _measure(options: MeasureOptions, console: Console) -> int:
     from commands.profile.summary import announce, summarise
+    from devices.claims.claim import sole_writer
     from devices.description import load_description
     from devices.documents.document import dump_yaml, write_atomically
     from devices.profile import ProfiledNetwork
@@ -46,25 +47,27 @@ def _measure(options: MeasureOptions, console: Console) -> int:
         console.document({"device": description.name, "plan": asdict(preview)})
         return ExitCode.DONE
     out = options.out or options.results.profiles / f"{description.name}.yaml"
-    trials = choose_run_directory(options.results.campaigns, description, specs, plan, measuring)
-    with console.progress("connecting") as progress:
+    networks = [
+        ProfiledNetwork(
+            model=name,
+            batch=step.batch,
+            optimizer=options.optimizer,
+            loss=options.loss,
+            train=options.train,
+        )
+        for name, step in zip(models, steps, strict=True)
+    ]
+    with sole_writer(out):
+        campaigns = options.results.campaigns
+        trials = choose_run_directory(campaigns, description, specs, plan, measuring)
+        with console.progress("connecting") as progress:
 
-        def show(event: ProgressEvent) -> None:
-            left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
-            progress.show(event.activity, event.fraction, left)
+            def show(event: ProgressEvent) -> None:
+                left = "" if event.left_s is None else f"{event.left_s:.0f} s left"
+                progress.show(event.activity, event.fraction, left)
 
-        networks = [
-            ProfiledNetwork(
-                model=name,
-                batch=step.batch,
-                optimizer=options.optimizer,
-                loss=options.loss,
-                train=options.train,
-            )
-            for name, step in zip(models, steps, strict=True)
-        ]
-        result = profile_device(description, specs, plan, measuring, trials, show, networks)
-    write_atomically(out, dump_yaml(result))
+            result = profile_device(description, specs, plan, measuring, trials, show, networks)
+        write_atomically(out, dump_yaml(result))
     write_atomically(trials / "trials.csv", trials_frame(trials).to_csv(index=False))
     console.document(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     summarise(console, result)

@@ -12,6 +12,7 @@ from pathlib import Path
 from commands.console import Console
 from commands.profile.options import RefineOptions
 from commands.wording import short_key
+from devices.claims.claim import sole_writer
 from devices.description import load_description
 from devices.documents.document import dump_yaml, write_atomically
 from devices.documents.readable import si, size
@@ -52,8 +53,11 @@ def refine(options: RefineOptions, console: Console) -> int:
     if options.dry_run:
         console.document(_plan_document(run, out, chosen, unmeasured))
         return ExitCode.DONE
-    refined, refinements = measure_again(description, run, profile, chosen, console.say)
-    write_atomically(out, dump_yaml(refined))
+    with sole_writer(out):
+        profile = resolve_profile(origin_of(run).profile, measured)  # perhaps refined meanwhile
+        require_profile_of(run.graph, profile)
+        refined, refinements = measure_again(description, run, profile, chosen, console.say)
+        write_atomically(out, dump_yaml(refined))
     console.document(_document(out, refinements, unmeasured))
     _summarise(console, profile, refinements)
     console.result(f"\nprofile  {out}\nnext     solve again with --profile {out}, and run")

@@ -47,7 +47,9 @@ def summarise(console: Console, report: ReplayReport) -> None:
         f"{report.graph}: {report.steps} steps on {report.device},"
         f" and {report.watched_steps} watched action by action"
     )
-    head = ["", "predicted", report.board_word, "difference"]
+    # The joules of a board without a meter are estimated, from the time that was measured.
+    are_estimated = report.energy_j is not None and report.measured_energy_source == "estimated"
+    head = ["", "predicted", "on the board" if are_estimated else report.board_word, "difference"]
     console.table([head, *_totals(report)], right=(1, 2, 3))
     _actions(console, report)
     for check in report.values:

@@ -45,6 +45,7 @@ def solve(options: SolveOptions, console: Console) -> int:
     from solver.time_limit import TimeLimit
 
     limit = TimeLimit.after(options.solver.time_limit_s)
+    _require_writable(options)
     source = options.graph if isinstance(options.graph, Path) else options.graph.profile
     with console.status(f"reading {source}"):
         subject = read_subject(options.graph, options.results, options.verbose, console)
@@ -92,6 +93,19 @@ def solve(options: SolveOptions, console: Console) -> int:
         for picture in _pictures(subject, schedule, options.pictures, out.stem):
             console.result(f"picture   {picture}")
     return _EXIT_CODES.get(schedule.status, ExitCode.DONE)
+
+
+def _require_writable(options: SolveOptions) -> None:
+    """Fail before the search if what it finds cannot be written. Raises :class:`OSError`."""
+    from devices.documents.document import require_writable
+    from solver.files.solved import graph_path
+
+    out = options.out or options.results.schedules / "schedule.json"
+    for path in (out, graph_path(out), options.export_graph):
+        if path is not None:
+            require_writable(path)
+    if options.pictures is not None:
+        require_writable(options.pictures / "picture.png")
 
 
 def _pictures(subject: SolveSubject, schedule: Schedule, directory: Path, stem: str) -> list[Path]:

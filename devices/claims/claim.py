@@ -1,4 +1,4 @@
-"""Exclusive use of a directory or port by one process at a time.
+"""Exclusive use of a directory, file, port or board by one process at a time.
 
 The lock is the kernel's (``flock``), on a file that also holds a record of the owner. The kernel
 releases it when the process ends, however that happens. The file may remain; nobody owns it then.
@@ -7,16 +7,19 @@ releases it when the process ends, however that happens. The file may remain; no
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from devices.claims.owner import Owner
 from devices.documents.document import DocumentError, dump_json, parse_json, validate
 from devices.documents.readable import file_failure
 from devices.errors import InputError, RequestRefused
+from devices.user_cache import user_cache
 
 LOCK = ".lock"
 """Name of the lock file of a directory."""
@@ -79,14 +82,91 @@ def sole_user(directory: Path, *, patience_s: float = 0.0) -> Iterator[None]:
         RequestRefused: Another process uses the directory; the message names it.
         InputError: The directory cannot be written to, or its file system has no locks.
     """
+    refused = _Refusal(
+        f"{directory}: another program uses this directory",
+        "wait until it has ended, or choose another directory",
+    )
+    with _claimed(directory, LOCK, refused, patience_s):
+        yield
+
+
+@contextmanager
+def sole_writer(file: Path) -> Iterator[None]:
+    """Keep other processes from writing a file, long before it is written.
+
+    Its directory is created if it is missing, and removed again if it is still empty at the end.
+
+    Args:
+        file: The file, which need not exist.
+
+    Raises:
+        RequestRefused: Another process is going to write the file; the message names it.
+        InputError: The file cannot be written, or its file system has no locks.
+    """
+    if file.is_dir():
+        raise InputError(f"{file}: this is a directory, but a file is to be written here")
+    refused = _Refusal(
+        f"{file}: another program is going to write this file",
+        "wait until it has ended, or choose another file",
+    )
+    with _claimed(file.parent, f".{file.name}{LOCK}", refused, patience_s=0.0):
+        yield
+
+
+def claim_by_name(kind: str, name: str) -> Claim:
+    """Claim something that is no file, for this user's processes on this computer.
+
+    The lock is in the user's runtime directory (XDG Base Directory Specification), or in the cache
+    on a computer without one.
+
+    Args:
+        kind: Kind of thing, such as ``ports``.
+        name: Its name, the same in all processes.
+
+    Raises:
+        HeldError: Another process holds the claim.
+        OSError: The lock cannot be written, or its file system has no locks; it names the file.
+    """
+    directory = _runtime_directory() / kind
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = directory / hashlib.sha256(name.encode()).hexdigest()
+    try:
+        return Claim(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def _runtime_directory() -> Path:
+    """The same one in a session and outside, as in a cron job, which lacks the variable."""
+    user = os.getuid()
+    for path in (os.environ.get("XDG_RUNTIME_DIR"), f"/run/user/{user}"):
+        try:
+            # With sudo -E, the variable names the directory of another user.
+            if path and Path(path).stat().st_uid == user:
+                return Path(path) / "joulewright"
+        except OSError:
+            continue
+    return user_cache() / "claims"
+
+
+@dataclass(frozen=True)
+class _Refusal:
+    """What to say where another process holds a claim."""
+
+    what: str
+    remedy: str
+
+
+@contextmanager
+def _claimed(directory: Path, lock: str, refused: _Refusal, patience_s: float) -> Iterator[None]:
+    """Hold the lock file ``lock`` in a directory, which is created if it is missing."""
     is_new = not directory.exists()
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        claim = Claim(directory / LOCK, patience_s=patience_s)
+        claim = Claim(directory / lock, patience_s=patience_s)
     except HeldError as held:
         raise RequestRefused(
-            f"{directory}: another program uses this directory: {held.owner or 'an unknown one'}",
-            remedy="wait until it has ended, or choose another directory",
+            f"{refused.what}: {held.owner or 'an unknown one'}", remedy=refused.remedy
         ) from None
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(file_failure(error)) from None

@@ -6,6 +6,7 @@ on a full disk, the previous file is intact.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -237,6 +238,24 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def require_writable(path: Path) -> None:
+    """Check, before work that takes long, that a file can be written where it is wanted.
+
+    Args:
+        path: The file; its directory need not exist.
+
+    Raises:
+        OSError: It cannot be written, as far as that shows now; the error names what is in the way.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    directory = next(parent for parent in path.absolute().parents if parent.exists())
+    if not directory.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 class _RepeatedKeyError(Exception):

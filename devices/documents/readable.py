@@ -40,4 +40,6 @@ def file_failure(error: OSError) -> str:
         file = next((p for p in (path, *path.parents) if p.exists() and not p.is_dir()), None)
         if file is not None:
             return f"{file}: this is a file, but a directory is needed here"
+    if isinstance(error, IsADirectoryError):
+        return f"{path}: this is a directory, but a file is needed here"
     return f"{path}: {error.strerror or error}"

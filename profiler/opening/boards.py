@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from devices.description import DeviceDescription, SerialTransport
+from devices.claims.claim import Claim, HeldError, claim_by_name
+from devices.description import DeviceDescription, SerialTransport, SshTransport
+from devices.errors import BoardUnreachable
 from devices.plan import ExecutionPlan
 from profiler.boards.base import Board
 from profiler.transports import open_transport
@@ -17,20 +20,28 @@ def open_board(
     poll_interval_s: float,
     progress: Callable[[str], None],
     plans: Sequence[ExecutionPlan] = (),
+    *,
+    alone: bool = True,
 ) -> Iterator[Board]:
     """Open the board of a description, connected, with ``plans`` in its program.
 
     An emulated board is started, and stopped in the end unless it was already running. On a real
-    microcontroller, firmware with the plans is written first, and stays.
+    microcontroller, firmware with the plans is written first, and stays. Two processes of this user
+    on this computer cannot have the same board open: each would disturb what the other measures.
 
     Args:
         description: The board.
         poll_interval_s: Time between two polls of a board that is measuring.
         progress: Called with each step.
         plans: Execution plans that the board can replay.
+        alone: False for a Linux board on which nothing is measured; others may use it too.
 
     Yields:
         The board, before :meth:`~profiler.boards.base.Board.prepare`.
+
+    Raises:
+        BoardUnreachable: Another program uses the board, or it cannot be reached.
+        JoulewrightError: Its emulator or firmware cannot be built or started.
     """
     with ExitStack() as stack:
         if description.emulator is not None:
@@ -43,7 +54,54 @@ def open_board(
             from profiler.flashing.flashing import ensure_flashed
 
             ensure_flashed(description, build_firmware(description, progress, plans), progress)
+        if alone and not isinstance(description.transport, SerialTransport):  # a port has a lock
+            stack.enter_context(_sole_user(description))
         yield stack.enter_context(_connected(description, poll_interval_s, plans))
+
+
+# Boards that this process has open: each with its lock, and how often it is open.
+_opened: dict[str, tuple[Claim, int]] = {}
+_opening = threading.Lock()
+
+
+@contextmanager
+def _sole_user(description: DeviceDescription) -> Iterator[None]:
+    """Keep other processes of this user from a Linux board."""
+    where = _whereabouts(description)
+    with _opening:
+        claim, times = _opened.get(where) or (_claim(description.name, where), 0)
+        _opened[where] = claim, times + 1
+    try:
+        yield
+    finally:
+        with _opening:
+            claim, times = _opened.pop(where)
+            if times > 1:
+                _opened[where] = claim, times - 1
+            else:
+                claim.release()
+
+
+def _claim(name: str, where: str) -> Claim:
+    try:
+        return claim_by_name("boards", where)
+    except HeldError as held:
+        raise BoardUnreachable(
+            f"{name}: another program uses this board: {held.owner or 'an unknown one'}",
+            remedy="wait until it has ended, or end it",
+        ) from None
+
+
+def _whereabouts(description: DeviceDescription) -> str:
+    """What tells a Linux board from others: this computer, or the route to it. Several users of a
+    board use the same board."""
+    if not isinstance(description.transport, SshTransport):
+        return "this computer"
+    from profiler.transports.route import find_route
+
+    board = find_route(description.transport)
+    hops = [f"{hop.host}:{hop.port}" for hop in board.hops]
+    return " ".join([*hops, *([] if board.proxy_command is None else [board.proxy_command])])
 
 
 def _connected(

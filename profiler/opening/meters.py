@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from devices import meters as described
@@ -45,6 +45,22 @@ def described_meter(
 
         on_host = closed_in_the_end(open_host_meter(description))
         yield lambda board: on_host or closed_in_the_end(open_board_meter(description, board))
+
+
+@contextmanager
+def powered(description: DeviceDescription) -> Iterator[None]:
+    """Switch on the instrument that feeds the board, if one does, for as long as it is needed.
+
+    Args:
+        description: The board with its meter.
+
+    Raises:
+        BoardUnreachable: The instrument does not answer.
+        MeasurementInvalid: It does not support the described settings.
+    """
+    meter = open_host_meter(description) if described.feeds_board(description.meter) else None
+    with nullcontext() if meter is None else closing(meter):
+        yield
 
 
 def open_host_meter(description: DeviceDescription) -> Meter | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TypeAlias
 
 from devices.description import DeviceDescription
@@ -33,6 +34,7 @@ def open_replay(
     *,
     kernels_sha256: str | None = None,
     matmul: str | None = None,
+    alone: bool = True,
     poll_interval_s: float = _POLL_INTERVAL_S,
 ) -> Iterator[ReplaySession]:
     """Open a board with execution plans in its program.
@@ -50,6 +52,7 @@ def open_replay(
         kernels_sha256: hash of the profiled kernels; None accepts any kernels.
         matmul: how the profiled kernels compute matrix products. It holds where the description
             does not say.
+        alone: False for a Linux board on which only values count; others may use it too.
         poll_interval_s: time between two polls of the board.
 
     Yields:
@@ -80,7 +83,9 @@ def open_replay(
                     remedy="profile the board again, and solve again",
                 )
 
-        opened = _open_linux if description.firmware is None else _open_firmware
+        opened = (
+            partial(_open_linux, alone=alone) if description.firmware is None else _open_firmware
+        )
         board, plans = stack.enter_context(
             opened(description, specs, checked_plans, require_kernels, progress, poll_interval_s)
         )
@@ -97,8 +102,10 @@ def _open_linux(
     check: Callable[[Board], None],
     progress: Progress,
     poll_interval_s: float,
+    *,
+    alone: bool,
 ) -> Iterator[tuple[Board, Sequence[ExecutionPlan]]]:
-    with open_board(description, poll_interval_s, progress) as board:
+    with open_board(description, poll_interval_s, progress, alone=alone) as board:
         assert isinstance(board, PosixBoard)
         board.prepare(progress)
         check(board)
@@ -118,7 +125,7 @@ def _open_firmware(
 ) -> Iterator[tuple[Board, Sequence[ExecutionPlan]]]:
     from replay.running.twin import host_twin
 
-    with open_board(host_twin(description), poll_interval_s, progress) as twin:
+    with open_board(host_twin(description), poll_interval_s, progress, alone=False) as twin:
         twin.prepare(progress)
         workspace_bytes = twin.workspace_bytes(specs)
     plans = make_plans(workspace_bytes)

@@ -84,7 +84,7 @@ class DrawTask:
         graph = self.draws.items.graph_at(self.energy_j, self.time_s)
         budget = self.start.budget.model_copy(update={"deadline_s": self.deadline_s})
         starts = (self.start.actions,)
-        return pool.executor.submit(solve_graph, graph, budget, options, starts=starts)
+        return pool.submit(solve_graph, graph, budget, options, starts=starts)
 
 
 class DrawSearch:

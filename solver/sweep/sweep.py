@@ -166,7 +166,7 @@ def _submit_point(
     pool: Pool, chain: _Chain, budget: Budget, options: SolverOptions
 ) -> Future[Schedule]:
     start = chain.frontier.start(budget)
-    return pool.executor.submit(_solve_point, chain.study.graph, budget, options, start)
+    return pool.submit(_solve_point, chain.study.graph, budget, options, start)
 
 
 def _solve_point(
@@ -191,7 +191,7 @@ def _submit_baseline(
     pool: Pool, study: Study, name: str, budget: Budget, options: SolverOptions
 ) -> Future[BaselineResult]:
     limit_s = math.inf if options.time_limit_s is None else options.time_limit_s
-    return pool.executor.submit(_run_baseline, name, Problem(study.graph, budget), limit_s)
+    return pool.submit(_run_baseline, name, Problem(study.graph, budget), limit_s)
 
 
 def _run_baseline(name: str, problem: Problem, limit_s: float) -> BaselineResult:

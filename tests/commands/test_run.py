@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import yaml
 
 import cli
 from commands.console import Console
@@ -297,6 +298,33 @@ def test_summary_of_an_emulated_board_does_not_say_measured(
     heads = [line for line in capsys.readouterr().out.splitlines() if "  predicted  " in line]
     assert len(heads) == 2
     assert all("emulated" in head and "measured" not in head for head in heads)
+
+
+def test_summary_of_a_board_without_a_meter_does_not_say_that_its_joules_are_measured(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    summarise(Console(json_output=False), bench.report)
+    lines = capsys.readouterr().out.splitlines()
+    head = next(line for line in lines if "  predicted  " in line)
+    assert "on the board" in head
+    assert "measured" not in head
+    assert any(line.startswith("energy a step (") and "/ estimated)" in line for line in lines)
+
+
+@pytest.mark.usefixtures("no_board")
+def test_an_arena_larger_than_the_boards_ram_is_refused_before_a_build(
+    case: Solved, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arena_bytes = case.plan.arena_bytes
+    device = yaml.safe_load((case.directory / "bench.yaml").read_text())
+    for ram_bytes in (arena_bytes, arena_bytes - 1):
+        memory = {"memory": {"ram_bytes": ram_bytes + 1000, "reserved_bytes": 1000}}
+        (case.directory / "small.yaml").write_text(yaml.safe_dump(device | memory))
+        code = run(case, "--device", "small.yaml", "--dry-run")
+        assert code == (0 if ram_bytes == arena_bytes else 2)
+    said = capsys.readouterr().err
+    assert f"takes an arena of {arena_bytes} bytes, but the description leaves" in said
+    assert f"solve with --ram-budget {arena_bytes - 1} or less" in said
 
 
 def test_copies_for_safety_are_timed_separately(

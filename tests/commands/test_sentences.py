@@ -69,21 +69,46 @@ def test_lab_up_with_a_name_points_to_the_option(capsys: pytest.CaptureFixture[s
 # --- files and directories ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("export", "--schedule", str(SCHEDULE), "--format", "perfetto", "--out", "file"),
-        ("export", "--schedule", str(SCHEDULE), "--format", "perfetto", "--out", "file/a/b"),
-        ("plot", "--profile", "m4", "--directory", "file"),
-        ("plot", "--profile", "m4", "--results", "file"),
-        ("sweep", "--graph", str(INSTANCE), "--ram-budgets", "50%", "--out", "file"),
-    ],
-)
-def test_a_file_where_a_directory_is_needed_is_named(
-    words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+WRITES = [
+    ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--out", "WHERE/x.json"),
+    ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--pictures", "WHERE"),
+    ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--export-graph", "WHERE/g.json"),
+    ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--results", "WHERE"),
+    ("sweep", "--graph", str(INSTANCE), "--ram-budgets", "80%", "--out", "WHERE"),
+    ("profile", "--device", "local", "--model", "linear", "--out", "WHERE/x.yaml"),
+    ("export", "--schedule", str(SCHEDULE), "--format", "perfetto", "--out", "WHERE"),
+    ("export", "--schedule", str(SCHEDULE), "--format", "perfetto", "--out", "WHERE/a/b"),
+    ("export", "--schedule", str(SCHEDULE), "--format", "c", "--out", "WHERE"),
+    ("plot", "--profile", "m4", "--directory", "WHERE"),
+    ("plot", "--profile", "m4", "--results", "WHERE"),
+]
+
+
+@pytest.mark.parametrize("words", WRITES)
+def test_a_file_where_a_directory_is_needed_is_found_before_the_work(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("file").touch()
-    assert said(capsys, *words) == "error: file: this is a file, but a directory is needed here"
+    for work in (
+        "solver.solving.solving.solve_graph",
+        "solver.sweep.sweep.sweep",
+        "profiler.run.run.profile_device",
+        "solver.files.solved.read_solved",
+        "plots.pictures.draw_profile",
+    ):
+        monkeypatch.setattr(work, pytest.fail)
+    Path("afile").touch()
+    error = said(capsys, *(word.replace("WHERE", "afile") for word in words))
+    assert error == "error: afile: this is a file, but a directory is needed here"
+    assert [path.name for path in Path().iterdir()] == ["afile"]
+
+
+def test_a_directory_where_a_file_is_to_be_written_is_found_before_the_work(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("solver.solving.solving.solve_graph", pytest.fail)
+    Path("there").mkdir()
+    words = ("solve", "--graph", str(INSTANCE), "--ram-budget", "80%", "--out", "there")
+    assert said(capsys, *words).endswith("there: this is a directory, but a file is needed here")
 
 
 def test_no_name_of_a_temporary_file_is_shown(

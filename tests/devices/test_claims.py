@@ -12,19 +12,25 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import cli
-from devices.claims.claim import LOCK, sole_user
+from devices.claims.claim import LOCK, sole_user, sole_writer
 from devices.claims.owner import users_of
 from devices.description import load_description
+from devices.documents.document import dump_yaml
 from devices.errors import BoardUnreachable, InputError, RequestRefused
 from networks.models import build_model
+from profiler.opening.boards import open_board
 from profiler.run.options import ProfileOptions
 from profiler.run.run import choose_run_directory, profile_device
 from profiler.transports.serial.line import Line
+from tests.support.boards.measuring import describe
+from tests.support.boards.sshd import Sshd
 from tests.support.paths import ROOT
+from tests.support.progress import ignore
 
 HOLDER = """
 import sys
@@ -41,6 +47,22 @@ line = Line(sys.argv[1], 115_200)
 line.open()
 print("held", flush=True)
 sys.stdin.read()
+"""
+FILE_HOLDER = """
+import sys
+from pathlib import Path
+from devices.claims.claim import sole_writer
+with sole_writer(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+BOARD_HOLDER = """
+import sys
+from devices.description import load_description
+from profiler.opening.boards import open_board
+with open_board(load_description(sys.argv[1]), 0.5, print) as board:
+    print("held", flush=True)
+    sys.stdin.read()
 """
 COUNTER = """
 import sys
@@ -177,6 +199,82 @@ def test_a_run_of_the_profiler_in_use_is_refused_before_the_board_is_reached(
     assert f"process {other.pid} on " in str(caught.value)
 
 
+def test_a_file_that_another_program_is_going_to_write_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "pi4.yaml"
+    with holder(FILE_HOLDER, str(file)) as other:
+        with sole_writer(file.with_name("other.yaml")):
+            pass
+        with pytest.raises(RequestRefused) as caught, sole_writer(file):
+            pass
+    said = str(caught.value)
+    assert said.startswith(f"{file}: another program is going to write this file: process")
+    assert f"process {other.pid} on " in said
+    assert said.endswith("; wait until it has ended, or choose another file")
+
+
+def test_a_profile_that_another_program_is_going_to_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("profiler.run.run.profile_device", pytest.fail)
+    out = tmp_path / "x.yaml"
+    with holder(FILE_HOLDER, str(out)) as other:
+        words = ("profile", "--device", "local", "--model", "linear", "--out", str(out))
+        assert cli.main(words) == 2
+    assert f"process {other.pid} on " in capsys.readouterr().err
+
+
+# --- boards ---------------------------------------------------------------------------------------
+
+
+def board(path: Path, transport: dict[str, Any]) -> str:
+    """Write the description of a Linux board; returns its path."""
+    path.write_text(dump_yaml(describe(name=path.stem, transport=transport)))
+    return str(path)
+
+
+def assert_in_use(name: str, other: subprocess.Popen[str]) -> None:
+    with pytest.raises(BoardUnreachable) as caught, open_board(load_description(name), 0.5, ignore):
+        pass
+    said = str(caught.value)
+    assert said.startswith(
+        f"{Path(name).stem}: another program uses this board: process {other.pid} on "
+    )
+    assert said.endswith("; wait until it has ended, or end it")
+
+
+def test_this_computer_as_a_board_is_used_by_one_program_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench = board(tmp_path / "bench.yaml", {"kind": "local"})
+    profile = ("profile", "--device", bench, "--model", "linear", "--results", str(tmp_path))
+    with holder(BOARD_HOLDER, bench) as other:
+        assert_in_use("local", other)
+        assert cli.main(profile) == 3
+        assert f"process {other.pid} on " in capsys.readouterr().err
+        with open_board(load_description(bench), 0.5, ignore, alone=False):
+            pass
+        other.kill()
+        other.wait()
+        with open_board(load_description(bench), 0.5, ignore):
+            pass
+
+
+@pytest.mark.usefixtures("own_client")
+def test_a_board_is_the_same_by_whatever_name_and_user_it_is_reached(
+    tmp_path: Path, sshd: Sshd
+) -> None:
+    stated = sshd.description().model_dump(mode="json", exclude_none=True)
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh" / "config").write_text(sshd.config("board"))
+    bench = board(tmp_path / "bench.yaml", stated)
+    alias = board(tmp_path / "alias.yaml", {"kind": "ssh", "host": "board", "user": "somebody"})
+    with holder(BOARD_HOLDER, bench) as other:
+        assert_in_use(bench, other)
+        assert_in_use(alias, other)
+        with open_board(load_description("local"), 0.5, ignore):
+            pass
+
+
 # --- ports ----------------------------------------------------------------------------------------
 
 
@@ -205,7 +303,7 @@ def test_a_port_in_use_is_refused_with_the_process_that_uses_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with ExitStack() as stack:
         port = stack.enter_context(port_of())
         other = stack.enter_context(holder(PORT_HOLDER, port))

@@ -130,11 +130,12 @@ def test_the_length_of_a_window_is_the_time_of_all_instructions_in_it(measured: 
 
 
 def test_two_runs_of_a_profile_agree(measured: Measured) -> None:
+    """Their instructions are the same; the interrupts of Linux are not, which only add time."""
     first, second = (run.profile for run in measured.runs)
     times = [figure for figure in compare(first, second).figures if figure.quantity == "time_s"]
     assert len(times) == len(OPERATIONS[measured.name])
     for figure in times:
-        assert figure.ratio == pytest.approx(1.0, abs=0.001), figure.what
+        assert figure.ratio == pytest.approx(1.0, abs=measured.limit), figure.what
 
 
 # --- a loop counted by hand -----------------------------------------------------------------------

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import cli
 from commands.wording import short_key
+from devices.claims.claim import sole_writer
 from devices.description import DeviceDescription
 from devices.documents.document import DocumentError, dump_yaml, read_json, read_yaml
 from devices.errors import MeasurementInvalid
@@ -453,6 +454,17 @@ def test_the_run_of_another_board_is_refused(
     made.device.write_text(dump_yaml(describe(name="other")))
     assert made.refine() == 2
     assert "this run is from 'bench', not 'other'" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_board")
+def test_a_profile_that_another_program_is_going_to_write_is_refused(
+    bench: Callable[..., Bench], capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = bench()
+    with sole_writer(made.profile):
+        assert made.refine() == 2
+    said = capsys.readouterr().err
+    assert "bench.yaml: another program is going to write this file: process" in said
 
 
 OTHER_BUILD = Build(kernels_sha256="1" * 64, compiler="cc", flags=(), matmul="in-tree", threads=1)

@@ -456,6 +456,38 @@ def test_workers_ignore_ctrl_c() -> None:
         assert pool.executor.submit(signal.raise_signal, signal.SIGINT).exception() is None
 
 
+INTERRUPTED = """
+import signal
+import sys
+from loky.backend import resource_tracker
+from solver.pools import local_pool
+
+register = resource_tracker.register
+
+def interrupted(*words):
+    register(*words)
+    signal.raise_signal(signal.SIGINT)
+
+try:
+    if sys.argv[1] == "opening":
+        resource_tracker.register = interrupted
+    with local_pool(1) as pool:
+        resource_tracker.register = interrupted
+        print(pool.submit(pow, 2, 3).result())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("moment", ["opening", "submitting"])
+def test_ctrl_c_while_a_pool_begins_leaves_no_process_and_no_semaphore(moment: str) -> None:
+    pipe = subprocess.PIPE
+    started = started_as_by_a_shell("-c", INTERRUPTED, moment, stdout=pipe, stderr=pipe)
+    with started as (process, mark):
+        assert process.communicate(timeout=60) == ("interrupted\n", "")
+        wait_until(lambda: not marked(mark))
+
+
 def test_dead_worker_is_reported_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     class Doomed(Executor):
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

@@ -12,7 +12,7 @@ import json
 import subprocess
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from devices.program import module_process
 
@@ -56,14 +56,13 @@ class Scenario:
 class Status:
     """State of the stand-in.
 
-    ``overflowed`` counts samples that it dropped because nobody read. ``floor_s`` is its delay
-    relative to its own clock at the best moment of the worst half second; a busy computer causes
-    it, a real instrument never has it.
+    ``overflowed`` counts samples that it dropped because nobody read. ``started_s`` is when the
+    first sample was taken, on ``time.monotonic()``.
     """
 
     samples: int
     overflowed: int
-    floor_s: float
+    started_s: float
     streaming: bool
     powered: bool
     mode: int
@@ -77,7 +76,7 @@ class Ppk2StandIn:
     port: str
 
     def __init__(self, scenario: Scenario) -> None:
-        self._scenario = scenario
+        self.scenario: Final = scenario
 
     def __enter__(self) -> Self:
         command, environment = module_process("profiler.meters.stand_ins.ppk2_process")
@@ -88,7 +87,7 @@ class Ppk2StandIn:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.port = self._ask(json.dumps(asdict(self._scenario)))
+        self.port = self._ask(json.dumps(asdict(self.scenario)))
         return self
 
     def status(self) -> Status:

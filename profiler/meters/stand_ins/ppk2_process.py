@@ -12,6 +12,7 @@ import select
 import sys
 import time
 import tty
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +22,6 @@ from devices.meters import Ppk2Meter
 
 _RATE_HZ = Ppk2Meter.rate_hz
 _PERIOD_S = 0.001
-_FLOOR_S = 0.5
 # Nordic's nominal shunts; the calibration is invented, and neutral only in GS of the lower ranges.
 _R_OHM = np.array([1031.64, 101.65, 10.15, 0.94, 0.043])
 _GS = np.array([0.0, 0.0, 0.0, 0.0, 0.02])
@@ -68,7 +68,7 @@ class _Device:
         self.buffer = bytearray()
         self.powered, self.mode, self.millivolts = False, 0, 3000
         self.streaming, self.started_s, self.sent = False, 0.0, 0
-        self.overflowed, self.floors_s = 0, [np.inf]
+        self.overflowed = 0
         if scenario["still_streaming"]:
             self._start()
 
@@ -77,7 +77,7 @@ class _Device:
             {
                 "samples": self.sent,
                 "overflowed": self.overflowed,
-                "floor_s": max(self.floors_s[:-1], default=self.floors_s[-1]),
+                "started_s": self.started_s,
                 "streaming": self.streaming,
                 "powered": self.powered,
                 "mode": self.mode,
@@ -116,7 +116,7 @@ class _Device:
 
     def _start(self) -> None:
         self.streaming, self.started_s, self.sent = True, time.monotonic(), 0
-        self.overflowed, self.floors_s = 0, [np.inf]
+        self.overflowed = 0
 
     def _metadata(self) -> bytes:
         values = {"R": _R_OHM, "GS": _GS, "GI": _GI, "O": _O, "S": _S, "I": _I, "UG": _UG}
@@ -164,19 +164,9 @@ class _Device:
         return bytes(kept + piece[at:])
 
     def send(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             while self.buffer:
                 del self.buffer[: os.write(self.master, self.buffer)]
-        except BlockingIOError:
-            return
-        if self.streaming:
-            self._note_lateness()
-
-    def _note_lateness(self) -> None:
-        """Keep the least delay of every stretch of ``_FLOOR_S``."""
-        now_s = time.monotonic() - self.started_s
-        self.floors_s += [np.inf] * (1 + int(now_s / _FLOOR_S) - len(self.floors_s))
-        self.floors_s[-1] = min(self.floors_s[-1], now_s - self.sent / self.rate_hz)
 
 
 def main() -> None:

@@ -10,15 +10,13 @@ import select
 import termios
 from collections.abc import Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 import serial
 from serial.tools import list_ports
 
-from devices.claims.claim import Claim, HeldError
+from devices.claims.claim import Claim, HeldError, claim_by_name
 from devices.claims.owner import Owner, users_of
 from devices.errors import BoardUnreachable
-from devices.user_cache import user_cache
 
 _ERRORS = (OSError, termios.error, ValueError)  # includes pyserial's SerialException, an OSError
 _CHUNK_BYTES = 4096
@@ -135,10 +133,8 @@ class Line:
 def _claim(port: str) -> Claim:
     """Lock a socket's address for this process; unlike a device node, a socket has no lock of its
     own."""
-    directory = user_cache() / "ports"
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     try:
-        return Claim(directory / quote(port, safe=""))
+        return claim_by_name("ports", port)
     except HeldError as held:
         owners = [] if held.owner is None else [held.owner]
         raise BoardUnreachable(f"{port}: {_in_use(port, owners)}") from None

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,6 +44,7 @@ from profiler.flashing.flashing import (
 )
 from profiler.flashing.uf2 import uf2_file
 from profiler.lab import kept_boards, take_down
+from profiler.meters.stand_ins.ppk2 import Ppk2StandIn, Scenario
 from profiler.opening.boards import open_board
 from replay.lowering.lowering import unscheduled
 from tests.support.boards import processes
@@ -436,6 +438,22 @@ def test_a_flashed_board_is_asked_for_its_identity(
     assert document["firmware_sha256"] == image.firmware_sha256
     assert document["program_bytes"] == image.bin.stat().st_size
     assert document["board"]["serial"] == "0123abcd"
+
+
+def test_a_board_that_its_meter_feeds_has_power_while_it_is_flashed(
+    reached: Callable[..., Path], tool: Callable[..., Path]
+) -> None:
+    path = reached()
+    with Ppk2StandIn(Scenario()) as ppk2:
+        meter = {"kind": "ppk2", "port": ppk2.port, "mode": "source", "voltage_v": 3.0}
+        document = yaml.safe_load(path.read_text())
+        document["meter"] = meter | {"sync": {"kind": "steady"}}
+        path.write_text(yaml.safe_dump(document))
+        assert cli.main(["flash", "--device", str(path), "--dry-run"]) == ExitCode.DONE
+        assert not ppk2.status().powered
+        tool("openocd")
+        assert cli.main(["flash", "--device", str(path)]) == ExitCode.DONE
+        assert (ppk2.status().powered, ppk2.status().millivolts) == (True, 3000)
 
 
 @pytest.fixture

@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from devices.errors import BoardUnreachable
@@ -335,13 +337,46 @@ def connected(scenario: Scenario, **changes: Any) -> Iterator[tuple[Ppk2StandIn,
             instrument.close()
 
 
-def finished(stand_in: Ppk2StandIn, instrument: Ppk2) -> Capture:
-    """Stop and return the capture; skip the test if this computer is too busy for the stand-in."""
-    capture = instrument.stop()
+CALM_BINS = 10
+CALM_S = 150e-6
+
+
+def is_calm(scenario: Scenario, started_s: float, arrivals: Arrivals) -> bool:
+    """Whether samples arrived on time at least once in every fifth of a second.
+
+    On a real instrument the computer has no part in that. Here it also has to produce the samples,
+    and a delay of its own looks like a loss.
+    """
+    sent = arrivals.bytes_so_far.copy()
+    for loss in sorted(scenario.losses, key=lambda loss: loss.sample):
+        sent[sent > 4 * loss.sample + loss.offset] += loss.bytes
+    rate_hz = RATE_HZ * (1 + scenario.clock_error)
+    late_s = arrivals.times_s - started_s - sent // 4 / rate_hz
+    bins = ((arrivals.times_s - started_s) / 0.02).astype(int)
+    numbers, of_arrival = np.unique(bins, return_inverse=True)
+    if len(numbers) < max(CALM_BINS, 0.8 * (numbers[-1] - numbers[0])):
+        return False
+    least_s = np.full(len(numbers), np.inf)
+    np.minimum.at(least_s, of_arrival, late_s)
+    return bool(np.ptp(sliding_window_view(least_s, CALM_BINS).min(axis=1)) < CALM_S)
+
+
+@contextmanager
+def skipped_if_busy(stand_in: Ppk2StandIn) -> Iterator[None]:
+    """Stop the instrument inside; skips the test if this computer was too busy for the stand-in."""
+    with patch("profiler.meters.ppk2.ppk2.decode", wraps=decode) as decoding:
+        yield
     status = stand_in.status()
-    if status.overflowed or status.floor_s > 150e-6:
+    arrivals: Arrivals = decoding.call_args.args[1]
+    if status.overflowed or not is_calm(stand_in.scenario, status.started_s, arrivals):
         pytest.skip(f"this computer is too busy for the stand-in: {status}")
-    assert len(capture) == status.samples
+
+
+def finished(stand_in: Ppk2StandIn, instrument: Ppk2) -> Capture:
+    """Stop and return the capture, or skip the test."""
+    with skipped_if_busy(stand_in):
+        capture = instrument.stop()
+    assert len(capture) == stand_in.status().samples
     return capture
 
 
@@ -432,12 +467,13 @@ def test_the_windows_of_a_block_get_their_energies() -> None:
         markers_ns=(),
         samples=BoardSamples(np.empty(0, np.int64), np.empty((0, 0), np.int64)),
     )
-    with connected(scenario) as (_, instrument):
+    with connected(scenario) as (stand_in, instrument):
         sync = open_synchroniser(described("-").sync)
         meter = HostMeter(instrument, sync, "emulated")
         meter.begin()
         time.sleep(0.5)
-        trace = meter.finish(block)
+        with skipped_if_busy(stand_in):
+            trace = meter.finish(block)
     readings = [trace.energy_j(*window_ns) for window_ns in windows_ns]
     lost = readings[1]
     assert isinstance(lost, Void)

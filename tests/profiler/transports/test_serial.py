@@ -102,7 +102,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # the place of socket locks
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with ExitStack() as stack:
         yield Bench(stack, tmp_path)
 

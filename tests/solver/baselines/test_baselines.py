@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -36,6 +37,7 @@ from tests.support.graphs.graph_examples import (
     unconstrained_peak,
 )
 from tests.support.graphs.graph_strategies import examples, small_graphs, tight_problems
+from tests.support.paths import ROOT
 
 # Methods without an engine, and so without a separate process for each example.
 _WITHOUT_ENGINE = [
@@ -647,3 +649,8 @@ def test_solve_shows_all_baselines_beside_the_schedule(
     # Both are within 0.1 % of their own optimum.
     assert by_name["remat-only"]["energy_j"] >= document["energy_j"] * 0.999
     assert by_name["coop"]["fragmentation"] >= 0
+
+
+def test_the_page_names_every_published_method() -> None:
+    page = (ROOT / "docs" / "solving.md").read_text().partition("## Published methods")[2]
+    assert set(BASELINES) <= set(re.findall(r"`([\w-]+)`", page.partition("\n## ")[0]))
