@@ -138,8 +138,7 @@ def _in_order_of(actions: tuple[Action, ...], outcome: Outcome) -> Outcome:
 
     Packing can change the order.
     """
-    order = outcome.covered.order
-    if order is None or first_executions(actions) == order:
+    if outcome.covered.keeps_order(actions):
         return outcome
     return replace(
         outcome,
