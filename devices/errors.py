@@ -106,6 +106,10 @@ class EngineFailed(JoulewrightError):
     exit_code = ExitCode.INTERNAL_ERROR
 
 
+class EngineUnavailable(EngineFailed):
+    """A solver's engine could not be started: it is not installed, or lacks a library."""
+
+
 class Defect(JoulewrightError):
     """An error of the project itself. The command line shows its traceback."""
 

@@ -68,13 +68,14 @@ def solve(options: SolveOptions, console: Console) -> int:
             status.show(progress_line(progress), phase=progress.phase)
 
         schedule = solve_graph(graph, budget, solver, show, certified=options.certify)
+    out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
+    written = bool(schedule.actions) or options.out is not None
+    if written:
+        write_solved(out, graph, schedule)
     if draws is not None and schedule.actions and not stop_requested():
         share = limit.part(1 / (1 + options.baselines))
         solver = replace(options.solver, time_limit_s=share.seconds)
         schedule = assess(console, schedule, draws, solver, options.robust)
-    out = options.out or options.results.schedules / f"{file_stem(graph.name)}.json"
-    written = bool(schedule.actions) or options.out is not None
-    if written:
         write_solved(out, graph, schedule)
     document = schedule.model_dump(mode="json", by_alias=True, exclude_none=True)
     if subject.predicted:

@@ -10,7 +10,7 @@ from signal import Signals
 from types import TracebackType
 from typing import Self
 
-from devices.errors import EngineFailed
+from devices.errors import EngineFailed, EngineUnavailable
 from devices.program import module_process
 from solver.engines.messages import (
     Bound,
@@ -38,6 +38,7 @@ class EngineProcess:
     def __init__(self, name: str, module: str, *arguments: str) -> None:
         self.version = name
         self._name = name
+        self._is_ready = False
         ours, theirs = Pipe()
         self._connection = ours
         command, environment = module_process(module, *arguments, str(theirs.fileno()))
@@ -76,7 +77,7 @@ class EngineProcess:
                 continue
             message = self._receive()
             if isinstance(message, Ready):
-                self.version = message.version
+                self.version, self._is_ready = message.version, True
                 continue
             if isinstance(message, Finished) and message.outcome == "failed":
                 raise EngineFailed(f"{self._name}: {message.reason}")
@@ -97,7 +98,8 @@ class EngineProcess:
         assert self._process.stderr is not None
         last = self._process.stderr.read().decode(errors="replace").strip().splitlines()[-1:]
         reason = f": {last[0]}" if last else ""
-        return EngineFailed(f"the {self._name} process ended with code {code}{reason}")
+        kind = EngineFailed if self._is_ready else EngineUnavailable
+        return kind(f"the {self._name} process ended with code {code}{reason}")
 
     def __enter__(self) -> Self:
         return self

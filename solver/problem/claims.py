@@ -7,10 +7,10 @@ includes, and for no other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from solver.problem.schedule import Schedule, first_executions
+from solver.problem.schedule import Action, Schedule, first_executions
 
 _EVERY = "every schedule, in whatever order its ops are computed"
 _RESTRICTED = "every schedule that keeps to the restrictions"
@@ -40,6 +40,10 @@ class ScheduleClass:
     def words(self) -> str:
         """The class as ``bound_covers`` of a schedule states it."""
         return _EVERY if self.is_every_schedule else _RESTRICTED
+
+    def keeps_order(self, actions: Iterable[Action]) -> bool:
+        """Whether a schedule has the order of the class, as far as that names one."""
+        return self.order is None or first_executions(actions) == self.order
 
     def includes(self, other: ScheduleClass) -> bool:
         """Whether every schedule of ``other`` is known to be in this class.

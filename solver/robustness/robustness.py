@@ -11,6 +11,7 @@ import numpy as np
 
 from solver.options import SolverOptions
 from solver.pools import Pool, local_pool
+from solver.problem.claims import EVERY_SCHEDULE, class_of
 from solver.problem.schedule import DrawStatistics, Robustness, Schedule, Share
 from solver.referee.referee import verify
 from solver.robustness.draws import BoolArray, CostDraws
@@ -119,7 +120,25 @@ def assess_robustness(
     if robust and found.best_on_average is not None:
         chosen = found.best_on_average
         robustness = robustness.model_copy(update={"schedule": "best_on_average"})
+    if chosen.restrictions != schedule.restrictions:
+        robustness = _without_bounds(robustness)
     return chosen.model_copy(update={"robustness": robustness})
+
+
+def _without_bounds(robustness: Robustness) -> Robustness:
+    """The statistics without the bounds over draws, which hold for another class of schedules."""
+
+    def unproven(statistics: DrawStatistics) -> DrawStatistics:
+        return statistics.model_copy(update={"provably_within": share_of(0, robustness.draws)})
+
+    best = robustness.best_on_average
+    return robustness.model_copy(
+        update={
+            "mean_bound_j": 0.0,
+            "least_energy": unproven(robustness.least_energy),
+            "best_on_average": None if best is None else unproven(best),
+        }
+    )
 
 
 def _assessment(search: DrawSearch, asked_gap: float, seed: int, seconds: float) -> Assessment:
@@ -168,7 +187,12 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
         return other
     graph, budget = search.draws.items.graph, assessed.budget
     result = verify(graph, other.actions, budget)
-    bound_j = min(assessed.energy_bound_j or 0.0, result.energy_j)
+    proven_j, covered = assessed.energy_bound_j, {}
+    if not class_of(assessed, [op.name for op in graph.ops]).keeps_order(other.actions):
+        # The bound holds for the order of the schedule that is replaced.
+        proven_j = assessed.any_order_bound_j
+        covered = {"bound_covers": EVERY_SCHEDULE.words, "restrictions": ()}
+    bound_j = min(proven_j or 0.0, result.energy_j)
     gap = (result.energy_j - bound_j) / result.energy_j if result.energy_j else 0.0
     return assessed.model_copy(
         update={
@@ -184,6 +208,7 @@ def _at_stated_costs(search: DrawSearch, other: Schedule, asked_gap: float) -> S
             "bytes_written_to_storage": result.bytes_written_to_storage,
             "resident_address": other.resident_address,
             "actions": other.actions,
+            **covered,
         }
     )
 

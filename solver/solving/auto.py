@@ -20,7 +20,7 @@ from math import inf
 
 from pydantic import ValidationError
 
-from devices.errors import BuildFailed
+from devices.errors import BuildFailed, EngineFailed, EngineUnavailable
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
@@ -87,7 +87,14 @@ class AutomaticSearch:
         self._proof: Proof | None = None
 
     def run(self, starts: Iterable[tuple[Action, ...]]) -> Outcome:
-        """Search, beginning with ``starts``. Raises :class:`~devices.errors.EngineFailed`."""
+        """Search, beginning with ``starts``.
+
+        A schedule is kept if the engine fails later.
+
+        Raises:
+            EngineUnavailable: The engine could not be started.
+            EngineFailed: The process of the engine failed, and no schedule was found.
+        """
         for start in (keep_everything(self._problem.graph), *starts):
             self._search.offer_if_valid(start)
         if self._search.proven:
@@ -99,11 +106,26 @@ class AutomaticSearch:
         with ExitStack() as annealing:
             try:
                 with TimeLimit(self._deadline).enforced():
-                    return self._outcome(self._run(annealing))
+                    return self._outcome(self._run_to_the_end(annealing))
             except OutOfTime:
                 return self._outcome("time_limit")
             except KeyboardInterrupt:
                 return self._outcome("interrupted")
+
+    def _run_to_the_end(self, annealing: ExitStack) -> Ending:
+        """Search; with annealing alone once the engine has failed."""
+        try:
+            return self._run(annealing)
+        except EngineUnavailable:
+            raise
+        except EngineFailed as error:
+            self._take()
+            if self._search.actions is None:
+                raise
+            self._notes.append(f"{error}; what was found and proven before is kept")
+        self._begin_phase("annealing")
+        self._anneal_on(self._deadline)
+        return "proven" if self._search.proven else "spent"
 
     def _run(self, annealing: ExitStack) -> Ending:
         self._search.offer_if_valid(page_everything(self._problem))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 
-from devices.errors import BuildFailed
+from devices.errors import BuildFailed, EngineFailed, EngineUnavailable
 from solver.annealing import Annealer
 from solver.constructed import keep_everything, page_everything
 from solver.constructed.greedy import greedy_schedule
@@ -51,7 +51,11 @@ def search_by_name(
     Annealing runs beside *compact* if a second thread is allowed. The other formulations serve for
     comparison and run alone. ``deadline`` is on ``time.monotonic``.
 
-    Raises :class:`~devices.errors.EngineFailed`.
+    A schedule is kept if the engine fails later.
+
+    Raises:
+        EngineUnavailable: The engine could not be started.
+        EngineFailed: The process of the engine failed, and no schedule was found.
     """
     name = options.formulation
     least_j = problem.least_energy_j + problem.unavoidable_pages.energy_j
@@ -60,12 +64,20 @@ def search_by_name(
     for start in (keep_everything(problem.graph), *starts):
         search.offer_if_valid(start)
     ending: Ending = "proven" if search.proven else "infeasible"
+    failures: tuple[str, ...] = ()
     if not search.proven and not problem.is_evidently_infeasible:
         try:
             with TimeLimit(deadline).part(_SHARE_FOR_GREEDY).enforced():
                 greedy = greedy_schedule(problem)
             search.offer_if_valid(greedy or page_everything(problem))
             ending = _run(search, deadline)
+        except EngineUnavailable:
+            raise
+        except EngineFailed as error:
+            if search.actions is None:
+                raise
+            ending = "spent"
+            failures = (f"{error}; what was found and proven before is kept",)
         except KeyboardInterrupt:
             ending = "interrupted"
     is_late = _may_be_late(search, ending)
@@ -88,7 +100,7 @@ def search_by_name(
         rounds=search.rounds,
         build_s=search.build_s,
         proof=search.proof,
-        notes=(*engine_notes(search.faults), *((_LATE,) if is_late else ())),
+        notes=(*failures, *engine_notes(search.faults), *((_LATE,) if is_late else ())),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 
+from devices.errors import EngineFailed
 from solver.addresses.repair import Packed
 from solver.options import SolverOptions
 from solver.problem.claims import EVERY_SCHEDULE
@@ -71,7 +73,8 @@ def solve_graph(
         The schedule, with status, energy, bound, time, peak, addresses and actions.
 
     Raises:
-        EngineFailed: The process of an engine failed.
+        EngineUnavailable: The engine could not be started.
+        EngineFailed: The process of the engine failed, and no schedule was found.
         RefereeError: A schedule was found to be invalid, which is a defect.
         ValueError: The formulation cannot be certified.
     """
@@ -138,8 +141,7 @@ def _in_order_of(actions: tuple[Action, ...], outcome: Outcome) -> Outcome:
 
     Packing can change the order.
     """
-    order = outcome.covered.order
-    if order is None or first_executions(actions) == order:
+    if outcome.covered.keeps_order(actions):
         return outcome
     return replace(
         outcome,
@@ -211,7 +213,10 @@ def _without_actions(
     if outcome.ending != "infeasible":
         common = _common(problem, options, outcome, started)
         return Schedule(status="no_solution", ended_by=outcome.ended_by, **common)
-    advice = advise(problem, options, limit) if with_advice else Advice()
+    advice = Advice()
+    if with_advice:
+        with suppress(EngineFailed):  # that nothing fits is known; the rest is advice
+            advice = advise(problem, options, limit)
     return Schedule(
         status="infeasible" if outcome.covered.is_every_schedule else "exhausted",
         ended_by=outcome.ended_by,

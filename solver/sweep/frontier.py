@@ -19,7 +19,6 @@ from solver.problem.schedule import (
     Compute,
     Schedule,
     SolverRecord,
-    first_executions,
 )
 from solver.referee.referee import replay, verify
 
@@ -133,8 +132,7 @@ class Frontier:
             own_notes = [note for note in schedule.notes if not note.startswith(_BORROWED)]
             changes["notes"] = (*own_notes, _BORROWED + _words(other.budget))
             changes |= _without_advice()
-            order = self._class(schedule).order
-            if order is not None and first_executions(other.actions) != order:
+            if not self._class(schedule).keeps_order(other.actions):
                 # The bound holds for the order of the schedule that is replaced.
                 bound_j = schedule.any_order_bound_j
                 changes |= {"bound_covers": EVERY_SCHEDULE.words, "restrictions": ()}

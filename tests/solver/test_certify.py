@@ -1,4 +1,4 @@
-"""``solve --certify``: what a second engine proves again, and what it refutes."""
+"""``solve --certify``: what a second engine proves again and refutes; engines that lie or crash."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import cli
 from benchmarks.claims.problems import random_problem
-from devices.errors import InputError
+from devices.errors import EngineFailed, InputError
 from solver.engines import engine as engines
 from solver.engines.program import Program
 from solver.engines.proofs import Proof, prove_again
@@ -194,6 +194,19 @@ def test_a_known_schedule_refutes_a_lie(
     assert (schedule.status, schedule.energy_j) == ("optimal", true.energy_j)
     assert schedule.energy_bound_j == pytest.approx(true.energy_bound_j)
     assert schedule.notes == (note,)
+
+
+def test_an_engine_that_crashes_loses_no_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = SolverOptions(threads=1, formulation="compact", gap=0.0)
+    monkeypatch.setattr(engines, "module_process", lying_engine.instead_of_worker)
+    monkeypatch.setenv(lying_engine.VARIABLE, "crash")
+    schedule = solve_graph(*chain(), options)
+    assert schedule.status == "feasible"
+    assert schedule.notes == (
+        "the highs process was killed by SIGSEGV; what was found and proven before is kept",
+    )
+    with pytest.raises(EngineFailed, match="killed by SIGSEGV"):
+        solve_graph(*without_start(), options)
 
 
 @pytest.fixture(scope="module")

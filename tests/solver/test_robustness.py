@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,15 +25,23 @@ from solver.costing.costing import cost_graph
 from solver.costing.page_intervals import page_in_intervals, page_out_intervals
 from solver.options import SolverOptions
 from solver.pools import Pool
+from solver.problem.claims import OWN_ORDER
 from solver.problem.graph import CostedGraph
 from solver.problem.liveness import with_frees
 from solver.problem.problem import Problem
-from solver.problem.schedule import Budget, Compute, PageIn, PageOut, Schedule
+from solver.problem.schedule import (
+    Budget,
+    Compute,
+    PageIn,
+    PageOut,
+    Schedule,
+    first_executions,
+)
 from solver.referee.referee import replay, verify
 from solver.robustness.bounds import DrawBounds
 from solver.robustness.draws import CostDraws, NoIntervalsError, draw_costs
 from solver.robustness.evaluation import Evaluation
-from solver.robustness.robustness import Assessment, assess
+from solver.robustness.robustness import Assessment, assess, assess_robustness
 from solver.solving.solving import solve_graph
 from tests.support.documents import write_json
 from tests.support.graphs.graph_examples import actions, graph, op, tensor
@@ -204,6 +213,29 @@ def test_better_schedule_found_for_a_draw_is_taken() -> None:
     assert found.least_energy.energy_j is not None
     assert poor.energy_j is not None
     assert found.least_energy.energy_j < poor.energy_j
+
+
+@pytest.mark.slow
+def test_a_bound_for_an_order_does_not_survive_a_schedule_in_another_one() -> None:
+    problem = two_to_bring_back()
+    given = replace(EXACT, order="given")
+    poor = solve_graph(problem, BUDGET.model_copy(update={"rematerialization": False}), given)
+    first, page_out, second, *others = poor.actions
+    swapped = poor.model_copy(
+        update={
+            "actions": (second, first, page_out, *others),
+            "budget": BUDGET,
+            "energy_bound_j": poor.energy_j,
+            "any_order_bound_j": 1.0,
+            "restrictions": (OWN_ORDER,),
+        }
+    )
+    found = assess_robustness(swapped, draw_costs(problem, 2, seed=0), given, robust=False)
+    assert first_executions(found.actions) == tuple(op.name for op in problem.ops)
+    assert (found.energy_bound_j, found.restrictions) == (1.0, ())
+    assert found.robustness is not None
+    assert found.robustness.mean_bound_j == 0.0
+    assert found.robustness.least_energy.provably_within.value == 0.0
 
 
 # --- with a deadline ------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from benchmarks.claims.oracle import Oracle
-from devices.errors import EngineFailed
 from solver.constructed import keep_everything
 from solver.options import EngineName, SolverOptions
 from solver.problem.claims import EVERY_SCHEDULE, OWN_ORDER
@@ -500,8 +499,9 @@ def _assert_only_better(heard: list[Progress]) -> None:
     assert seconds == sorted(seconds)
 
 
+@pytest.mark.slow
 @both_engines
-def test_dead_engine_is_an_error(engine: EngineName, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_engine_loses_no_schedule(engine: EngineName, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, budget = hard_problem()
     over = threading.Event()
 
@@ -514,11 +514,14 @@ def test_dead_engine_is_an_error(engine: EngineName, monkeypatch: pytest.MonkeyP
         killer = threading.Thread(target=kill_engines, args=(mark,))
         killer.start()
         try:
-            with pytest.raises(EngineFailed, match=f"the {engine} process was killed by SIGKILL"):
-                solve_graph(problem, budget, SolverOptions(engine=engine, time_limit_s=60.0))
+            schedule = solve_graph(problem, budget, SolverOptions(engine=engine, time_limit_s=60.0))
         finally:
             over.set()
             killer.join()
+    assert schedule.status == "feasible"
+    assert schedule.notes == (
+        f"the {engine} process was killed by SIGKILL; what was found and proven before is kept",
+    )
 
 
 _DRIVER = """

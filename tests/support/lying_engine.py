@@ -1,13 +1,14 @@
-"""An engine that lies: ``python -m tests.support.lying_engine highs FD``.
+"""An engine that lies or crashes: ``python -m tests.support.lying_engine highs FD``.
 
 It imitates faults that presolve has had, and is honest without it. The environment variable ``LIE``
 names the lie: ``infeasible`` calls every program infeasible, ``optimal`` calls the first solution
-optimal.
+optimal, ``crash`` ends the process instead of solving an integer program.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,8 @@ VARIABLE = "LIE"
 
 class _Liar(worker._Highs):
     def minimise(self, run: Run, report: worker._Reporter) -> Finished:
+        if os.environ[VARIABLE] == "crash" and not run.relax:
+            os.kill(os.getpid(), signal.SIGSEGV)
         self._lies = run.presolve
         if self._lies:
             run = replace(run, absolute_gap=1e9)
