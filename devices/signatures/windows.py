@@ -163,10 +163,7 @@ define(
     _transposed_flop,
 )
 
-_UPSAMPLE = (
-    *("batch", "channels", "in_height", "in_width"),
-    *("factor_height", "factor_width"),
-)
+_UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
 
 
 def _upsample_output(a: Attributes, role: str = "output") -> Operand:

@@ -283,14 +283,16 @@ class Network:
         At a bound the gradient is zero, as that of PyTorch's hardtanh.
         """
         if not -math.inf < lowest < highest < math.inf:
-            raise NetworkError(f"{name}: bounds {lowest:g} and {highest:g} are not in order")
+            raise NetworkError(
+                f"{name}: bounds are {lowest:g} and {highest:g}, they must be finite and in order"
+            )
         scalars = {"lowest": lowest, "highest": highest}
         return self._elementwise(name, "clamp", x, scalars=scalars)
 
     def leaky_relu(self, name: str, x: Value, slope: float) -> Value:
         """Append x where it is positive, and ``slope`` · x elsewhere."""
         if not 0 <= slope < math.inf:
-            raise NetworkError(f"{name}: slope is {slope:g}, it must not be negative")
+            raise NetworkError(f"{name}: slope is {slope:g}, it must be finite and at least 0")
         return self._elementwise(name, "leaky_relu", x, scalars={"slope": slope})
 
     def add(self, name: str, left: Value, right: Value) -> Value:

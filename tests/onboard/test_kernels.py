@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from devices.operation import SIGNATURES, OpSpec
+from devices.operation import SIGNATURES, OperationError, OpSpec
 from tests.support.onboard.kernels import (
     FLAGS,
     KERNELS,
@@ -368,6 +368,40 @@ def test_no_convolution_of_the_known_networks_needs_more_than_a_mebibyte_of_work
 
 def test_a_tiny_convolution_needs_little_workspace(library: KernelLibrary) -> None:
     assert library.workspace_bytes(small_spec("conv2d.forward")) <= 64 * 1024
+
+
+@pytest.mark.parametrize("out_height", [1, 10, 11])
+def test_a_transposed_convolution_is_the_adjoint_of_a_convolution(
+    out_height: int, library: KernelLibrary
+) -> None:
+    """<y, T x> = <C y, x> for outputs that are cut, or larger than what the windows cover."""
+    sizes = {
+        **{"batch": 2, "kernel_height": 3, "kernel_width": 2, "stride_height": 2},
+        **{"stride_width": 3, "pad_top": 1, "pad_left": 0, "groups": 1, "bias": 0},
+    }
+    transposed = OpSpec.of(
+        "conv_transpose2d.forward",
+        **{**sizes, "in_channels": 3, "in_height": 5, "in_width": 4},
+        **{"out_channels": 2, "out_height": out_height, "out_width": 13},
+    )
+    x, weight = (fill(operand, seed) for seed, operand in enumerate(transposed.reads))
+    y = fill(transposed.writes[0], 7)
+    convolution = OpSpec.of(
+        "conv2d.forward",
+        **{**sizes, "in_channels": 2, "in_height": out_height, "in_width": 13, "out_channels": 3},
+        **{"pad_bottom": max(0, 10 - out_height), "pad_right": 0},
+    )
+    assert convolution.writes[0].shape == x.shape
+    (forward,) = library.run(transposed, [x, weight])
+    expected, _ = naive_convolution(convolution, [y, weight])
+    found = np.sum(forward.astype(np.float64) * y)
+    assert found == pytest.approx(float(np.sum(expected * x)), rel=1e-5, abs=1e-5)
+
+
+def test_a_transposed_convolution_has_a_largest_output() -> None:
+    spec = small_spec("conv_transpose2d.forward")
+    with pytest.raises(OperationError, match="out_height is 20; in_height=9 gives at most 19"):
+        OpSpec.of(spec.kind, **{**spec.attributes, "out_height": 20})
 
 
 # --- the contract on buffers --------------------------------------------------------------------

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from devices.documents.document import DocumentError
 from devices.errors import MeasurementInvalid, RequestRefused
+from devices.operation import SIGNATURES, OpSpec
 from devices.profile import BoardIdentity, Build, Interval, SweepPoint
 from profiler.meters.base import Void
 from profiler.run.options import ProfileOptions
@@ -294,6 +295,17 @@ def test_a_run_with_other_settings_is_not_continued(
 
 
 # --- planned windows --------------------------------------------------------------------------
+
+
+def test_every_kind_of_operation_can_be_measured() -> None:
+    specs = [
+        OpSpec.of(kind, **{name: int(not name.startswith("pad_")) for name in each.attributes})
+        for kind, each in SIGNATURES.items()
+    ]
+    windows = [OpWindow(spec, "warm") for spec in specs]
+    enough = replace(memory(1 * MIB), workspace_bytes=dict.fromkeys(specs, 0))
+    lines = write_plan(windows, None, enough, SETTINGS).text.splitlines()
+    assert sum(line.startswith("op ") for line in lines) == len(SIGNATURES)
 
 
 def test_a_sensor_settles_before_an_idle_slot() -> None:
