@@ -140,9 +140,14 @@ class OpSpec:
         return self.key
 
 
-# Attributes that may be zero: paddings and flags. All others are sizes.
+# Attributes that may be zero: paddings, flags and distances. All others are sizes.
 _LARGEST = 2**31 - 1
-_MAY_BE_ZERO = frozenset({"pad_top", "pad_bottom", "pad_left", "pad_right", "bias"})
+_MAY_BE_ZERO = frozenset(
+    {
+        *("pad_top", "pad_bottom", "pad_left", "pad_right", "bias", "offset"),
+        *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
+    }
+)
 
 
 def _signature(kind: str) -> Signature:

@@ -65,7 +65,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("add", "gradient", "multiply", "channel_scale"),
-                *("flatten", "concat", "embedding"),
+                *("flatten", "concat", "embedding", "strided_copy"),
             }
         ),
     ),

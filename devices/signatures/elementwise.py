@@ -6,6 +6,7 @@ from devices.signatures.base import (
     ELEMENTS,
     Attributes,
     Operand,
+    OperationError,
     Signature,
     define,
     matrix,
@@ -181,4 +182,42 @@ define(
     lambda a: (planes(a, "input_gradient"),),
     lambda a: planes(a, "input").elements,
     in_place={"input_gradient": "output_gradient"},
+)
+
+_AXES = range(6)
+_STRIDED = (
+    *("source", "offset"),
+    *(f"size{axis}" for axis in _AXES),
+    *(f"stride{axis}" for axis in _AXES),
+)
+
+
+def _strided_source(a: Attributes, role: str) -> Operand:
+    last = a["offset"] + sum((a[f"size{axis}"] - 1) * a[f"stride{axis}"] for axis in _AXES)
+    if last >= a["source"]:
+        raise OperationError(
+            f"strided_copy: it reads element {last} of source={a['source']} elements"
+        )
+    return Operand(role, (a["source"],))
+
+
+def _strided_copy(a: Attributes, role: str) -> Operand:
+    return Operand(role, tuple(a[f"size{axis}"] for axis in _AXES))
+
+
+define(  # parts, transposes and repetitions of a tensor
+    KINDS,
+    "strided_copy.forward",
+    _STRIDED,
+    lambda a: (_strided_source(a, "input"),),
+    lambda a: (_strided_copy(a, "output"),),
+    lambda _: 0,
+)
+define(
+    KINDS,
+    "strided_copy.input_gradient",
+    _STRIDED,
+    lambda a: (_strided_copy(a, "output_gradient"),),
+    lambda a: (_strided_source(a, "input_gradient"),),
+    lambda a: _strided_copy(a, "output_gradient").elements,
 )

@@ -21,6 +21,7 @@ from networks.exported.views import View
 from networks.exported.weights import Weights
 from networks.training.network import Network, Value
 
+_COPIED_AXES = 6
 _T = TypeVar("_T", bound=int | float | str)
 
 
@@ -52,6 +53,7 @@ class Construction:
         self.dropouts = 0
         self._layers: set[str] = set()
         self._unknown: set[str] = set()
+        self._copies: dict[View, Value] = {}
         self._per_module: dict[str, int] = {}
         for node in program.nodes:
             # A batch norm also counts its steps, which becomes no layer.
@@ -96,7 +98,32 @@ class Construction:
 
     def value(self, node: Node, name: str) -> Value:
         """The tensor that an argument names, stored in row-major order."""
-        return row_major(self.view(node, name))
+        return self.stored(node, self.view(node, name))
+
+    def stored(self, node: Node, view: View) -> Value:
+        """A tensor stored in row-major order: that of the view, or a copy."""
+        if view.is_row_major:
+            return Value(view.value.name, view.shape, view.value.kind, view.value.trained)
+        copy = self._copies.get(view)
+        if copy is None:
+            copy = self._copies[view] = self._copied(node, view)
+        return copy
+
+    def _copied(self, node: Node, view: View) -> Value:
+        if view.value.kind == "input":
+            raise Unsupported(f"it reads the input {view.value.name} in another order or in part")
+        axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
+        if len(axes) > _COPIED_AXES:
+            raise Unsupported(f"it copies {len(axes)} axes; {_COPIED_AXES} are possible")
+        axes = [(1, 1)] * (_COPIED_AXES - len(axes)) + axes
+        spec = OpSpec.of(
+            "strided_copy.forward",
+            source=view.value.elements,
+            offset=view.offset,
+            **{f"size{axis}": size for axis, (size, _) in enumerate(axes)},
+            **{f"stride{axis}": stride for axis, (_, stride) in enumerate(axes)},
+        )
+        return self.layer(node, spec, (view.value,), shape=view.shape, part="copy")
 
     def parameter(self, node: Node, name: str) -> Value:
         """The parameter or buffer that an argument names."""
@@ -166,10 +193,11 @@ class Construction:
         alone = node.is_leaf and self._per_module[node.module] == 1
         name = node.module if alone else ".".join(filter(None, (node.module, node.name)))
         name = ".".join(filter(None, (name, part)))
-        if name in self._layers:
-            name = f"{name}.{node.name}"
-        self._layers.add(name)
-        return name
+        distinct, number = name, 2
+        while distinct in self._layers:
+            distinct, number = f"{name}{number}", number + 1
+        self._layers.add(distinct)
+        return distinct
 
     # --- results ------------------------------------------------------------------------------
 
@@ -180,6 +208,8 @@ class Construction:
         """
         if _is_in_place(node):
             overwritten = self.view(node, next(iter(node.arguments)))
+            if not overwritten.has_all or views[0].strides != overwritten.strides:
+                raise Unsupported("it changes a part of a tensor in place", "its form not in place")
             if overwritten.value.kind != "activation":
                 raise Unsupported(
                     f"it changes the {overwritten.value.kind} {overwritten.value.name}"
@@ -199,20 +229,6 @@ class Construction:
 
 Operation: TypeAlias = Callable[[Construction, Node], None]
 """Appends the layers of a node, or raises :class:`Unsupported`."""
-
-
-def row_major(view: View) -> Value:
-    """The tensor in the view's shape, stored in row-major order.
-
-    Raises:
-        Unsupported: It is stored in another order.
-    """
-    if not view.is_row_major:
-        raise Unsupported(
-            "an operand is transposed, and a transposing copy is not among the kernels",
-            "the order of axes in which it was made",
-        )
-    return Value(view.value.name, view.shape, view.value.kind, view.value.trained)
 
 
 def _is_in_place(node: Node) -> bool:

@@ -1,9 +1,9 @@
-"""Views: tensors of a program that are elements of one stored tensor in another order."""
+"""Views: tensors of a program that are elements of one stored tensor, in any order."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,11 +12,12 @@ from networks.training.network import Value
 
 @dataclass(frozen=True)
 class View:
-    """All elements of ``value``, once each, with ``shape`` and ``strides`` in elements."""
+    """Elements of ``value``: ``shape``, and ``strides`` and ``offset`` in elements."""
 
     value: Value
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    offset: int = 0
 
     @classmethod
     def whole(cls, value: Value) -> View:
@@ -25,12 +26,24 @@ class View:
 
     @property
     def is_row_major(self) -> bool:
-        """Whether the elements are in the order of the stored tensor."""
+        """Whether the elements are all of the stored tensor, in its order."""
         wanted = _row_major(self.shape)
-        return all(
+        return self.has_all and all(
             size == 1 or stride == want
             for size, stride, want in zip(self.shape, self.strides, wanted, strict=True)
         )
+
+    @property
+    def has_all(self) -> bool:
+        """Whether every element of the stored tensor is there exactly once."""
+        if self.offset or math.prod(self.shape) != self.value.elements:
+            return False
+        reach = 1
+        for stride, size in sorted(zip(self.strides, self.shape, strict=True)):
+            if size > 1 and stride != reach:
+                return False
+            reach *= size
+        return True
 
     def reshaped(self, shape: tuple[int, ...]) -> View | None:
         """The same elements in another shape; None if that needs a copy."""
@@ -42,19 +55,44 @@ class View:
             view = np.reshape(like, shape, copy=False)
         except ValueError:
             return None
-        return View(self.value, shape, view.strides)
+        return replace(self, shape=shape, strides=view.strides)
 
     def permuted(self, order: tuple[int, ...]) -> View:
         """The same elements with their axes in another order."""
-        return View(
-            self.value,
-            tuple(self.shape[axis] for axis in order),
-            tuple(self.strides[axis] for axis in order),
+        return replace(
+            self,
+            shape=tuple(self.shape[axis] for axis in order),
+            strides=tuple(self.strides[axis] for axis in order),
         )
+
+    def part(self, axis: int, start: int, size: int, step: int = 1) -> View:
+        """Every ``step``-th of the elements along an axis."""
+        shape, strides = list(self.shape), list(self.strides)
+        offset = self.offset + start * strides[axis]
+        shape[axis], strides[axis] = size, strides[axis] * step
+        return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
+
+    def without(self, axis: int) -> View:
+        """The same elements without an axis of size 1."""
+        assert self.shape[axis] == 1, f"axis {axis} of {self.shape} has several elements"
+        return replace(
+            self,
+            shape=self.shape[:axis] + self.shape[axis + 1 :],
+            strides=self.strides[:axis] + self.strides[axis + 1 :],
+        )
+
+    def expanded(self, shape: tuple[int, ...]) -> View:
+        """The same elements, repeated along new axes and axes of size 1."""
+        new = len(shape) - len(self.shape)
+        strides = tuple(
+            0 if before == 1 and after > 1 else stride
+            for before, after, stride in zip(self.shape, shape[new:], self.strides, strict=True)
+        )
+        return replace(self, shape=shape, strides=(0,) * new + strides)
 
     def of(self, value: Value) -> View:
         """The same view of another tensor with as many elements."""
-        return View(value, self.shape, self.strides)
+        return replace(self, value=value)
 
 
 def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -67,6 +67,7 @@ class Network:
         self.layers: list[Layer] = []
         self.loss: Value | None = None
         self._names: set[str] = set()
+        self._tensors: set[str] = set()
         self._dropouts = 0
 
     def input(self, name: str, *shape: int) -> Value:
@@ -513,7 +514,8 @@ class Network:
             scalars: The operation's scalars.
 
         Raises:
-            NetworkError: An operand has a wrong number of elements.
+            NetworkError: An operand has a wrong number of elements, or a result the name of
+                another tensor.
         """
         for operand, value in zip(spec.reads, reads, strict=True):
             if operand.elements != value.elements:
@@ -527,6 +529,9 @@ class Network:
             Value(f"{name}.{first.role}", shape or first.shape, kind),
             *(Value(f"{name}.{operand.role}", operand.shape, kind) for operand in rest),
         )
+        if taken := sorted(self._tensors.intersection(value.name for value in writes)):
+            raise NetworkError(f"{self.name}: two tensors are named {taken[0]!r}")
+        self._tensors.update(value.name for value in (*reads, *writes))
         self.layers.append(Layer(name, spec, reads, writes, dict(scalars or {})))
         return writes[0]
 

@@ -171,6 +171,12 @@ void jw_rms_norm_input_gradient(const jw_call *call);
 /* input: data, output_gradient: data, mean_square -> scale_gradient */
 void jw_rms_norm_parameter_gradient(const jw_call *call);
 
+/* input [source] -> output [size0, ..., size5]: element (i0, ..., i5) is that at offset + i0 stride0
+ * + ... + i5 stride5 */
+void jw_strided_copy_forward(const jw_call *call);
+/* output_gradient [size0, ..., size5] -> input_gradient [source] */
+void jw_strided_copy_input_gradient(const jw_call *call);
+
 /* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */
 void jw_sgd_update(const jw_call *call);
 /* parameter, gradient, velocity [elements] -> next_parameter, next_velocity [elements]; scalars:

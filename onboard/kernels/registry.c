@@ -93,6 +93,8 @@ const jw_kernel jw_kernels[] = {
     {"softmax.input_gradient", 2, 0, jw_softmax_input_gradient, NULL},
     {"softmax_cross_entropy.forward", 2, 0, jw_softmax_cross_entropy_forward, NULL},
     {"softmax_cross_entropy.input_gradient", 2, 0, jw_softmax_cross_entropy_input_gradient, NULL},
+    {"strided_copy.forward", 14, 0, jw_strided_copy_forward, NULL},
+    {"strided_copy.input_gradient", 14, 0, jw_strided_copy_input_gradient, NULL},
     {"tanh.forward", 1, 0, jw_tanh_forward, NULL},
     {"tanh.input_gradient", 1, 0, jw_tanh_input_gradient, NULL},
     {"upsample_nearest2d.forward", 6, 0, jw_upsample_nearest2d_forward, NULL},

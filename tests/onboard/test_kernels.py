@@ -116,6 +116,9 @@ def small_spec(kind: str) -> OpSpec:
         **{"sequence": 35, "heads": 3, "head_features": 17, "columns": 75},
         **{"vocabulary": 13, "classes": 35, "out_height": 18, "out_width": 10},
         **{"factor_height": 3, "factor_width": 2},
+        **{"source": 1400, "offset": 1, "size0": 1, "size1": 2, "size2": 3, "size3": 2, "size4": 7},
+        **{"size5": 11, "stride0": 1, "stride1": 693, "stride2": 231, "stride3": 0, "stride4": 1},
+        **{"stride5": 21},
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 

@@ -163,6 +163,31 @@ class Norms(nn.Module):
         return self
 
 
+class Views(nn.Module):
+    """Parts, transposes and repetitions of tensors, and attention that needs copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(2, 8, 2, stride=2), nn.LayerNorm(8)
+        self.token = nn.Parameter(0.1 * torch.randn(1, 1, 8))
+        self.place = nn.Parameter(0.1 * torch.randn(1, 10, 8))
+        self.all, self.out = nn.Linear(8, 24), nn.Linear(8, 3)
+        self.gamma = nn.Parameter(torch.rand(8))
+
+    def forward(self, image: Tensor, labels: Tensor) -> Tensor:
+        x = self.first(image).flatten(2).transpose(1, 2)
+        x = torch.cat((self.token.expand(2, -1, -1), self.norm(x)), dim=1) + self.place
+        x = functional.relu(x, inplace=True)
+        query, key, value = self.all(x).reshape(2, 10, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind(0)
+        y = functional.scaled_dot_product_attention(query, key, value)
+        x = x + self.gamma * y.transpose(1, 2).reshape(2, 10, 8)
+        even, odd = x[:, 1::2], x[:, 2::2]
+        left, right = even[:, :4].split([5, 3], dim=-1)
+        x = x[:, 0] + odd[:, 1]
+        x = x + functional.gelu(torch.cat((right, left), -1)[:, 2])
+        return functional.cross_entropy(self.out(x), labels)
+
+
 class Predictions(nn.Module):
     """No loss: the forward pass returns predictions."""
 
@@ -201,6 +226,7 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "beyond_norm": (BackwardBeyondNorm, (torch.randn(4, 6), indices(3, 4))),
         "activations": (Activations, (3 * torch.randn(6, 5), indices(5, 6))),
         "norms": (Norms, (torch.randn(4, 2, 6, 6), torch.randn(2, 8))),
+        "views": (Views, (torch.randn(2, 2, 6, 6), indices(3, 2))),
         "predictions": (Predictions, (torch.randn(4, 4),)),
         "unsupported": (Unsupported, (torch.randn(2, 1, 6, 6), indices(3, 2))),
     }

@@ -429,6 +429,29 @@ def _mean_squared_error(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _copied(
+    source: int, offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[str, Attributes]:
+    """A copy of up to six axes."""
+    ones = (1,) * (6 - len(sizes))
+    numbered = {f"size{axis}": size for axis, size in enumerate((*ones, *sizes))}
+    numbered |= {f"stride{axis}": stride for axis, stride in enumerate((*ones, *strides))}
+    return "strided_copy", {"source": source, "offset": offset, **numbered}
+
+
+def _strided(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = draw.values(a["source"]).requires_grad_()
+    sizes, strides = ([a[f"{word}{axis}"] for axis in range(6)] for word in ("size", "stride"))
+    y = torch.as_strided(x, sizes, strides, a["offset"])
+    gradient = draw.values(*y.shape)
+    return {
+        "input": x,
+        "output": y,
+        "output_gradient": gradient,
+        **_differentiate(y, gradient, input=x),
+    }
+
+
 def _sgd(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     parameter = draw.values(a["elements"])
     gradient = draw.values(a["elements"])
@@ -522,6 +545,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "embedding": _embedding,
     "softmax_cross_entropy": _cross_entropy,
     "mean_squared_error": _mean_squared_error,
+    "strided_copy": _strided,
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
     "adam": _adam,
@@ -685,6 +709,12 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("mean_squared_error", {"elements": 333}),
         ("sgd", {"elements": 133}),
         ("sgd_momentum", {"elements": 133}),
+        _copied(1, 0, (1,), (1,)),
+        _copied(60, 0, (4, 5, 3), (1, 12, 4)),  # a transpose
+        _copied(60, 12, (2, 9), (24, 1)),  # a part
+        _copied(40, 3, (12,), (3,)),
+        _copied(7, 0, (5, 7, 4), (0, 1, 0)),  # repetitions
+        _copied(64, 0, (2,) * 6, (1, 2, 4, 8, 16, 32)),
         ("adam", {"elements": 1}),
         ("adam", {"elements": 301}),
         *(

@@ -15,7 +15,7 @@ from networks.training.network import Value
 def _activation(family: str) -> Operation:
     def mapped(c: Construction, node: Node) -> None:
         c.require(node, approximate="none")
-        view = c.view(node, "self")
+        view = _all_of(c, node)
         _elementwise(c, node, f"{family}.forward", view, view.value)
 
     return mapped
@@ -25,7 +25,7 @@ def _clamp(lowest: float, highest: float) -> Operation:
     """Hardtanh; the bounds are those of its default arguments."""
 
     def mapped(c: Construction, node: Node) -> None:
-        view = c.view(node, "self")
+        view = _all_of(c, node)
         bounds = {
             "lowest": c.plain(node, "min_val", lowest),
             "highest": c.plain(node, "max_val", highest),
@@ -36,11 +36,17 @@ def _clamp(lowest: float, highest: float) -> Operation:
 
 
 def _leaky_relu(c: Construction, node: Node) -> None:
-    view = c.view(node, "self")
+    view = _all_of(c, node)
     slope = c.plain(node, "negative_slope", 0.01)
     if slope < 0:
         raise Unsupported(f"its slope is {slope}; it must not be negative")
     _elementwise(c, node, "leaky_relu.forward", view, view.value, scalars={"slope": slope})
+
+
+def _all_of(c: Construction, node: Node) -> View:
+    """The first operand in any order; a copy of it if it is a part of a tensor."""
+    view = c.view(node, next(iter(node.arguments)))
+    return view if view.has_all else View.whole(c.stored(node, view))
 
 
 def _elementwise(
@@ -51,7 +57,10 @@ def _elementwise(
     *reads: Value,
     scalars: Mapping[str, float] | None = None,
 ) -> None:
-    """Append an operation on the elements in the order in which they are stored."""
+    """Append an operation on the elements in the order in which they are stored.
+
+    ``view`` has all of them.
+    """
     stored = view.value.shape
     elements = math.prod(stored)
     spec = OpSpec.of(kind, elements=elements)
@@ -63,35 +72,35 @@ def _add(c: Construction, node: Node) -> None:
     c.require(node, alpha=1)
     if _counts_steps(c, node):
         return
-    left, right = c.view(node, "self"), c.view(node, "other")
-    if (left.shape, left.strides) != (right.shape, right.strides):
-        raise Unsupported(
-            f"it adds shapes {left.shape} and {right.shape}; both must be the same, and stored in"
-            " the same order"
-        )
-    _elementwise(c, node, "add.forward", left, left.value, right.value)
+    _pairwise(c, node, "add.forward")
 
 
 def _multiply(c: Construction, node: Node) -> None:
     if not c.has(node, "other"):
         raise Unsupported(f"it multiplies by the number {node.arguments.get('other')}")
-    left, right = c.view(node, "self"), c.view(node, "other")
-    if (left.shape, left.strides) == (right.shape, right.strides):
-        _elementwise(c, node, "multiply.forward", left, left.value, right.value)
-        return
-    x, scale = c.value(node, "self"), c.value(node, "other")
-    if scale.elements > x.elements:
+    x, scale = c.view(node, "self"), c.view(node, "other")
+    if math.prod(scale.shape) > math.prod(x.shape):
         x, scale = scale, x
     batch, channels, *plane = x.shape if len(x.shape) > 2 else (0, 0)
-    if scale.shape != (batch, channels, *(1 for _ in plane)):
-        raise Unsupported(
-            f"it multiplies shapes {left.shape} and {right.shape}; both must be the same, or one"
-            " factor for each sample and channel, (batch, channels, 1, 1)"
-        )
+    if x.shape == scale.shape or scale.shape != (batch, channels, *(1 for _ in plane)):
+        _pairwise(c, node, "multiply.forward")
+        return
+    reads = c.stored(node, x), c.stored(node, scale)
     spec = OpSpec.of(
         "channel_scale.forward", batch=batch, channels=channels, plane=math.prod(plane)
     )
-    c.set(node, View.whole(c.layer(node, spec, (x, scale), shape=x.shape)))
+    c.set(node, View.whole(c.layer(node, spec, reads, shape=x.shape)))
+
+
+def _pairwise(c: Construction, node: Node, kind: str) -> None:
+    """Append an operation on two tensors, which are repeated where their shapes differ."""
+    shape = c.meta(node).shape
+    if not c.has(node, "other"):
+        raise Unsupported(f"its other operand is the number {node.arguments.get('other')}")
+    left, right = (c.view(node, name).expanded(shape) for name in ("self", "other"))
+    if left.strides != right.strides or not (left.has_all and right.has_all):
+        left, right = (View.whole(c.stored(node, view)) for view in (left, right))
+    _elementwise(c, node, kind, left, left.value, right.value)
 
 
 def _counts_steps(c: Construction, node: Node) -> bool:
@@ -107,7 +116,7 @@ def _counts_steps(c: Construction, node: Node) -> bool:
 
 
 def _dropout(c: Construction, node: Node) -> None:
-    view = c.view(node, next(iter(node.arguments)))
+    view = _all_of(c, node)
     probability = c.plain(node, "p", 0.5)
     if not c.plain(node, "train", False) or probability == 0:
         c.set(node, view)

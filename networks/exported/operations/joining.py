@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 
 from devices.operation import OpSpec
-from networks.exported.construction import Construction, Operation, Unsupported, row_major
+from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.program import Node
 from networks.exported.views import View
 from networks.training.network import Value
 
 
 def _concat(c: Construction, node: Node) -> None:
-    parts = [row_major(view) for view in c.views_of(node, "tensors")]
+    parts = [c.stored(node, view) for view in c.views_of(node, "tensors")]
     axis = c.plain(node, "dim", 0) % len(parts[0].shape)
     joined = parts[0]
     names: tuple[str, ...] = (joined.name,)
@@ -43,7 +43,7 @@ def _attention(c: Construction, node: Node) -> None:
     c.require(node, is_causal=False, enable_gqa=False)
     if c.has(node, "attn_mask"):
         raise Unsupported("it has a mask", "sequences of full length without a mask")
-    query, key, value = (_heads_in_rows(c.view(node, name)) for name in ("query", "key", "value"))
+    query, key, value = (_heads_in_rows(c, node, name) for name in ("query", "key", "value"))
     batch, sequence, heads, features = query.shape
     if key.shape != query.shape or value.shape != query.shape:
         raise Unsupported(
@@ -69,15 +69,12 @@ def _attention(c: Construction, node: Node) -> None:
     c.set(node, View.whole(context).permuted((0, 2, 1, 3)))
 
 
-def _heads_in_rows(view: View) -> Value:
-    """A tensor [batch, heads, sequence, features] that is stored as rows of all heads."""
-    rows = view.permuted((0, 2, 1, 3)) if len(view.shape) == 4 else view
-    if rows is view or not rows.is_row_major:
-        raise Unsupported(
-            "its heads are not side by side in rows",
-            "x.view(batch, sequence, heads, -1).transpose(1, 2)",
-        )
-    return Value(rows.value.name, rows.shape, rows.value.kind, rows.value.trained)
+def _heads_in_rows(c: Construction, node: Node, name: str) -> Value:
+    """The tensor [batch, heads, sequence, features] as rows of all heads, side by side."""
+    view = c.view(node, name)
+    if len(view.shape) != 4:
+        raise Unsupported(f"{name} has shape {view.shape}; 4 axes are needed")
+    return c.stored(node, view.permuted((0, 2, 1, 3)))
 
 
 def _softmax(c: Construction, node: Node) -> None:

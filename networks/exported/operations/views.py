@@ -1,21 +1,22 @@
-"""Views and copies that move no number."""
+"""Views: parts, transposes and repetitions. Numbers move only where an operation needs it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.exported.construction import Construction, Operation, Unsupported
+from networks.exported.construction import Construction, Operation
 from networks.exported.program import Node
+from networks.exported.views import View
+from networks.training.network import Value
 
 
 def _reshape(c: Construction, node: Node) -> None:
-    view = c.view(node, next(iter(node.arguments))).reshaped(c.meta(node).shape)
-    if view is None:
-        raise Unsupported(
-            "it needs a transposing copy, which is not among the kernels",
-            "flatten before transposing",
-        )
-    c.set(node, view)
+    view, shape = c.view(node, next(iter(node.arguments))), c.meta(node).shape
+    reshaped = view.reshaped(shape)
+    if reshaped is None:
+        copy = c.stored(node, view)
+        reshaped = View.whole(Value(copy.name, shape, copy.kind))
+    c.set(node, reshaped)
 
 
 def _transpose(c: Construction, node: Node) -> None:
@@ -33,17 +34,49 @@ def _permute(c: Construction, node: Node) -> None:
     )
 
 
+def _slice(c: Construction, node: Node) -> None:
+    view, shape = c.view(node, "self"), c.meta(node).shape
+    axis = c.plain(node, "dim", 0) % len(view.shape)
+    start, step = c.plain(node, "start", 0), c.plain(node, "step", 1)
+    start = max(0, start + view.shape[axis] if start < 0 else start)
+    c.set(node, view.part(axis, start, shape[axis], step))
+
+
+def _select(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    axis = c.plain(node, "dim", 0) % len(view.shape)
+    index = c.plain(node, "index", 0) % view.shape[axis]
+    c.set(node, view.part(axis, index, 1).without(axis))
+
+
+def _unbind(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    axis = c.plain(node, "dim", 0) % len(view.shape)
+    c.set(node, *(view.part(axis, i, 1).without(axis) for i in range(view.shape[axis])))
+
+
+def _split(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    axis = c.plain(node, "dim", 0) % len(view.shape)
+    parts, start = [], 0
+    for name in node.outputs:
+        size = c.program.tensors[name].shape[axis]
+        parts.append(view.part(axis, start, size))
+        start += size
+    c.set(node, *parts)
+
+
+def _expand(c: Construction, node: Node) -> None:
+    c.set(node, c.view(node, "self").expanded(c.meta(node).shape))
+
+
 def _same(c: Construction, node: Node) -> None:
     """A copy that only matters to PyTorch: layouts here are those of the operations."""
     c.set(node, c.view(node, next(iter(node.arguments))))
 
 
-def _same_shapes(c: Construction, node: Node) -> None:
-    """Broadcasting, of tensors that have one shape already."""
-    views = c.views_of(node, "tensors")
-    if len({view.shape for view in views}) != 1:
-        raise Unsupported(f"it broadcasts shapes {', '.join(str(view.shape) for view in views)}")
-    c.set(node, *views)
+def _broadcast(c: Construction, node: Node) -> None:
+    c.set(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
 
 
 VIEWS: Mapping[str, Operation] = {
@@ -56,5 +89,12 @@ VIEWS: Mapping[str, Operation] = {
     "transpose.int": _transpose,
     "permute.default": _permute,
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
-    "broadcast_tensors.default": _same_shapes,
+    "slice.Tensor": _slice,
+    "select.int": _select,
+    "unbind.int": _unbind,
+    **dict.fromkeys(
+        ("split.Tensor", "split_with_sizes.default", "chunk.default", "split.sizes"), _split
+    ),
+    "expand.default": _expand,
+    "broadcast_tensors.default": _broadcast,
 }
