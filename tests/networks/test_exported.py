@@ -190,8 +190,8 @@ def test_only_the_head_of_a_built_in_network_is_trained() -> None:
 
 
 def test_a_selection_of_nothing_is_refused() -> None:
-    with pytest.raises(NetworkError, match=r"selected by 'head.wieght'; did you mean head.weight"):
-        predictions(loss="mse", train=["head.wieght"])
+    with pytest.raises(NetworkError, match=r"selected by 'head.weigh'; did you mean head.weight"):
+        predictions(loss="mse", train=["head.weigh"])
 
 
 def test_frozen_parameters_stay_in_ram() -> None:
