@@ -45,8 +45,13 @@ def certify(
         for number, proof in enumerate(() if outcome.ending == "interrupted" else proofs):
             until = limit.part(1 / (len(proofs) - number)).end
             results[proof] = prove_again(proof, second, options.threads, until)
+    why = (
+        "did not begin, since the search was interrupted"
+        if outcome.ending == "interrupted"
+        else "was interrupted"
+    )
     for proof in proofs:
-        results.setdefault(proof, SecondProof("undecided", second, "was interrupted"))
+        results.setdefault(proof, SecondProof("undecided", second, why))
     verdicts = {result.verdict for result in results.values()}
     engine = max((result.engine for result in results.values()), key=len)
     certificate = Certificate(

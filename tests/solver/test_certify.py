@@ -221,7 +221,7 @@ def searched() -> tuple[Problem, SolverOptions, Outcome]:
     ("ending", "limit", "said"),
     [
         ("proven", TimeLimit(0.0), "did not end within the time limit"),
-        ("interrupted", TimeLimit(), "was interrupted"),
+        ("interrupted", TimeLimit(), "did not begin, since the search was interrupted"),
     ],
 )
 def test_a_second_proof_that_does_not_end_changes_no_claim(

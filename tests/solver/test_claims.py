@@ -99,7 +99,12 @@ def test_smallest_budget_is_that_of_any_order() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [SolverOptions(order="given"), SolverOptions(formulation="compact")]
+    "options",
+    [
+        SolverOptions(order="given"),
+        SolverOptions(formulation="compact"),
+        SolverOptions(formulation="poet"),
+    ],
 )
 def test_a_restricted_search_without_a_schedule_says_what_it_searched(
     options: SolverOptions,

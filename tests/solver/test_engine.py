@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import os
@@ -15,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import highspy
 import pytest
 
 from devices.errors import EngineFailed
@@ -317,24 +315,41 @@ FAULTS = {
 }
 
 
+_READER = """
+import json, sys
+import highspy
+
+highs = highspy.Highs()
+highs.setOptionValue("output_flag", False)
+highs.readModel(sys.argv[1])
+read = highs.getLp()
+start, index, value = (list(part) for part in (
+    read.a_matrix_.start_, read.a_matrix_.index_, read.a_matrix_.value_
+))
+print(json.dumps({
+    "lower": list(read.col_lower_),
+    "upper": list(read.col_upper_),
+    "cost": list(read.col_cost_),
+    "integer": [kind == highspy.HighsVarType.kInteger for kind in read.integrality_],
+    "terms": [
+        [index[k], column, value[k]]
+        for column in range(read.num_col_)
+        for k in range(start[column], start[column + 1])
+    ],
+    "rows": [[low == high, high] for low, high in zip(read.row_lower_, read.row_upper_)],
+}))
+"""
+
+
 def _read(path: Path) -> Program:
-    """The program of a file, as HiGHS reads it."""
-    highs = highspy.Highs()
-    highs.setOptionValue("output_flag", False)
-    highs.readModel(str(path))
-    read = highs.getLp()
-    program = Program(
-        list(read.col_lower_),
-        list(read.col_upper_),
-        list(read.col_cost_),
-        [kind == highspy.HighsVarType.kInteger for kind in read.integrality_],
-    )
-    terms: list[list[tuple[int, float]]] = [[] for _ in range(read.num_row_)]
-    for column, (first, end) in enumerate(itertools.pairwise(read.a_matrix_.start_)):
-        for k in range(first, end):
-            terms[read.a_matrix_.index_[k]].append((column, read.a_matrix_.value_[k]))
-    for row, lower, upper in zip(terms, read.row_lower_, read.row_upper_, strict=True):
-        program.row(row, "=" if lower == upper else "<", upper)
+    """The program of a file, as HiGHS reads it in a process of its own."""
+    command = [sys.executable, "-c", _READER, str(path)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    read = json.loads(ran.stdout)
+    program = Program(read["lower"], read["upper"], read["cost"], read["integer"])
+    for number, (is_equality, right_side) in enumerate(read["rows"]):
+        terms = [(column, value) for row, column, value in read["terms"] if row == number]
+        program.row(terms, "=" if is_equality else "<", right_side)
     return program
 
 
