@@ -43,3 +43,4 @@ def leave_stopping_to_parent() -> None:
     """
     for number in STOPS:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # blocked while this process was started

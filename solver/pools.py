@@ -105,8 +105,9 @@ def _start_resource_tracker() -> None:
 def _stops_put_off() -> Iterator[None]:
     """Put off what Ctrl-C, SIGTERM and SIGHUP do until the context ends.
 
-    Their handlers run between any two instructions of the main thread. They are replaced, and not
-    blocked, since new processes would inherit that.
+    Handlers run between any two instructions of the main thread, whichever thread the signal came
+    to, so that they are replaced. The signals are also blocked, for the sake of new processes:
+    these inherit that, and begin to ignore the signals only when they have imported their modules.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -125,9 +126,11 @@ def _stops_put_off() -> Iterator[None]:
     for number in handlers:
         signal.signal(number, note)
     is_open = True
+    blocked_before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked_before)
         is_open = False
         for number, handler in handlers.items():
             signal.signal(number, handler)

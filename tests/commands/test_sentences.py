@@ -96,10 +96,10 @@ def test_a_file_where_a_directory_is_needed_is_found_before_the_work(
         "plots.pictures.draw_profile",
     ):
         monkeypatch.setattr(work, pytest.fail)
-    Path("afile").touch()
-    error = said(capsys, *(word.replace("WHERE", "afile") for word in words))
-    assert error == "error: afile: this is a file, but a directory is needed here"
-    assert [path.name for path in Path().iterdir()] == ["afile"]
+    Path("taken").touch()
+    error = said(capsys, *(word.replace("WHERE", "taken") for word in words))
+    assert error == "error: taken: this is a file, but a directory is needed here"
+    assert [path.name for path in Path().iterdir()] == ["taken"]
 
 
 def test_a_directory_where_a_file_is_to_be_written_is_found_before_the_work(

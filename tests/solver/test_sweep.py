@@ -457,29 +457,35 @@ def test_workers_ignore_ctrl_c() -> None:
 
 
 INTERRUPTED = """
+import os
 import signal
 import sys
-from loky.backend import resource_tracker
+from loky.backend import fork_exec, resource_tracker
 from solver.pools import local_pool
 
-register = resource_tracker.register
+def then_ctrl_c(begun):
+    def interrupted(*words, **named):
+        result = begun(*words, **named)
+        os.killpg(0, signal.SIGINT)
+        return result
+    return interrupted
 
-def interrupted(*words):
-    register(*words)
-    signal.raise_signal(signal.SIGINT)
-
+moment = sys.argv[1]
+register = then_ctrl_c(resource_tracker.register)
 try:
-    if sys.argv[1] == "opening":
-        resource_tracker.register = interrupted
+    if moment == "opening":
+        resource_tracker.register = register
     with local_pool(1) as pool:
-        resource_tracker.register = interrupted
+        if moment == "submitting":
+            resource_tracker.register = register
+        fork_exec.fork_exec = then_ctrl_c(fork_exec.fork_exec)
         print(pool.submit(pow, 2, 3).result())
 except KeyboardInterrupt:
     print("interrupted")
 """
 
 
-@pytest.mark.parametrize("moment", ["opening", "submitting"])
+@pytest.mark.parametrize("moment", ["opening", "submitting", "starting a worker"])
 def test_ctrl_c_while_a_pool_begins_leaves_no_process_and_no_semaphore(moment: str) -> None:
     pipe = subprocess.PIPE
     started = started_as_by_a_shell("-c", INTERRUPTED, moment, stdout=pipe, stderr=pipe)
