@@ -68,7 +68,8 @@ class SecondProof:
 
     Attributes:
         verdict: ``confirmed``: the second engine proves that no solution contradicts the claim.
-            ``refuted``: it found one, and the solution satisfies every row. ``undecided``: neither.
+            ``refuted``: it found one, and the solution satisfies every row, within 1e-6.
+            ``undecided``: neither.
         engine: Name and version of the second engine.
         reason: Why it is undecided.
     """

@@ -62,8 +62,8 @@ def certify(
     if certificate.outcome == "refuted":
         note = (
             f"the engine {options.engine} proved what is false: {engine} found a solution that"
-            " satisfies every row and contradicts it. The proof was discarded; solve again with"
-            f" the other engine (--engine {second})"
+            " satisfies every row, within 1e-6, and contradicts it. The proof was discarded; solve"
+            f" again with the other engine (--engine {second})"
         )
         outcome = _without_refuted(problem, outcome, results)
     elif certificate.outcome == "undecided":
