@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from benchmarks.fuzz import networks
 from benchmarks.fuzz.answers import take_answers
 from benchmarks.fuzz.mutation import Dump, made_input
+from benchmarks.fuzz.networks import GRAPH, WEIGHTS
 from devices.description import catalog_names, load_description
 from devices.documents import core_yaml
 from devices.documents.document import (
@@ -52,13 +54,14 @@ class Format:
 
     ``examples`` are valid texts. ``dump`` writes other data as such a text, None if the format is
     neither JSON nor YAML. ``take`` reads an input that is at a path, and uses it as the commands
-    would; it may raise :class:`~devices.errors.JoulewrightError`.
+    would; it may raise :class:`~devices.errors.JoulewrightError`, of at most ``most_lines``.
     """
 
     file: str
     examples: Callable[[], Sequence[str]]
     dump: Dump | None
     take: Callable[[Path], None]
+    most_lines: int = 6
 
     def input(self, name: str, seed: int) -> bytes:
         """The input with this seed; ``name`` is the format's."""
@@ -257,6 +260,13 @@ FORMATS: Mapping[str, Format] = {
     "schedule/2": Format("schedule.json", _schedules, _dump_json, _take_schedule),
     "replay/1": Format("replay.json", _reports, _dump_json, _take_report),
     "sweep/1": Format("sweep.json", _sweeps, _dump_json, _take_sweep),
+    "exported graph": Format(
+        "graph.json", networks.member(GRAPH), _dump_json, networks.take_member(GRAPH), 102
+    ),
+    "exported weights": Format(
+        "weights.json", networks.member(WEIGHTS), _dump_json, networks.take_member(WEIGHTS)
+    ),
+    "exported archive": Format("net.pt2", networks.archives, None, networks.take_bytes, 102),
     "serial frames": Format("frames", _frames, None, _take_frames),
     "serial answers": Format("answers", _frames, None, take_answers),
     "serial lines": Format("lines", _records, None, _take_records),

@@ -22,7 +22,6 @@ LIMIT_S = 20
 LIMIT_BYTES = 3 << 30
 """Most address space of the process."""
 
-_MOST_LINES = 6
 _LONGEST_LINE = 1300
 
 
@@ -48,7 +47,7 @@ def outcome(name: str, path: Path) -> str:
     except JoulewrightError as error:
         if error.exit_code is ExitCode.INTERNAL_ERROR:
             return _described(error)
-        wrong = _wrong_with(str(error))
+        wrong = _wrong_with(str(error), FORMATS[name].most_lines)
         return f"{wrong}: {str(error)[:200]!r}" if wrong else "refused"
     except Exception as error:
         return _described(error)
@@ -62,11 +61,11 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__} in {Path(place.filename).name}:{place.lineno}: {said}"
 
 
-def _wrong_with(message: str) -> str:
+def _wrong_with(message: str, most_lines: int) -> str:
     lines = message.split("\n")
     if not message.strip():
         return "an empty message"
-    if len(lines) > _MOST_LINES or max(map(len, lines)) > _LONGEST_LINE:
+    if len(lines) > most_lines or max(map(len, lines)) > _LONGEST_LINE:
         return "a message that is too long"
     if not all(map(str.isprintable, lines)):
         return "a message with control characters"

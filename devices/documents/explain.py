@@ -65,7 +65,7 @@ def explain(error: ValidationError, model: type[BaseModel], source: str) -> str:
     other_format = [problem for problem in problems if problem["loc"] == ("schema",)]
     reported = other_format or problems
     lines = [
-        f"{source}: {_shortened(_printable(_sentence(problem, model)), _MOST_CHARACTERS)}"
+        f"{source}: {_shortened(printable(_sentence(problem, model)), _MOST_CHARACTERS)}"
         for problem in reported[:_MOST_SENTENCES]
     ]
     more = len(reported) - _MOST_SENTENCES
@@ -226,7 +226,7 @@ def shown(found: object) -> str:
     return _shortened(text, _MOST_SHOWN)
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text on one line: line breaks and control characters are escaped."""
     return "".join(
         character if character.isprintable() else repr(character)[1:-1] for character in text

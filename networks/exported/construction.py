@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+from devices.errors import InputError
 from devices.operation import OpSpec
 from networks.exported.errors import ExportError
 from networks.exported.program import (
@@ -25,7 +26,7 @@ _COPIED_AXES = 6
 _T = TypeVar("_T", bound=int | float | str)
 
 
-class Unsupported(Exception):
+class Unsupported(InputError):
     """An operation cannot be trained here: why, and what would do instead."""
 
     def __init__(self, why: str, instead: str = "") -> None:
@@ -61,9 +62,9 @@ class Construction:
                 self._per_module[node.module] = self._per_module.get(node.module, 0) + 1
         for name, own in program.parameters.items():
             trained = program.tensors[name].requires_grad
-            self._add_kept(name, weights.first_name(own), trained)
+            self._add_kept(name, own, weights, trained)
         for name, own in program.buffers.items():
-            self._add_kept(name, weights.first_name(own), trained=False)
+            self._add_kept(name, own, weights, trained=False)
         for name in program.inputs:
             meta = program.tensors[name]
             if meta.dtype not in {FLOAT32, INT64}:
@@ -73,9 +74,14 @@ class Construction:
                 )
             self.views[name] = View.whole(network.input(name, *meta.shape))
 
-    def _add_kept(self, name: str, own: str, trained: bool) -> None:
-        meta = self.program.tensors[name]
-        self.views[name] = View.whole(Value(own, meta.shape, "parameter", trained))
+    def _add_kept(self, name: str, own: str, weights: Weights, trained: bool) -> None:
+        shape, first = self.program.tensors[name].shape, weights.first_name(own)
+        if weights.meta(own).shape != shape:
+            raise ExportError(
+                f"{self.network.name}: {own} has shape {weights.meta(own).shape} among the weights"
+                f" and {shape} in the graph"
+            )
+        self.views[name] = View.whole(Value(first, shape, "parameter", trained))
 
     # --- arguments of a node ------------------------------------------------------------------
 
@@ -159,6 +165,17 @@ class Construction:
             return numbers * len(default) if len(numbers) == 1 < len(default) else numbers
         raise Unsupported(f"{name} is {_described(found)}")
 
+    def axes(self, node: Node, name: str, count: int, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Axes of a tensor that has ``count``; a negative one counts from the last."""
+        found = self.integers(node, name, default)
+        if any(not -count <= axis < count for axis in found) or len(set(found)) < len(found):
+            raise Unsupported(f"{name} is {found} of a tensor with {count} axes")
+        return tuple(axis % count for axis in found)
+
+    def axis(self, node: Node, view: View, name: str = "dim") -> int:
+        """One axis of a tensor, 0 by default."""
+        return self.axes(node, name, len(view.shape), (0,))[0]
+
     def require(self, node: Node, **wanted: object) -> None:
         """Refuse arguments that differ from these values, which are their defaults."""
         for name, value in wanted.items():
@@ -206,6 +223,14 @@ class Construction:
 
         An operation in place changes every view of the tensor that it overwrites.
         """
+        if len(views) != len(node.outputs):
+            raise Unsupported(f"it has {len(node.outputs)} results in place of {len(views)}")
+        for name, view in zip(node.outputs, views, strict=True):
+            if view.shape != self.program.tensors[name].shape:
+                raise Unsupported(
+                    f"its result has shape {view.shape}, in the graph"
+                    f" {self.program.tensors[name].shape}"
+                )
         if _is_in_place(node):
             overwritten = self.view(node, next(iter(node.arguments)))
             if not overwritten.has_all or views[0].strides != overwritten.strides:

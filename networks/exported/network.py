@@ -26,6 +26,7 @@ from networks.training.step import NetworkFile
 
 _MOST_NODES = 100_000
 _MOST_PLACES = 3
+_MOST_LINES = 100
 
 
 def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, NetworkFile]:
@@ -154,6 +155,8 @@ def _listed(refusals: list[_Refusal]) -> str:
         at = f" at {', '.join(named[:_MOST_PLACES])}{more}" if named else ""
         use = f"; use {instead}" if instead else ""
         lines.append(f"{target}{at}: {why}{use}")
+    if len(lines) > _MOST_LINES:
+        lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} other kinds"]
     count = len(refusals)
     what = "1 operation" if count == 1 else f"{count} operations"
     return f"{what} cannot be trained here:\n  " + "\n  ".join(lines)

@@ -85,7 +85,9 @@ def test_every_name_of_a_literal_can_be_chosen_and_no_other(
 def test_options_left_out_have_the_library_defaults() -> None:
     solve = options("solve", *COMMANDS["solve"])
     assert solve.solver == dataclasses.replace(SolverOptions(), threads=solve.solver.threads)
-    assert solve.graph == ProfiledModel("m4", None, None, None, "ram", strict=False)
+    assert solve.graph == ProfiledModel(
+        "m4", None, None, None, "ram", loss=None, train=None, strict=False
+    )
     profile = options("profile", *COMMANDS["profile"])
     assert isinstance(profile, MeasureOptions)
     assert profile.measuring == ProfileOptions()

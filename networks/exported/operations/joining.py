@@ -13,8 +13,11 @@ from networks.training.network import Value
 
 
 def _concat(c: Construction, node: Node) -> None:
-    parts = [c.stored(node, view) for view in c.views_of(node, "tensors")]
-    axis = c.plain(node, "dim", 0) % len(parts[0].shape)
+    views = c.views_of(node, "tensors")
+    if not views:
+        raise Unsupported("it joins nothing")
+    axis = c.axis(node, views[0])
+    parts = [c.stored(node, view) for view in views]
     joined = parts[0]
     names: tuple[str, ...] = (joined.name,)
     for number, part in enumerate(parts[1:], start=1):
@@ -79,7 +82,7 @@ def _heads_in_rows(c: Construction, node: Node, name: str) -> Value:
 
 def _softmax(c: Construction, node: Node) -> None:
     x = c.value(node, "self")
-    if c.plain(node, "dim", 0) % len(x.shape) != len(x.shape) - 1:
+    if c.axes(node, "dim", len(x.shape), (-1,)) != (len(x.shape) - 1,):
         raise Unsupported("it is not over the last axis")
     *rows, columns = x.shape
     spec = OpSpec.of("softmax.forward", rows=math.prod(rows), columns=columns)

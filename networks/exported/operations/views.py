@@ -22,21 +22,19 @@ def _reshape(c: Construction, node: Node) -> None:
 def _transpose(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     axes = list(range(len(view.shape)))
-    first, second = c.plain(node, "dim0", 0), c.plain(node, "dim1", 0)
+    first, second = c.axis(node, view, "dim0"), c.axis(node, view, "dim1")
     axes[first], axes[second] = axes[second], axes[first]
     c.set(node, view.permuted(tuple(axes)))
 
 
 def _permute(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
-    c.set(
-        node, view.permuted(tuple(axis % len(view.shape) for axis in c.integers(node, "dims", ())))
-    )
+    c.set(node, view.permuted(c.axes(node, "dims", len(view.shape), ())))
 
 
 def _slice(c: Construction, node: Node) -> None:
     view, shape = c.view(node, "self"), c.meta(node).shape
-    axis = c.plain(node, "dim", 0) % len(view.shape)
+    axis = c.axis(node, view)
     start, step = c.plain(node, "start", 0), c.plain(node, "step", 1)
     start = max(0, start + view.shape[axis] if start < 0 else start)
     c.set(node, view.part(axis, start, shape[axis], step))
@@ -44,20 +42,20 @@ def _slice(c: Construction, node: Node) -> None:
 
 def _select(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
-    axis = c.plain(node, "dim", 0) % len(view.shape)
+    axis = c.axis(node, view)
     index = c.plain(node, "index", 0) % view.shape[axis]
     c.set(node, view.part(axis, index, 1).without(axis))
 
 
 def _unbind(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
-    axis = c.plain(node, "dim", 0) % len(view.shape)
+    axis = c.axis(node, view)
     c.set(node, *(view.part(axis, i, 1).without(axis) for i in range(view.shape[axis])))
 
 
 def _split(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
-    axis = c.plain(node, "dim", 0) % len(view.shape)
+    axis = c.axis(node, view)
     parts, start = [], 0
     for name in node.outputs:
         size = c.program.tensors[name].shape[axis]

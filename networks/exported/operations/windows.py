@@ -154,7 +154,7 @@ def _adaptive_average_pool(c: Construction, node: Node) -> None:
 
 def _mean(c: Construction, node: Node) -> None:
     x = c.value(node, "self")
-    axes = {axis % len(x.shape) for axis in c.integers(node, "dim", ())}
+    axes = set(c.axes(node, "dim", len(x.shape), ()))
     if len(x.shape) < 3 or axes != set(range(2, len(x.shape))):
         raise Unsupported(f"it averages axes {sorted(axes)} of {x.shape}; all after the second can")
     _global_average_pool(c, node, x)
