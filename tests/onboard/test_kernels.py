@@ -8,7 +8,7 @@ import itertools
 import math
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -42,22 +42,37 @@ IDS = [f"{case}-{spec.kind.partition('.')[2]}" for case, spec in CASE_KINDS]
 SEED_BITS = 0x9ABCDEF1
 
 
+_OTHER_BUILDS = ("cblas", "small-tiles")
+_BUILDS: Mapping[str, tuple[Matmul, tuple[str, ...]]] = {
+    "in-tree": ("in-tree", ("-O3", "-march=native")),
+    "cblas": ("cblas", ("-O3", "-march=native")),
+    "small-tiles": ("in-tree", ("-O2", "-DJW_SMALL_MEMORY=1")),  # as on microcontrollers
+}
+
+
+class Libraries(dict[str, KernelLibrary]):
+    """Builds of the library by name, each made when it is first needed."""
+
+    def __init__(self, directories: pytest.TempPathFactory) -> None:
+        super().__init__()
+        self._directories = directories
+
+    def __missing__(self, name: str) -> KernelLibrary:
+        directory = self._directories.mktemp(name)
+        self[name] = KernelLibrary(compile_library(directory, *_BUILDS[name]))
+        return self[name]
+
+
 @pytest.fixture(scope="session")
-def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KernelLibrary]:
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
     openblas_on_one_thread()
-    builds: dict[str, tuple[Matmul, tuple[str, ...]]] = {
-        "in-tree": ("in-tree", ("-O3", "-march=native")),
-        "cblas": ("cblas", ("-O3", "-march=native")),
-        "small-tiles": ("in-tree", ("-O2", "-DJW_SMALL_MEMORY=1")),  # as on microcontrollers
-    }
-    return {
-        name: KernelLibrary(compile_library(tmp_path_factory.mktemp(name), matmul, flags))
-        for name, (matmul, flags) in builds.items()
-    }
+    return Libraries(tmp_path_factory)
 
 
-@pytest.fixture(params=["in-tree", "cblas", pytest.param("small-tiles", marks=pytest.mark.slow)])
-def library(request: pytest.FixtureRequest, libraries: dict[str, KernelLibrary]) -> KernelLibrary:
+@pytest.fixture(
+    params=["in-tree", *(pytest.param(build, marks=pytest.mark.slow) for build in _OTHER_BUILDS)]
+)
+def library(request: pytest.FixtureRequest, libraries: Libraries) -> KernelLibrary:
     return libraries[request.param]
 
 
@@ -145,7 +160,7 @@ def test_kernels_are_sorted_and_found_by_kind(library: KernelLibrary) -> None:
     assert not library.finds("")
 
 
-def test_a_build_names_its_matrix_product(libraries: dict[str, KernelLibrary]) -> None:
+def test_a_build_names_its_matrix_product(libraries: Libraries) -> None:
     assert libraries["in-tree"].matmul == "in-tree"
     assert libraries["cblas"].matmul == "cblas"
 
@@ -212,7 +227,7 @@ def without_kinks(case: FamilyCase) -> dict[str, Array]:
     ids=[f"{c}-{s.kind.partition('.')[2]}" for c, s in GRADIENT_KINDS],
 )
 def test_a_gradient_agrees_with_finite_differences_of_the_forward_kernel(
-    case: FamilyCase, spec: OpSpec, libraries: dict[str, KernelLibrary]
+    case: FamilyCase, spec: OpSpec, libraries: Libraries
 ) -> None:
     """Central differences of the forward kernel along coordinates and along one random direction.
 
@@ -581,7 +596,7 @@ def kept(
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 0.9])
 def test_dropout_keeps_the_expected_share_of_elements(
-    probability: float, libraries: dict[str, KernelLibrary]
+    probability: float, libraries: Libraries
 ) -> None:
     deviation = np.sqrt(probability * (1 - probability) / COUNT)
     for seed in (0, 1, 2, 0xFFFFFFFF):
@@ -589,14 +604,14 @@ def test_dropout_keeps_the_expected_share_of_elements(
         assert share == pytest.approx(1 - probability, abs=4.5 * deviation)
 
 
-def test_dropout_with_probability_one_leaves_zeros(libraries: dict[str, KernelLibrary]) -> None:
+def test_dropout_with_probability_one_leaves_zeros(libraries: Libraries) -> None:
     spec = OpSpec.of("dropout.forward", elements=100)
     (y,) = libraries["in-tree"].run(spec, [np.ones(100, np.float32)], [1.0, seed_scalar(3)])
     assert not y.any()
 
 
 def test_dropout_masks_of_neighbouring_elements_and_seeds_are_independent(
-    libraries: dict[str, KernelLibrary],
+    libraries: Libraries,
 ) -> None:
     """Correlations of 200,000 fair coins have a standard deviation of 0.0022."""
     masks = {seed: kept(libraries["in-tree"], 0.5, seed) - 0.5 for seed in (0, 1, 2, 256, 1 << 31)}
