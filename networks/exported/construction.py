@@ -52,9 +52,13 @@ class Construction:
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
         self.dropouts = 0
+        self.updated: set[str] = set()
+        """Statistics that an operation updates."""
         self._layers: set[str] = set()
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
+        self._maybe_copied: set[str] = set()
+        self._position = {node.name: number for number, node in enumerate(program.nodes)}
         self._per_module: dict[str, int] = {}
         for node in program.nodes:
             # A batch norm also counts its steps, which becomes no layer.
@@ -218,7 +222,15 @@ class Construction:
 
     # --- results ------------------------------------------------------------------------------
 
-    def set(self, node: Node, *views: View) -> None:
+    def bind_copy(self, node: Node, view: View) -> None:
+        """State what the node's output has become, where PyTorch may have made a copy of it.
+
+        Here it shares the stored tensor, which an operation in place must not change then.
+        """
+        self._maybe_copied.add(view.value.name)
+        self.bind(node, view)
+
+    def bind(self, node: Node, *views: View) -> None:
         """State what the node's outputs have become.
 
         An operation in place changes every view of the tensor that it overwrites.
@@ -232,17 +244,33 @@ class Construction:
                     f" {self.program.tensors[name].shape}"
                 )
         if _is_in_place(node):
-            overwritten = self.view(node, next(iter(node.arguments)))
-            if not overwritten.has_all or views[0].strides != overwritten.strides:
-                raise Unsupported("it changes a part of a tensor in place", "its form not in place")
-            if overwritten.value.kind != "activation":
-                raise Unsupported(
-                    f"it changes the {overwritten.value.kind} {overwritten.value.name}"
-                )
-            for name, old in self.views.items():
-                if old.value.name == overwritten.value.name:
-                    self.views[name] = old.of(views[0].value)
+            self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
+
+    def _overwrite(self, node: Node, result: View) -> None:
+        overwritten = self.view(node, next(iter(node.arguments)))
+        changed = overwritten.value.name
+        if changed == result.value.name:
+            return
+        if overwritten.value.kind != "activation":
+            raise Unsupported(f"it changes the {overwritten.value.kind} {changed}")
+        if not overwritten.has_all or result.strides != overwritten.strides:
+            raise Unsupported("it changes a part of a tensor in place", "its form not in place")
+        same = {name for name, view in self.views.items() if view.value.name == changed}
+        if changed in self._maybe_copied:
+            others = same - set(node.reads[:1])
+            if others & self._read_after(node):
+                raise Unsupported(
+                    "it changes a tensor in place, and another that may be a copy is read later",
+                    "its form not in place",
+                )
+        for name in same:
+            self.views[name] = self.views[name].of(result.value)
+
+    def _read_after(self, node: Node) -> set[str]:
+        """Tensors that nodes after this one read."""
+        later = self.program.nodes[self._position[node.name] + 1 :]
+        return {name for each in later for name in each.reads}.union(self.program.outputs)
 
     def set_unknown(self, node: Node) -> None:
         """Let nodes after an unsupported one be looked at too."""

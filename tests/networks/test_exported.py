@@ -30,7 +30,16 @@ from tests.support.onboard.kernels import Array, KernelLibrary, compile_library
 from tests.support.paths import REFERENCES
 
 EXPORTED = REFERENCES / "exported"
-TRAINABLE = ["convolutional", "sequences", "waves", "beyond_norm", "activations", "norms", "views"]
+TRAINABLE = [
+    "convolutional",
+    "sequences",
+    "waves",
+    "beyond_norm",
+    "activations",
+    "norms",
+    "views",
+    "in_place",
+]
 
 
 def network(name: str) -> TrainingStep:
@@ -216,6 +225,18 @@ def test_every_unsupported_operation_is_named_with_its_places() -> None:
     assert "aten.conv2d.default at record_exported_networks.py:" in conv
     assert "(x = self.dilated(image).flatten(1)): dilation is (2, 2)" in conv
     assert cumsum.count("(x = x.cumsum(1))") == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("changed_copy", "changes a tensor in place, and another that may be a copy is read later"),
+        ("norm_twice", "its statistics change twice a step; use a module for each call"),
+    ],
+)
+def test_a_program_whose_meaning_would_change_is_refused(name: str, why: str) -> None:
+    with pytest.raises(ExportError, match=why):
+        network(name)
 
 
 def test_another_batch_size_is_refused() -> None:

@@ -22,6 +22,7 @@ from tests.support.paths import REFERENCES
 
 FOLDER = REFERENCES / "exported"
 STEPS = 3
+_NOT_TRAINED = {"predictions", "unsupported", "changed_copy", "norm_twice"}
 
 
 class Convolutional(nn.Module):
@@ -188,6 +189,47 @@ class Views(nn.Module):
         return functional.cross_entropy(self.out(x), labels)
 
 
+class InPlace(nn.Module):
+    """Operations in place on tensors that have other views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.first(x)
+        view = x.view(2, 2, 4).transpose(0, 1)
+        functional.relu(x, inplace=True)
+        y = self.second(view.transpose(0, 1).reshape(4, 4)).flatten(1)
+        functional.relu(y, inplace=True)
+        return functional.cross_entropy(x + y, labels)
+
+
+class ChangedCopy(nn.Module):
+    """An operation in place on a tensor of which a copy is read later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        copy = x.clone()
+        functional.relu(x, inplace=True)
+        return functional.cross_entropy(x + copy, labels)
+
+
+class NormTwice(nn.Module):
+    """A batch norm that is called twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return functional.cross_entropy(self.norm(self.norm(self.layer(x))), labels)
+
+
 class Predictions(nn.Module):
     """No loss: the forward pass returns predictions."""
 
@@ -227,6 +269,9 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "activations": (Activations, (3 * torch.randn(6, 5), indices(5, 6))),
         "norms": (Norms, (torch.randn(4, 2, 6, 6), torch.randn(2, 8))),
         "views": (Views, (torch.randn(2, 2, 6, 6), indices(3, 2))),
+        "in_place": (InPlace, (torch.randn(4, 4), indices(4, 4))),
+        "changed_copy": (ChangedCopy, (torch.randn(4, 4), indices(4, 4))),
+        "norm_twice": (NormTwice, (torch.randn(4, 4), indices(4, 4))),
         "predictions": (Predictions, (torch.randn(4, 4),)),
         "unsupported": (Unsupported, (torch.randn(2, 1, 6, 6), indices(3, 2))),
     }
@@ -240,7 +285,7 @@ def record() -> None:
         module = build().train()
         program = torch.export.export(module, inputs, strict=False)
         torch.export.save(program, FOLDER / f"{name}.pt2")
-        if name in {"predictions", "unsupported"}:
+        if name in _NOT_TRAINED:
             continue
         names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
         loss = module(*inputs)

@@ -65,7 +65,7 @@ def _elementwise(
     elements = math.prod(stored)
     spec = OpSpec.of(kind, elements=elements)
     output = c.layer(node, spec, reads, shape=stored, scalars=scalars)
-    c.set(node, view.of(output))
+    c.bind(node, view.of(output))
 
 
 def _add(c: Construction, node: Node) -> None:
@@ -89,7 +89,7 @@ def _multiply(c: Construction, node: Node) -> None:
     spec = OpSpec.of(
         "channel_scale.forward", batch=batch, channels=channels, plane=math.prod(plane)
     )
-    c.set(node, View.whole(c.layer(node, spec, reads, shape=x.shape)))
+    c.bind(node, View.whole(c.layer(node, spec, reads, shape=x.shape)))
 
 
 def _pairwise(c: Construction, node: Node, kind: str) -> None:
@@ -119,7 +119,7 @@ def _dropout(c: Construction, node: Node) -> None:
     view = _all_of(c, node)
     probability = c.plain(node, "p", 0.5)
     if not c.plain(node, "train", False) or probability == 0:
-        c.set(node, view)
+        c.bind_copy(node, view)
         return
     c.dropouts += 1
     scalars = {"probability": probability, "seed": float(c.dropouts)}

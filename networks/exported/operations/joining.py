@@ -28,7 +28,7 @@ def _concat(c: Construction, node: Node) -> None:
             before = _joined(c, node, joined, part, axis, "" if len(parts) == 2 else str(number))
             c.joined[axis, names] = before
         joined = before
-    c.set(node, View.whole(joined))
+    c.bind(node, View.whole(joined))
 
 
 def _joined(c: Construction, node: Node, left: Value, right: Value, axis: int, name: str) -> Value:
@@ -69,7 +69,7 @@ def _attention(c: Construction, node: Node) -> None:
         weights = c.layer(node, spec, (weights,), shape=square, scalars=scalars, part="dropout")
     spec = OpSpec.of("attention_context.forward", **sizes)
     context = c.layer(node, spec, (weights, value), shape=query.shape, part="context")
-    c.set(node, View.whole(context).permuted((0, 2, 1, 3)))
+    c.bind_copy(node, View.whole(context).permuted((0, 2, 1, 3)))
 
 
 def _heads_in_rows(c: Construction, node: Node, name: str) -> Value:
@@ -87,7 +87,7 @@ def _softmax(c: Construction, node: Node) -> None:
     *rows, columns = x.shape
     spec = OpSpec.of("softmax.forward", rows=math.prod(rows), columns=columns)
     output = c.layer(node, spec, (x,), shape=x.shape)
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 JOINING: Mapping[str, Operation] = {

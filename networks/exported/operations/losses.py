@@ -44,7 +44,7 @@ def _mean_squared_error(c: Construction, node: Node) -> None:
 def _loss(c: Construction, node: Node, spec: OpSpec, reads: tuple[Value, ...]) -> None:
     loss = c.layer(node, spec, reads)
     c.losses[node.outputs[0]] = loss
-    c.set(node, View(loss, (), ()))
+    c.bind(node, View(loss, (), ()))
 
 
 LOSSES: Mapping[str, Operation] = {

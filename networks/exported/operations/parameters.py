@@ -28,7 +28,7 @@ def _linear(c: Construction, node: Node) -> None:
         bias=int(has_bias),
     )
     output = c.layer(node, spec, (x, weight, *bias), shape=(*leading, weight.shape[0]))
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 def _batch_norm(c: Construction, node: Node) -> None:
@@ -43,7 +43,7 @@ def _batch_norm(c: Construction, node: Node) -> None:
         kept = (c.parameter(node, "running_mean"), c.parameter(node, "running_var"))
         spec = OpSpec.of("batch_norm_frozen.forward", **sizes)
         reads = (x, scale, shift, *kept)
-        c.set(node, View.whole(c.layer(node, spec, reads, shape=x.shape, scalars=epsilon)))
+        c.bind(node, View.whole(c.layer(node, spec, reads, shape=x.shape, scalars=epsilon)))
         return
     spec = OpSpec.of("batch_norm.forward", **sizes)
     output = c.layer(node, spec, (x, scale, shift), shape=x.shape, scalars=epsilon)
@@ -52,6 +52,9 @@ def _batch_norm(c: Construction, node: Node) -> None:
         if node.arguments.get("momentum") is None:
             raise Unsupported("its statistics average all steps", "give it a momentum")
         kept = (c.parameter(node, "running_mean"), c.parameter(node, "running_var"))
+        if kept[0].name in c.updated:
+            raise Unsupported("its statistics change twice a step", "a module for each call")
+        c.updated.add(kept[0].name)
         c.layer(
             node,
             OpSpec.of("batch_norm.statistics_update", **sizes),
@@ -59,7 +62,7 @@ def _batch_norm(c: Construction, node: Node) -> None:
             scalars={"momentum": c.plain(node, "momentum", 0.1)},
             part="statistics",
         )
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 def _layer_norm(c: Construction, node: Node) -> None:
@@ -75,7 +78,7 @@ def _layer_norm(c: Construction, node: Node) -> None:
         shape=x.shape,
         scalars={"epsilon": c.plain(node, "eps", 1e-5)},
     )
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 def _rms_norm(c: Construction, node: Node) -> None:
@@ -87,7 +90,7 @@ def _rms_norm(c: Construction, node: Node) -> None:
     epsilon = c.plain(node, "eps", float(np.finfo(np.float32).eps))
     reads = (x, c.parameter(node, "weight"))
     output = c.layer(node, spec, reads, shape=x.shape, scalars={"epsilon": epsilon})
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 def _group_norm(c: Construction, node: Node) -> None:
@@ -104,7 +107,7 @@ def _group_norm(c: Construction, node: Node) -> None:
     )
     reads = (x, c.parameter(node, "weight"), c.parameter(node, "bias"))
     epsilon = {"epsilon": c.plain(node, "eps", 1e-5)}
-    c.set(node, View.whole(c.layer(node, spec, reads, shape=x.shape, scalars=epsilon)))
+    c.bind(node, View.whole(c.layer(node, spec, reads, shape=x.shape, scalars=epsilon)))
 
 
 def _embedding(c: Construction, node: Node) -> None:
@@ -120,7 +123,7 @@ def _embedding(c: Construction, node: Node) -> None:
         features=features,
     )
     output = c.layer(node, spec, (indices, table), shape=(*indices.shape, features))
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 PARAMETERS: Mapping[str, Operation] = {

@@ -16,7 +16,10 @@ def _reshape(c: Construction, node: Node) -> None:
     if reshaped is None:
         copy = c.stored(node, view)
         reshaped = View.whole(Value(copy.name, shape, copy.kind))
-    c.set(node, reshaped)
+    if node.target.startswith("aten.view"):
+        c.bind(node, reshaped)
+    else:
+        c.bind_copy(node, reshaped)
 
 
 def _transpose(c: Construction, node: Node) -> None:
@@ -24,12 +27,12 @@ def _transpose(c: Construction, node: Node) -> None:
     axes = list(range(len(view.shape)))
     first, second = c.axis(node, view, "dim0"), c.axis(node, view, "dim1")
     axes[first], axes[second] = axes[second], axes[first]
-    c.set(node, view.permuted(tuple(axes)))
+    c.bind(node, view.permuted(tuple(axes)))
 
 
 def _permute(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
-    c.set(node, view.permuted(c.axes(node, "dims", len(view.shape), ())))
+    c.bind(node, view.permuted(c.axes(node, "dims", len(view.shape), ())))
 
 
 def _slice(c: Construction, node: Node) -> None:
@@ -37,20 +40,20 @@ def _slice(c: Construction, node: Node) -> None:
     axis = c.axis(node, view)
     start, step = c.plain(node, "start", 0), c.plain(node, "step", 1)
     start = max(0, start + view.shape[axis] if start < 0 else start)
-    c.set(node, view.part(axis, start, shape[axis], step))
+    c.bind(node, view.part(axis, start, shape[axis], step))
 
 
 def _select(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     axis = c.axis(node, view)
     index = c.plain(node, "index", 0) % view.shape[axis]
-    c.set(node, view.part(axis, index, 1).without(axis))
+    c.bind(node, view.part(axis, index, 1).without(axis))
 
 
 def _unbind(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     axis = c.axis(node, view)
-    c.set(node, *(view.part(axis, i, 1).without(axis) for i in range(view.shape[axis])))
+    c.bind(node, *(view.part(axis, i, 1).without(axis) for i in range(view.shape[axis])))
 
 
 def _split(c: Construction, node: Node) -> None:
@@ -61,20 +64,20 @@ def _split(c: Construction, node: Node) -> None:
         size = c.program.tensors[name].shape[axis]
         parts.append(view.part(axis, start, size))
         start += size
-    c.set(node, *parts)
+    c.bind(node, *parts)
 
 
 def _expand(c: Construction, node: Node) -> None:
-    c.set(node, c.view(node, "self").expanded(c.meta(node).shape))
+    c.bind(node, c.view(node, "self").expanded(c.meta(node).shape))
 
 
 def _same(c: Construction, node: Node) -> None:
     """A copy that only matters to PyTorch: layouts here are those of the operations."""
-    c.set(node, c.view(node, next(iter(node.arguments))))
+    c.bind_copy(node, c.view(node, next(iter(node.arguments))))
 
 
 def _broadcast(c: Construction, node: Node) -> None:
-    c.set(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
+    c.bind(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
 
 
 VIEWS: Mapping[str, Operation] = {

@@ -39,7 +39,7 @@ def _conv(c: Construction, node: Node) -> None:
         **_window(x.shape[2:], kernel, stride, before, after),
     )
     output = c.layer(node, spec, (x, weight, *bias), shape=c.meta(node).shape)
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 def _conv_transpose(c: Construction, node: Node) -> None:
@@ -68,7 +68,7 @@ def _conv_transpose(c: Construction, node: Node) -> None:
         groups=c.plain(node, "groups", 1),
         bias=int(has_bias),
     )
-    c.set(node, View.whole(c.layer(node, spec, (x, weight, *bias), shape=output)))
+    c.bind(node, View.whole(c.layer(node, spec, (x, weight, *bias), shape=output)))
 
 
 def _upsample_nearest(c: Construction, node: Node) -> None:
@@ -84,7 +84,7 @@ def _upsample_nearest(c: Construction, node: Node) -> None:
         factor_height=output[2] // x.shape[2],
         factor_width=output[3] // x.shape[3],
     )
-    c.set(node, View.whole(c.layer(node, spec, (x,), shape=output)))
+    c.bind(node, View.whole(c.layer(node, spec, (x,), shape=output)))
 
 
 def _max_pool(c: Construction, node: Node) -> None:
@@ -136,7 +136,7 @@ def _append_pool(
         **_window(x.shape[2:], kernel, stride, before, after),
     )
     output = c.layer(node, spec, (x,), shape=c.meta(node).shape)
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 def _adaptive_average_pool(c: Construction, node: Node) -> None:
@@ -144,7 +144,7 @@ def _adaptive_average_pool(c: Construction, node: Node) -> None:
     if out == (1, 1):
         _global_average_pool(c, node, x)
     elif out == x.shape[2:]:
-        c.set(node, View.whole(x))
+        c.bind(node, View.whole(x))
     elif any(size % positions for size, positions in zip(x.shape[2:], out, strict=True)):
         raise Unsupported(f"its windows are unequal: {x.shape[2:]} to {out}")
     else:
@@ -166,7 +166,7 @@ def _global_average_pool(c: Construction, node: Node, x: Value) -> None:
         "global_average_pool.forward", batch=batch, channels=channels, plane=math.prod(plane)
     )
     output = c.layer(node, spec, (x,), shape=c.meta(node).shape)
-    c.set(node, View.whole(output))
+    c.bind(node, View.whole(output))
 
 
 def _image(c: Construction, node: Node, name: str = "self") -> Value:
