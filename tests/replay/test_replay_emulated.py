@@ -6,8 +6,6 @@ with that of this computer, which replays the same plan with the same arithmetic
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -41,7 +39,7 @@ from profiler import lab
 from profiler.boards.serial import SerialBoard
 from profiler.building.store_layout import store_layout
 from profiler.lab.running import RunningBoard
-from profiler.transports.deadline import Deadline
+from profiler.transports.serial.exchange import Exchange
 from replay.lowering.lowering import lower, unscheduled
 from replay.running.failure import ReplayFailed
 from replay.running.measured import ReplayRecord
@@ -61,7 +59,6 @@ pytestmark = [pytest.mark.emulated, pytest.mark.usefixtures("own_boards")]
 STEPS = 3
 SEED = 7
 EXPECTED_STEP_S = 10.0
-PATIENCE_S = 30.0
 
 
 def narrow_classifier() -> Network:
@@ -288,21 +285,28 @@ def test_a_reset_in_a_step_leaves_the_last_complete_step_intact(training: Traini
 
 
 def reset_in_step(training: Training, number: int) -> None:
-    """Reset the board as soon as it reports the begin of the step with this number."""
+    """Reset the board as soon as its report of the begin of the step with this number is read."""
     board = training.session.board
     assert isinstance(board, SerialBoard)
     session, send = board._session, board._session.line
+    exchange = session._exchange
 
-    def reset_once_begun() -> None:
-        deadline = Deadline(PATIENCE_S)
-        while not session.in_window and not deadline.expired:
-            time.sleep(1e-4)
-        training.running.reset()
+    class ResetsOnceBegun(Exchange):
+        @property
+        def in_window(self) -> bool:
+            return False
+
+        @in_window.setter
+        def in_window(self, is_open: bool) -> None:
+            if is_open:
+                self.__class__ = Exchange  # type: ignore[assignment]
+                self.in_window = True
+                training.running.reset()
 
     def line(text: str, *arguments: object) -> str:
         if text.startswith(f"train id={number} "):
             session.line = send  # type: ignore[method-assign]
-            threading.Thread(target=reset_once_begun, daemon=True).start()
+            exchange.__class__ = ResetsOnceBegun
         return send(text, *arguments)  # type: ignore[arg-type]
 
     session.line = line  # type: ignore[method-assign]

@@ -460,14 +460,15 @@ def test_the_time_limit_returns_the_best_so_far(
     heard: list[Progress] = []
     began = time.monotonic()
     with _no_process_left(monkeypatch):
-        options = SolverOptions(engine=engine, gap=0.0, time_limit_s=2.0)
+        # With addresses, the schedule that is returned may need more than the best one found.
+        options = SolverOptions(engine=engine, gap=0.0, time_limit_s=2.0, addresses=False)
         schedule = solve_graph(problem, budget, options, heard.append)
     assert time.monotonic() - began < 20.0
     assert schedule.status in ("feasible", "no_solution")
     assert schedule.ended_by == "time_limit"
     _assert_only_better(heard)
     if schedule.status == "feasible":
-        _assert_sound(problem, budget, schedule)
+        assert schedule.energy_j == verify(problem, schedule.actions, budget).energy_j
         # An improvement that arrives with the end of the time is returned, not announced.
         assert heard[-1].value is not None
         assert schedule.energy_j <= heard[-1].value
