@@ -1,7 +1,7 @@
 """The graph of an exported program, read from its JSON document.
 
 Only what a training step needs is read. The schema is PyTorch's ``torch/_export/serde/schema.py``,
-major version 8 (PyTorch 2.6 to 2.13).
+major version 8, which PyTorch 2.13 writes.
 """
 
 from __future__ import annotations
