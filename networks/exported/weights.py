@@ -77,7 +77,10 @@ class Weights(Mapping[str, NDArray[Any]]):
         array = np.lib.stride_tricks.as_strided(
             content[meta.offset :],
             meta.shape,
-            [stride * dtype.itemsize for stride in meta.strides],
+            [
+                stride * dtype.itemsize if size > 1 else 0
+                for size, stride in zip(meta.shape, meta.strides, strict=True)
+            ],
             writeable=False,
         )
         if dtype.kind == "f" and not np.isfinite(array).all():

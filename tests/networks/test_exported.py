@@ -252,9 +252,10 @@ def changed(
     graph: Callable[[Any], None] | None = None,
     weights: Callable[[Any], None] | None = None,
     members: Callable[[dict[str, bytes]], None] | None = None,
+    name: str = "waves",
 ) -> Path:
     """A copy of an exported network in which something was changed."""
-    with zipfile.ZipFile(EXPORTED / "waves.pt2") as archive:
+    with zipfile.ZipFile(EXPORTED / f"{name}.pt2") as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
     for ending, change in (("models/model.json", graph), ("model_weights_config.json", weights)):
         if change is not None:
@@ -312,6 +313,25 @@ def test_a_graph_that_cannot_be_used_is_refused(
 ) -> None:
     with pytest.raises(ExportError, match=sentence):
         build_model(str(changed(tmp_path, graph=change)))
+
+
+def test_a_norm_over_no_features_is_refused(tmp_path: Path) -> None:
+    def empty(graph: Any) -> None:
+        nodes = graph["graph_module"]["graph"]["nodes"]
+        norm = next(node for node in nodes if "layer_norm" in node["target"])
+        norm["inputs"][1]["arg"]["as_ints"] = [0]
+
+    with pytest.raises(ExportError, match=r"over \(0,\), which are not the last axes of"):
+        build_model(str(changed(tmp_path, graph=empty, name="views")))
+
+
+def test_the_distance_along_an_axis_of_size_one_does_not_matter(tmp_path: Path) -> None:
+    def far(weights: Any) -> None:
+        weights["config"]["token"]["tensor_meta"]["strides"][0] = {"as_int": 2**70}
+
+    step = build_model(str(changed(tmp_path, weights=far, name="views")))
+    before = initial_values(network("views"), 0)["token"]
+    assert initial_values(step, 0)["token"].tobytes() == before.tobytes()
 
 
 def _climbing(weights: Any) -> None:

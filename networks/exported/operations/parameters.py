@@ -11,6 +11,7 @@ from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.program import Node
 from networks.exported.views import View
+from networks.training.network import Value
 
 _NO_PADDING_INDEX = -1
 
@@ -65,11 +66,18 @@ def _batch_norm(c: Construction, node: Node) -> None:
     c.bind(node, View.whole(output))
 
 
+def _normalised_features(c: Construction, node: Node, x: Value) -> int:
+    shape = c.integers(node, "normalized_shape", ())
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise Unsupported(f"it normalises over {shape}, which are not the last axes of {x.shape}")
+    return math.prod(shape)
+
+
 def _layer_norm(c: Construction, node: Node) -> None:
     x = c.value(node, "input")
     if not (c.has(node, "weight") and c.has(node, "bias")):
         raise Unsupported("it has no scale and shift", "elementwise_affine=True, bias=True")
-    features = math.prod(c.integers(node, "normalized_shape", ()))
+    features = _normalised_features(c, node, x)
     spec = OpSpec.of("layer_norm.forward", rows=math.prod(x.shape) // features, features=features)
     output = c.layer(
         node,
@@ -85,7 +93,7 @@ def _rms_norm(c: Construction, node: Node) -> None:
     x = c.value(node, "input")
     if not c.has(node, "weight"):
         raise Unsupported("it has no scale", "elementwise_affine=True")
-    features = math.prod(c.integers(node, "normalized_shape", ()))
+    features = _normalised_features(c, node, x)
     spec = OpSpec.of("rms_norm.forward", rows=x.elements // features, features=features)
     epsilon = c.plain(node, "eps", float(np.finfo(np.float32).eps))
     reads = (x, c.parameter(node, "weight"))
