@@ -185,6 +185,7 @@ def test_solve_reports_that_the_time_limit_ended_the_search(
     assert "stopped" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_budget_too_small_is_refused_with_smallest_budget(
     graph_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -266,6 +266,7 @@ def test_output_directory_that_cannot_be_made_is_reported_before_the_run(
     assert "bench.yaml" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_measured_report_is_printed_if_it_cannot_be_written(
     case: Solved, bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

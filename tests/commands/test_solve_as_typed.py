@@ -116,6 +116,7 @@ def test_infeasible_smaller_budget_has_no_figures(capsys: pytest.CaptureFixture[
     assert not {"energy_j", "more_energy", "gap"} & last.keys()
 
 
+@pytest.mark.slow
 def test_default_budget_is_the_ram_of_the_board(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -160,6 +160,7 @@ def test_kernels_are_sorted_and_found_by_kind(library: KernelLibrary) -> None:
     assert not library.finds("")
 
 
+@pytest.mark.slow
 def test_a_build_names_its_matrix_product(libraries: Libraries) -> None:
     assert libraries["in-tree"].matmul == "in-tree"
     assert libraries["cblas"].matmul == "cblas"

@@ -96,6 +96,7 @@ def test_the_harness_records_throttling_temperature_and_cooling(
         assert (each.throttled, each.temperature_mc, each.cooling) == (0x50005, 67500, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("prebuilt")
 def test_a_hot_board_cools_down_before_every_block(
     monkeypatch: pytest.MonkeyPatch, mishaps: Mishaps, tmp_path: Path

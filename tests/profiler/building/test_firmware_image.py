@@ -169,6 +169,7 @@ def test_the_error_states_how_much_flash_is_missing() -> None:
     assert "-Os in toolchain.flags" in said
 
 
+@pytest.mark.slow
 def test_the_error_states_how_much_ram_the_firmware_needs() -> None:
     said = refusal(changed("emulated-m4f", memory={"reserved_bytes": 4096}))
     assert "memory.reserved_bytes is only 4096; set it to at least" in said

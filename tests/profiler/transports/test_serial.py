@@ -451,6 +451,7 @@ def nothing(_data: bytes) -> bytes:
     return b""
 
 
+@pytest.mark.slow
 def test_a_board_that_stops_answering_is_an_error_at_the_deadline(bench: Bench) -> None:
     bench.connect()
     session = bench.session(deadline_s=0.6)

@@ -166,6 +166,7 @@ def test_baseline_schedule_after_the_deadline_is_dropped() -> None:
     assert "deadline" in result.note
 
 
+@pytest.mark.slow
 def test_remat_only_never_pages_and_paging_only_never_recomputes() -> None:
     problem = training_chain(7, seed=2)
     budget = tight(problem, 0.5)
