@@ -142,6 +142,10 @@ class Construction:
             raise Unsupported(f"{name} is computed; only a parameter can stand there")
         return value
 
+    def optional_parameter(self, node: Node, name: str) -> tuple[Value, ...]:
+        """The parameter that an argument names; empty if it is not given."""
+        return (self.parameter(node, name),) if self.has(node, name) else ()
+
     def has(self, node: Node, name: str) -> bool:
         """Whether an optional tensor is given."""
         return isinstance(node.arguments.get(name), Reference)

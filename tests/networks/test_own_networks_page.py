@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from devices.operation import Loss
 from networks.exported import exported
 from networks.models import build_model
 from tests.support.paths import ROOT
@@ -29,11 +30,11 @@ def source(name: str) -> str:
     ("name", "loss", "batch"), [("cnn.py", None, 8), ("tokens.py", "cross-entropy", 4)]
 )
 def test_networks_of_the_page_can_be_trained(
-    name: str, loss: str | None, batch: int, tmp_path: Path
+    name: str, loss: Loss | None, batch: int, tmp_path: Path
 ) -> None:
     (tmp_path / name).write_text(source(name))
     path = exported(f"{tmp_path / name}:build", tmp_path)
-    step = build_model(path, loss=loss)  # type: ignore[arg-type]
+    step = build_model(path, loss=loss)
     assert step.batch == batch
     trained = {op.reads[0] for op in step.ops if op.name.endswith(".update")}
     assert step.file is not None

@@ -8,7 +8,10 @@ same inputs.
 
 from __future__ import annotations
 
+import io
+import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from networks.kinds import LEARNING_RATE
-from tests.support.paths import REFERENCES
+from tests.support.paths import REFERENCES, ROOT
 
 FOLDER = REFERENCES / "exported"
 STEPS = 3
@@ -284,7 +287,7 @@ def record() -> None:
     for name, (build, inputs) in _networks().items():
         module = build().train()
         program = torch.export.export(module, inputs, strict=False)
-        torch.export.save(program, FOLDER / f"{name}.pt2")
+        _save(program, FOLDER / f"{name}.pt2")
         if name in _NOT_TRAINED:
             continue
         names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
@@ -298,6 +301,20 @@ def record() -> None:
             arrays[f"buffer.{key}"] = buffer.numpy().copy()
         arrays.update((f"trained.{key}", each) for key, each in _trained(module, inputs).items())
         np.savez(FOLDER / f"{name}.npz", loss=loss.detach().numpy(), **arrays)
+
+
+def _save(program: torch.export.ExportedProgram, path: Path) -> None:
+    """Save a program without the places where this checkout and its packages lie."""
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    packages = str(Path(torch.__file__).parents[1])
+    with zipfile.ZipFile(content) as saved, zipfile.ZipFile(path, "w") as archive:
+        for member in saved.infolist():
+            kept = saved.read(member)
+            if member.filename.endswith("/model.json"):
+                text = kept.decode().replace(packages, "/site-packages")
+                kept = text.replace(f"{ROOT}/", "").encode()
+            archive.writestr(member, kept)
 
 
 def _trained(module: nn.Module, inputs: tuple[Tensor, ...]) -> dict[str, NDArray[Any]]:

@@ -19,14 +19,13 @@ _NO_PADDING_INDEX = -1
 def _linear(c: Construction, node: Node) -> None:
     x, weight = c.value(node, "input"), c.parameter(node, "weight")
     *leading, in_features = x.shape
-    has_bias = c.has(node, "bias")
-    bias = (c.parameter(node, "bias"),) if has_bias else ()
+    bias = c.optional_parameter(node, "bias")
     spec = OpSpec.of(
         "linear.forward",
         rows=math.prod(leading),
         in_features=in_features,
         out_features=weight.shape[0],
-        bias=int(has_bias),
+        bias=len(bias),
     )
     output = c.layer(node, spec, (x, weight, *bias), shape=(*leading, weight.shape[0]))
     c.bind(node, View.whole(output))

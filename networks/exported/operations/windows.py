@@ -27,15 +27,14 @@ def _conv(c: Construction, node: Node) -> None:
     else:
         before = (0,) * axes if padding == "valid" else c.integers(node, "padding", (0,) * axes)
         after = before
-    has_bias = c.has(node, "bias")
-    bias = (c.parameter(node, "bias"),) if has_bias else ()
+    bias = c.optional_parameter(node, "bias")
     spec = OpSpec.of(
         "conv2d.forward",
         batch=x.shape[0],
         in_channels=x.shape[1],
         out_channels=weight.shape[0],
         groups=c.plain(node, "groups", 1),
-        bias=int(has_bias),
+        bias=len(bias),
         **_window(x.shape[2:], kernel, stride, before, after),
     )
     output = c.layer(node, spec, (x, weight, *bias), shape=c.meta(node).shape)
@@ -48,8 +47,7 @@ def _conv_transpose(c: Construction, node: Node) -> None:
     stride = c.integers(node, "stride", (1, 1))
     padding = c.integers(node, "padding", (0, 0))
     output = c.meta(node).shape
-    has_bias = c.has(node, "bias")
-    bias = (c.parameter(node, "bias"),) if has_bias else ()
+    bias = c.optional_parameter(node, "bias")
     spec = OpSpec.of(
         "conv_transpose2d.forward",
         batch=x.shape[0],
@@ -66,7 +64,7 @@ def _conv_transpose(c: Construction, node: Node) -> None:
         pad_top=padding[0],
         pad_left=padding[1],
         groups=c.plain(node, "groups", 1),
-        bias=int(has_bias),
+        bias=len(bias),
     )
     c.bind(node, View.whole(c.layer(node, spec, (x, weight, *bias), shape=output)))
 
