@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from devices.plan import ExecutionPlan
     from devices.replay import MeasuredReplay, Reference, ValueCheck
     from networks.data import Batches
+    from networks.kinds import Place
     from networks.training import TrainingStep
     from replay.running.measured import ReplayRecord
     from replay.running.session import ReplaySession
@@ -115,8 +116,12 @@ class Replayed:
     checks: tuple[ValueCheck, ...]
 
 
-def training_step_of(graph: CostedGraph) -> TrainingStep:
+def training_step_of(graph: CostedGraph, parameters_in: Place | None = None) -> TrainingStep:
     """Build the training step that a graph was made from.
+
+    Args:
+        graph: the graph.
+        parameters_in: home of the parameters; that of the graph's step unless stated.
 
     Raises:
         InputError: the graph has no origin, or its network's file is missing or has changed.
@@ -134,7 +139,7 @@ def training_step_of(graph: CostedGraph) -> TrainingStep:
         origin.model,
         origin.batch,
         origin.optimizer,
-        origin.parameters_in,
+        parameters_in or origin.parameters_in,
         loss=origin.loss,
         train=origin.train,
     )

@@ -24,8 +24,8 @@ class RunOptions:
     """Schedule, board and training data.
 
     ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
-    generates samples from ``seed``, as initial values are. ``learning_rate`` is None for the
-    optimizer's own.
+    generates samples from ``seed``, as initial values are. ``held_out`` is a file of samples to
+    evaluate on, if any. ``learning_rate`` is None for the optimizer's own.
     """
 
     schedule: Path
@@ -33,6 +33,7 @@ class RunOptions:
     graph: Path | None
     steps: int
     samples: Path | None
+    held_out: Path | None
     seed: int
     learning_rate: float | None
     steps_per_day: float
@@ -49,6 +50,7 @@ class RunOptions:
             graph=namespace.graph,
             steps=namespace.steps,
             samples=namespace.batches,
+            held_out=namespace.evaluate,
             seed=namespace.seed,
             learning_rate=namespace.learning_rate,
             steps_per_day=namespace.steps_per_day,
@@ -73,6 +75,12 @@ def add_options(parser: ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="samples to train on: .npz file with an array for each input (generated samples)",
+    )
+    parser.add_argument(
+        "--evaluate",
+        type=Path,
+        metavar="FILE",
+        help="samples to evaluate on, before and after training, as --batches has them",
     )
     parser.add_argument(
         "--seed", type=seed, default=0, help="seed of initial values and generated samples (0)"

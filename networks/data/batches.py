@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,13 @@ class Batches:
     def count(self) -> int:
         """Number of distinct batches, after which the first one is repeated."""
         return self.sample_count // math.gcd(self.sample_count, self.size)
+
+    @property
+    def whole(self) -> tuple[Batches, int]:
+        """The samples that fill whole batches, and the number of those left over."""
+        used = self.sample_count // self.size * self.size
+        samples = {name: values[:used] for name, values in self.samples.items()}
+        return replace(self, samples=samples), self.sample_count - used
 
     def batch(self, index: int) -> dict[str, NDArray[Any]]:
         """Select the inputs of one step.

@@ -35,6 +35,7 @@ class ReplayRecord:
         memory: memory of the process on a Linux board.
         power: samples of the meter for a picture.
         losses: one for each step, if the plan has a loss.
+        predictions: those of each step of an evaluation, flat.
         values: kept tensors after the last step, flat, by name; empty if the run was interrupted.
     """
 
@@ -47,6 +48,7 @@ class ReplayRecord:
     memory: ProcessMemory | None
     power: PowerSamples | None
     losses: tuple[float, ...]
+    predictions: tuple[NDArray[np.float32], ...]
     values: Mapping[str, NDArray[np.float32]]
 
     @property
@@ -119,6 +121,7 @@ def replay_record(
         memory=records.memory,
         power=power_samples(trace, [(trial.start_ns, trial.end_ns) for trial in metered]),
         losses=script.losses(dumped),
+        predictions=script.predictions(dumped),
         values=script.values(dumped),
     )
 
@@ -132,8 +135,9 @@ def require_whole(board: str, record: ReplayRecord, script: Script, *, watched: 
     is_whole = (
         len(record.steps) == steps
         and all((len(s.spans), len(s.checksums)) == expected for s in record.steps)
-        and len(record.losses) == script.loss_count
-        and len(record.values) == len(script.dumped)
+        and len(record.losses) == script.count("loss")
+        and len(record.predictions) == script.count("prediction")
+        and len(record.values) == script.count("kept")
         and record.counters is not None
     )
     if not is_whole:

@@ -175,7 +175,7 @@ class ReplaySession:
             raise outcome.cut
         step = parse_replay(outcome.results).recovered_step
         values = script.values(outcome.dumped)
-        if step is None or len(values) < len(script.dumped):
+        if step is None or len(values) < script.count("kept"):
             raise MeasurementInvalid(
                 f"{self.board.name}: the harness left incomplete records of the recovered values"
             )

@@ -287,7 +287,7 @@ def record() -> None:
     for name, (build, inputs) in _networks().items():
         module = build().train()
         program = torch.export.export(module, inputs, strict=False)
-        _save(program, FOLDER / f"{name}.pt2")
+        save(program, FOLDER / f"{name}.pt2")
         if name in _NOT_TRAINED:
             continue
         names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
@@ -303,7 +303,7 @@ def record() -> None:
         np.savez(FOLDER / f"{name}.npz", loss=loss.detach().numpy(), **arrays)
 
 
-def _save(program: torch.export.ExportedProgram, path: Path) -> None:
+def save(program: torch.export.ExportedProgram, path: Path) -> None:
     """Save a program without the places where this checkout and its packages lie."""
     content = io.BytesIO()
     torch.export.save(program, content)
