@@ -11,6 +11,7 @@ from devices.errors import InputError
 from devices.operation import Loss
 from devices.results import Results
 from networks.kinds import Optimizer, Place
+from networks.rates import RateSchedule
 from solver.options import Coverage, SolverOptions
 
 _MOST_WHOLE = 2**31 - 1
@@ -38,6 +39,17 @@ def add_results(parser: ArgumentParser) -> None:
         default=Results(),
         metavar="DIR",
         help="directory of results, also searched for profiles named without a path (./results)",
+    )
+
+
+def add_rate_schedule(parser: ArgumentParser) -> None:
+    """Add the option for the course of the learning rate."""
+    parser.add_argument(
+        "--rate-schedule",
+        type=_rate_schedule,
+        metavar="COURSE",
+        help="course of the learning rate: constant, cosine (falls to zero over all steps),"
+        " warm-up:N (rises over N steps), warm-up-cosine:N (the first, then the second) (constant)",
     )
 
 
@@ -200,6 +212,13 @@ def _parsed(
     if value is None or not is_allowed(value):
         raise ArgumentTypeError(f"{text!r} is not {allowed}")
     return value
+
+
+def _rate_schedule(text: str) -> RateSchedule:
+    try:
+        return RateSchedule.parse(text)
+    except ValueError as error:
+        raise ArgumentTypeError(str(error)) from None
 
 
 def _results(text: str) -> Results:

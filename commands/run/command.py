@@ -24,6 +24,7 @@ def run(options: RunOptions, console: Console) -> int:
     from commands.run.summary import announce
     from devices.claims.claim import sole_user
     from devices.description import load_description
+    from devices.documents.document import require_writable
     from replay.evaluation import HeldOutSamples
     from replay.runs import Subject, planned_execution, training_on, training_step_of
     from solver.files.solved import read_solved
@@ -34,12 +35,21 @@ def run(options: RunOptions, console: Console) -> int:
     if options.learning_rate is not None:
         step = step.at_learning_rate(options.learning_rate)
     subject = Subject(description, step, graph, schedule)
-    training = training_on(subject.step, options.samples, options.steps, options.seed)
+    training = training_on(
+        subject.step,
+        options.samples,
+        options.steps,
+        options.seed,
+        gradients=options.gradients is not None,
+        rate_schedule=options.rate_schedule,
+    )
     held_out = (
         None
         if options.held_out is None
         else HeldOutSamples.read(options.held_out, training_step_of(graph, "ram"))
     )
+    if options.gradients is not None:
+        require_writable(options.gradients)
     # Fail before anything is built if the schedule cannot run or the directory cannot be used.
     planned = planned_execution(subject)
     if options.dry_run:
@@ -60,9 +70,11 @@ def _run(
     console: Console,
 ) -> int:
     from commands.run.summary import summarise
+    from devices.documents.document import write_atomically
     from networks.training.initial import initial_values
     from replay.directory import REPORT, VALUES, WEIGHTS, StoredRun
     from replay.expectation import expected_step
+    from replay.gradients import gradients_file
     from replay.reporting.diagnosis import remedy
     from replay.run_report import run_report
     from replay.running.failure import ReplayFailed
@@ -105,6 +117,11 @@ def _run(
     console.result(f"\nreplay    {directory / REPORT}\nvalues    {directory / VALUES}")
     if network is not None:
         console.result(f"weights   {directory / WEIGHTS}")
+    if options.gradients is not None:
+        batch = training.batches.batch(training.steps - 1)
+        write_atomically(options.gradients, gradients_file(subject.step, replayed.gradients, batch))
+        here = description.firmware and " (computed on this computer, with the board's arithmetic)"
+        console.result(f"gradients {options.gradients}{here or ''}")
     for picture in pictures:
         console.result(f"picture   {picture}")
     if all(check.identical for check in report.values):

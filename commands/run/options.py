@@ -10,6 +10,7 @@ from commands.arguments import (
     add_device,
     add_graph_beside,
     add_json,
+    add_rate_schedule,
     add_results,
     count,
     positive,
@@ -17,6 +18,7 @@ from commands.arguments import (
 )
 from devices.results import Results
 from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE
+from networks.rates import RateSchedule
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class RunOptions:
 
     ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
     generates samples from ``seed``, as initial values are. ``held_out`` is a file of samples to
-    evaluate on, if any. ``learning_rate`` is None for the optimizer's own.
+    evaluate on, if any, ``gradients`` a file to write them to. ``learning_rate``, the highest of
+    ``rate_schedule`` (None: constant), is None for the optimizer's own.
     """
 
     schedule: Path
@@ -34,8 +37,10 @@ class RunOptions:
     steps: int
     samples: Path | None
     held_out: Path | None
+    gradients: Path | None
     seed: int
     learning_rate: float | None
+    rate_schedule: RateSchedule | None
     steps_per_day: float
     dry_run: bool
     out: Path | None
@@ -51,8 +56,10 @@ class RunOptions:
             steps=namespace.steps,
             samples=namespace.batches,
             held_out=namespace.evaluate,
+            gradients=namespace.save_gradients,
             seed=namespace.seed,
             learning_rate=namespace.learning_rate,
+            rate_schedule=namespace.rate_schedule,
             steps_per_day=namespace.steps_per_day,
             dry_run=namespace.dry_run,
             out=namespace.out,
@@ -83,6 +90,12 @@ def add_options(parser: ArgumentParser) -> None:
         help="samples to evaluate on, before and after training, as --batches has them",
     )
     parser.add_argument(
+        "--save-gradients",
+        type=Path,
+        metavar="FILE",
+        help="write the gradients of the last step to this file of safetensors",
+    )
+    parser.add_argument(
         "--seed", type=seed, default=0, help="seed of initial values and generated samples (0)"
     )
     parser.add_argument(
@@ -91,6 +104,7 @@ def add_options(parser: ArgumentParser) -> None:
         metavar="RATE",
         help=f"learning rate of every step ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
     )
+    add_rate_schedule(parser)
     parser.add_argument(
         "--steps-per-day",
         type=positive,

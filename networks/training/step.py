@@ -148,6 +148,12 @@ class TrainingStep:
                 root[written] = root[read]
         return root
 
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of all updates; 0 without updates."""
+        rates = (op.scalars["learning_rate"] for op in self.ops if "learning_rate" in op.scalars)
+        return next(rates, 0.0)
+
     def at_learning_rate(self, rate: float) -> TrainingStep:
         """The same step with another learning rate in all updates."""
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from devices.description import Storage
 from devices.operation import ELEMENT_BYTES
 from devices.plan import ArenaRange, ExecutionPlan, Kept, Observed
+from profiler.building.plan_source import scalar_bits
 from profiler.building.store_layout import store_layout
 from profiler.script.windows import IdleWindow, StepWindow, Window
 from profiler.script.writer import ALIGNMENT, Settings, idle_lines, plan_text
@@ -100,6 +101,10 @@ class Script:
         """Losses of the finished steps; empty if the plan has no loss."""
         return tuple(float(loss[0]) for _, loss in self._found(dumped, "loss"))
 
+    def gradients(self, dumped: bytes) -> dict[str, NDArray[np.float32]]:
+        """Gradients of the last step, flat, by parameter; empty if they were not asked for."""
+        return dict(self._found(dumped, "gradient"))
+
     def predictions(self, dumped: bytes) -> tuple[NDArray[np.float32], ...]:
         """Predictions of the finished steps of an evaluation, flat."""
         return tuple(values for _, values in self._found(dumped, "prediction"))
@@ -122,7 +127,14 @@ class Script:
 
 
 def training_script(
-    target: ReplayTarget, initial: Values, batches: Sequence[Values], *, steps: int, watched: bool
+    target: ReplayTarget,
+    initial: Values,
+    batches: Sequence[Values],
+    *,
+    steps: int,
+    watched: bool,
+    gradients: bool = False,
+    rates: Sequence[float] | None = None,
 ) -> Script:
     """Write the script of a training run.
 
@@ -136,6 +148,9 @@ def training_script(
         batches: the plan's other inputs; used in order, from the first again after the last.
         steps: number of steps.
         watched: whether each step returns its checksums and spans.
+        gradients: whether the last step returns its gradients; a Linux board can.
+        rates: learning rates of the steps, of which the last holds for all later ones; None for
+            that of the plan.
 
     Raises:
         ValueError: values are missing, or differ in size from the plan's.
@@ -157,6 +172,12 @@ def training_script(
     for id_, window in enumerate(windows):
         if isinstance(window, StepWindow):
             lines += placed[window.index % len(placed)]
+            if rates is not None:
+                rate = rates[min(window.index, len(rates) - 1)]
+                bits = scalar_bits("learning_rate", rate)
+                lines.append(f"rate learning_rate={bits:08x}")
+            if gradients and window.index == steps - 1:
+                lines.append(writer.gradients())
             lines.append(f"train id={id_} watched={int(watched)}")
             lines += [writer.returned(each.what, each.tensor, each.block) for each in results]
             lines += writer.observations() if watched else []
@@ -216,6 +237,15 @@ class _Writer:
             windows=tuple(windows),
             returned=tuple(self._returned),
         )
+
+    def gradients(self) -> str:
+        """The line that returns the gradients of the next step, in the order of their probes."""
+        self._returned += [
+            Returned("gradient", probe.tensor, probe.block.bytes)
+            for probe in self._plan.probes
+            if probe.what == "gradient"
+        ]
+        return "gradients"
 
     def returned(self, what: Observed | Literal["kept"], tensor: str, block: ArenaRange) -> str:
         """The line that returns a value from the arena."""
