@@ -161,7 +161,7 @@ def add_gap(parser: ArgumentParser) -> None:
     """Add ``--gap``, the gap at which a search may end."""
     parser.add_argument(
         "--gap",
-        type=_fraction,
+        type=fraction,
         default=SolverOptions.gap,
         help="stop once the schedule is proven to be within this fraction of the least energy"
         f" ({SolverOptions.gap})",
@@ -197,7 +197,8 @@ def positive(text: str) -> float:
     return _parsed(text, float, lambda value: LEAST <= value <= MOST, allowed)
 
 
-def _fraction(text: str) -> float:
+def fraction(text: str) -> float:
+    """Parse a number from 0 to below 1."""
     allowed = "a fraction from zero to below one, such as 0.01"
     return _parsed(text, float, lambda value: 0 <= value < 1, allowed)
 

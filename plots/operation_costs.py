@@ -59,7 +59,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         PURPLE,
         frozenset({"softmax", "softmax_cross_entropy", "mean_squared_error"}),
     ),
-    "update": (BLACK, frozenset({"sgd", "sgd_momentum", "adam"})),
+    "update": (BLACK, frozenset({"sgd", "sgd_momentum", "sgd_nesterov", "adam"})),
     "sums and copies": (
         GREY,
         frozenset(

@@ -32,8 +32,11 @@ def run(options: RunOptions, console: Console) -> int:
     description = load_description(options.device)
     graph, schedule = read_solved(options.schedule, options.graph)
     step = training_step_of(graph)
-    if options.learning_rate is not None:
-        step = step.at_learning_rate(options.learning_rate)
+    step = step.updating_with(
+        learning_rate=options.learning_rate,
+        momentum=options.momentum,
+        weight_decay=options.weight_decay,
+    )
     subject = Subject(description, step, graph, schedule)
     training = training_on(
         subject.step,

@@ -13,11 +13,12 @@ from commands.arguments import (
     add_rate_schedule,
     add_results,
     count,
+    fraction,
     positive,
     seed,
 )
 from devices.results import Results
-from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE
+from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, WEIGHT_DECAY
 from networks.rates import RateSchedule
 
 
@@ -28,7 +29,8 @@ class RunOptions:
     ``graph`` is None if the graph's file lies beside the schedule. ``samples`` is a file; None
     generates samples from ``seed``, as initial values are. ``held_out`` is a file of samples to
     evaluate on, if any, ``gradients`` a file to write them to. ``learning_rate``, the highest of
-    ``rate_schedule`` (None: constant), is None for the optimizer's own.
+    ``rate_schedule`` (None: constant), is None for the optimizer's own, as are ``momentum`` and
+    ``weight_decay``.
     """
 
     schedule: Path
@@ -41,6 +43,8 @@ class RunOptions:
     seed: int
     learning_rate: float | None
     rate_schedule: RateSchedule | None
+    momentum: float | None
+    weight_decay: float | None
     steps_per_day: float
     dry_run: bool
     out: Path | None
@@ -60,6 +64,8 @@ class RunOptions:
             seed=namespace.seed,
             learning_rate=namespace.learning_rate,
             rate_schedule=namespace.rate_schedule,
+            momentum=namespace.momentum,
+            weight_decay=namespace.weight_decay,
             steps_per_day=namespace.steps_per_day,
             dry_run=namespace.dry_run,
             out=namespace.out,
@@ -105,6 +111,19 @@ def add_options(parser: ArgumentParser) -> None:
         help=f"learning rate of every step ({LEARNING_RATE}; of Adam {ADAM_LEARNING_RATE})",
     )
     add_rate_schedule(parser)
+    parser.add_argument(
+        "--momentum",
+        type=fraction,
+        metavar="X",
+        help=f"momentum of the optimizers momentum and nesterov ({MOMENTUM})",
+    )
+    parser.add_argument(
+        "--weight-decay",
+        type=fraction,
+        metavar="X",
+        help="decay of all trained parameters, as PyTorch's optimizers of the same names have it"
+        f" (0; of AdamW {WEIGHT_DECAY})",
+    )
     parser.add_argument(
         "--steps-per-day",
         type=positive,

@@ -70,7 +70,7 @@ def build_model(
             wrote.
         batch: Samples in a step, at least 1. A file has a fixed number of samples, and a built-in
             network one unless stated.
-        optimizer: ``sgd`` or ``momentum``.
+        optimizer: How parameters are updated.
         parameters_in: Home of parameters and optimizer state between steps.
         loss: Loss to add to a file's network that returns predictions.
         train: Which parameters are trained, as

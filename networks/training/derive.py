@@ -19,13 +19,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec, Phase
-from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, Optimizer, Place, TensorKind
+from networks.kinds import (
+    ADAM_LEARNING_RATE,
+    LEARNING_RATE,
+    MOMENTUM,
+    WEIGHT_DECAY,
+    Optimizer,
+    Place,
+    TensorKind,
+)
 from networks.training.in_place import with_in_place
 from networks.training.network import Layer, Network, NetworkError, Value
 from networks.training.step import NetworkFile, StepOp, StepTensor, TrainingStep
-
-MOMENTUM = 0.9
-WEIGHT_DECAY = 0.01
 
 # PyTorch's defaults: beta1 = 0.9, beta2 = 0.999.
 _ADAM = {
@@ -34,15 +39,14 @@ _ADAM = {
     "second_rate": 0.001,
     "epsilon": 1e-8,
     "weight_decay": 0.0,
+    "gradient_decay": 0.0,
 }
+_WITH_MOMENTUM = {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM, "weight_decay": 0.0}
 _MOMENTS = ("first_moment", "second_moment", "corrections")
 _UPDATES: Mapping[Optimizer, tuple[str, Mapping[str, float], tuple[str, ...]]] = {
-    "sgd": ("sgd.update", {"learning_rate": LEARNING_RATE}, ()),
-    "momentum": (
-        "sgd_momentum.update",
-        {"learning_rate": LEARNING_RATE, "momentum": MOMENTUM},
-        ("velocity",),
-    ),
+    "sgd": ("sgd.update", {"learning_rate": LEARNING_RATE, "weight_decay": 0.0}, ()),
+    "momentum": ("sgd_momentum.update", _WITH_MOMENTUM, ("velocity",)),
+    "nesterov": ("sgd_nesterov.update", _WITH_MOMENTUM, ("velocity",)),
     "adam": ("adam.update", _ADAM, _MOMENTS),
     "adamw": ("adam.update", {**_ADAM, "weight_decay": WEIGHT_DECAY}, _MOMENTS),
 }

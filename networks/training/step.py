@@ -10,6 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from devices.errors import InputError
 from devices.operation import ELEMENT_BYTES, Loss, OpSpec, Phase
 from networks.kinds import Optimizer, Place, TensorKind
 
@@ -154,15 +155,40 @@ class TrainingStep:
         rates = (op.scalars["learning_rate"] for op in self.ops if "learning_rate" in op.scalars)
         return next(rates, 0.0)
 
-    def at_learning_rate(self, rate: float) -> TrainingStep:
-        """The same step with another learning rate in all updates."""
+    def updating_with(
+        self,
+        *,
+        learning_rate: float | None = None,
+        momentum: float | None = None,
+        weight_decay: float | None = None,
+    ) -> TrainingStep:
+        """The same step with other numbers in all updates.
 
-        def scaled(op: StepOp) -> StepOp:
+        Args:
+            learning_rate: The learning rate; None leaves it.
+            momentum: The momentum of the velocity; None leaves it.
+            weight_decay: The decay, which Adam adds to the gradient as PyTorch's Adam and SGD do;
+                None leaves it.
+
+        Raises:
+            InputError: The step's optimizer has no momentum.
+        """
+        decay = "gradient_decay" if self.optimizer == "adam" else "weight_decay"
+        wanted = {"learning_rate": learning_rate, "momentum": momentum, decay: weight_decay}
+        changed = {name: value for name, value in wanted.items() if value is not None}
+
+        def updated(op: StepOp) -> StepOp:
             if "learning_rate" not in op.scalars:
                 return op
-            return replace(op, scalars={**op.scalars, "learning_rate": rate})
+            for name in changed:
+                if name not in op.scalars:
+                    raise InputError(
+                        f"{self.title}: the optimizer {self.optimizer} has no {name}",
+                        remedy="solve with --optimizer momentum or nesterov",
+                    )
+            return replace(op, scalars={**op.scalars, **changed})
 
-        return replace(self, ops=tuple(map(scaled, self.ops)))
+        return replace(self, ops=tuple(map(updated, self.ops)))
 
     @property
     def title(self) -> str:

@@ -79,8 +79,7 @@ def schedule_project(
         LoweringError: the schedule cannot be run on a board.
     """
     step = training_step_of(graph)
-    if rates.highest is not None:
-        step = step.at_learning_rate(rates.highest)
+    step = step.updating_with(learning_rate=rates.highest)
     assert graph.origin is not None
     origin = graph.origin
     workspace_bytes = planned_workspace(step, graph)

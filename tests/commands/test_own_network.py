@@ -90,17 +90,21 @@ def test_one_step_goes_as_far_as_the_learning_rate_says(profiled: Path) -> None:
         assert gradients[name].shape == gradient.shape
 
 
-def test_the_first_step_of_a_warm_up_goes_a_part_of_the_way(profiled: Path) -> None:
+def test_the_first_step_of_a_warm_up_goes_a_part_of_the_way_and_weights_decay(
+    profiled: Path,
+) -> None:
     schedule = scheduled(profiled, "warm")
     words = ("--schedule", schedule, "--device", "local", "--steps", "1", "--out", "warm")
     words += ("--batches", "samples.npz", "--learning-rate", "0.5")
-    assert run(profiled, "run", *words, "--rate-schedule", "warm-up:4") == 0
+    words += ("--rate-schedule", "warm-up:4", "--weight-decay", "0.25")
+    assert run(profiled, "run", *words) == 0
     found = load_file(profiled / "warm" / "trained.safetensors")
     file = build_model(str(EXPORTED / "waves.pt2")).file
     assert file is not None
     with np.load(EXPORTED / "waves.npz") as arrays:
         for name in ("output.weight", "second.weight", "norm.bias"):
-            expected = file.values[name] - 0.125 * arrays[f"gradient.{name}"]
+            gradient = arrays[f"gradient.{name}"] + 0.25 * file.values[name]
+            expected = file.values[name] - 0.125 * gradient
             np.testing.assert_allclose(found[name], expected, rtol=1e-5, atol=1e-6, err_msg=name)
 
 

@@ -158,7 +158,7 @@ def updating() -> ExecutionPlan:
     )
 
 
-RATE = {"learning_rate": 0.5}
+RATE = {"learning_rate": 0.5, "weight_decay": 0.0}
 PLANS = (
     keeping(sizes=(28, 5000, 100, 4, PAGE)),
     beside(),

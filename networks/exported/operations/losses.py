@@ -8,7 +8,7 @@ from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.program import Node
 from networks.exported.views import View
-from networks.training.network import Value
+from networks.training.network import WHOLE_LOSS, Value
 
 _REDUCTION_MEAN = 1  # ATen's number of the reduction "mean"
 _IGNORED_LABEL = -100
@@ -42,7 +42,7 @@ def _mean_squared_error(c: Construction, node: Node) -> None:
 
 
 def _loss(c: Construction, node: Node, spec: OpSpec, reads: tuple[Value, ...]) -> None:
-    loss = c.layer(node, spec, reads)
+    loss = c.layer(node, spec, reads, scalars=WHOLE_LOSS)
     c.losses[node.outputs[0]] = loss
     c.bind(node, View(loss, (), ()))
 
