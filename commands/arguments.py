@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from devices.errors import InputError
 from devices.operation import Loss
@@ -115,6 +115,14 @@ def add_network_of_profile(parser: ArgumentParser) -> None:
         f" (with --model: {DEFAULT_OPTIMIZER}; else as in the profile)",
     )
     _add_choices_of_file(parser)
+    parser.add_argument(
+        "--accumulate",
+        type=_parts,
+        metavar="N|auto",
+        help="take the batch in N equal parts, one after the other, and add their gradients up;"
+        " auto: solve for every divisor of the batch, and take the cheapest that fits (with"
+        " --model: 1; else as in the profile)",
+    )
 
 
 def selection(namespace: Namespace) -> tuple[str, ...] | None:
@@ -133,12 +141,17 @@ def add_home(parser: ArgumentParser) -> None:
     )
 
 
-def require_home_of_model(namespace: Namespace) -> None:
-    """Reject ``--parameters-in`` together with ``--graph``.
+def require_no_options_of_model(namespace: Namespace) -> None:
+    """Reject ``--parameters-in`` and ``--accumulate`` together with ``--graph``.
 
     Raises:
-        InputError: Both options are given.
+        InputError: One of them and ``--graph`` are given.
     """
+    if namespace.graph is not None and namespace.accumulate not in (None, [1]):
+        raise InputError(
+            "--accumulate cannot be used with --graph: the costed graph is that of one way to take"
+            " the batch; leave --accumulate out"
+        )
     if namespace.graph is not None and namespace.parameters_in != "ram":
         raise InputError(
             "--parameters-in cannot be used with --graph: the costed graph states the home of its"
@@ -213,6 +226,10 @@ def _parsed(
     if value is None or not is_allowed(value):
         raise ArgumentTypeError(f"{text!r} is not {allowed}")
     return value
+
+
+def _parts(text: str) -> int | Literal["auto"]:
+    return "auto" if text == "auto" else count(text)
 
 
 def _rate_schedule(text: str) -> RateSchedule:

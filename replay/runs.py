@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from devices.plan import ExecutionPlan
     from devices.replay import MeasuredReplay, Reference, ValueCheck
     from networks.data import Batches
-    from networks.kinds import Place
     from networks.rates import RateSchedule
     from networks.training import TrainingStep
     from replay.running.measured import ReplayRecord
@@ -141,12 +140,12 @@ class Replayed:
     checks: tuple[ValueCheck, ...]
 
 
-def training_step_of(graph: CostedGraph, parameters_in: Place | None = None) -> TrainingStep:
+def training_step_of(graph: CostedGraph, *, plain: bool = False) -> TrainingStep:
     """Build the training step that a graph was made from.
 
     Args:
         graph: the graph.
-        parameters_in: home of the parameters; that of the graph's step unless stated.
+        plain: leave the parameters in RAM and the batch whole, whatever the graph does.
 
     Raises:
         InputError: the graph has no origin, or its network's file is missing or has changed.
@@ -164,9 +163,10 @@ def training_step_of(graph: CostedGraph, parameters_in: Place | None = None) -> 
         origin.model,
         origin.batch,
         origin.optimizer,
-        parameters_in or origin.parameters_in,
+        "ram" if plain else origin.parameters_in,
         loss=origin.loss,
         train=origin.train,
+        accumulate=1 if plain else origin.accumulate or 1,
     )
     if step.file is not None and step.file.sha256 != origin.model_sha256:
         raise InputError(

@@ -49,7 +49,7 @@ def run(options: RunOptions, console: Console) -> int:
     held_out = (
         None
         if options.held_out is None
-        else HeldOutSamples.read(options.held_out, training_step_of(graph, "ram"))
+        else HeldOutSamples.read(options.held_out, training_step_of(graph, plain=True))
     )
     if options.gradients is not None:
         require_writable(options.gradients)

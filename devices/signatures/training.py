@@ -21,7 +21,7 @@ KINDS: dict[str, Signature] = {}
 _CROSS_ENTROPY = ("rows", "classes")
 
 _SHARE = ("share",)
-"""Share of a micro-batch in the loss of the whole batch, 1 where the batch is not split."""
+"""Share of a part of a batch in the loss of the whole batch; 1 where the batch is not split."""
 
 
 def _logits(a: Attributes, role: str = "logits") -> Operand:

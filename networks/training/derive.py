@@ -11,6 +11,9 @@ has a smaller peak: a layer's input can be freed once the parameter gradient is 
 parameter gradient is in RAM together with the input gradient in any order, because the update must
 wait until the input gradient has read the parameter. An update follows directly after the last
 operation that reads its parameter.
+
+With gradient accumulation (:mod:`networks.training.accumulation`) this is done for one part of the
+batch after the other; the updates follow in the pass of the last part.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from networks.kinds import (
     Place,
     TensorKind,
 )
+from networks.training.accumulation import split
 from networks.training.in_place import with_in_place
 from networks.training.network import Layer, Network, NetworkError, Value
 from networks.training.step import NetworkFile, StepOp, StepTensor, TrainingStep
@@ -54,7 +58,10 @@ _UPDATES: Mapping[Optimizer, tuple[str, Mapping[str, float], tuple[str, ...]]] =
 
 
 def training_step(
-    network: Network, optimizer: Optimizer = "sgd", file: NetworkFile | None = None
+    network: Network,
+    optimizer: Optimizer = "sgd",
+    file: NetworkFile | None = None,
+    accumulate: int = 1,
 ) -> TrainingStep:
     """Derive the training step of a network.
 
@@ -62,21 +69,30 @@ def training_step(
         network: Forward pass with a loss.
         optimizer: How parameters are updated.
         file: File that the network was read from.
+        accumulate: Number of parts of the batch, whose gradients are added up.
 
     Returns:
         The step, with parameters in RAM.
 
     Raises:
-        NetworkError: The network has no loss, or a parameter that the loss does not depend on.
+        NetworkError: The network has no loss, a parameter that the loss does not depend on, or an
+            operation that mixes samples, so that its batch cannot be split.
     """
     if network.loss is None:
         raise NetworkError(f"{network.name}: the network has no loss")
     draft = _Draft()
-    for layer in network.layers:
-        _forward(draft, layer)
+    backward = _Backward(draft)
+    sums = [f"{network.loss.name}.sum{number}" for number in range(2, accumulate)]
+    sums.append(network.loss.name)
+    loss = None
+    for part in split(network, accumulate):
+        for layer in part.layers:
+            _forward(draft, layer)
+        assert part.loss is not None
+        loss = part.loss.name if loss is None else _add_loss(draft, loss, part.loss, sums.pop(0))
+        backward.append(part)
     draft.persist(network.loss.name)
-    gradients = _Backward(draft, network).gradients()
-    _add_updates(draft, network, gradients, optimizer)
+    _add_updates(draft, network, backward.gradients, optimizer)
     draft.persist_unchanged_parameters()
     return TrainingStep(
         name=network.name,
@@ -85,6 +101,7 @@ def training_step(
         ops=with_in_place(draft.ops, draft.tensors),
         tensors=tuple(draft.tensors.values()),
         file=file,
+        accumulate=accumulate,
     )
 
 
@@ -154,41 +171,48 @@ def _forward(draft: _Draft, layer: Layer) -> None:
     )
 
 
-class _Backward:
-    """The backward pass over the layers.
+def _add_loss(draft: _Draft, before: str, loss: Value, total: str) -> str:
+    """Add the loss of a part to the sum of those before it."""
+    draft.tensor(total, loss.elements, "activation")
+    spec = OpSpec.of("add.forward", elements=loss.elements)
+    draft.op(total, spec, "forward", (before, loss.name), (total,), {})
+    return total
 
-    ``_gradient`` holds, for each tensor of the forward pass, the name of the sum of its gradient's
-    contributions so far.
+
+class _Backward:
+    """The backward passes over a network, or over one part of its batch after the other.
+
+    ``gradients`` holds, for each tensor of the forward passes, the name of the sum of its
+    gradient's contributions so far.
     """
 
-    def __init__(self, draft: _Draft, network: Network) -> None:
+    def __init__(self, draft: _Draft) -> None:
         self._draft = draft
-        self._network = network
-        self._gradient: dict[str, str] = {}
+        self.gradients: dict[str, str] = {}
         self._sums: dict[str, int] = {}
-        self._needed = _depend_on_parameters(network)
+        self._needed: set[str] = set()
 
-    def gradients(self) -> Mapping[str, str]:
-        """Append the backward pass and return the name of each tensor's gradient."""
-        for layer in reversed(self._network.layers):
+    def append(self, network: Network) -> None:
+        """Append the backward pass of a network or part."""
+        self._needed = _depend_on_parameters(network)
+        for layer in reversed(network.layers):
             output = layer.writes[0]
-            reached = output == self._network.loss or output.name in self._gradient
+            reached = output == network.loss or output.name in self.gradients
             if not reached or output.name not in self._needed:
                 continue
             if layer.spec.family == "add":
                 for value in layer.reads:
-                    self._contribute(value, self._gradient[output.name])
+                    self._contribute(value, self.gradients[output.name])
             else:
                 self._differentiate(layer)
-        return self._gradient
 
     def _differentiate(self, layer: Layer) -> None:
         read = {o.role: value for o, value in zip(layer.spec.reads, layer.reads, strict=True)}
         tensor = {role: value.name for role, value in read.items()}
         for operand, value in zip(layer.spec.writes, layer.writes, strict=True):
             tensor[operand.role] = value.name
-            if value.name in self._gradient:
-                tensor[f"{operand.role}_gradient"] = self._gradient[value.name]
+            if value.name in self.gradients:
+                tensor[f"{operand.role}_gradient"] = self.gradients[value.name]
         for spec in self._gradient_specs(layer, read):
             for operand in spec.writes:
                 tensor[operand.role] = self._draft.tensor(
@@ -240,13 +264,13 @@ class _Backward:
         """
         if value.name not in self._needed:
             return
-        before = self._gradient.get(value.name)
+        before = self.gradients.get(value.name)
         if before is None:
-            self._gradient[value.name] = gradient
+            self.gradients[value.name] = gradient
             return
         self._sums[value.name] = self._sums.get(value.name, 0) + 1
         layer = f"{value.name}.gradient_sum{self._sums[value.name]}"
-        self._gradient[value.name] = self._draft.tensor(layer, value.elements, "gradient")
+        self.gradients[value.name] = self._draft.tensor(layer, value.elements, "gradient")
         spec = OpSpec.of("gradient.accumulate", elements=value.elements)
         self._draft.op(layer, spec, "backward", (before, gradient), (layer,), {})
 

@@ -83,7 +83,8 @@ class TrainingStep:
     """All operations and tensors of one training step.
 
     ``parameters_in`` is the home of parameters and optimizer state between steps. ``file`` is
-    absent for a built-in network. ``loss`` was added to the file's network, and ``train`` selected
+    absent for a built-in network. ``accumulate`` is the number of parts of the batch, each of which
+    has inputs of its own. ``loss`` was added to the file's network, and ``train`` selected
     the trained parameters; they are None where the network states both itself.
     """
 
@@ -96,6 +97,7 @@ class TrainingStep:
     file: NetworkFile | None = None
     loss: Loss | None = None
     train: tuple[str, ...] | None = None
+    accumulate: int = 1
 
     @cached_property
     def tensor(self) -> Mapping[str, StepTensor]:
@@ -194,5 +196,6 @@ class TrainingStep:
     def title(self) -> str:
         """Name, batch size, and what is not as usual, for messages."""
         trained = "" if self.train is None else f", training {' and '.join(self.train)}"
+        parts = f", in {self.accumulate} parts" if self.accumulate > 1 else ""
         home = ", parameters in storage" if self.parameters_in == "storage" else ""
-        return f"{self.name}, batch {self.batch}{trained}{home}"
+        return f"{self.name}, batch {self.batch}{parts}{trained}{home}"
