@@ -35,8 +35,8 @@ class RateSchedule:
         found = _FORM.fullmatch(text)
         if found is None or (found[2] is not None and int(found[2]) < 1):
             raise ValueError(
-                f"{text!r} is no schedule of the learning rate; allowed: constant, cosine,"
-                " warm-up:N, warm-up-cosine:N, with N steps of at least 1"
+                f"{text!r} is not a course of the learning rate: constant, cosine, warm-up:N or"
+                " warm-up-cosine:N, with N from 1 on"
             )
         return cls(int(found[2] or 0), text.partition(":")[0].endswith("cosine"))
 
