@@ -9,7 +9,12 @@ from networks.models import build_model, model_names
 from networks.training import training_step
 from networks.training.evaluation import evaluation_of
 from networks.training.initial import initial_values
-from tests.support.networks.training import execute, small_lookups, small_mixture
+from tests.support.networks.training import (
+    execute,
+    small_convolutional,
+    small_lookups,
+    small_mixture,
+)
 from tests.support.onboard.kernels import KernelLibrary, compile_library
 from tests.support.paths import REFERENCES
 
@@ -62,3 +67,13 @@ def test_every_network_can_be_evaluated(name: str) -> None:
 def test_a_regression_has_no_accuracy() -> None:
     assert evaluation_of(training_step(small_mixture())).labels is None
     assert evaluation_of(training_step(small_lookups())).labels == "labels"
+
+
+def test_a_batch_norm_without_running_statistics_uses_those_of_the_batch() -> None:
+    """As PyTorch's with ``track_running_stats=False`` does in eval mode too."""
+    network = small_convolutional()
+    network.layers[:] = [
+        layer for layer in network.layers if layer.spec.kind != "batch_norm.statistics_update"
+    ]
+    kinds = [op.spec.kind for op in evaluation_of(training_step(network)).step.ops]
+    assert kinds.count("batch_norm.forward") == 2
