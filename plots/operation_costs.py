@@ -47,24 +47,37 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("relu", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
-                *("hard_sigmoid", "hard_swish", "dropout"),
+                *("hard_sigmoid", "hard_swish", "elu", "softplus", "dropout"),
             }
         ),
     ),
     "pooling, upsampling": (
         SKY,
-        frozenset({"max_pool2d", "average_pool2d", "global_average_pool", "upsample_nearest2d"}),
+        frozenset(
+            {
+                *("max_pool2d", "average_pool2d", "global_average_pool"),
+                *("upsample_nearest2d", "upsample_bilinear2d"),
+            }
+        ),
     ),
     "softmax, loss": (
         PURPLE,
-        frozenset({"softmax", "softmax_cross_entropy", "mean_squared_error"}),
+        frozenset(
+            {
+                *("softmax", "softmax_cross_entropy", "binary_cross_entropy"),
+                "mean_squared_error",
+            }
+        ),
     ),
     "update": (BLACK, frozenset({"sgd", "sgd_momentum", "adam"})),
-    "sums and copies": (
+    "arithmetic, copies": (
         GREY,
         frozenset(
             {
-                *("add", "gradient", "multiply", "channel_scale"),
+                *("add", "gradient", "multiply", "add_number", "multiply_number"),
+                *("broadcast_add", "broadcast_multiply", "reduce", "rotary"),
+                *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
+                *("square", "square_root"),
                 *("flatten", "concat", "embedding", "strided_copy"),
             }
         ),

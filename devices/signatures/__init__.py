@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from devices.signatures import elementwise, matrices, normalisation, training, windows
+from devices.signatures import (
+    broadcasting,
+    elementwise,
+    matrices,
+    normalisation,
+    training,
+    windows,
+)
 from devices.signatures.base import Signature
 
 SIGNATURES: dict[str, Signature] = {
@@ -10,5 +17,6 @@ SIGNATURES: dict[str, Signature] = {
     **matrices.KINDS,
     **normalisation.KINDS,
     **elementwise.KINDS,
+    **broadcasting.KINDS,
     **training.KINDS,
 }

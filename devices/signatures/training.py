@@ -59,6 +59,23 @@ define(
     per_element(2),
     in_place={"prediction_gradient": "prediction"},
 )
+define(  # of the sigmoid of the logits
+    KINDS,
+    "binary_cross_entropy.forward",
+    ELEMENTS,
+    vectors("logits", "target"),
+    lambda _: (Operand("loss", (1,)),),
+    per_element(25),
+)
+define(
+    KINDS,
+    "binary_cross_entropy.input_gradient",
+    ELEMENTS,
+    vectors("logits", "target"),
+    vectors("logits_gradient"),
+    per_element(12),
+    in_place={"logits_gradient": "logits"},
+)
 
 define(
     KINDS,

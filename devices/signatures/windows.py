@@ -249,3 +249,31 @@ define(
     lambda a: (planes(a, "input_gradient"),),
     lambda a: planes(a, "input").elements,
 )
+
+_UPSAMPLE_BILINEAR = (
+    *("batch", "channels", "in_height", "in_width", "out_height", "out_width"),
+    "align_corners",
+)
+_DISTANCES = ("row_distance", "column_distance")
+define(  # scalars: distances of two outputs, in rows and columns of the input
+    KINDS,
+    "upsample_bilinear2d.forward",
+    _UPSAMPLE_BILINEAR,
+    lambda a: (_pool_input(a),),
+    lambda a: (_enlarged(a, "output"),),
+    lambda a: 6 * _enlarged(a, "output").elements,
+    scalars=_DISTANCES,
+)
+define(
+    KINDS,
+    "upsample_bilinear2d.input_gradient",
+    _UPSAMPLE_BILINEAR,
+    lambda a: (_enlarged(a, "output_gradient"),),
+    lambda a: (_pool_input(a, "input_gradient"),),
+    lambda a: 6 * _enlarged(a, "").elements,
+    scalars=_DISTANCES,
+)
+
+
+def _enlarged(a: Attributes, role: str) -> Operand:
+    return Operand(role, (a["batch"], a["channels"], a["out_height"], a["out_width"]))

@@ -2,8 +2,8 @@
 
 The signatures of :mod:`devices.operation` state which gradient operations a layer has, and what
 each reads and writes: an operand named like one of the forward operation is that tensor, and
-``<operand>_gradient`` is its gradient. All layers are therefore handled alike, except ``add``,
-whose two gradients *are* the gradient of its sum.
+``<operand>_gradient`` is its gradient. The gradient of an operand of a sum *is* the gradient of the
+sum: it needs no operation.
 
 The layers are executed in the order of the network, then backwards. Among the gradient operations
 of one layer, those of its parameters come first, then those with the smaller result. No other order
@@ -171,11 +171,10 @@ class _Backward:
             reached = output == self._network.loss or output.name in self._gradient
             if not reached or output.name not in self._needed:
                 continue
-            if layer.spec.family == "add":
-                for value in layer.reads:
+            self._differentiate(layer)
+            for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
+                if operand.role in layer.spec.signature.passes:
                     self._contribute(value, self._gradient[output.name])
-            else:
-                self._differentiate(layer)
         return self._gradient
 
     def _differentiate(self, layer: Layer) -> None:

@@ -305,19 +305,6 @@ class Network:
         self._same_shape(name, left, right)
         return self._elementwise(name, "multiply", left, right)
 
-    def channel_scale(self, name: str, x: Value, scale: Value) -> Value:
-        """Append x times a number for each sample and channel (squeeze-and-excitation).
-
-        ``scale`` has the first two axes of ``x``; further ones must have size 1.
-        """
-        sizes = _channels(x)
-        if scale.shape[:2] != x.shape[:2] or math.prod(scale.shape[2:]) != 1:
-            raise NetworkError(
-                f"{name}: {scale.name} has shape {scale.shape}, it must be {x.shape[:2]}"
-            )
-        spec = OpSpec.of("channel_scale.forward", **sizes)
-        return self._layer(name, spec, x, scale, shape=x.shape)
-
     def dropout(self, name: str, x: Value, probability: float) -> Value:
         """Append a dropout; each dropout of a network has its own seed."""
         self._dropouts += 1

@@ -68,11 +68,23 @@ void jw_batch_norm_frozen_forward(const jw_call *call);
 /* output_gradient: data, scale, variance -> input_gradient: data; scalar epsilon */
 void jw_batch_norm_frozen_input_gradient(const jw_call *call);
 
-/* input [batch, channels, plane], scale [batch, channels] -> output [batch, channels, plane], or
- * the same for gradients */
-void jw_channel_scale(const jw_call *call);
-/* input, output_gradient [batch, channels, plane] -> scale_gradient [batch, channels] */
-void jw_channel_scale_scale_gradient(const jw_call *call);
+/* Broadcasting: large = [outer, middle, between, inner], small = [middle, inner]. */
+
+/* input: large, addend: small -> output: large */
+void jw_broadcast_add_forward(const jw_call *call);
+/* output_gradient: large -> addend_gradient: small */
+void jw_broadcast_add_addend_gradient(const jw_call *call);
+/* input: large, factor: small -> output: large, or the same for gradients */
+void jw_broadcast_multiply(const jw_call *call);
+/* input: large, output_gradient: large -> factor_gradient: small */
+void jw_broadcast_multiply_factor_gradient(const jw_call *call);
+/* input: large -> output: small, the sum times the scalar factor */
+void jw_reduce_forward(const jw_call *call);
+/* output_gradient: small -> input_gradient: large; scalar factor */
+void jw_reduce_input_gradient(const jw_call *call);
+/* input: large, cosine: small, sine: small -> output: large, or the reverse for gradients */
+void jw_rotary_forward(const jw_call *call);
+void jw_rotary_input_gradient(const jw_call *call);
 
 /* left [outer, left_inner], right [outer, right_inner]
  * -> output [outer, left_inner + right_inner] */
@@ -210,6 +222,37 @@ void jw_relu_input_gradient(const jw_call *call);
 void jw_sigmoid_input_gradient(const jw_call *call);
 void jw_tanh_input_gradient(const jw_call *call);
 
+/* Functions: input [elements] -> output [elements]; scalar of add_number: addend; of
+ * multiply_number: factor; of elu: alpha */
+void jw_absolute_forward(const jw_call *call);
+void jw_add_number_forward(const jw_call *call);
+void jw_elu_forward(const jw_call *call);
+void jw_exponential_forward(const jw_call *call);
+void jw_logarithm_forward(const jw_call *call);
+void jw_reciprocal_forward(const jw_call *call);
+void jw_reciprocal_root_forward(const jw_call *call);
+void jw_softplus_forward(const jw_call *call);
+void jw_square_forward(const jw_call *call);
+void jw_square_root_forward(const jw_call *call);
+/* input, output_gradient [elements] -> input_gradient [elements] */
+void jw_absolute_input_gradient(const jw_call *call);
+void jw_logarithm_input_gradient(const jw_call *call);
+void jw_softplus_input_gradient(const jw_call *call);
+void jw_square_input_gradient(const jw_call *call);
+/* output, output_gradient [elements] -> input_gradient [elements]; scalar as above */
+void jw_elu_input_gradient(const jw_call *call);
+void jw_exponential_input_gradient(const jw_call *call);
+void jw_reciprocal_input_gradient(const jw_call *call);
+void jw_reciprocal_root_input_gradient(const jw_call *call);
+void jw_square_root_input_gradient(const jw_call *call);
+/* input [elements] -> output [elements], or the same for gradients; scalar factor */
+void jw_multiply_number(const jw_call *call);
+
+/* logits, target [elements] -> loss [1] */
+void jw_binary_cross_entropy_forward(const jw_call *call);
+/* logits, target [elements] -> logits_gradient [elements] */
+void jw_binary_cross_entropy_input_gradient(const jw_call *call);
+
 /* input [rows, columns] -> output [rows, columns] */
 void jw_softmax_forward(const jw_call *call);
 /* output, output_gradient [rows, columns] -> input_gradient [rows, columns] */
@@ -218,6 +261,13 @@ void jw_softmax_input_gradient(const jw_call *call);
 void jw_softmax_cross_entropy_forward(const jw_call *call);
 /* logits [rows, classes], labels [rows] -> logits_gradient [rows, classes] */
 void jw_softmax_cross_entropy_input_gradient(const jw_call *call);
+
+/* input [batch, channels, in_height, in_width] -> output [batch, channels, out_height, out_width];
+ * scalars: the distance of two outputs in rows and in columns of the input */
+void jw_upsample_bilinear2d_forward(const jw_call *call);
+/* The reverse, of gradients, which are summed. */
+void jw_upsample_bilinear2d_input_gradient(const jw_call *call);
+size_t jw_upsample_bilinear2d_workspace(const int32_t *attributes);
 
 /* input [batch, channels, in_height, in_width]
  * -> output [batch, channels, in_height * factor_height, in_width * factor_width] */

@@ -171,7 +171,7 @@ def test_both_factors_of_a_product_get_a_gradient() -> None:
 def test_the_last_gradient_of_a_layer_overwrites_the_output_gradient() -> None:
     step = training_step(small_gated())
     for first, last in (
-        ("excited.scale_gradient", "excited.input_gradient"),
+        ("excited.factor_gradient", "excited.input_gradient"),
         ("product.left_gradient", "product.right_gradient"),
         ("stem.norm.parameter_gradient", "stem.norm.input_gradient"),
     ):
@@ -308,8 +308,6 @@ def test_layers_refuse_inputs_that_do_not_fit() -> None:
         net.conv_transpose2d("up", image, 4, 3, stride=2, output_padding=2)
     with pytest.raises(OperationError, match="groups=2 must divide both in_channels=3 and"):
         net.conv_transpose2d("grouped", image, 4, 3, groups=2)
-    with pytest.raises(NetworkError, match=r"se: scale has shape \(1, 3, 1, 2\), .* \(1, 3\)"):
-        net.channel_scale("se", image, net.input("scale", 1, 3, 1, 2))
     with pytest.raises(NetworkError, match="six: bounds are 6 and 0, they must be finite and"):
         net.clamp("six", image, 6.0, 0.0)
     with pytest.raises(NetworkError, match=r"leaky: slope is -0\.1, it must be finite and"):

@@ -111,6 +111,8 @@ def scalars_for(spec: OpSpec) -> list[float]:
         "lowest": -0.4,
         "highest": 0.3,
         "slope": 0.1,
+        **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
+        "column_distance": 0.4,
     }
     return [values[name] for name in spec.signature.scalars]
 
@@ -133,7 +135,7 @@ def small_spec(kind: str) -> OpSpec:
         **{"factor_height": 3, "factor_width": 2},
         **{"source": 1400, "offset": 1, "size0": 1, "size1": 2, "size2": 3, "size3": 2, "size4": 7},
         **{"size5": 11, "stride0": 1, "stride1": 693, "stride2": 231, "stride3": 0, "stride4": 1},
-        **{"stride5": 21},
+        **{"stride5": 21, "middle": 5, "between": 7, "inner": 22, "align_corners": 0},
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
@@ -208,6 +210,8 @@ def without_kinks(case: FamilyCase) -> dict[str, Array]:
     kinks = {
         "relu": (0.0,),
         "leaky_relu": (0.0,),
+        "elu": (0.0,),
+        "absolute": (0.0,),
         "clamp": tuple(case.scalars.values()),
         "hard_sigmoid": (-3.0, 3.0),
         "hard_swish": (-3.0, 3.0),
@@ -476,6 +480,8 @@ def test_recomputing_batch_norm_leaves_the_running_statistics_unchanged(
 ACTIVATIONS: dict[str, list[float]] = {
     **{"relu": [], "tanh": [], "sigmoid": [], "gelu": [], "silu": []},
     **{"hard_sigmoid": [], "hard_swish": [], "clamp": [-2.0, 90.0], "leaky_relu": [0.25]},
+    **{"absolute": [], "square": [], "softplus": [], "exponential": [], "elu": [1.0]},
+    **{"reciprocal": []},
 }
 """Activations with the values of their scalars."""
 
@@ -495,6 +501,15 @@ def test_an_activation_keeps_nan_and_stays_in_its_range(
         "hard_sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
         "tanh": [1.0, -1.0, 0.0, 1e-30, -1e-30, 1.0, -1.0, 1.0, -1.0, 1.0],
         "sigmoid": [1.0, 0.0, 0.5, 0.5, 0.5, 1.0, 0.0, 1.0, 0.0, 1.0],
+        "absolute": [np.inf, np.inf, 0.0, 1e-30, 1e-30, 88.0, 88.0, 1e4, 1e4, 3e38],
+        "square": [np.inf, np.inf, 0.0, 0.0, 0.0, 7744.0, 7744.0, 1e8, 1e8, np.inf],
+        "softplus": [
+            *(np.inf, 0.0, math.log(2), math.log(2), math.log(2)),
+            *(88.0, 0.0, 1e4, 0.0, 3e38),
+        ],
+        "exponential": [np.inf, 0.0, 1.0, 1.0, 1.0, math.exp(88), 0.0, np.inf, 0.0, np.inf],
+        "elu": [np.inf, -1.0, 0.0, 1e-30, -1e-30, 88.0, -1.0, 1e4, -1.0, 3e38],
+        "reciprocal": [0.0, 0.0, np.inf, 1e30, -1e30, 1 / 88, -1 / 88, 1e-4, -1e-4, 0.0],
         # as in PyTorch: -inf * 0 is NaN
         "gelu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
         "silu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, -88 * math.exp(-88), 1e4, 0.0, 3e38],
@@ -508,6 +523,7 @@ EXACT: dict[str, Callable[[float], float]] = {
     "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
     "gelu": lambda x: x * math.erfc(-x / math.sqrt(2)) / 2,
     "silu": lambda x: x / (1 + math.exp(-x)),
+    "softplus": lambda x: max(x, 0) + math.log1p(math.exp(-abs(x))),
 }
 
 

@@ -105,6 +105,25 @@ def _conv_transpose2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _upsample_bilinear2d(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = draw.values(a["batch"], a["channels"], a["in_height"], a["in_width"]).requires_grad_()
+    size = (a["out_height"], a["out_width"])
+    distances = [scalars["row_distance"], scalars["column_distance"]]
+    if a["align_corners"]:
+        output = functional.interpolate(x, size=size, mode="bilinear", align_corners=True)
+    else:
+        factors = [1 / each for each in distances]
+        output = functional.interpolate(x, scale_factor=factors, mode="bilinear")
+    assert output.shape[2:] == size
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _upsample_nearest2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     x = draw.values(a["batch"], a["channels"], a["in_height"], a["in_width"]).requires_grad_()
     factors = (float(a["factor_height"]), float(a["factor_width"]))
@@ -278,17 +297,76 @@ def _multiply(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
-def _channel_scale(a: Attributes, draw: _Draw, _: Scalars) -> Values:
-    x = draw.values(a["batch"], a["channels"], a["plane"]).requires_grad_()
-    scale = draw.values(a["batch"], a["channels"]).requires_grad_()
-    output = x * scale[:, :, None]
+def _positive(function: Callable[..., Tensor]) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    """Build the operands of a function of positive numbers."""
+
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        x = (draw.wide(a["elements"]).abs() + 0.25).requires_grad_()
+        output = function(x)
+        gradient = draw.values(*output.shape)
+        return {
+            "input": x,
+            "output": output,
+            "output_gradient": gradient,
+            **_differentiate(output, gradient, input=x),
+        }
+
+    return build
+
+
+def _large(a: Attributes, draw: _Draw) -> Tensor:
+    return draw.values(a["outer"], a["middle"], a["between"], a["inner"])
+
+
+def _small(a: Attributes, draw: _Draw) -> Tensor:
+    return draw.values(a["middle"], a["inner"])
+
+
+def _broadcast(
+    role: str, function: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    """Build the operands of a function of a large tensor and a small one."""
+
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        x, small = _large(a, draw).requires_grad_(), _small(a, draw).requires_grad_()
+        output = function(x, small[:, None, :])
+        gradient = draw.values(*output.shape)
+        return {
+            "input": x,
+            role: small,
+            "output": output,
+            "output_gradient": gradient,
+            **_differentiate(output, gradient, input=x, **{role: small}),
+        }
+
+    return build
+
+
+def _reduce(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    x = _large(a, draw).requires_grad_()
+    output = x.sum(dim=(0, 2)) * scalars["factor"]
     gradient = draw.values(*output.shape)
     return {
         "input": x,
-        "scale": scale,
         "output": output,
         "output_gradient": gradient,
-        **_differentiate(output, gradient, input=x, scale=scale),
+        **_differentiate(output, gradient, input=x),
+    }
+
+
+def _rotary(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    x = _large(a, draw).requires_grad_()
+    cosine, sine = _small(a, draw), _small(a, draw)
+    first, second = x.chunk(2, dim=-1)
+    output = x * cosine[:, None, :] + torch.cat((-second, first), dim=-1) * sine[:, None, :]
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "cosine": cosine,
+        "sine": sine,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
     }
 
 
@@ -417,6 +495,18 @@ def _cross_entropy(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _binary_cross_entropy(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    logits = draw.wide(a["elements"]).requires_grad_()
+    target = (draw.values(a["elements"]) + 1) / 2
+    loss = functional.binary_cross_entropy_with_logits(logits, target)
+    return {
+        "logits": logits,
+        "target": target,
+        "loss": loss.reshape(1),
+        **_differentiate(loss, torch.ones_like(loss), logits=logits),
+    }
+
+
 def _mean_squared_error(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     prediction = draw.values(a["elements"]).requires_grad_()
     target = draw.values(a["elements"])
@@ -534,7 +624,23 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "add": _add,
     "gradient": _accumulate,
     "multiply": _multiply,
-    "channel_scale": _channel_scale,
+    "add_number": _unary(torch.add),
+    "multiply_number": _unary(torch.mul),
+    "elu": _unary(functional.elu),
+    "softplus": _unary(functional.softplus),
+    "absolute": _unary(torch.abs),
+    "exponential": _unary(torch.exp),
+    "square": _unary(torch.square),
+    "logarithm": _positive(torch.log),
+    "reciprocal": _positive(torch.reciprocal),
+    "square_root": _positive(torch.sqrt),
+    "reciprocal_root": _positive(torch.rsqrt),
+    "broadcast_add": _broadcast("addend", torch.add),
+    "broadcast_multiply": _broadcast("factor", torch.mul),
+    "reduce": _reduce,
+    "rotary": _rotary,
+    "binary_cross_entropy": _binary_cross_entropy,
+    "upsample_bilinear2d": _upsample_bilinear2d,
     "max_pool2d": _pool(float("-inf"), lambda x, a: functional.max_pool2d(x, *_window(a))),
     "average_pool2d": _pool(0.0, lambda x, a: functional.avg_pool2d(x, *_window(a))),
     "global_average_pool": _global_average_pool,
@@ -559,6 +665,11 @@ _SCALARS: dict[str, Scalars] = {
     "group_norm": {"epsilon": 1e-5},
     "clamp": {"lowest": -1.5, "highest": 6.0},
     "leaky_relu": {"slope": 0.125},
+    "add_number": {"addend": -0.75},
+    "multiply_number": {"factor": -1.25},
+    "elu": {"alpha": 1.5},
+    "reduce": {"factor": 0.125},
+    "upsample_bilinear2d": {"row_distance": 0.5, "column_distance": 0.4},
     "sgd": {"learning_rate": 0.05},
     "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9},
     "adam": {
@@ -642,6 +753,14 @@ def _window_attributes(
 _UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
 
 
+_BILINEAR = (*_UPSAMPLE[:4], "out_height", "out_width", "align_corners")
+_LARGE = ("outer", "middle", "between", "inner")
+_FUNCTIONS = (
+    *("add_number", "multiply_number", "elu", "softplus", "absolute", "exponential", "square"),
+    *("logarithm", "reciprocal", "square_root", "reciprocal_root", "binary_cross_entropy"),
+)
+
+
 def recorded_cases() -> list[tuple[str, Attributes]]:
     """Small shapes that together reach every path in the kernels."""
     pools = [
@@ -722,8 +841,6 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
             for family in ("clamp", "leaky_relu", "hard_sigmoid", "hard_swish", "silu", "multiply")
             for elements in (1, 301)
         ),
-        ("channel_scale", {"batch": 3, "channels": 5, "plane": 49}),
-        ("channel_scale", {"batch": 2, "channels": 3, "plane": 1}),
         ("batch_norm_frozen", {"batch": 4, "channels": 3, "plane": 37}),
         ("batch_norm_frozen", {"batch": 2, "channels": 5, "plane": 1}),
         _transposed((2, 5, 4, 3), (3, 8, 6), (2, 2), (2, 2), bias=1),
@@ -738,6 +855,20 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("group_norm", {"batch": 3, "channels": 6, "plane": 35, "groups": 2}),
         ("group_norm", {"batch": 2, "channels": 4, "plane": 9, "groups": 4}),
         ("group_norm", {"batch": 4, "channels": 5, "plane": 1, "groups": 1}),
+        *((family, {"elements": elements}) for family in _FUNCTIONS for elements in (1, 301)),
+        *(
+            (family, dict(zip(_LARGE, sizes, strict=True)))
+            for family in ("broadcast_add", "broadcast_multiply", "reduce")
+            for sizes in ((1, 15, 49, 1), (3, 1, 1, 35), (2, 5, 3, 1), (1, 4, 3, 18), (2, 3, 5, 7))
+        ),
+        *(
+            ("rotary", dict(zip(_LARGE, sizes, strict=True)))
+            for sizes in ((1, 5, 3, 8), (2, 3, 1, 38))
+        ),
+        *(
+            ("upsample_bilinear2d", dict(zip(_BILINEAR, sizes, strict=True)))
+            for sizes in ((2, 3, 4, 6, 8, 15, 0), (1, 2, 1, 4, 2, 10, 0), (2, 2, 4, 5, 7, 11, 1))
+        ),
     ]
 
 

@@ -31,37 +31,6 @@ void jw_multiply(const jw_call *call) {
     }
 }
 
-/* Each plane times a number of its own; the input gradient is the same map of the output
- * gradient. */
-void jw_channel_scale(const jw_call *call) {
-    const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
-    const jw_index plane = call->attributes[2];
-    const float *input = call->reads[0], *scale = call->reads[1];
-    float *output = call->writes[0];
-    for (jw_index p = 0; p < planes; p++) {
-        const float *x = input + p * plane, factor = scale[p];
-        float *y = output + p * plane;
-        JW_INDEPENDENT
-        for (jw_index i = 0; i < plane; i++) {
-            y[i] = factor * x[i];
-        }
-    }
-}
-
-void jw_channel_scale_scale_gradient(const jw_call *call) {
-    const jw_index planes = (jw_index)call->attributes[0] * call->attributes[1];
-    const jw_index plane = call->attributes[2];
-    const float *input = call->reads[0], *output_gradient = call->reads[1];
-    float *scale_gradient = call->writes[0];
-    for (jw_index p = 0; p < planes; p++) {
-        const float *x = input + p * plane, *dy = output_gradient + p * plane;
-        float lanes[JW_LANES];
-        jw_clear_lanes(lanes);
-        JW_ADD_PRODUCTS(lanes, plane, x[i], dy[i]);
-        scale_gradient[p] = jw_fold_lanes(lanes);
-    }
-}
-
 /* Copies the elements, whose shape alone changes; in place there is nothing to copy. */
 void jw_flatten(const jw_call *call) {
     if (call->writes[0] != call->reads[0]) {

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from devices.operation import Operand
+from devices.operation import Operand, OpSpec
 from networks.training import Network, StepOp, TrainingStep
 from tests.support.onboard.kernels import Array, KernelLibrary, aligned, fill
 
@@ -79,7 +79,8 @@ def small_gated(batch: int = 2) -> Network:
     x = net.clamp("stem.clamp", net.batch_norm_frozen("stem.norm", x, epsilon=1e-3), -0.8, 1.5)
     y = net.linear("squeeze", net.global_average_pool("pool", x), 2)
     y = net.hard_sigmoid("gate", net.linear("excite", net.silu("squeeze.silu", y), 4))
-    x = net.channel_scale("excited", x, y)
+    spec = OpSpec.of("broadcast_multiply.forward", outer=1, middle=4 * batch, between=20, inner=1)
+    x = net.append("excited", spec, (x, y), shape=x.shape)
     x = net.global_average_pool("pooled", net.hard_swish("swish", net.conv2d("wide", x, 5, 1)))
     left = net.leaky_relu("left.relu", net.linear("left", x, 3, bias=False), 0.2)
     right = net.sigmoid("right.sigmoid", net.linear("right", x, 3))
