@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from devices.errors import InputError
 from devices.operation import OpSpec
+from networks.exported.constants import SHAPE_ONLY, NotConstant, computed
 from networks.exported.errors import ExportError
 from networks.exported.program import (
     FLOAT32,
@@ -19,10 +24,11 @@ from networks.exported.program import (
     Unreadable,
 )
 from networks.exported.views import View
-from networks.exported.weights import Weights
+from networks.exported.weights import NUMPY, Weights
 from networks.training.network import Network, Value
 
 _COPIED_AXES = 6
+FROZEN = "requires_grad_(False) on the parameters before it"
 _T = TypeVar("_T", bound=int | float | str)
 
 
@@ -41,14 +47,24 @@ class Construction:
     weights) gets the first one's name.
     """
 
-    def __init__(self, network: Network, program: Program, weights: Weights) -> None:
+    def __init__(
+        self, network: Network, program: Program, weights: Weights, constants: Weights | None
+    ) -> None:
         self.network = network
         self.program = program
         self.views: dict[str, View] = {}
+        self.maker: dict[str, Node] = {}
+        """The node that made each tensor, if it has one result."""
+        self.overwritten: set[str] = set()
+        """Tensors that an operation in place has changed."""
+        self.kept_constants: dict[str, NDArray[np.float32]] = {}
+        """Constants that a layer reads, by the name of their value."""
+        self._constants: dict[str, NDArray[Any]] = {}
+        self._same_constants: dict[tuple[tuple[int, ...], bytes], str] = {}
+        self._learning: set[str] = set()
+        self._weights, self._constant_weights = weights, constants
         self.counters: list[str] = []
         """Names of whole-number buffers that count the steps."""
-        self.losses: dict[str, Value] = {}
-        """Losses by the program's name of the tensor."""
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
         self.dropouts = 0
@@ -69,6 +85,9 @@ class Construction:
             self._add_kept(name, own, weights, trained)
         for name, own in program.buffers.items():
             self._add_kept(name, own, weights, trained=False)
+        for name, own in program.constants.items():
+            if constants is not None:
+                self._add_constant(name, own, constants)
         for name in program.inputs:
             meta = program.tensors[name]
             if meta.dtype not in {FLOAT32, INT64}:
@@ -87,7 +106,90 @@ class Construction:
             )
         self.views[name] = View.whole(Value(first, shape, "parameter", trained))
 
+    def _add_constant(self, name: str, own: str, constants: Weights) -> None:
+        constants.first_name(own)  # refuses a name that is missing
+        if constants.meta(own).shape != self.program.tensors[name].shape:
+            raise ExportError(f"{self.network.name}: the constant {own} has another shape")
+        self._constants[name] = constants[own]
+
+    # --- constants ----------------------------------------------------------------------------
+
+    def constant(self, name: str) -> NDArray[Any] | None:
+        """The numbers of a tensor that is the same in every step; None of another tensor."""
+        if name in self.program.buffers and name not in self._constants:
+            if self.views[name].value.name in self.updated:
+                return None
+            self._constants[name] = self._weights[self.program.buffers[name]]
+        return self._constants.get(name)
+
+    def fold(self, node: Node, operation: str) -> bool:
+        """Compute the results of a node that reads constants alone; False if it does not."""
+        reads = () if operation in SHAPE_ONLY else node.reads
+        if len(node.outputs) != 1 or any(self.constant(name) is None for name in reads):
+            return False
+        meta = self.meta(node)
+        if is_in_place(node) and self._has_other_reader(node):
+            return False
+        dtype = NUMPY.get(meta.dtype)
+        if dtype is None:
+            return False
+        try:
+            arguments = {key: self._known(value) for key, value in node.arguments.items()}
+            found = computed(operation, arguments, meta.shape, dtype)
+        except NotConstant:
+            return False
+        self._constants[node.outputs[0]] = found
+        return True
+
+    def _has_other_reader(self, node: Node) -> bool:
+        """Whether the tensor that a node changes is kept, or read after it."""
+        first = node.reads[:1]
+        return bool(set(first) & (self._read_after(node) | {*self.program.buffers}))
+
+    def _known(self, argument: Argument) -> Any:
+        if isinstance(argument, Reference):
+            return self.constant(argument.name)
+        if isinstance(argument, tuple):
+            return tuple(self._known(part) for part in argument)
+        return argument
+
+    def constant_of(self, node: Node, name: str) -> NDArray[Any] | None:
+        """The numbers of an argument that is a constant."""
+        found = node.arguments.get(name)
+        return self.constant(found.name) if isinstance(found, Reference) else None
+
+    def new_constant(self, node: Node, part: str, numbers: NDArray[Any]) -> View:
+        """A constant that the program does not state, as a tensor."""
+        return self._view_of_constant(f"{node.name}.{part}", numbers.astype(np.float32))
+
+    def _view_of_constant(self, name: str, numbers: NDArray[Any]) -> View:
+        """A constant as a tensor that layers can read, without its repetitions."""
+        if numbers.dtype != np.float32:
+            raise Unsupported(f"it computes with the constant {name}, which is not float32")
+        once = numbers[tuple(slice(None) if s else slice(1) for s in numbers.strides)]
+        kept = np.ascontiguousarray(once)
+        same = (kept.shape, hashlib.sha256(kept.tobytes()).digest())
+        key = self._same_constants.setdefault(same, f"constants.{name}")
+        self.kept_constants[key] = kept
+        return View.whole(Value(key, kept.shape, "parameter")).expanded(numbers.shape)
+
     # --- arguments of a node ------------------------------------------------------------------
+
+    def named(self, name: str) -> View:
+        """What a tensor of the program has become."""
+        if name not in self.views:
+            numbers = self.constant(name)
+            assert numbers is not None, f"nothing has become of {name}"
+            self.views[name] = self._view_of_constant(name, numbers)
+        return self.views[name]
+
+    def number(self, node: Node, name: str) -> float | None:
+        """A number, or the only element of a constant; None for another tensor."""
+        found = node.arguments.get(name)
+        if isinstance(found, Reference):
+            constant = self.constant(found.name)
+            return None if constant is None or constant.size != 1 else float(constant.item())
+        return float(found) if isinstance(found, bool | int | float) else None
 
     def meta(self, node: Node) -> TensorMeta:
         """Layout of the node's first output in the program."""
@@ -98,13 +200,13 @@ class Construction:
         found = node.arguments.get(name)
         if not isinstance(found, Reference):
             raise Unsupported(f"{name} is not a tensor")
-        return self.views[found.name]
+        return self.named(found.name)
 
     def views_of(self, node: Node, name: str) -> list[View]:
         """The tensors of a list argument."""
         found = node.arguments.get(name)
         parts = found if isinstance(found, tuple) else ()
-        return [self.views[part.name] for part in parts if isinstance(part, Reference)]
+        return [self.named(part.name) for part in parts if isinstance(part, Reference)]
 
     def value(self, node: Node, name: str) -> Value:
         """The tensor that an argument names, stored in row-major order."""
@@ -175,7 +277,8 @@ class Construction:
 
     def axes(self, node: Node, name: str, count: int, default: tuple[int, ...]) -> tuple[int, ...]:
         """Axes of a tensor that has ``count``; a negative one counts from the last."""
-        found = self.integers(node, name, default)
+        single = node.arguments.get(name)
+        found = (single,) if type(single) is int else self.integers(node, name, ()) or default
         if any(not -count <= axis < count for axis in found) or len(set(found)) < len(found):
             raise Unsupported(f"{name} is {found} of a tensor with {count} axes")
         return tuple(axis % count for axis in found)
@@ -211,8 +314,18 @@ class Construction:
         part: str = "",
     ) -> Value:
         """Append an operation and return its first output. ``part`` names one of several."""
+        learns = any(each.trained or each.name in self._learning for each in reads)
+        if learns and node.without_gradient:
+            raise Unsupported("it stops a gradient (torch.no_grad)", FROZEN)
         name = self._layer_name(node, part)
-        return self.network.append(name, spec, reads, shape=shape, scalars=scalars)
+        output = self.network.append(name, spec, reads, shape=shape, scalars=scalars)
+        if learns:
+            self._learning.update(value.name for value in self.network.layers[-1].writes)
+        return output
+
+    def has_gradient(self, view: View) -> bool:
+        """Whether a tensor depends on something that is trained."""
+        return view.value.trained or view.value.name in self._learning
 
     def _layer_name(self, node: Node, part: str) -> str:
         alone = node.is_leaf and self._per_module[node.module] == 1
@@ -247,9 +360,10 @@ class Construction:
                     f"its result has shape {view.shape}, in the graph"
                     f" {self.program.tensors[name].shape}"
                 )
-        if _is_in_place(node):
+        if is_in_place(node):
             self._overwrite(node, views[0])
         self.views.update(zip(node.outputs, views, strict=True))
+        self.maker.update(dict.fromkeys(node.outputs, node))
 
     def _overwrite(self, node: Node, result: View) -> None:
         overwritten = self.view(node, next(iter(node.arguments)))
@@ -268,6 +382,7 @@ class Construction:
                     "it changes a tensor in place, and another that may be a copy is read later",
                     "its form not in place",
                 )
+        self.overwritten |= same
         for name in same:
             self.views[name] = self.views[name].of(result.value)
 
@@ -288,9 +403,10 @@ Operation: TypeAlias = Callable[[Construction, Node], None]
 """Appends the layers of a node, or raises :class:`Unsupported`."""
 
 
-def _is_in_place(node: Node) -> bool:
-    """Whether ATen's name of the operation ends with an underscore."""
-    return node.target.split(".")[1].endswith("_") if node.target.count(".") else False
+def is_in_place(node: Node) -> bool:
+    """Whether ATen's name of the operation ends with an underscore, but not with two."""
+    name = node.target.removeprefix("aten.").partition(".")[0]
+    return name.endswith("_") and not name.endswith("__")
 
 
 def _described(found: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -45,6 +46,20 @@ class View:
             reach *= size
         return True
 
+    @property
+    def stored_axes(self) -> list[int]:
+        """Axes of more than one element, in the order in which they are stored."""
+        axes = [axis for axis, size in enumerate(self.shape) if size > 1]
+        return sorted(axes, key=lambda axis: -self.strides[axis])
+
+    def of_axes(self, axes: Sequence[int]) -> View:
+        """The elements along these axes, in this order, at the first places of all others."""
+        return replace(
+            self,
+            shape=tuple(self.shape[axis] for axis in axes),
+            strides=tuple(self.strides[axis] for axis in axes),
+        )
+
     def reshaped(self, shape: tuple[int, ...]) -> View | None:
         """The same elements in another shape; None if that needs a copy."""
         if math.prod(shape) != math.prod(self.shape):
@@ -59,11 +74,7 @@ class View:
 
     def permuted(self, order: tuple[int, ...]) -> View:
         """The same elements with their axes in another order."""
-        return replace(
-            self,
-            shape=tuple(self.shape[axis] for axis in order),
-            strides=tuple(self.strides[axis] for axis in order),
-        )
+        return self.of_axes(order)
 
     def part(self, axis: int, start: int, size: int, step: int = 1) -> View:
         """Every ``step``-th of the elements along an axis."""
@@ -71,6 +82,13 @@ class View:
         offset = self.offset + start * strides[axis]
         shape[axis], strides[axis] = size, strides[axis] * step
         return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
+
+    def with_axis(self, axis: int) -> View:
+        """The same elements with a new axis of size 1."""
+        shape, strides = list(self.shape), list(self.strides)
+        shape.insert(axis, 1)
+        strides.insert(axis, 0)
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
 
     def without(self, axis: int) -> View:
         """The same elements without an axis of size 1."""

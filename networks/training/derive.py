@@ -3,7 +3,8 @@
 The signatures of :mod:`devices.operation` state which gradient operations a layer has, and what
 each reads and writes: an operand named like one of the forward operation is that tensor, and
 ``<operand>_gradient`` is its gradient. The gradient of an operand of a sum *is* the gradient of the
-sum: it needs no operation.
+sum: it needs no operation. The gradient operation of a loss takes the loss as the network's; where
+it is a part of a composed one, the result is multiplied by its gradient.
 
 The layers are executed in the order of the network, then backwards. Among the gradient operations
 of one layer, those of its parameters come first, then those with the smaller result. No other order
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from devices.operation import ELEMENT_BYTES, SIGNATURES, OpSpec, Phase
+from devices.operation import ELEMENT_BYTES, SIGNATURES, Operand, OpSpec, Phase
 from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, Optimizer, Place, TensorKind
 from networks.training.in_place import with_in_place
 from networks.training.network import Layer, Network, NetworkError, Value
@@ -166,6 +167,10 @@ class _Backward:
 
     def gradients(self) -> Mapping[str, str]:
         """Append the backward pass and return the name of each tensor's gradient."""
+        loss, one = self._network.loss, self._network.one
+        if loss is not None and one is not None:
+            self._gradient[loss.name] = one.name
+            self._draft.tensor(one.name, one.elements, one.kind, home="ram")
         for layer in reversed(self._network.layers):
             output = layer.writes[0]
             reached = output == self._network.loss or output.name in self._gradient
@@ -198,7 +203,23 @@ class _Backward:
                 {name: layer.scalars[name] for name in spec.signature.scalars},
             )
             for operand in spec.writes:
-                self._contribute(_target(read, operand.role), tensor[operand.role])
+                gradient = self._of_whole(layer, operand, tensor[operand.role])
+                self._contribute(_target(read, operand.role), gradient)
+
+    def _of_whole(self, layer: Layer, operand: Operand, gradient: str) -> str:
+        """A gradient of this layer's loss as one of the loss of which that is a part."""
+        output = layer.writes[0]
+        whole = self._gradient.get(output.name)
+        one = self._network.one
+        if whole is None or one is None or whole == one.name or not is_loss(layer):
+            return gradient
+        product = OpSpec.of(
+            "broadcast_multiply.forward", outer=1, middle=1, between=operand.elements, inner=1
+        )
+        name = f"{layer.name}.part_of_{operand.role}"
+        self._draft.tensor(name, operand.elements, "gradient")
+        self._draft.op(name, product, "backward", (gradient, whole), (name,), {})
+        return name
 
     def _gradient_specs(self, layer: Layer, read: Mapping[str, Value]) -> list[OpSpec]:
         """Gradient operations of a layer with a result that is needed, in their order."""
@@ -244,6 +265,20 @@ class _Backward:
         self._gradient[value.name] = self._draft.tensor(layer, value.elements, "gradient")
         spec = OpSpec.of("gradient.accumulate", elements=value.elements)
         self._draft.op(layer, spec, "backward", (before, gradient), (layer,), {})
+
+
+def is_loss(layer: Layer) -> bool:
+    """Whether the layer's gradient operations take its result as the network's loss."""
+    gradients = [
+        signature
+        for kind, signature in SIGNATURES.items()
+        if kind.startswith(f"{layer.spec.family}.") and kind.endswith("_gradient")
+    ]
+    attributes = layer.spec.attributes
+    needed = f"{layer.spec.writes[0].role}_gradient"
+    return bool(gradients) and not any(
+        operand.role == needed for each in gradients for operand in each.reads(attributes)
+    )
 
 
 def _target(read: Mapping[str, Value], gradient_role: str) -> Value:

@@ -66,6 +66,8 @@ class Network:
         self.batch = batch
         self.layers: list[Layer] = []
         self.loss: Value | None = None
+        self.one: Value | None = None
+        """The number 1, the gradient of a loss that is composed; not needed for a single one."""
         self._names: set[str] = set()
         self._tensors: set[str] = set()
         self._dropouts = 0
@@ -513,7 +515,7 @@ class Network:
         kind: TensorKind = "parameter" if spec.signature.mutates else "activation"
         first, *rest = spec.writes
         writes = (
-            Value(f"{name}.{first.role}", shape or first.shape, kind),
+            Value(f"{name}.{first.role}", first.shape if shape is None else shape, kind),
             *(Value(f"{name}.{operand.role}", operand.shape, kind) for operand in rest),
         )
         if taken := sorted(self._tensors.intersection(value.name for value in writes)):

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import sys
 import zipfile
 from collections.abc import Callable
@@ -39,6 +40,10 @@ TRAINABLE = [
     "norms",
     "views",
     "in_place",
+    "arithmetic",
+    "composed_loss",
+    "positions",
+    "segmentation",
 ]
 
 
@@ -75,7 +80,9 @@ def test_loss_gradients_and_statistics_agree_with_pytorch(
     name: str, library: KernelLibrary
 ) -> None:
     step, made = one_step(name, library)
-    loss = next(made[tensor.name] for tensor in step.tensors if tensor.name.endswith(".loss"))
+    (loss,) = (
+        made[each.name] for each in step.tensors if each.kind == "activation" and each.persist
+    )
     assert float(loss[0]) == pytest.approx(float(recorded(name, "loss")["loss"]), rel=1e-6)
     found, expected = gradients(step, made), recorded(name, "gradient")
     assert found.keys() == expected.keys()
@@ -121,6 +128,30 @@ def test_views_need_no_operation() -> None:
     assert "flatten" not in kinds
 
 
+def test_a_rotary_embedding_and_an_rms_norm_are_one_operation_each() -> None:
+    forward = [op.spec.family for op in network("positions").ops if op.phase == "forward"]
+    assert (forward.count("rotary"), forward.count("rms_norm")) == (1, 1)
+    assert not {"concat", "square", "reduce", "multiply_number"} & set(forward)
+
+
+def test_constants_are_not_among_the_modules_tensors() -> None:
+    step = network("positions")
+    assert step.file is not None
+    constants = {tensor.name for tensor in step.tensors if tensor.name.startswith("constants.")}
+    assert constants == set(step.file.constants)
+    assert len(constants) == 2  # cosine and sine
+    assert not [name for name in step.file.values if "frequencies" in name]
+
+
+def test_a_gradient_that_the_module_stops_is_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("stopped")
+    stopped = r"detach.*: it stops a gradient; use requires_grad_\(False\) on the parameters before"
+    assert re.search(stopped, str(raised.value))
+    assert "linear.default" in str(raised.value)
+    assert "it stops a gradient (torch.no_grad)" in str(raised.value)
+
+
 def test_operations_are_named_after_modules() -> None:
     layers = {op.layer for op in network("convolutional").ops}
     assert {"stem", "norm", "grown.0", "grown.1", "classifier"} <= layers
@@ -158,7 +189,7 @@ def test_a_loss_can_be_added_to_predictions(
 
 
 def test_predictions_without_a_loss_are_refused() -> None:
-    assert "add a loss with --loss" in refusal(EXPORTED / "predictions.pt2")
+    assert "add a loss to predictions with --loss" in refusal(EXPORTED / "predictions.pt2")
 
 
 def test_a_second_loss_is_refused() -> None:
@@ -304,7 +335,10 @@ def _no_graph(graph: Any) -> None:
         (_other_schema, "schema version 9 of PyTorch .* is not known; export again with"),
         (_dynamic, "wave has a size that is not fixed; export without dynamic shapes"),
         (_undefined, "conv1d reads 'x', which nothing has made"),
-        (_returns_prediction, r"returns linear of shape \(4, 3\), which .* did not make; add"),
+        (
+            _returns_prediction,
+            r"returns linear of shape \(4, 3\); it must return one scalar; add a loss",
+        ),
         (_no_graph, "not an exported program: .*graph_module"),
     ],
 )

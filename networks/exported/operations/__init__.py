@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from networks.exported.construction import Operation
+from networks.exported.operations.arithmetic import ARITHMETIC
 from networks.exported.operations.elementwise import ELEMENTWISE
 from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
@@ -17,6 +18,7 @@ __all__ = ["OPERATIONS"]
 OPERATIONS: Mapping[str, Operation] = {
     **VIEWS,
     **ELEMENTWISE,
+    **ARITHMETIC,
     **WINDOWS,
     **PARAMETERS,
     **JOINING,

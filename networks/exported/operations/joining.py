@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
@@ -16,7 +16,18 @@ def _concat(c: Construction, node: Node) -> None:
     views = c.views_of(node, "tensors")
     if not views:
         raise Unsupported("it joins nothing")
-    axis = c.axis(node, views[0])
+    _bind_joined(c, node, views, c.axis(node, views[0]))
+
+
+def _stack(c: Construction, node: Node) -> None:
+    views = c.views_of(node, "tensors")
+    if not views:
+        raise Unsupported("it joins nothing")
+    axis = c.axes(node, "dim", len(views[0].shape) + 1, (0,))[0]
+    _bind_joined(c, node, [view.with_axis(axis) for view in views], axis)
+
+
+def _bind_joined(c: Construction, node: Node, views: Sequence[View], axis: int) -> None:
     parts = [c.stored(node, view) for view in views]
     joined = parts[0]
     names: tuple[str, ...] = (joined.name,)
@@ -92,6 +103,7 @@ def _softmax(c: Construction, node: Node) -> None:
 
 JOINING: Mapping[str, Operation] = {
     "cat.default": _concat,
+    "stack.default": _stack,
     "scaled_dot_product_attention.default": _attention,
     "softmax.int": _softmax,
 }

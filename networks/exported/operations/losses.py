@@ -18,7 +18,13 @@ def _cross_entropy(c: Construction, node: Node) -> None:
     c.require(node, reduction=_REDUCTION_MEAN, ignore_index=_IGNORED_LABEL, label_smoothing=0.0)
     if c.has(node, "weight"):
         raise Unsupported("it weights the classes")
-    logits, labels = c.value(node, "self"), c.value(node, "target")
+    labels, view = c.value(node, "target"), c.view(node, "self")
+    if len(view.shape) > 2:  # classes are the second axis
+        view = view.permuted((0, *range(2, len(view.shape)), 1))
+    stored = c.stored(node, view)
+    logits = Value(stored.name, (stored.elements // view.shape[-1], view.shape[-1]), stored.kind)
+    if labels.shape == view.shape[:-1]:
+        labels = Value(labels.name, (labels.elements,), labels.kind)
     if len(logits.shape) != 2 or len(labels.shape) != 1 or labels.kind != "input":
         raise Unsupported(
             f"its operands have shapes {logits.shape} and {labels.shape}",
@@ -41,13 +47,27 @@ def _mean_squared_error(c: Construction, node: Node) -> None:
     _loss(c, node, spec, (prediction, target))
 
 
+def _binary_cross_entropy(c: Construction, node: Node) -> None:
+    c.require(node, reduction=_REDUCTION_MEAN)
+    if c.has(node, "weight") or c.has(node, "pos_weight"):
+        raise Unsupported("it weights the elements")
+    logits, target = c.value(node, "self"), c.value(node, "target")
+    if logits.shape != target.shape or target.kind != "input":
+        raise Unsupported(
+            f"its operands have shapes {logits.shape} and {target.shape}",
+            "a target of the logits' shape that is an input of the program",
+        )
+    spec = OpSpec.of("binary_cross_entropy.forward", elements=logits.elements)
+    _loss(c, node, spec, (logits, target))
+
+
 def _loss(c: Construction, node: Node, spec: OpSpec, reads: tuple[Value, ...]) -> None:
     loss = c.layer(node, spec, reads)
-    c.losses[node.outputs[0]] = loss
     c.bind(node, View(loss, (), ()))
 
 
 LOSSES: Mapping[str, Operation] = {
     "cross_entropy_loss.default": _cross_entropy,
     "mse_loss.default": _mean_squared_error,
+    "binary_cross_entropy_with_logits.default": _binary_cross_entropy,
 }

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.exported.construction import Construction, Operation
-from networks.exported.program import Node
+from networks.exported.construction import FROZEN, Construction, Operation, Unsupported
+from networks.exported.program import Node, Reference
 from networks.exported.views import View
 from networks.training.network import Value
 
 
 def _reshape(c: Construction, node: Node) -> None:
-    view, shape = c.view(node, next(iter(node.arguments))), c.meta(node).shape
+    _bind_reshaped(c, node, c.view(node, next(iter(node.arguments))))
+
+
+def _bind_reshaped(c: Construction, node: Node, view: View) -> None:
+    shape = c.meta(node).shape
     reshaped = view.reshaped(shape)
     if reshaped is None:
         copy = c.stored(node, view)
@@ -76,6 +80,34 @@ def _same(c: Construction, node: Node) -> None:
     c.bind_copy(node, c.view(node, next(iter(node.arguments))))
 
 
+def _same_type(c: Construction, node: Node) -> None:
+    source = node.arguments.get("self")
+    if not isinstance(source, Reference):
+        raise Unsupported("it converts what is not a tensor")
+    before, after = c.program.tensors[source.name], c.meta(node)
+    if before.dtype != after.dtype:
+        raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
+    _same(c, node)
+
+
+def _detach(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    if c.has_gradient(view):
+        raise Unsupported("it stops a gradient", FROZEN)
+    c.bind(node, view)
+
+
+def _repeat(c: Construction, node: Node) -> None:
+    """Repetitions along axes: each becomes an axis of its own, then one axis with the elements."""
+    view = c.view(node, "self")
+    times = c.integers(node, "repeats", ())
+    view = view.expanded((*(1 for _ in times[len(view.shape) :]), *view.shape))
+    for axis in reversed(range(len(times))):
+        view = view.with_axis(axis)
+    shape = tuple(n for pair in zip(times, view.shape[1::2], strict=True) for n in pair)
+    _bind_reshaped(c, node, view.expanded(shape))
+
+
 def _broadcast(c: Construction, node: Node) -> None:
     c.bind(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
 
@@ -90,6 +122,9 @@ VIEWS: Mapping[str, Operation] = {
     "transpose.int": _transpose,
     "permute.default": _permute,
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
+    **dict.fromkeys(("to.dtype", "to.dtype_layout", "to.device", "type_as.default"), _same_type),
+    "detach.default": _detach,
+    "repeat.default": _repeat,
     "slice.Tensor": _slice,
     "select.int": _select,
     "unbind.int": _unbind,

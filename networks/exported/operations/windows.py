@@ -85,6 +85,36 @@ def _upsample_nearest(c: Construction, node: Node) -> None:
     c.bind(node, View.whole(c.layer(node, spec, (x,), shape=output)))
 
 
+def _upsample_bilinear(c: Construction, node: Node) -> None:
+    x, output = _image(c, node, "input"), c.meta(node).shape
+    align = c.plain(node, "align_corners", False)
+    scales = node.arguments.get("scale_factors")
+    factors = scales if isinstance(scales, tuple) else (None, None)
+    distances = [
+        _distance(before, after, factor, align)
+        for before, after, factor in zip(x.shape[2:], output[2:], factors, strict=True)
+    ]
+    spec = OpSpec.of(
+        "upsample_bilinear2d.forward",
+        batch=x.shape[0],
+        channels=x.shape[1],
+        in_height=x.shape[2],
+        in_width=x.shape[3],
+        out_height=output[2],
+        out_width=output[3],
+        align_corners=int(align),
+    )
+    scalars = dict(zip(("row_distance", "column_distance"), distances, strict=True))
+    c.bind(node, View.whole(c.layer(node, spec, (x,), shape=output, scalars=scalars)))
+
+
+def _distance(before: int, after: int, factor: object, align: bool) -> float:
+    """Distance of two outputs in elements of the input, as ATen computes it."""
+    if align:
+        return (before - 1) / (after - 1) if after > 1 else 0.0
+    return 1 / factor if isinstance(factor, float) and factor > 0 else before / after
+
+
 def _max_pool(c: Construction, node: Node) -> None:
     c.require(node, dilation=1)
     _pool(c, node, "max_pool2d", may_round_up=True)
@@ -140,7 +170,7 @@ def _append_pool(
 def _adaptive_average_pool(c: Construction, node: Node) -> None:
     x, out = _image(c, node), c.meta(node).shape[2:]
     if out == (1, 1):
-        _global_average_pool(c, node, x)
+        global_average_pool(c, node, x)
     elif out == x.shape[2:]:
         c.bind(node, View.whole(x))
     elif any(size % positions for size, positions in zip(x.shape[2:], out, strict=True)):
@@ -150,15 +180,8 @@ def _adaptive_average_pool(c: Construction, node: Node) -> None:
         _append_pool(c, node, "average_pool2d", x, kernel, kernel, (0, 0), (0, 0))
 
 
-def _mean(c: Construction, node: Node) -> None:
-    x = c.value(node, "self")
-    axes = set(c.axes(node, "dim", len(x.shape), ()))
-    if len(x.shape) < 3 or axes != set(range(2, len(x.shape))):
-        raise Unsupported(f"it averages axes {sorted(axes)} of {x.shape}; all after the second can")
-    _global_average_pool(c, node, x)
-
-
-def _global_average_pool(c: Construction, node: Node, x: Value) -> None:
+def global_average_pool(c: Construction, node: Node, x: Value) -> None:
+    """Bind the means of all axes after the second."""
     batch, channels, *plane = x.shape
     spec = OpSpec.of(
         "global_average_pool.forward", batch=batch, channels=channels, plane=math.prod(plane)
@@ -207,6 +230,6 @@ WINDOWS: Mapping[str, Operation] = {
     "max_pool2d.default": _max_pool,
     "avg_pool2d.default": _average_pool,
     "adaptive_avg_pool2d.default": _adaptive_average_pool,
-    "mean.dim": _mean,
     "upsample_nearest2d.vec": _upsample_nearest,
+    "upsample_bilinear2d.vec": _upsample_bilinear,
 }
