@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from devices.errors import InputError
 from devices.operation import OpSpec
 from networks.exported.errors import ExportError
 from networks.exported.program import (
+    BOOL,
     FLOAT32,
     INT64,
     Argument,
@@ -47,6 +51,9 @@ class Construction:
         self.views: dict[str, View] = {}
         self.counters: list[str] = []
         """Names of whole-number buffers that count the steps."""
+        self.constants: dict[str, NDArray[np.float32]] = {}
+        """Values of tensors that the module does not have, by name."""
+        self.weights = weights
         self.losses: dict[str, Value] = {}
         """Losses by the program's name of the tensor."""
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
@@ -54,6 +61,8 @@ class Construction:
         self.dropouts = 0
         self.updated: set[str] = set()
         """Statistics that an operation updates."""
+        self.booleans: set[str] = set()
+        """Inputs and buffers that are true or false."""
         self._layers: set[str] = set()
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
@@ -71,12 +80,14 @@ class Construction:
             self._add_kept(name, own, weights, trained=False)
         for name in program.inputs:
             meta = program.tensors[name]
-            if meta.dtype not in {FLOAT32, INT64}:
+            if meta.dtype not in {FLOAT32, INT64, BOOL}:
                 raise ExportError(
-                    f"{network.name}: the input {name} is {meta.dtype_name}; float32 and int64 are"
-                    " allowed"
+                    f"{network.name}: the input {name} is {meta.dtype_name}; float32, int64 and"
+                    " bool are allowed"
                 )
             self.views[name] = View.whole(network.input(name, *meta.shape))
+            if meta.dtype == BOOL:
+                self.booleans.add(name)
 
     def _add_kept(self, name: str, own: str, weights: Weights, trained: bool) -> None:
         shape, first = self.program.tensors[name].shape, weights.first_name(own)
@@ -86,6 +97,8 @@ class Construction:
                 f" and {shape} in the graph"
             )
         self.views[name] = View.whole(Value(first, shape, "parameter", trained))
+        if weights.meta(own).dtype == BOOL:
+            self.booleans.add(first)
 
     # --- arguments of a node ------------------------------------------------------------------
 
@@ -198,6 +211,11 @@ class Construction:
         """Whether the node reads the result of an unsupported one."""
         return any(name in self._unknown for name in node.reads)
 
+    def constant(self, name: str, array: NDArray[np.float32]) -> Value:
+        """A tensor that never changes and has this value."""
+        self.constants[name] = array
+        return Value(name, array.shape, "parameter")
+
     # --- layers -------------------------------------------------------------------------------
 
     def layer(
@@ -211,6 +229,9 @@ class Construction:
         part: str = "",
     ) -> Value:
         """Append an operation and return its first output. ``part`` names one of several."""
+        for operand, value in zip(spec.reads, reads, strict=True):
+            if value.name in self.booleans and operand.role != "mask":
+                raise Unsupported(f"it computes with {value.name}, which is true or false")
         name = self._layer_name(node, part)
         return self.network.append(name, spec, reads, shape=shape, scalars=scalars)
 

@@ -73,7 +73,9 @@ def read_network(path: Path, loss: Loss | None = None) -> tuple[Network, Network
         weights[name]  # refuses a missing, damaged or infinite array before anything is measured
     tensor_of = {name: weights.first_name(name) for name in weights}
     counters = tuple(construction.counters)
-    return network, NetworkFile(path, archive.sha256, weights, tensor_of, counters)
+    return network, NetworkFile(
+        path, archive.sha256, weights, tensor_of, counters, construction.constants
+    )
 
 
 def _add_loss(path: Path, construction: Construction, output: str, loss: Loss) -> None:

@@ -20,7 +20,7 @@ from networks.exported.errors import ExportError
 from networks.exported.schema import Document, MetaDocument, NodeDocument, Versioned
 
 SCHEMA_MAJOR = 8
-FLOAT32, INT64 = 7, 5
+FLOAT32, INT64, BOOL = 7, 5, 12
 _DTYPES = {
     **{1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32"},
     **{8: "float64", 9: "complex32", 10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16"},

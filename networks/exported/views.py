@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from networks.training.network import Value
 
@@ -89,6 +91,22 @@ class View:
             for before, after, stride in zip(self.shape, shape[new:], self.strides, strict=True)
         )
         return replace(self, shape=shape, strides=(0,) * new + strides)
+
+    def without_repetitions(self, axes: int) -> View:
+        """One of the elements that repeat along any of the first ``axes`` axes."""
+        view = self
+        for axis in range(axes):
+            if self.strides[axis] == 0:
+                view = view.part(axis, 0, 1)
+        return view
+
+    def elements_of(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The elements, where ``array`` is the stored tensor."""
+        flat = np.ascontiguousarray(array).reshape(-1)
+        strides = [stride * flat.itemsize for stride in self.strides]
+        return np.lib.stride_tricks.as_strided(
+            flat[self.offset :], self.shape, strides, writeable=False
+        )
 
     def of(self, value: Value) -> View:
         """The same view of another tensor with as many elements."""

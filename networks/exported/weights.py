@@ -14,10 +14,14 @@ from pydantic import ValidationError
 from devices.documents.explain import explain
 from networks.exported.archive import Archive
 from networks.exported.errors import ExportError
-from networks.exported.program import FLOAT32, INT64, TensorMeta, meta_of
+from networks.exported.program import BOOL, FLOAT32, INT64, TensorMeta, meta_of
 from networks.exported.schema import WeightsDocument
 
-_NUMPY: Mapping[int, np.dtype[Any]] = {FLOAT32: np.dtype("<f4"), INT64: np.dtype("<i8")}
+_NUMPY: Mapping[int, np.dtype[Any]] = {
+    FLOAT32: np.dtype("<f4"),
+    INT64: np.dtype("<i8"),
+    BOOL: np.dtype("u1"),
+}
 
 
 @dataclass(frozen=True)
@@ -83,7 +87,11 @@ class Weights(Mapping[str, NDArray[Any]]):
             ],
             writeable=False,
         )
-        if dtype.kind == "f" and not np.isfinite(array).all():
+        if meta.dtype == BOOL:
+            return np.not_equal(array, 0)
+        # A mask may be -infinity; it is not trained.
+        masked = not meta.requires_grad and np.isneginf(array)
+        if dtype.kind == "f" and not (np.isfinite(array) | masked).all():
             raise ExportError(f"{self._archive.path}: {name} has a number that is not finite")
         return array.copy()
 

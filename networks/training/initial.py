@@ -53,10 +53,9 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
             if tensor.home is not None and tensor.kind != "input" and name not in values:
                 rows, *shape = operand.shape
                 whole = (rows // tensor.stretches * tensor.home_stretches, *shape)
+                kept = None if step.file is None else step.file.initial(name)
                 values[name] = (
-                    _initial(operand, whole, name, seed)
-                    if step.file is None or name not in step.file.values
-                    else step.file.values[name].reshape(whole)
+                    _initial(operand, whole, name, seed) if kept is None else kept.reshape(whole)
                 )
     return values
 

@@ -12,7 +12,7 @@ import io
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -25,7 +25,9 @@ from tests.support.paths import REFERENCES, ROOT
 
 FOLDER = REFERENCES / "exported"
 STEPS = 3
-_NOT_TRAINED = {"predictions", "unsupported", "changed_copy", "norm_twice"}
+_NOT_TRAINED = {
+    *("predictions", "unsupported", "changed_copy", "norm_twice", "dropped", "trained_mask")
+}
 
 
 class Convolutional(nn.Module):
@@ -260,7 +262,102 @@ class Unsupported(nn.Module):
         return functional.cross_entropy(x[:, :3], labels)
 
 
-def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]:
+class Attending(nn.Module):
+    """Attention in all its forms: grouped heads, masks, cross attention, three axes, a scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.out = nn.Linear(8, 3)
+        self.register_buffer("seen", torch.rand(6, 6) < 0.6)
+        self.register_buffer("bias", torch.randn(2, 1, 6).masked_fill(torch.rand(6) < 0.3, -9.0))
+        self.seen[2] = False
+        self.bias[0, 0, 1] = -torch.inf
+
+    def forward(
+        self, x: Tensor, memory: Tensor, padding: Tensor, shown: Tensor, labels: Tensor
+    ) -> Tensor:
+        attend = functional.scaled_dot_product_attention
+
+        def key_and_value(rows: Tensor) -> tuple[Tensor, ...]:
+            layers = (self.key, self.value)
+            return tuple(layer(rows).unflatten(-1, (2, 2)).transpose(1, 2) for layer in layers)
+
+        key, value = key_and_value(x)
+        y = self.query(x).unflatten(-1, (4, 2)).transpose(1, 2)
+        y = attend(y, key, value, is_causal=True, enable_gqa=True)
+        y = attend(y, key, value, self.seen, scale=2.0, enable_gqa=True)
+        y = attend(y[:, 2:], key, value, self.bias)
+        y = attend(y, key, value, padding)
+        key, value = key_and_value(memory)
+        y = attend(y, key, value, shown)
+        y = attend(y, key, value, is_causal=True).transpose(1, 2).flatten(2)
+        whole = self.query(x)
+        x = torch.cat((y, y), 2) + attend(whole, whole, x, padding[:, 0])
+        return functional.cross_entropy(self.out(x[:, -1]), labels)
+
+
+class Decoder(nn.Module):
+    """A block of today's language models: grouped causal attention, RMS norms, SwiGLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(13, 12)
+        self.norms = nn.ModuleList(nn.RMSNorm(12) for _ in range(3))
+        self.query, self.out = nn.Linear(12, 12, bias=False), nn.Linear(12, 12, bias=False)
+        self.key, self.value = nn.Linear(12, 6, bias=False), nn.Linear(12, 6, bias=False)
+        self.gate, self.up = nn.Linear(12, 20, bias=False), nn.Linear(12, 20, bias=False)
+        self.down, self.head = nn.Linear(20, 12, bias=False), nn.Linear(12, 13, bias=False)
+
+    def forward(self, tokens: Tensor, following: Tensor) -> Tensor:
+        x = self.table(tokens)
+        y = self.norms[0](x)
+        query, key, value = (
+            layer(y).view(2, 7, -1, 3).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        y = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=True
+        )
+        x = x + self.out(y.transpose(1, 2).reshape(2, 7, 12))
+        y = self.norms[1](x)
+        x = x + self.down(functional.silu(self.gate(y)) * self.up(y))
+        logits = self.head(self.norms[2](x))
+        return functional.cross_entropy(logits.view(-1, 13), following)
+
+
+class Dropped(nn.Module):
+    """Attention that drops weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        for _ in range(2):
+            y = self.layer(x).view(2, 5, 2, 2).transpose(1, 2)
+            y = functional.scaled_dot_product_attention(y, y, y, dropout_p=0.25, is_causal=True)
+            x = x + y.transpose(1, 2).flatten(2)
+        return functional.cross_entropy(self.out(x[:, 0]), labels)
+
+
+class TrainedMask(nn.Module):
+    """Attention with masks that would have to be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.mask = nn.Linear(4, 5), nn.Parameter(torch.zeros(5, 5))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y = functional.scaled_dot_product_attention(x, x, x, self.mask)
+        y = y + functional.scaled_dot_product_attention(x, x, x, self.layer(x))
+        return functional.cross_entropy(y[:, 0], labels)
+
+
+_Networks: TypeAlias = dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
+
+
+def _networks() -> _Networks:
     def indices(bound: int, *shape: int) -> Tensor:
         return torch.randint(0, bound, shape)
 
@@ -280,27 +377,45 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
     }
 
 
+def _networks_of_attention() -> _Networks:
+    padding = torch.randn(2, 1, 1, 6).masked_fill(torch.rand(2, 1, 1, 6) < 0.3, -torch.inf)
+    shown = torch.rand(2, 1, 1, 4) < 0.7
+    rows = (torch.randn(2, 6, 8), torch.randn(2, 4, 8))
+    labels = torch.randint(0, 3, (2,))
+    return {
+        "attending": (Attending, (*rows, padding, shown, labels)),
+        "decoder": (Decoder, (torch.randint(0, 13, (2, 7)), torch.randint(0, 13, (14,)))),
+        "dropped": (Dropped, (torch.randn(2, 5, 4), labels)),
+        "trained_mask": (TrainedMask, (torch.randn(2, 5, 4), labels)),
+    }
+
+
 def record() -> None:
-    """Write all files."""
+    """Write all files. Numbers are drawn in this order: a new network comes last."""
     FOLDER.mkdir(exist_ok=True)
     torch.manual_seed(1)
-    for name, (build, inputs) in _networks().items():
-        module = build().train()
-        program = torch.export.export(module, inputs, strict=False)
-        _save(program, FOLDER / f"{name}.pt2")
-        if name in _NOT_TRAINED:
-            continue
-        names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
-        loss = module(*inputs)
-        loss.backward()
-        arrays = {f"input.{key}": value.numpy() for key, value in zip(names, inputs, strict=True)}
-        for key, parameter in module.named_parameters():
-            if parameter.grad is not None:
-                arrays[f"gradient.{key}"] = parameter.grad.numpy()
-        for key, buffer in module.named_buffers():
-            arrays[f"buffer.{key}"] = buffer.numpy().copy()
-        arrays.update((f"trained.{key}", each) for key, each in _trained(module, inputs).items())
-        np.savez(FOLDER / f"{name}.npz", loss=loss.detach().numpy(), **arrays)
+    for each in (_networks, _networks_of_attention):
+        for name, (build, inputs) in each().items():
+            _record(name, build, inputs)
+
+
+def _record(name: str, build: Callable[[], nn.Module], inputs: tuple[Tensor, ...]) -> None:
+    module = build().train()
+    program = torch.export.export(module, inputs, strict=False)
+    _save(program, FOLDER / f"{name}.pt2")
+    if name in _NOT_TRAINED:
+        return
+    names = [spec.arg.name for spec in program.graph_signature.input_specs][-len(inputs) :]
+    loss = module(*inputs)
+    loss.backward()
+    arrays = {f"input.{key}": value.numpy() for key, value in zip(names, inputs, strict=True)}
+    for key, parameter in module.named_parameters():
+        if parameter.grad is not None:
+            arrays[f"gradient.{key}"] = parameter.grad.numpy()
+    for key, buffer in module.named_buffers():
+        arrays[f"buffer.{key}"] = buffer.numpy().copy()
+    arrays.update((f"trained.{key}", each) for key, each in _trained(module, inputs).items())
+    np.savez(FOLDER / f"{name}.npz", loss=loss.detach().numpy(), **arrays)
 
 
 def _save(program: torch.export.ExportedProgram, path: Path) -> None:

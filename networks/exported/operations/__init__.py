@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from networks.exported.construction import Operation
+from networks.exported.operations.attention import ATTENTION
 from networks.exported.operations.elementwise import ELEMENTWISE
 from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
@@ -20,6 +21,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **WINDOWS,
     **PARAMETERS,
     **JOINING,
+    **ATTENTION,
     **LOSSES,
 }
 """By ATen's name without ``aten.`` and without the underscore of operations in place."""
