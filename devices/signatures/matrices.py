@@ -244,6 +244,66 @@ define(  # of all three at once: each needs the weights, which are computed agai
     scalars=_FUSED_SCALARS,
 )
 
+# Products of two matrices for every batch and head. A transposed operand has rows and columns
+# exchanged in memory; in an interleaved one, the matrices of all heads are side by side, as after a
+# linear layer.
+
+_MATMUL = (
+    *("batch", "heads", "rows", "depth", "columns"),
+    *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
+)
+
+
+def _matrices(a: Attributes, side: str, rows: str, columns: str, suffix: str = "") -> Operand:
+    height, width = a[rows], a[columns]
+    if a[f"{side}_transposed"]:
+        height, width = width, height
+    if a[f"{side}_interleaved"]:
+        return Operand(side + suffix, (a["batch"], height, a["heads"], width))
+    return Operand(side + suffix, (a["batch"], a["heads"], height, width))
+
+
+def _left(a: Attributes, suffix: str = "") -> Operand:
+    return _matrices(a, "left", "rows", "depth", suffix)
+
+
+def _right(a: Attributes, suffix: str = "") -> Operand:
+    return _matrices(a, "right", "depth", "columns", suffix)
+
+
+def _product(a: Attributes, role: str) -> Operand:
+    return Operand(role, (a["batch"], a["heads"], a["rows"], a["columns"]))
+
+
+def _matmul_flop(a: Attributes) -> int:
+    return 2 * _product(a, "").elements * a["depth"]
+
+
+define(
+    KINDS,
+    "matmul.forward",
+    _MATMUL,
+    lambda a: (_left(a), _right(a)),
+    lambda a: (_product(a, "output"),),
+    _matmul_flop,
+)
+define(
+    KINDS,
+    "matmul.left_gradient",
+    _MATMUL,
+    lambda a: (_product(a, "output_gradient"), _right(a)),
+    lambda a: (_left(a, "_gradient"),),
+    _matmul_flop,
+)
+define(
+    KINDS,
+    "matmul.right_gradient",
+    _MATMUL,
+    lambda a: (_product(a, "output_gradient"), _left(a)),
+    lambda a: (_right(a, "_gradient"),),
+    _matmul_flop,
+)
+
 _SOFTMAX = ("rows", "columns")
 
 

@@ -88,7 +88,7 @@ class Weights(Mapping[str, NDArray[Any]]):
             writeable=False,
         )
         if meta.dtype == BOOL:
-            return np.not_equal(array, 0)
+            return np.asarray(array != 0)
         # A mask may be -infinity; it is not trained.
         masked = not meta.requires_grad and np.isneginf(array)
         if dtype.kind == "f" and not (np.isfinite(array) | masked).all():

@@ -177,6 +177,20 @@ size_t jw_linear_forward_workspace(const int32_t *attributes);
 size_t jw_linear_input_gradient_workspace(const int32_t *attributes);
 size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
 
+/* Products for every batch and head: left [batch, heads, rows, depth], right [batch, heads, depth,
+ * columns], output [batch, heads, rows, columns]. A transposed operand has its last two axes
+ * exchanged in memory; then, in an interleaved one, the heads stand before the last axis. */
+
+/* left, right -> output */
+void jw_matmul_forward(const jw_call *call);
+/* output_gradient, right -> left_gradient */
+void jw_matmul_left_gradient(const jw_call *call);
+/* output_gradient, left -> right_gradient */
+void jw_matmul_right_gradient(const jw_call *call);
+size_t jw_matmul_forward_workspace(const int32_t *attributes);
+size_t jw_matmul_left_gradient_workspace(const int32_t *attributes);
+size_t jw_matmul_right_gradient_workspace(const int32_t *attributes);
+
 /* prediction, target [elements] -> loss [1] */
 void jw_mean_squared_error_forward(const jw_call *call);
 /* prediction, target [elements] -> prediction_gradient [elements] */

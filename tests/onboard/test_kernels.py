@@ -138,7 +138,9 @@ def small_spec(kind: str) -> OpSpec:
         **{"size5": 11, "stride0": 1, "stride1": 693, "stride2": 231, "stride3": 0, "stride4": 1},
         **{"stride5": 21, "middle": 5, "between": 7, "inner": 22, "align_corners": 0},
         **{"queries": 35, "keys": 67, "key_heads": 1, "causal": 1, "dropout": 1},
-        **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35},
+        **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35, "depth": 37},
+        **{"left_transposed": 0, "left_interleaved": 1},
+        **{"right_transposed": 1, "right_interleaved": 0},
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 

@@ -6,6 +6,7 @@ Everything is computed in float64 from float32 inputs.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -509,6 +510,29 @@ def _attention(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
     }
 
 
+def _matmul(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    def operand(side: str, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        """As it is stored, and as matrices."""
+        shape = [rows, columns][:: -1 if a[f"{side}_transposed"] else 1]
+        heads = 2 if a[f"{side}_interleaved"] else 1
+        shape.insert(heads - 1, a["heads"])
+        stored = draw.values(a["batch"], *shape).requires_grad_()
+        matrices = stored.movedim(heads, 1)
+        return stored, matrices.mT if a[f"{side}_transposed"] else matrices
+
+    left, left_matrices = operand("left", a["rows"], a["depth"])
+    right, right_matrices = operand("right", a["depth"], a["columns"])
+    output = left_matrices @ right_matrices
+    gradient = draw.values(*output.shape)
+    return {
+        "left": left,
+        "right": right,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, left=left, right=right),
+    }
+
+
 def _softmax(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     x = draw.wide(a["rows"], a["columns"]).requires_grad_()
     output = functional.softmax(x, 1)
@@ -698,6 +722,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "global_average_pool": _global_average_pool,
     "concat": _concat,
     "attention": _attention,
+    "matmul": _matmul,
     "attention_scores": _attention_scores,
     "attention_context": _attention_context,
     "softmax": _softmax,
@@ -818,6 +843,10 @@ def _attended(
     return "attention", dict(zip((*names, *axes), values, strict=True))
 
 
+_MATMUL = (
+    *("batch", "heads", "rows", "depth", "columns"),
+    *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
+)
 _UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
 
 
@@ -937,6 +966,10 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
             ("upsample_bilinear2d", dict(zip(_BILINEAR, sizes, strict=True)))
             for sizes in ((2, 3, 4, 6, 8, 15, 0), (1, 2, 1, 4, 2, 10, 0), (2, 2, 4, 5, 7, 11, 1))
         ),
+        *(
+            ("matmul", dict(zip(_MATMUL, (2, 2, 3, 5, 4, *layouts), strict=True)))
+            for layouts in itertools.product((0, 1), repeat=4)
+        ),
         _attended(2, (5, 5), (3, 3), 4),
         _attended(1, (1, 1), (1, 1), 1),
         _attended(1, (37, 37), (4, 2), 17, causal=1),
@@ -981,6 +1014,7 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         _pooled("average_pool2d", (2, 8, 56, 56), (2, 2), (2, 2)),
         ("attention_scores", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
         ("attention_context", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
+        ("matmul", dict(zip(_MATMUL, (2, 4, 120, 64, 130, 0, 1, 1, 1), strict=True))),
         _attended(2, (197, 197), (3, 3), 64),
         _attended(1, (256, 256), (8, 2), 64, causal=1),
         _attended(2, (130, 300), (4, 4), 80, mask=(2, 1, 130)),
