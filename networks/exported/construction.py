@@ -56,6 +56,8 @@ class Construction:
         self.weights = weights
         self.losses: dict[str, Value] = {}
         """Losses by the program's name of the tensor."""
+        self.log_softmaxes: set[str] = set()
+        """The program's names of logits that only a negative log-likelihood reads."""
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
         self.dropouts = 0

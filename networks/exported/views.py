@@ -74,6 +74,15 @@ class View:
         shape[axis], strides[axis] = size, strides[axis] * step
         return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
 
+    def with_axes(self, axis: int, count: int) -> View:
+        """The same elements with ``count`` axes: new ones of size 1 stand at ``axis``."""
+        new = (1,) * (count - len(self.shape))
+        return replace(
+            self,
+            shape=(*self.shape[:axis], *new, *self.shape[axis:]),
+            strides=(*self.strides[:axis], *(0 for _ in new), *self.strides[axis:]),
+        )
+
     def without(self, axis: int) -> View:
         """The same elements without an axis of size 1."""
         assert self.shape[axis] == 1, f"axis {axis} of {self.shape} has several elements"

@@ -41,6 +41,7 @@ TRAINABLE = [
     "in_place",
     "attending",
     "decoder",
+    "products",
 ]
 
 
@@ -186,6 +187,34 @@ def test_a_trained_mask_is_refused() -> None:
     assert len(lines) == 1
     assert lines[0].endswith("its mask is trained; use a mask without a gradient")
     assert lines[0].count("record_exported_networks.py:") == 2
+
+
+def test_heads_need_no_copy_before_a_product() -> None:
+    product = next(op for op in network("products").ops if op.spec.family == "matmul")
+    assert product.reads == ("query.output", "key.output")
+
+
+def test_a_matrix_that_all_samples_share_is_multiplied_by_once() -> None:
+    products = [op for op in network("products").ops if "weight" in op.reads[:2]]
+    assert products
+    assert all(
+        op.spec.attributes.get("batch", 1) == op.spec.attributes.get("heads", 1) == 1
+        for op in products
+        if op.phase == "forward" and op.spec.family == "matmul"
+    )
+
+
+def test_what_is_not_one_product_of_matrices_is_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("not_products")
+    lines = str(raised.value).splitlines()[1:]
+    assert [line.partition("): ")[2] for line in lines] == [
+        "'btd->bd' is not a product of two tensors with named axes",
+        "'bij,bjk->bi' is not one product of matrices",
+        "'bii,bij->bj' is not one product of matrices",
+        "'...td,...te->...de' is not a product of two tensors with named axes",
+        "it is not over the last axis and before nll_loss; use cross_entropy",
+    ]
 
 
 # --- loss and selection -----------------------------------------------------------------------

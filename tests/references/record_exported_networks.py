@@ -26,7 +26,8 @@ from tests.support.paths import REFERENCES, ROOT
 FOLDER = REFERENCES / "exported"
 STEPS = 3
 _NOT_TRAINED = {
-    *("predictions", "unsupported", "changed_copy", "norm_twice", "dropped", "trained_mask")
+    *("predictions", "unsupported", "changed_copy", "norm_twice", "dropped", "trained_mask"),
+    "not_products",
 }
 
 
@@ -354,6 +355,55 @@ class TrainedMask(nn.Module):
         return functional.cross_entropy(y[:, 0], labels)
 
 
+class Products(nn.Module):
+    """Products of computed matrices, with a parameter too, and attention as it was written once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.norm = nn.LayerNorm(8)
+        self.weight, self.tokens = (nn.Parameter(torch.randn(n, n) / 4) for n in (8, 5))
+        self.scale = nn.Parameter(torch.ones(5, 5))
+        self.bias, self.vector = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        query, key, value = (
+            layer(x).view(2, 5, 2, 4).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        weights = torch.softmax(query @ key.transpose(-2, -1), dim=-1)
+        x = self.norm(x + (weights @ value).transpose(1, 2).reshape(2, 5, 8))
+        whole = torch.cat((key, query), 1).transpose(-2, -1)
+        scores = torch.matmul(torch.cat((query, key), 1), whole)
+        x = self.norm(
+            x + torch.einsum("bhqk,bkhd->bqhd", scores[:, :2], value.transpose(1, 2)).flatten(2)
+        )
+        scores = torch.baddbmm(self.scale, x, x.mT, beta=0.5, alpha=0.25)
+        x = torch.bmm(scores.softmax(1), x) @ self.weight
+        x = self.norm(x + self.tokens @ x @ self.weight.T)
+        x = self.norm(x + torch.einsum("bnd,de->bne", x, self.weight))
+        rows = torch.addmm(self.bias, x.flatten(0, 1), self.weight).unflatten(0, (2, 5))
+        logits = torch.softmax(rows, dim=1).matmul(self.weight[:, :4].T.contiguous().T)
+        logits = torch.einsum("btc,bt->bc", logits, rows @ self.vector)
+        return functional.nll_loss(torch.log_softmax(logits, dim=1), labels)
+
+
+class NotProducts(nn.Module):
+    """Sums of products that are not one product of matrices, and half a cross-entropy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        y = torch.einsum("btd->bd", x)
+        y = torch.einsum("bij,bjk->bi", x.mT, x)
+        y = torch.einsum("bii,bij->bj", x[:, :4], x[:, :4])
+        y = torch.einsum("...td,...te->...de", x, x)
+        return functional.cross_entropy(torch.log_softmax(x[:, 0], 1) + y[:, 0], labels)
+
+
 _Networks: TypeAlias = dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
 
 
@@ -387,6 +437,8 @@ def _networks_of_attention() -> _Networks:
         "decoder": (Decoder, (torch.randint(0, 13, (2, 7)), torch.randint(0, 13, (14,)))),
         "dropped": (Dropped, (torch.randn(2, 5, 4), labels)),
         "trained_mask": (TrainedMask, (torch.randn(2, 5, 4), labels)),
+        "products": (Products, (torch.randn(2, 5, 8), labels)),
+        "not_products": (NotProducts, (torch.randn(2, 5, 4), labels)),
     }
 
 

@@ -10,6 +10,7 @@ from networks.exported.operations.elementwise import ELEMENTWISE
 from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
 from networks.exported.operations.parameters import PARAMETERS
+from networks.exported.operations.products import PRODUCTS
 from networks.exported.operations.views import VIEWS
 from networks.exported.operations.windows import WINDOWS
 
@@ -22,6 +23,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **PARAMETERS,
     **JOINING,
     **ATTENTION,
+    **PRODUCTS,
     **LOSSES,
 }
 """By ATen's name without ``aten.`` and without the underscore of operations in place."""

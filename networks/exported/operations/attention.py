@@ -60,18 +60,7 @@ def _heads_in_rows(c: Construction, node: Node, name: str) -> Value:
     view = c.view(node, name)
     if len(view.shape) not in {3, 4}:
         raise Unsupported(f"{name} has shape {view.shape}; 3 or 4 axes are needed")
-    return c.stored(node, _of_four_axes(view, 1).permuted((0, 2, 1, 3)))
-
-
-def _of_four_axes(view: View, axis: int) -> View:
-    """The same elements with new axes of size 1 at ``axis``."""
-    new = (1,) * (4 - len(view.shape))
-    return View(
-        view.value,
-        (*view.shape[:axis], *new, *view.shape[axis:]),
-        (*view.strides[:axis], *(0 for _ in new), *view.strides[axis:]),
-        view.offset,
-    )
+    return c.stored(node, view.with_axes(1, 4).permuted((0, 2, 1, 3)))
 
 
 def _mask(c: Construction, node: Node, whole: tuple[int, int, int, int]) -> Value:
@@ -82,7 +71,7 @@ def _mask(c: Construction, node: Node, whole: tuple[int, int, int, int]) -> Valu
     pairs = zip(view.shape[::-1], scores[::-1], strict=False)
     if len(view.shape) > len(scores) or any(size not in {1, wanted} for size, wanted in pairs):
         raise Unsupported(f"its mask has shape {view.shape}, its scores {scores}")
-    view = _of_four_axes(view, 1 if len(view.shape) == 3 and not has_heads else 0)
+    view = view.with_axes(1 if len(view.shape) == 3 and not has_heads else 0, 4)
     view = view.expanded((*view.shape[:3], whole[3])).without_repetitions(3)
     if view.value.name in c.network.needing_gradients() or view.value.trained:
         raise Unsupported("its mask is trained", "a mask without a gradient")
@@ -97,13 +86,15 @@ def _mask(c: Construction, node: Node, whole: tuple[int, int, int, int]) -> Valu
 
 
 def _softmax(c: Construction, node: Node) -> None:
-    x = c.value(node, "self")
-    if c.axes(node, "dim", len(x.shape), (-1,)) != (len(x.shape) - 1,):
-        raise Unsupported("it is not over the last axis")
+    view = c.view(node, "self")
+    (axis,) = c.axes(node, "dim", len(view.shape), (-1,))
+    others = [each for each in range(len(view.shape)) if each != axis]
+    x = c.stored(node, view.permuted((*others, axis)))
     *rows, columns = x.shape
     spec = OpSpec.of("softmax.forward", rows=math.prod(rows), columns=columns)
-    output = c.layer(node, spec, (x,), shape=x.shape)
-    c.bind(node, View.whole(output))
+    output = View.whole(c.layer(node, spec, (x,), shape=x.shape))
+    back = (*range(axis), len(others), *range(axis, len(others)))
+    c.bind(node, output.permuted(back))
 
 
 ATTENTION: Mapping[str, Operation] = {

@@ -35,6 +35,17 @@ def _permute(c: Construction, node: Node) -> None:
     c.bind(node, view.permuted(c.axes(node, "dims", len(view.shape), ())))
 
 
+def _reversed(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    c.bind(node, view.permuted(tuple(reversed(range(len(view.shape))))))
+
+
+def _matrix_transpose(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    *batch, rows, columns = range(len(view.shape))
+    c.bind(node, view.permuted((*batch, columns, rows)))
+
+
 def _slice(c: Construction, node: Node) -> None:
     view, shape = c.view(node, "self"), c.meta(node).shape
     axis = c.axis(node, view)
@@ -90,6 +101,8 @@ VIEWS: Mapping[str, Operation] = {
     "transpose.int": _transpose,
     "permute.default": _permute,
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
+    **dict.fromkeys(("t.default", "numpy_T.default"), _reversed),
+    "mT.default": _matrix_transpose,
     "slice.Tensor": _slice,
     "select.int": _select,
     "unbind.int": _unbind,
