@@ -36,7 +36,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
     "convolution": (BLUE, frozenset({"conv2d", "conv_transpose2d"})),
     "linear, attention": (
         VERMILION,
-        frozenset({"linear", "attention_scores", "attention_context"}),
+        frozenset({"linear", "attention_scores", "attention_context", "attention", "matmul"}),
     ),
     "normalisation": (
         GREEN,

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from devices.errors import InputError
 from networks.training import StepOp, TrainingStep
 
-Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions"]
+Use: TypeAlias = Literal["features", "target", "labels", "tokens", "positions", "mask"]
 """Use of an input. ``target``: numbers that the network should output, and that it does not read
-otherwise. ``positions``: indices of positions, from a vocabulary with one entry per position."""
+otherwise. ``positions``: indices of positions, from a vocabulary with one entry per position.
+``mask``: numbers that are added to scores of attention, -infinity for what is not attended to."""
 
 
 class DataError(InputError):
@@ -103,6 +104,8 @@ def _use(step: TrainingStep, uses: _Uses) -> Use:
         return "labels"
     if roles == {"target"}:
         return "target"
+    if roles == {"mask"}:
+        return "mask"
     for op, _ in uses:
         if op.spec.kind == "embedding.forward":
             rows, vocabulary, _ = op.spec.values

@@ -14,6 +14,7 @@ from devices.operation import OpSpec
 from networks.exported.constants import SHAPE_ONLY, NotConstant, computed
 from networks.exported.errors import ExportError
 from networks.exported.program import (
+    BOOL,
     FLOAT32,
     INT64,
     Argument,
@@ -65,11 +66,15 @@ class Construction:
         self._weights, self._constant_weights = weights, constants
         self.counters: list[str] = []
         """Names of whole-number buffers that count the steps."""
+        self.log_softmaxes: set[str] = set()
+        """The program's names of logits that only a negative log-likelihood reads."""
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
         self.dropouts = 0
         self.updated: set[str] = set()
         """Statistics that an operation updates."""
+        self.booleans: set[str] = set()
+        """Inputs and buffers that are true or false."""
         self._layers: set[str] = set()
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
@@ -90,12 +95,14 @@ class Construction:
                 self._add_constant(name, own, constants)
         for name in program.inputs:
             meta = program.tensors[name]
-            if meta.dtype not in {FLOAT32, INT64}:
+            if meta.dtype not in {FLOAT32, INT64, BOOL}:
                 raise ExportError(
-                    f"{network.name}: the input {name} is {meta.dtype_name}; float32 and int64 are"
-                    " allowed"
+                    f"{network.name}: the input {name} is {meta.dtype_name}; float32, int64 and"
+                    " bool are allowed"
                 )
             self.views[name] = View.whole(network.input(name, *meta.shape))
+            if meta.dtype == BOOL:
+                self.booleans.add(name)
 
     def _add_kept(self, name: str, own: str, weights: Weights, trained: bool) -> None:
         shape, first = self.program.tensors[name].shape, weights.first_name(own)
@@ -317,6 +324,9 @@ class Construction:
         learns = any(each.trained or each.name in self._learning for each in reads)
         if learns and node.without_gradient:
             raise Unsupported("it stops a gradient (torch.no_grad)", FROZEN)
+        for operand, value in zip(spec.reads, reads, strict=True):
+            if value.name in self.booleans and operand.role != "mask":
+                raise Unsupported(f"it computes with {value.name}, which is true or false")
         name = self._layer_name(node, part)
         output = self.network.append(name, spec, reads, shape=shape, scalars=scalars)
         if learns:

@@ -83,12 +83,14 @@ class View:
         shape[axis], strides[axis] = size, strides[axis] * step
         return replace(self, shape=tuple(shape), strides=tuple(strides), offset=offset)
 
-    def with_axis(self, axis: int) -> View:
-        """The same elements with a new axis of size 1."""
-        shape, strides = list(self.shape), list(self.strides)
-        shape.insert(axis, 1)
-        strides.insert(axis, 0)
-        return replace(self, shape=tuple(shape), strides=tuple(strides))
+    def with_axes(self, axis: int, count: int) -> View:
+        """The same elements with ``count`` axes: new ones of size 1 stand at ``axis``."""
+        new = (1,) * (count - len(self.shape))
+        return replace(
+            self,
+            shape=(*self.shape[:axis], *new, *self.shape[axis:]),
+            strides=(*self.strides[:axis], *(0 for _ in new), *self.strides[axis:]),
+        )
 
     def without(self, axis: int) -> View:
         """The same elements without an axis of size 1."""
@@ -107,6 +109,14 @@ class View:
             for before, after, stride in zip(self.shape, shape[new:], self.strides, strict=True)
         )
         return replace(self, shape=shape, strides=(0,) * new + strides)
+
+    def without_repetitions(self, axes: int) -> View:
+        """One of the elements that repeat along any of the first ``axes`` axes."""
+        view = self
+        for axis in range(axes):
+            if self.strides[axis] == 0:
+                view = view.part(axis, 0, 1)
+        return view
 
     def of(self, value: Value) -> View:
         """The same view of another tensor with as many elements."""

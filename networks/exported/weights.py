@@ -95,7 +95,9 @@ class Weights(Mapping[str, NDArray[Any]]):
         )
         if self._folder == "constants":
             return array
-        if dtype.kind == "f" and not np.isfinite(array).all():
+        # A mask may be -infinity; it is not trained.
+        masked = not meta.requires_grad and np.isneginf(array)
+        if dtype.kind == "f" and not (np.isfinite(array) | masked).all():
             raise ExportError(f"{self._archive.path}: {name} has a number that is not finite")
         return array.copy()
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from devices.operation import ELEMENT_BYTES, SIGNATURES, Operand, OpSpec, Phase
+from devices.operation import ELEMENT_BYTES, Operand, OpSpec, Phase
 from networks.kinds import ADAM_LEARNING_RATE, LEARNING_RATE, Optimizer, Place, TensorKind
 from networks.training.in_place import with_in_place
 from networks.training.network import Layer, Network, NetworkError, Value
@@ -163,7 +163,7 @@ class _Backward:
         self._network = network
         self._gradient: dict[str, str] = {}
         self._sums: dict[str, int] = {}
-        self._needed = _depend_on_parameters(network)
+        self._needed = network.needing_gradients()
 
     def gradients(self) -> Mapping[str, str]:
         """Append the backward pass and return the name of each tensor's gradient."""
@@ -176,6 +176,7 @@ class _Backward:
             reached = output == self._network.loss or output.name in self._gradient
             if not reached or output.name not in self._needed:
                 continue
+            self._require_gradients(layer)
             self._differentiate(layer)
             for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
                 if operand.role in layer.spec.signature.passes:
@@ -221,6 +222,15 @@ class _Backward:
         self._draft.op(name, product, "backward", (gradient, whole), (name,), {})
         return name
 
+    def _require_gradients(self, layer: Layer) -> None:
+        """Refuse a layer with an operand that needs a gradient and has none."""
+        for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
+            if value.name in self._needed and operand.role not in layer.spec.differentiated:
+                raise NetworkError(
+                    f"{self._network.name}: {layer.name} has no gradient of its {operand.role}"
+                    f" {value.name}, which depends on trained parameters"
+                )
+
     def _gradient_specs(self, layer: Layer, read: Mapping[str, Value]) -> list[OpSpec]:
         """Gradient operations of a layer with a result that is needed, in their order."""
 
@@ -230,11 +240,7 @@ class _Backward:
             )
             return not of_parameters, sum(operand.bytes for operand in spec.writes)
 
-        specs = [
-            OpSpec.of(kind, **layer.spec.attributes)
-            for kind in SIGNATURES
-            if kind.startswith(f"{layer.spec.family}.") and kind.endswith("_gradient")
-        ]
+        specs = layer.spec.gradients
         needed = [
             spec
             for spec in specs
@@ -269,30 +275,16 @@ class _Backward:
 
 def is_loss(layer: Layer) -> bool:
     """Whether the layer's gradient operations take its result as the network's loss."""
-    gradients = [
-        signature
-        for kind, signature in SIGNATURES.items()
-        if kind.startswith(f"{layer.spec.family}.") and kind.endswith("_gradient")
-    ]
-    attributes = layer.spec.attributes
+    gradients = layer.spec.gradients
     needed = f"{layer.spec.writes[0].role}_gradient"
     return bool(gradients) and not any(
-        operand.role == needed for each in gradients for operand in each.reads(attributes)
+        operand.role == needed for spec in gradients for operand in spec.reads
     )
 
 
 def _target(read: Mapping[str, Value], gradient_role: str) -> Value:
     """The value of which ``gradient_role`` is the gradient."""
     return read[gradient_role.removesuffix("_gradient")]
-
-
-def _depend_on_parameters(network: Network) -> set[str]:
-    """Tensors that depend on a parameter, and therefore need a gradient."""
-    found = {value.name for layer in network.layers for value in layer.reads if value.trained}
-    for layer in network.layers:
-        if any(value.name in found for value in layer.reads):
-            found.update(value.name for value in layer.writes)
-    return found
 
 
 def _add_updates(

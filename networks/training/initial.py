@@ -53,20 +53,11 @@ def initial_values(step: TrainingStep, seed: int) -> dict[str, NDArray[np.float3
             if tensor.home is not None and tensor.kind != "input" and name not in values:
                 rows, *shape = operand.shape
                 whole = (rows // tensor.stretches * tensor.home_stretches, *shape)
-                known = _known(step, name)
+                kept = None if step.file is None else step.file.initial(name)
                 values[name] = (
-                    _initial(operand, whole, name, seed) if known is None else known.reshape(whole)
+                    _initial(operand, whole, name, seed) if kept is None else kept.reshape(whole)
                 )
     return values
-
-
-def _known(step: TrainingStep, name: str) -> NDArray[np.float32] | None:
-    """Values that the network's file states; None of another tensor."""
-    if step.file is None:
-        return None
-    if name in step.file.constants:
-        return step.file.constants[name]
-    return step.file.values.get(name)
 
 
 def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> NDArray[np.float32]:

@@ -524,6 +524,14 @@ class Network:
         self.layers.append(Layer(name, spec, reads, writes, dict(scalars or {})))
         return writes[0]
 
+    def needing_gradients(self) -> set[str]:
+        """Tensors that depend on a trained parameter, and therefore need a gradient."""
+        found = {value.name for layer in self.layers for value in layer.reads if value.trained}
+        for layer in self.layers:
+            if any(value.name in found for value in layer.reads):
+                found.update(value.name for value in layer.writes)
+        return found
+
     def _claim(self, name: str) -> None:
         if name in self._names:
             raise NetworkError(f"{self.name}: two layers or inputs are named {name!r}")

@@ -44,7 +44,7 @@ def _parameters(network: Network) -> Iterator[tuple[str, str]]:
 def _parameters_of(layer: Layer) -> Iterator[tuple[str, str]]:
     if not layer.spec.signature.mutates:
         for operand, value in zip(layer.spec.reads, layer.reads, strict=True):
-            if value.kind == "parameter":
+            if value.kind == "parameter" and operand.role in layer.spec.differentiated:
                 yield value.name, operand.role
 
 

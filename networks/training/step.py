@@ -68,8 +68,8 @@ class NetworkFile:
 
     ``values`` holds all its parameters and buffers by the module's own names. ``tensor_of`` maps
     these names to the step's tensors: to their own names, but for tied weights, of which the first
-    name counts. ``counters`` names the buffers that count training steps. ``constants`` holds
-    tensors of the step that are not among the module's.
+    name counts. ``counters`` names the buffers that count training steps. ``constants`` are tensors
+    of the step that the module does not have.
     """
 
     path: Path
@@ -78,6 +78,11 @@ class NetworkFile:
     tensor_of: Mapping[str, str] = field(compare=False)
     counters: tuple[str, ...]
     constants: Mapping[str, NDArray[np.float32]] = field(compare=False)
+
+    def initial(self, name: str) -> NDArray[Any] | None:
+        """Value that a tensor of the step starts from; None if the file does not have it."""
+        found = self.constants.get(name)
+        return self.values.get(name) if found is None else found
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,19 @@ void jw_attention_scores_query_gradient(const jw_call *call);
 size_t jw_attention_to_rows_workspace(const int32_t *attributes);
 size_t jw_attention_to_square_workspace(const int32_t *attributes);
 
+/* Attention without a matrix of weights: queries = [batch, queries, heads * head_features], keys =
+ * [batch, keys, key_heads * head_features], log_sum_exp [batch, heads, queries], which is +infinity
+ * where a query attends to nothing; mask [mask_batch, mask_heads, mask_queries, keys] if these
+ * attributes are not 0; scalars scale, probability, seed. */
+
+/* query: queries, key: keys, value: keys, mask -> output: queries, log_sum_exp */
+void jw_attention_forward(const jw_call *call);
+/* query: queries, key: keys, value: keys, output: queries, log_sum_exp, output_gradient: queries,
+ * mask -> query_gradient: queries, key_gradient: keys, value_gradient: keys */
+void jw_attention_input_gradient(const jw_call *call);
+size_t jw_attention_forward_workspace(const int32_t *attributes);
+size_t jw_attention_input_gradient_workspace(const int32_t *attributes);
+
 /* Pooling: image = [batch, channels, in_height, in_width], and pooled = the same with the output
  * height and width, (in + pads - kernel) / stride + 1 rounded down. */
 
@@ -163,6 +176,20 @@ void jw_linear_parameter_gradient(const jw_call *call);
 size_t jw_linear_forward_workspace(const int32_t *attributes);
 size_t jw_linear_input_gradient_workspace(const int32_t *attributes);
 size_t jw_linear_parameter_gradient_workspace(const int32_t *attributes);
+
+/* Products for every batch and head: left [batch, heads, rows, depth], right [batch, heads, depth,
+ * columns], output [batch, heads, rows, columns]. A transposed operand has its last two axes
+ * exchanged in memory; then, in an interleaved one, the heads stand before the last axis. */
+
+/* left, right -> output */
+void jw_matmul_forward(const jw_call *call);
+/* output_gradient, right -> left_gradient */
+void jw_matmul_left_gradient(const jw_call *call);
+/* output_gradient, left -> right_gradient */
+void jw_matmul_right_gradient(const jw_call *call);
+size_t jw_matmul_forward_workspace(const int32_t *attributes);
+size_t jw_matmul_left_gradient_workspace(const int32_t *attributes);
+size_t jw_matmul_right_gradient_workspace(const int32_t *attributes);
 
 /* prediction, target [elements] -> loss [1] */
 void jw_mean_squared_error_forward(const jw_call *call);

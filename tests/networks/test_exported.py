@@ -44,6 +44,9 @@ TRAINABLE = [
     "composed_loss",
     "positions",
     "segmentation",
+    "attending",
+    "decoder",
+    "products",
 ]
 
 
@@ -62,13 +65,16 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> KernelLibrary:
     return KernelLibrary(compile_library(tmp_path_factory.mktemp("kernels"), "in-tree", ["-O1"]))
 
 
+def as_the_step_takes_it(values: Array) -> Array:
+    if values.dtype.kind == "b":
+        return np.where(values, np.float32(0), np.float32(-np.inf))
+    return values.astype(np.int32 if values.dtype.kind == "i" else np.float32)
+
+
 def one_step(name: str, library: KernelLibrary) -> tuple[TrainingStep, dict[str, Array]]:
     """Execute one step on the recorded inputs, from the file's weights."""
     step = network(name)
-    inputs = {
-        key: values.astype(np.int32 if values.dtype.kind == "i" else np.float32)
-        for key, values in recorded(name, "input").items()
-    }
+    inputs = {key: as_the_step_takes_it(values) for key, values in recorded(name, "input").items()}
     return step, execute(step, library, {**initial_values(step, 0), **inputs})
 
 
@@ -164,6 +170,82 @@ def test_samples_have_the_shapes_that_were_exported(tmp_path: Path) -> None:
     batch = load_batches(tmp_path / "samples.npz", network("sequences")).batch(0)
     assert batch["tokens"].tolist() == tokens.tolist()
     assert batch["following"].tolist() == following.tolist()
+
+
+def test_attention_is_one_operation_that_keeps_no_weights() -> None:
+    step = network("decoder")
+    kinds = [op.spec.kind for op in step.ops if op.spec.family in {"attention", "strided_copy"}]
+    assert kinds == ["attention.forward", "attention.input_gradient"]
+
+
+def test_each_attention_with_dropout_has_its_own_seed() -> None:
+    forward = [op for op in network("dropped").ops if op.spec.kind == "attention.forward"]
+    assert [op.spec.attributes["dropout"] for op in forward] == [1, 1]
+    assert [op.scalars["probability"] for op in forward] == [0.25, 0.25]
+    assert len({op.scalars["seed"] for op in forward}) == 2
+
+
+def test_a_mask_has_one_row_where_all_queries_or_heads_share_it() -> None:
+    masks = [
+        tuple(op.spec.attributes[f"mask_{axis}"] for axis in ("batch", "heads", "queries"))
+        for op in network("attending").ops
+        if op.spec.kind == "attention.forward"
+    ]
+    none = (0, 0, 0)
+    assert masks == [none, (1, 1, 6), (1, 2, 1), (2, 1, 1), (2, 1, 1), none, (2, 1, 1)]
+
+
+def test_everything_that_has_a_gradient_can_be_selected() -> None:
+    step = build_model(str(EXPORTED / "attending.pt2"), train=["*"])
+    assert updated(step) == updated(network("attending"))
+
+
+def test_masks_are_read_from_samples(tmp_path: Path) -> None:
+    """True is attended to."""
+    samples = {name: values.copy() for name, values in recorded("attending", "input").items()}
+    np.savez(tmp_path / "samples.npz", **samples)
+    batch = load_batches(tmp_path / "samples.npz", network("attending")).batch(0)
+    assert batch["padding"].tolist() == samples["padding"].tolist()
+    shown = samples["shown"]
+    assert np.array_equal(batch["shown"] == 0, shown)
+    assert np.array_equal(np.isneginf(batch["shown"]), ~shown)
+
+
+def test_a_trained_mask_is_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("trained_mask")
+    lines = str(raised.value).splitlines()[1:]
+    assert len(lines) == 1
+    assert lines[0].endswith("its mask is trained; use a mask without a gradient")
+    assert lines[0].count("record_exported_networks.py:") == 2
+
+
+def test_heads_need_no_copy_before_a_product() -> None:
+    product = next(op for op in network("products").ops if op.spec.family == "matmul")
+    assert product.reads == ("query.output", "key.output")
+
+
+def test_a_matrix_that_all_samples_share_is_multiplied_by_once() -> None:
+    products = [op for op in network("products").ops if "weight" in op.reads[:2]]
+    assert products
+    assert all(
+        op.spec.attributes.get("batch", 1) == op.spec.attributes.get("heads", 1) == 1
+        for op in products
+        if op.phase == "forward" and op.spec.family == "matmul"
+    )
+
+
+def test_what_is_not_one_product_of_matrices_is_refused() -> None:
+    with pytest.raises(ExportError) as raised:
+        network("not_products")
+    lines = str(raised.value).splitlines()[1:]
+    assert [line.partition("): ")[2] for line in lines] == [
+        "'btd->bd' is not a product of two tensors with named axes",
+        "'bij,bjk->bi' is not one product of matrices",
+        "'bii,bij->bj' is not one product of matrices",
+        "'...td,...te->...de' is not a product of two tensors with named axes",
+        "it is not over the last axis and before nll_loss; use cross_entropy",
+    ]
 
 
 # --- loss and selection -----------------------------------------------------------------------

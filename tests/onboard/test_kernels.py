@@ -88,7 +88,7 @@ def assert_close(
 
     A few roundings of ``summed``, the largest sum of absolute terms, are allowed in any case.
     """
-    largest = float(np.max(np.abs(expected), initial=0.0))
+    largest = float(np.max(np.abs(expected), initial=0.0, where=np.isfinite(expected)))
     np.testing.assert_allclose(
         found.reshape(-1),
         expected.reshape(-1),
@@ -113,6 +113,7 @@ def scalars_for(spec: OpSpec) -> list[float]:
         "slope": 0.1,
         **{"factor": -1.25, "addend": 0.5, "alpha": 1.5, "row_distance": 0.5},
         "column_distance": 0.4,
+        "scale": 0.3,
     }
     return [values[name] for name in spec.signature.scalars]
 
@@ -136,6 +137,10 @@ def small_spec(kind: str) -> OpSpec:
         **{"source": 1400, "offset": 1, "size0": 1, "size1": 2, "size2": 3, "size3": 2, "size4": 7},
         **{"size5": 11, "stride0": 1, "stride1": 693, "stride2": 231, "stride3": 0, "stride4": 1},
         **{"stride5": 21, "middle": 5, "between": 7, "inner": 22, "align_corners": 0},
+        **{"queries": 35, "keys": 67, "key_heads": 1, "causal": 1, "dropout": 1},
+        **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35, "depth": 37},
+        **{"left_transposed": 0, "left_interleaved": 1},
+        **{"right_transposed": 1, "right_interleaved": 0},
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
@@ -425,6 +430,136 @@ def test_a_transposed_convolution_has_a_largest_output() -> None:
     spec = small_spec("conv_transpose2d.forward")
     with pytest.raises(OperationError, match="out_height is 20; in_height=9 gives at most 19"):
         OpSpec.of(spec.kind, **{**spec.attributes, "out_height": 20})
+
+
+# --- attention in general -----------------------------------------------------------------------
+
+
+@st.composite
+def attentions(draw: st.DrawFn) -> OpSpec:
+    def integer(low: int, high: int) -> int:
+        return draw(st.integers(low, high))
+
+    key_heads, batch, queries = integer(1, 2), integer(1, 2), integer(1, 140)
+    heads = key_heads * integer(1, 3)
+    is_masked = draw(st.booleans())
+    return OpSpec.of(
+        "attention.forward",
+        batch=batch,
+        queries=queries,
+        keys=integer(1, 140),
+        heads=heads,
+        key_heads=key_heads,
+        head_features=integer(1, 40),
+        causal=integer(0, 1),
+        dropout=integer(0, 1),
+        mask_batch=draw(st.sampled_from((1, batch))) if is_masked else 0,
+        mask_heads=draw(st.sampled_from((1, heads))) if is_masked else 0,
+        mask_queries=draw(st.sampled_from((1, queries))) if is_masked else 0,
+    )
+
+
+def attention_by_definition(
+    spec: OpSpec, roles: Mapping[str, Array], factors: Array, scale: float
+) -> dict[str, Array]:
+    """Output, log-sum-exp and gradients in float64. ``factors`` multiply the weights.
+
+    ``terms``: the largest sum of absolute terms in a gradient.
+    """
+    a = spec.attributes
+
+    def heads_of(role: str) -> Array:
+        x = roles[role].astype(np.float64)
+        x = x.reshape(*x.shape[:2], -1, a["head_features"]).swapaxes(1, 2)
+        return x.repeat(a["heads"] // x.shape[1], 1)
+
+    def rows_of(x: Array, heads: int) -> Array:
+        grouped = x.reshape(a["batch"], heads, -1, *x.shape[2:]).sum(2)
+        return grouped.swapaxes(1, 2).reshape(a["batch"], x.shape[2], -1)
+
+    query, key, value = (heads_of(role) for role in ("query", "key", "value"))
+    scores = scale * query @ key.swapaxes(2, 3)
+    if "mask" in roles:
+        scores = scores + roles["mask"].astype(np.float64)
+    if a["causal"]:
+        scores = np.where(np.tri(*scores.shape[2:]) > 0, scores, -np.inf)
+    highest = scores.max(-1, keepdims=True)
+    raised = np.exp(scores - np.where(np.isneginf(highest), 0, highest))
+    sums = raised.sum(-1, keepdims=True)
+    weights = raised / np.where(sums > 0, sums, 1)
+    with np.errstate(divide="ignore"):
+        log_sum_exp = np.where(sums > 0, highest + np.log(sums), np.inf)[..., 0]
+    dropped = weights * factors
+    dy = heads_of("output_gradient")
+    weights_gradient = dy @ value.swapaxes(2, 3) * factors
+    projection = (weights * weights_gradient).sum(-1, keepdims=True)
+    scores_gradient = scale * weights * (weights_gradient - projection)
+    size = abs(dy) @ abs(value).swapaxes(2, 3) * factors
+    size = scale * weights * (size + (weights * size).sum(-1, keepdims=True))
+    terms = max(np.max(size @ abs(key)), np.max(size.swapaxes(2, 3) @ abs(query)))
+    return {
+        "terms": terms,
+        "output": rows_of(dropped @ value, a["heads"]),
+        "log_sum_exp": log_sum_exp,
+        "query_gradient": rows_of(scores_gradient @ key, a["heads"]),
+        "key_gradient": rows_of(scores_gradient.swapaxes(2, 3) @ query, a["key_heads"]),
+        "value_gradient": rows_of(dropped.swapaxes(2, 3) @ dy, a["key_heads"]),
+    }
+
+
+@given(spec=attentions(), scale=st.sampled_from((0.1, 1.0)))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_any_attention_equals_its_definition(
+    spec: OpSpec, scale: float, library: KernelLibrary
+) -> None:
+    """Rows of which all is masked give zeros. Dropped weights are those that dropout drops."""
+    a = spec.attributes
+    backward = OpSpec.of("attention.input_gradient", **a)
+    roles = {
+        operand.role: fill(operand, seed) for seed, operand in enumerate(spec.reads + spec.writes)
+    }
+    roles["output_gradient"] = fill(spec.writes[0], 10)
+    if "mask" in roles:
+        mask = roles["mask"]
+        mask[mask > 0.3] = -np.inf
+        mask[0, 0, -1] = -np.inf
+    square = (a["batch"], a["heads"], a["queries"], a["keys"])
+    scalars = [scale, 0.25, seed_scalar(SEED_BITS)]
+    factors = np.ones(square, np.float32)
+    if a["dropout"]:
+        dropout = OpSpec.of("dropout.forward", elements=factors.size)
+        factors = library.run(dropout, [factors], scalars[1:])[0].reshape(square)
+    expected = attention_by_definition(spec, roles, factors, scale)
+    for each in (spec, backward):
+        found = library.run(each, [roles[operand.role] for operand in each.reads], scalars)
+        for operand, array in zip(each.writes, found, strict=True):
+            roles[operand.role] = array
+            wanted, what = expected[operand.role], f"{each.key}: {operand.role}"
+            assert_close(array, wanted, what, 2e-5, summed=float(expected["terms"]))
+
+
+def test_attention_needs_no_workspace_that_grows_with_the_sequence(library: KernelLibrary) -> None:
+    sizes = {**small_spec("attention.forward").attributes, "head_features": 64}
+    for kind in kinds_of("attention"):
+        short, long = (
+            library.workspace_bytes(
+                OpSpec.of(kind, **{**sizes, "queries": length, "keys": length, "mask_queries": 1})
+            )
+            for length in (256, 65536)
+        )
+        assert short == long <= 128 * 1024
+
+
+def test_attention_refuses_heads_and_masks_that_do_not_fit() -> None:
+    spec = small_spec("attention.forward")
+    with pytest.raises(OperationError, match="heads=3 is not a multiple of key_heads=2"):
+        OpSpec.of(spec.kind, **{**spec.attributes, "key_heads": 2})
+    with pytest.raises(
+        OperationError, match=r"a mask of \(2, 1, 35\) rows does not fit \(3, 3, 35\)"
+    ):
+        OpSpec.of(spec.kind, **{**spec.attributes, "mask_batch": 2})
 
 
 # --- the contract on buffers --------------------------------------------------------------------

@@ -26,7 +26,10 @@ from tests.support.paths import REFERENCES, ROOT
 
 FOLDER = REFERENCES / "exported"
 STEPS = 3
-_NOT_TRAINED = {"predictions", "stopped", "unsupported", "changed_copy", "norm_twice"}
+_NOT_TRAINED = {
+    *("predictions", "unsupported", "changed_copy", "norm_twice", "dropped", "trained_mask"),
+    *("not_products", "stopped"),
+}
 
 
 class Convolutional(nn.Module):
@@ -274,6 +277,147 @@ class Unsupported(nn.Module):
         return functional.cross_entropy(x[:, :3], labels)
 
 
+class Attending(nn.Module):
+    """Attention in all its forms: grouped heads, masks, cross attention, three axes, a scale."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(8, 8), nn.Linear(8, 4), nn.Linear(8, 4)
+        self.out = nn.Linear(8, 3)
+        self.register_buffer("seen", torch.rand(6, 6) < 0.6)
+        self.register_buffer("bias", torch.randn(2, 1, 6).masked_fill(torch.rand(6) < 0.3, -9.0))
+        self.seen[2] = False
+        self.bias[0, 0, 1] = -torch.inf
+
+    def forward(
+        self, x: Tensor, memory: Tensor, padding: Tensor, shown: Tensor, labels: Tensor
+    ) -> Tensor:
+        attend = functional.scaled_dot_product_attention
+
+        def key_and_value(rows: Tensor) -> tuple[Tensor, ...]:
+            layers = (self.key, self.value)
+            return tuple(layer(rows).unflatten(-1, (2, 2)).transpose(1, 2) for layer in layers)
+
+        key, value = key_and_value(x)
+        y = self.query(x).unflatten(-1, (4, 2)).transpose(1, 2)
+        y = attend(y, key, value, is_causal=True, enable_gqa=True)
+        y = attend(y, key, value, self.seen, scale=2.0, enable_gqa=True)
+        y = attend(y[:, 2:], key, value, self.bias)
+        y = attend(y, key, value, padding)
+        key, value = key_and_value(memory)
+        y = attend(y, key, value, shown)
+        y = attend(y, key, value, is_causal=True).transpose(1, 2).flatten(2)
+        whole = self.query(x)
+        x = torch.cat((y, y), 2) + attend(whole, whole, x, padding[:, 0])
+        return functional.cross_entropy(self.out(x[:, -1]), labels)
+
+
+class Decoder(nn.Module):
+    """A block of today's language models: grouped causal attention, RMS norms, SwiGLU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(13, 12)
+        self.norms = nn.ModuleList(nn.RMSNorm(12) for _ in range(3))
+        self.query, self.out = nn.Linear(12, 12, bias=False), nn.Linear(12, 12, bias=False)
+        self.key, self.value = nn.Linear(12, 6, bias=False), nn.Linear(12, 6, bias=False)
+        self.gate, self.up = nn.Linear(12, 20, bias=False), nn.Linear(12, 20, bias=False)
+        self.down, self.head = nn.Linear(20, 12, bias=False), nn.Linear(12, 13, bias=False)
+
+    def forward(self, tokens: Tensor, following: Tensor) -> Tensor:
+        x = self.table(tokens)
+        y = self.norms[0](x)
+        query, key, value = (
+            layer(y).view(2, 7, -1, 3).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        y = functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, enable_gqa=True
+        )
+        x = x + self.out(y.transpose(1, 2).reshape(2, 7, 12))
+        y = self.norms[1](x)
+        x = x + self.down(functional.silu(self.gate(y)) * self.up(y))
+        logits = self.head(self.norms[2](x))
+        return functional.cross_entropy(logits.view(-1, 13), following)
+
+
+class Dropped(nn.Module):
+    """Attention that drops weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.out = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        for _ in range(2):
+            y = self.layer(x).view(2, 5, 2, 2).transpose(1, 2)
+            y = functional.scaled_dot_product_attention(y, y, y, dropout_p=0.25, is_causal=True)
+            x = x + y.transpose(1, 2).flatten(2)
+        return functional.cross_entropy(self.out(x[:, 0]), labels)
+
+
+class TrainedMask(nn.Module):
+    """Attention with masks that would have to be trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.mask = nn.Linear(4, 5), nn.Parameter(torch.zeros(5, 5))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        y = functional.scaled_dot_product_attention(x, x, x, self.mask)
+        y = y + functional.scaled_dot_product_attention(x, x, x, self.layer(x))
+        return functional.cross_entropy(y[:, 0], labels)
+
+
+class Products(nn.Module):
+    """Products of computed matrices, with a parameter too, and attention as it was written once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (nn.Linear(8, 8) for _ in range(3))
+        self.norm = nn.LayerNorm(8)
+        self.weight, self.tokens = (nn.Parameter(torch.randn(n, n) / 4) for n in (8, 5))
+        self.scale = nn.Parameter(torch.ones(5, 5))
+        self.bias, self.vector = nn.Parameter(torch.randn(8)), nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        query, key, value = (
+            layer(x).view(2, 5, 2, 4).transpose(1, 2)
+            for layer in (self.query, self.key, self.value)
+        )
+        weights = torch.softmax(query @ key.transpose(-2, -1), dim=-1)
+        x = self.norm(x + (weights @ value).transpose(1, 2).reshape(2, 5, 8))
+        whole = torch.cat((key, query), 1).transpose(-2, -1)
+        scores = torch.matmul(torch.cat((query, key), 1), whole)
+        x = self.norm(
+            x + torch.einsum("bhqk,bkhd->bqhd", scores[:, :2], value.transpose(1, 2)).flatten(2)
+        )
+        scores = torch.baddbmm(self.scale, x, x.mT, beta=0.5, alpha=0.25)
+        x = torch.bmm(scores.softmax(1), x) @ self.weight
+        x = self.norm(x + self.tokens @ x @ self.weight.T)
+        x = self.norm(x + torch.einsum("bnd,de->bne", x, self.weight))
+        rows = torch.addmm(self.bias, x.flatten(0, 1), self.weight).unflatten(0, (2, 5))
+        logits = torch.softmax(rows, dim=1).matmul(self.weight[:, :4].T.contiguous().T)
+        logits = torch.einsum("btc,bt->bc", logits, rows @ self.vector)
+        return functional.nll_loss(torch.log_softmax(logits, dim=1), labels)
+
+
+class NotProducts(nn.Module):
+    """Sums of products that are not one product of matrices, and half a cross-entropy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        x = self.layer(x)
+        y = torch.einsum("btd->bd", x)
+        y = torch.einsum("bij,bjk->bi", x.mT, x)
+        y = torch.einsum("bii,bij->bj", x[:, :4], x[:, :4])
+        y = torch.einsum("...td,...te->...de", x, x)
+        return functional.cross_entropy(torch.log_softmax(x[:, 0], 1) + y[:, 0], labels)
+
+
 class Arithmetic(nn.Module):
     """Arithmetic of tensors, numbers and constants, of equal and of different shapes."""
 
@@ -383,6 +527,20 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     ),
     "positions": (Positions, lambda: (_indices(11, 2, 7), _indices(5, 2, 7))),
     "segmentation": (Segmentation, lambda: (torch.randn(2, 2, 5, 6), torch.rand(2, 1, 10, 12))),
+    "attending": (
+        Attending,
+        lambda: (
+            *(torch.randn(2, 6, 8), torch.randn(2, 4, 8)),
+            torch.randn(2, 1, 1, 6).masked_fill(torch.rand(2, 1, 1, 6) < 0.3, -torch.inf),
+            torch.rand(2, 1, 1, 4) < 0.7,
+            _indices(3, 2),
+        ),
+    ),
+    "decoder": (Decoder, lambda: (_indices(13, 2, 7), _indices(13, 14))),
+    "dropped": (Dropped, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
+    "trained_mask": (TrainedMask, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
+    "products": (Products, lambda: (torch.randn(2, 5, 8), _indices(3, 2))),
+    "not_products": (NotProducts, lambda: (torch.randn(2, 5, 4), _indices(3, 2))),
 }
 
 

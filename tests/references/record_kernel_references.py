@@ -6,6 +6,7 @@ Everything is computed in float64 from float32 inputs.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -457,6 +458,81 @@ def _attention_context(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     }
 
 
+def _attention(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
+    """Attention without dropout. A mask excludes many keys, all of them for one row."""
+
+    def heads_of(x: Tensor, heads: str) -> Tensor:
+        return x.unflatten(2, (a[heads], -1)).transpose(1, 2)
+
+    query = draw.values(a["batch"], a["queries"], a["heads"] * a["head_features"])
+    key = draw.values(a["batch"], a["keys"], a["key_heads"] * a["head_features"])
+    value = draw.values(*key.shape)
+    inputs = {
+        name: each.requires_grad_()
+        for name, each in zip(("query", "key", "value"), (query, key, value), strict=True)
+    }
+    added: dict[str, Tensor] = {}
+    unseen = torch.zeros(a["queries"], a["keys"], dtype=torch.float64)
+    if a["causal"]:
+        seen = torch.ones(a["queries"], a["keys"], dtype=torch.bool).tril()
+        unseen = unseen.masked_fill(~seen, -torch.inf)
+    if a["mask_batch"]:
+        mask = draw.values(a["mask_batch"], a["mask_heads"], a["mask_queries"], a["keys"])
+        mask = mask.masked_fill(mask > 0.5, -torch.inf)
+        if a["mask_queries"] > 1:
+            mask[0, -1, 1] = -torch.inf
+        added["mask"] = mask
+        unseen = unseen + mask
+    with_heads = (
+        heads_of(query, "heads"),
+        heads_of(key, "key_heads"),
+        heads_of(value, "key_heads"),
+    )
+    output = functional.scaled_dot_product_attention(
+        *with_heads,
+        None if a["causal"] and not added else unseen,
+        is_causal=bool(a["causal"] and not added),
+        scale=scalars["scale"],
+        enable_gqa=a["heads"] > a["key_heads"],
+    )
+    output = output.transpose(1, 2).flatten(2)
+    keys = with_heads[1].repeat_interleave(a["heads"] // a["key_heads"], 1)
+    scores = scalars["scale"] * with_heads[0] @ keys.transpose(2, 3) + unseen
+    log_sum_exp = scores.logsumexp(-1)
+    gradient = draw.values(*output.shape)
+    return {
+        **inputs,
+        **added,
+        "output": output,
+        "log_sum_exp": log_sum_exp.masked_fill(log_sum_exp == -torch.inf, torch.inf),
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, **inputs),
+    }
+
+
+def _matmul(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    def operand(side: str, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+        """As it is stored, and as matrices."""
+        shape = [rows, columns][:: -1 if a[f"{side}_transposed"] else 1]
+        heads = 2 if a[f"{side}_interleaved"] else 1
+        shape.insert(heads - 1, a["heads"])
+        stored = draw.values(a["batch"], *shape).requires_grad_()
+        matrices = stored.movedim(heads, 1)
+        return stored, matrices.mT if a[f"{side}_transposed"] else matrices
+
+    left, left_matrices = operand("left", a["rows"], a["depth"])
+    right, right_matrices = operand("right", a["depth"], a["columns"])
+    output = left_matrices @ right_matrices
+    gradient = draw.values(*output.shape)
+    return {
+        "left": left,
+        "right": right,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, left=left, right=right),
+    }
+
+
 def _softmax(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     x = draw.wide(a["rows"], a["columns"]).requires_grad_()
     output = functional.softmax(x, 1)
@@ -645,6 +721,8 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "average_pool2d": _pool(0.0, lambda x, a: functional.avg_pool2d(x, *_window(a))),
     "global_average_pool": _global_average_pool,
     "concat": _concat,
+    "attention": _attention,
+    "matmul": _matmul,
     "attention_scores": _attention_scores,
     "attention_context": _attention_context,
     "softmax": _softmax,
@@ -670,6 +748,7 @@ _SCALARS: dict[str, Scalars] = {
     "elu": {"alpha": 1.5},
     "reduce": {"factor": 0.125},
     "upsample_bilinear2d": {"row_distance": 0.5, "column_distance": 0.4},
+    "attention": {"scale": 0.75, "probability": 0.0, "seed": 0.0},
     "sgd": {"learning_rate": 0.05},
     "sgd_momentum": {"learning_rate": 0.05, "momentum": 0.9},
     "adam": {
@@ -750,6 +829,24 @@ def _window_attributes(
     return dict(zip((*names, *sides), (*kernel, *stride, *pads), strict=True))
 
 
+def _attended(
+    batch: int,
+    lengths: tuple[int, int],
+    heads: tuple[int, int],
+    features: int,
+    causal: int = 0,
+    mask: tuple[int, int, int] = (0, 0, 0),
+) -> tuple[str, Attributes]:
+    names = ("batch", "queries", "keys", "heads", "key_heads", "head_features", "causal", "dropout")
+    values = (batch, *lengths, *heads, features, causal, 0, *mask)
+    axes = ("mask_batch", "mask_heads", "mask_queries")
+    return "attention", dict(zip((*names, *axes), values, strict=True))
+
+
+_MATMUL = (
+    *("batch", "heads", "rows", "depth", "columns"),
+    *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
+)
 _UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
 
 
@@ -869,6 +966,18 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
             ("upsample_bilinear2d", dict(zip(_BILINEAR, sizes, strict=True)))
             for sizes in ((2, 3, 4, 6, 8, 15, 0), (1, 2, 1, 4, 2, 10, 0), (2, 2, 4, 5, 7, 11, 1))
         ),
+        *(
+            ("matmul", dict(zip(_MATMUL, (2, 2, 3, 5, 4, *layouts), strict=True)))
+            for layouts in itertools.product((0, 1), repeat=4)
+        ),
+        _attended(2, (5, 5), (3, 3), 4),
+        _attended(1, (1, 1), (1, 1), 1),
+        _attended(1, (37, 37), (4, 2), 17, causal=1),
+        _attended(2, (7, 20), (2, 1), 8, causal=1),
+        _attended(2, (20, 7), (3, 1), 3, causal=1),
+        _attended(2, (6, 9), (2, 2), 5, mask=(2, 1, 1)),  # of padding
+        _attended(1, (67, 70), (2, 2), 6, mask=(1, 2, 67)),
+        _attended(2, (67, 70), (2, 1), 6, causal=1, mask=(1, 1, 67)),
     ]
 
 
@@ -905,6 +1014,10 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         _pooled("average_pool2d", (2, 8, 56, 56), (2, 2), (2, 2)),
         ("attention_scores", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
         ("attention_context", {"batch": 2, "sequence": 128, "heads": 4, "head_features": 64}),
+        ("matmul", dict(zip(_MATMUL, (2, 4, 120, 64, 130, 0, 1, 1, 1), strict=True))),
+        _attended(2, (197, 197), (3, 3), 64),
+        _attended(1, (256, 256), (8, 2), 64, causal=1),
+        _attended(2, (130, 300), (4, 4), 80, mask=(2, 1, 130)),
     ]
 
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 
 from networks.exported.construction import Operation
 from networks.exported.operations.arithmetic import ARITHMETIC
+from networks.exported.operations.attention import ATTENTION
 from networks.exported.operations.elementwise import ELEMENTWISE
 from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
 from networks.exported.operations.parameters import PARAMETERS
+from networks.exported.operations.products import PRODUCTS
 from networks.exported.operations.views import VIEWS
 from networks.exported.operations.windows import WINDOWS
 
@@ -22,6 +24,8 @@ OPERATIONS: Mapping[str, Operation] = {
     **WINDOWS,
     **PARAMETERS,
     **JOINING,
+    **ATTENTION,
+    **PRODUCTS,
     **LOSSES,
 }
 """By ATen's name without ``aten.`` and without the underscore of operations in place."""

@@ -1,4 +1,4 @@
-"""Concatenation and attention."""
+"""Concatenation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _stack(c: Construction, node: Node) -> None:
     if not views:
         raise Unsupported("it joins nothing")
     axis = c.axes(node, "dim", len(views[0].shape) + 1, (0,))[0]
-    _bind_joined(c, node, [view.with_axis(axis) for view in views], axis)
+    _bind_joined(c, node, [view.with_axes(axis, len(view.shape) + 1) for view in views], axis)
 
 
 def _bind_joined(c: Construction, node: Node, views: Sequence[View], axis: int) -> None:
@@ -53,57 +53,7 @@ def _joined(c: Construction, node: Node, left: Value, right: Value, axis: int, n
     return c.layer(node, spec, (left, right), shape=shape, part=name)
 
 
-def _attention(c: Construction, node: Node) -> None:
-    c.require(node, is_causal=False, enable_gqa=False)
-    if c.has(node, "attn_mask"):
-        raise Unsupported("it has a mask", "sequences of full length without a mask")
-    query, key, value = (_heads_in_rows(c, node, name) for name in ("query", "key", "value"))
-    batch, sequence, heads, features = query.shape
-    if key.shape != query.shape or value.shape != query.shape:
-        raise Unsupported(
-            f"query, key and value have shapes {query.shape}, {key.shape}, {value.shape}"
-        )
-    scale = c.plain(node, "scale", 1 / math.sqrt(features))
-    if not math.isclose(scale, 1 / math.sqrt(features), rel_tol=1e-6):
-        raise Unsupported(f"scale is {scale}; only 1 / sqrt(features) is supported")
-    sizes = {"batch": batch, "sequence": sequence, "heads": heads, "head_features": features}
-    square = (batch, heads, sequence, sequence)
-    spec = OpSpec.of("attention_scores.forward", **sizes)
-    scores = c.layer(node, spec, (query, key), part="scores")
-    spec = OpSpec.of("softmax.forward", rows=batch * heads * sequence, columns=sequence)
-    weights = c.layer(node, spec, (scores,), shape=square, part="softmax")
-    probability = c.plain(node, "dropout_p", 0.0)
-    if probability:
-        c.dropouts += 1
-        spec = OpSpec.of("dropout.forward", elements=math.prod(square))
-        scalars = {"probability": probability, "seed": float(c.dropouts)}
-        weights = c.layer(node, spec, (weights,), shape=square, scalars=scalars, part="dropout")
-    spec = OpSpec.of("attention_context.forward", **sizes)
-    context = c.layer(node, spec, (weights, value), shape=query.shape, part="context")
-    c.bind_copy(node, View.whole(context).permuted((0, 2, 1, 3)))
-
-
-def _heads_in_rows(c: Construction, node: Node, name: str) -> Value:
-    """The tensor [batch, heads, sequence, features] as rows of all heads, side by side."""
-    view = c.view(node, name)
-    if len(view.shape) != 4:
-        raise Unsupported(f"{name} has shape {view.shape}; 4 axes are needed")
-    return c.stored(node, view.permuted((0, 2, 1, 3)))
-
-
-def _softmax(c: Construction, node: Node) -> None:
-    x = c.value(node, "self")
-    if c.axes(node, "dim", len(x.shape), (-1,)) != (len(x.shape) - 1,):
-        raise Unsupported("it is not over the last axis")
-    *rows, columns = x.shape
-    spec = OpSpec.of("softmax.forward", rows=math.prod(rows), columns=columns)
-    output = c.layer(node, spec, (x,), shape=x.shape)
-    c.bind(node, View.whole(output))
-
-
 JOINING: Mapping[str, Operation] = {
     "cat.default": _concat,
     "stack.default": _stack,
-    "scaled_dot_product_attention.default": _attention,
-    "softmax.int": _softmax,
 }

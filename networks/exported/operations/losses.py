@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
-from networks.exported.program import Node
+from networks.exported.program import Node, Reference
 from networks.exported.views import View
 from networks.training.network import Value
 
+_NLL_LOSS = "aten.nll_loss_nd.default"
 _REDUCTION_MEAN = 1  # ATen's number of the reduction "mean"
 _IGNORED_LABEL = -100
 
@@ -33,6 +34,27 @@ def _cross_entropy(c: Construction, node: Node) -> None:
     rows, classes = logits.shape
     spec = OpSpec.of("softmax_cross_entropy.forward", rows=rows, classes=classes)
     _loss(c, node, spec, (logits, labels))
+
+
+def _log_softmax(c: Construction, node: Node) -> None:
+    """The first half of a cross-entropy. Its result stands for the logits until the second."""
+    view = c.view(node, "self")
+    readers = [each for each in c.program.nodes if node.outputs[0] in each.reads]
+    if (
+        c.axes(node, "dim", len(view.shape), (-1,)) != (len(view.shape) - 1,)
+        or any(each.target != _NLL_LOSS for each in readers)
+        or node.outputs[0] in c.program.outputs
+    ):
+        raise Unsupported("it is not over the last axis and before nll_loss", "cross_entropy")
+    c.log_softmaxes.add(node.outputs[0])
+    c.bind_copy(node, view)
+
+
+def _negative_log_likelihood(c: Construction, node: Node) -> None:
+    read = node.arguments.get("self")
+    if not isinstance(read, Reference) or read.name not in c.log_softmaxes:
+        raise Unsupported("it does not follow log_softmax", "cross_entropy")
+    _cross_entropy(c, node)
 
 
 def _mean_squared_error(c: Construction, node: Node) -> None:
@@ -68,6 +90,8 @@ def _loss(c: Construction, node: Node, spec: OpSpec, reads: tuple[Value, ...]) -
 
 LOSSES: Mapping[str, Operation] = {
     "cross_entropy_loss.default": _cross_entropy,
+    "log_softmax.int": _log_softmax,
+    "nll_loss_nd.default": _negative_log_likelihood,
     "mse_loss.default": _mean_squared_error,
     "binary_cross_entropy_with_logits.default": _binary_cross_entropy,
 }

@@ -39,6 +39,17 @@ def _permute(c: Construction, node: Node) -> None:
     c.bind(node, view.permuted(c.axes(node, "dims", len(view.shape), ())))
 
 
+def _reversed(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    c.bind(node, view.permuted(tuple(reversed(range(len(view.shape))))))
+
+
+def _matrix_transpose(c: Construction, node: Node) -> None:
+    view = c.view(node, "self")
+    *batch, rows, columns = range(len(view.shape))
+    c.bind(node, view.permuted((*batch, columns, rows)))
+
+
 def _slice(c: Construction, node: Node) -> None:
     view, shape = c.view(node, "self"), c.meta(node).shape
     axis = c.axis(node, view)
@@ -103,7 +114,7 @@ def _repeat(c: Construction, node: Node) -> None:
     times = c.integers(node, "repeats", ())
     view = view.expanded((*(1 for _ in times[len(view.shape) :]), *view.shape))
     for axis in reversed(range(len(times))):
-        view = view.with_axis(axis)
+        view = view.with_axes(axis, len(view.shape) + 1)
     shape = tuple(n for pair in zip(times, view.shape[1::2], strict=True) for n in pair)
     _bind_reshaped(c, node, view.expanded(shape))
 
@@ -125,6 +136,8 @@ VIEWS: Mapping[str, Operation] = {
     **dict.fromkeys(("to.dtype", "to.dtype_layout", "to.device", "type_as.default"), _same_type),
     "detach.default": _detach,
     "repeat.default": _repeat,
+    **dict.fromkeys(("t.default", "numpy_T.default"), _reversed),
+    "mT.default": _matrix_transpose,
     "slice.Tensor": _slice,
     "select.int": _select,
     "unbind.int": _unbind,
