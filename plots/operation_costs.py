@@ -47,7 +47,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("relu", "leaky_relu", "clamp", "gelu", "tanh", "sigmoid", "silu"),
-                *("hard_sigmoid", "hard_swish", "elu", "softplus", "dropout"),
+                *("hard_sigmoid", "hard_swish", "gelu_tanh", "elu", "softplus", "dropout"),
             }
         ),
     ),

@@ -62,6 +62,7 @@ _define_function("silu", 12, "input")
 _define_function("tanh", 10, "output")
 _define_function("sigmoid", 10, "output")
 _define_function("gelu", 15, "input")
+_define_function("gelu_tanh", 15, "input")
 _define_function("elu", 12, "output", ("alpha",))  # alpha > 0: signs are kept
 _define_function("softplus", 25, "input")
 _define_function("absolute", 1, "input")

@@ -230,6 +230,7 @@ void jw_adam_update(const jw_call *call);
  * leaky_relu: slope */
 void jw_clamp_forward(const jw_call *call);
 void jw_gelu_forward(const jw_call *call);
+void jw_gelu_tanh_forward(const jw_call *call);
 void jw_hard_sigmoid_forward(const jw_call *call);
 void jw_hard_swish_forward(const jw_call *call);
 void jw_leaky_relu_forward(const jw_call *call);
@@ -239,6 +240,7 @@ void jw_silu_forward(const jw_call *call);
 void jw_tanh_forward(const jw_call *call);
 /* input, output_gradient [elements] -> input_gradient [elements] */
 void jw_gelu_input_gradient(const jw_call *call);
+void jw_gelu_tanh_input_gradient(const jw_call *call);
 void jw_hard_swish_input_gradient(const jw_call *call);
 void jw_silu_input_gradient(const jw_call *call);
 /* output, output_gradient [elements] -> input_gradient [elements]; scalars as above */

@@ -65,6 +65,8 @@ const jw_kernel jw_kernels[] = {
     {"flatten.input_gradient", 1, 0, jw_flatten, NULL},
     {"gelu.forward", 1, 0, jw_gelu_forward, NULL},
     {"gelu.input_gradient", 1, 0, jw_gelu_input_gradient, NULL},
+    {"gelu_tanh.forward", 1, 0, jw_gelu_tanh_forward, NULL},
+    {"gelu_tanh.input_gradient", 1, 0, jw_gelu_tanh_input_gradient, NULL},
     {"global_average_pool.forward", 3, 0, jw_global_average_pool_forward, NULL},
     {"global_average_pool.input_gradient", 3, 0, jw_global_average_pool_input_gradient, NULL},
     {"gradient.accumulate", 1, 0, jw_gradient_accumulate, NULL},

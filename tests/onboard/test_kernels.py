@@ -616,7 +616,7 @@ ACTIVATIONS: dict[str, list[float]] = {
     **{"relu": [], "tanh": [], "sigmoid": [], "gelu": [], "silu": []},
     **{"hard_sigmoid": [], "hard_swish": [], "clamp": [-2.0, 90.0], "leaky_relu": [0.25]},
     **{"absolute": [], "square": [], "softplus": [], "exponential": [], "elu": [1.0]},
-    **{"reciprocal": []},
+    **{"reciprocal": [], "gelu_tanh": []},
 }
 """Activations with the values of their scalars."""
 
@@ -647,6 +647,7 @@ def test_an_activation_keeps_nan_and_stays_in_its_range(
         "reciprocal": [0.0, 0.0, np.inf, 1e30, -1e30, 1 / 88, -1 / 88, 1e-4, -1e-4, 0.0],
         # as in PyTorch: -inf * 0 is NaN
         "gelu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
+        "gelu_tanh": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
         "silu": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, -88 * math.exp(-88), 1e4, 0.0, 3e38],
         "hard_swish": [np.inf, np.nan, 0.0, 5e-31, -5e-31, 88.0, 0.0, 1e4, 0.0, 3e38],
     }[function]

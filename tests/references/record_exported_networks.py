@@ -434,6 +434,7 @@ class Arithmetic(nn.Module):
         x = x / (x.abs() + 1.5) - x.square().mean(-1, keepdim=True).sqrt() * self.mask
         x = torch.exp(-x) * torch.log(x * x + 1.0) + 2.0 / (1.0 + x.pow(2))
         x = functional.elu(x, 0.5) + functional.softplus(x) - functional.mish(x)
+        x = x + functional.gelu(x, approximate="tanh")
         x = x.clamp(-0.2, 0.9) + x.pow(3) * torch.tensor([0.5]) - torch.rsqrt(x.square() + 1.0)
         x = x - x.mean((0,), keepdim=True) + torch.stack((x, 1 - x), dim=1).sum(1)
         x = x.masked_fill(self.mask == 0, 0.25) + torch.where(self.mask > 0, x, -x)

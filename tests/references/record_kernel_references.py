@@ -691,6 +691,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "tanh": _unary(torch.tanh),
     "sigmoid": _unary(torch.sigmoid),
     "gelu": _unary(functional.gelu),
+    "gelu_tanh": _unary(lambda x: functional.gelu(x, approximate="tanh")),
     "silu": _unary(functional.silu),
     "hard_sigmoid": _unary(functional.hardsigmoid),
     "hard_swish": _unary(functional.hardswish),
@@ -855,6 +856,7 @@ _LARGE = ("outer", "middle", "between", "inner")
 _FUNCTIONS = (
     *("add_number", "multiply_number", "elu", "softplus", "absolute", "exponential", "square"),
     *("logarithm", "reciprocal", "square_root", "reciprocal_root", "binary_cross_entropy"),
+    "gelu_tanh",
 )
 
 

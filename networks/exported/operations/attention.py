@@ -96,11 +96,11 @@ def _heads_in_rows(c: Construction, node: Node, view: View) -> Value:
 def _is_causal(c: Construction, node: Node) -> bool:
     """Whether the mask is a constant that hides what comes later, and nothing else."""
     mask = _shown(c, node)
-    if mask is None or math.prod(mask.shape[:-2]) != 1:
+    if mask is None:
         return False
     queries, keys = mask.shape[-2:]
     shown = np.tri(queries, keys, dtype=np.bool_)
-    return queries > 1 and np.array_equal(mask.reshape(queries, keys), shown)
+    return queries > 1 and np.array_equal(mask, np.broadcast_to(shown, mask.shape))
 
 
 def _shows_all(c: Construction, node: Node) -> bool:

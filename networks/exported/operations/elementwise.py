@@ -18,10 +18,16 @@ def _function(family: str) -> Operation:
     """The operation that applies a function of one tensor."""
 
     def mapped(c: Construction, node: Node) -> None:
-        c.require(node, approximate="none")
         _bind_applied(c, node, f"{family}.forward")
 
     return mapped
+
+
+def _gelu(c: Construction, node: Node) -> None:
+    kind = {"none": "gelu", "tanh": "gelu_tanh"}.get(c.plain(node, "approximate", "none"))
+    if kind is None:
+        raise Unsupported(f"its approximation is {node.arguments.get('approximate')}")
+    _bind_applied(c, node, f"{kind}.forward")
 
 
 def _hardtanh(lowest: float, highest: float) -> Operation:
@@ -134,7 +140,7 @@ def _dropout(c: Construction, node: Node) -> None:
 
 
 _FUNCTIONS = {
-    **{name: name for name in ("relu", "gelu", "tanh", "sigmoid", "silu", "square")},
+    **{name: name for name in ("relu", "tanh", "sigmoid", "silu", "square")},
     **{"hardsigmoid": "hard_sigmoid", "hardswish": "hard_swish", "abs": "absolute"},
     **{"exp": "exponential", "log": "logarithm", "reciprocal": "reciprocal"},
     **{"sqrt": "square_root", "rsqrt": "reciprocal_root"},
@@ -143,6 +149,7 @@ _FUNCTIONS = {
 
 ELEMENTWISE: Mapping[str, Operation] = {
     **{f"{name}.default": _function(family) for name, family in _FUNCTIONS.items()},
+    "gelu.default": _gelu,
     "hardtanh.default": _hardtanh(-1.0, 1.0),
     "relu6.default": _hardtanh(0.0, 6.0),
     **dict.fromkeys(("clamp.default", "clamp_min.default", "clamp_max.default"), _clamp),
