@@ -161,7 +161,7 @@ class OpSpec:
 _LARGEST = 2**31 - 1
 _MAY_BE_ZERO = frozenset(
     {
-        "align_corners",
+        *("align_corners", "padding_index"),
         *("pad_top", "pad_bottom", "pad_left", "pad_right", "bias", "offset"),
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
         *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),

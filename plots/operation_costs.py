@@ -78,7 +78,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
                 *("broadcast_add", "broadcast_multiply", "reduce", "rotary"),
                 *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
                 *("square", "square_root"),
-                *("flatten", "concat", "embedding", "strided_copy"),
+                *("flatten", "concat", "embedding", "embedding_padded", "strided_copy"),
             }
         ),
     ),

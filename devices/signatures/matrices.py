@@ -63,28 +63,35 @@ define(
 _EMBEDDING = ("rows", "vocabulary", "features")
 
 
-define(
-    KINDS,
-    "embedding.forward",
-    _EMBEDDING,
-    lambda a: (
-        indices(a, "indices", "vocabulary"),
-        matrix(a, "table", "vocabulary", "features"),
-    ),
-    lambda a: (matrix(a, "output", "rows", "features"),),
-    lambda _: 0,
-)
-define(
-    KINDS,
-    "embedding.parameter_gradient",
-    _EMBEDDING,
-    lambda a: (
-        indices(a, "indices", "vocabulary"),
-        matrix(a, "output_gradient", "rows", "features"),
-    ),
-    lambda a: (matrix(a, "table_gradient", "vocabulary", "features"),),
-    lambda a: a["rows"] * a["features"],
-)
+def _define_embedding(family: str, attributes: tuple[str, ...]) -> None:
+    define(
+        KINDS,
+        f"{family}.forward",
+        attributes,
+        lambda a: (
+            indices(a, "indices", "vocabulary"),
+            matrix(a, "table", "vocabulary", "features"),
+        ),
+        lambda a: (matrix(a, "output", "rows", "features"),),
+        lambda _: 0,
+    )
+    define(
+        KINDS,
+        f"{family}.parameter_gradient",
+        attributes,
+        lambda a: (
+            indices(a, "indices", "vocabulary"),
+            matrix(a, "output_gradient", "rows", "features"),
+        ),
+        lambda a: (matrix(a, "table_gradient", "vocabulary", "features"),),
+        lambda a: a["rows"] * a["features"],
+    )
+
+
+_define_embedding("embedding", _EMBEDDING)
+_define_embedding("embedding_padded", (*_EMBEDDING, "padding_index"))  # its row has no gradient
+
+EMBEDDINGS = ("embedding.forward", "embedding_padded.forward")
 
 
 # The two batched matrix products of attention. Query, key, value and context are

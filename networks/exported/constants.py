@@ -217,6 +217,7 @@ _FUNCTIONS: Mapping[str, _Function] = {
     "slice.Tensor": _sliced,
     "select.int": _selected,
     "index.Tensor": _indexed,
+    "gather.default": lambda a, _: np.take_along_axis(a["self"], a["index"], a["dim"]),
     "cat.default": lambda a, _: np.concatenate(a["tensors"], a.get("dim", 0)),
     "stack.default": lambda a, _: np.stack(a["tensors"], a.get("dim", 0)),
     "repeat.default": lambda a, _: np.tile(a["self"], a["repeats"]),

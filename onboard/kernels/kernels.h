@@ -140,6 +140,7 @@ void jw_dropout(const jw_call *call);
 void jw_embedding_forward(const jw_call *call);
 /* indices [rows], output_gradient [rows, features] -> table_gradient [vocabulary, features] */
 void jw_embedding_parameter_gradient(const jw_call *call);
+void jw_embedding_padded_parameter_gradient(const jw_call *call);
 
 /* input [elements] -> output [elements], or the same for gradients */
 void jw_flatten(const jw_call *call);

@@ -59,6 +59,8 @@ const jw_kernel jw_kernels[] = {
     {"elu.input_gradient", 1, 1, jw_elu_input_gradient, NULL},
     {"embedding.forward", 3, 0, jw_embedding_forward, NULL},
     {"embedding.parameter_gradient", 3, 0, jw_embedding_parameter_gradient, NULL},
+    {"embedding_padded.forward", 4, 0, jw_embedding_forward, NULL},
+    {"embedding_padded.parameter_gradient", 4, 0, jw_embedding_padded_parameter_gradient, NULL},
     {"exponential.forward", 1, 0, jw_exponential_forward, NULL},
     {"exponential.input_gradient", 1, 0, jw_exponential_input_gradient, NULL},
     {"flatten.forward", 1, 0, jw_flatten, NULL},

@@ -48,6 +48,7 @@ _SHARED_ENTRIES = {
     "broadcast_multiply.input_gradient": "jw_broadcast_multiply",
     "dropout.forward": "jw_dropout",
     "dropout.input_gradient": "jw_dropout",
+    "embedding_padded.forward": "jw_embedding_forward",
     "flatten.forward": "jw_flatten",
     "flatten.input_gradient": "jw_flatten",
     "multiply.forward": "jw_multiply",

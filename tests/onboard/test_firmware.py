@@ -163,7 +163,7 @@ SIZES = {
     **{"factor_height": 2, "factor_width": 2},
     **{"source": 90, "offset": 1, "size0": 1, "size1": 1, "size2": 2, "size3": 2, "size4": 3},
     **{"size5": 5, "stride0": 1, "stride1": 1, "stride2": 41, "stride3": 0, "stride4": 2},
-    **{"stride5": 7, "middle": 3, "between": 4, "inner": 6, "align_corners": 0},
+    **{"stride5": 7, "middle": 3, "between": 4, "inner": 6, "align_corners": 0, "padding_index": 1},
     **{"queries": 9, "keys": 18, "key_heads": 1, "causal": 1, "dropout": 1},
     **{"mask_batch": 2, "mask_heads": 1, "mask_queries": 1, "depth": 5},
     **{"left_transposed": 1, "left_interleaved": 0},

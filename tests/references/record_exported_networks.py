@@ -463,7 +463,7 @@ class Positions(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.places = nn.Embedding(11, 12), nn.Embedding(9, 12)
+        self.table, self.places = nn.Embedding(11, 12, padding_idx=3), nn.Embedding(9, 12)
         self.kinds = nn.Embedding(2, 12)
         self.mix, self.out = nn.Linear(12, 24), nn.Linear(24, 5)
         self.weight = nn.Parameter(torch.rand(24))

@@ -548,7 +548,7 @@ def _softmax(a: Attributes, draw: _Draw, _: Scalars) -> Values:
 def _embedding(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     indices = draw.indices(a["rows"], a["vocabulary"])
     table = draw.values(a["vocabulary"], a["features"]).requires_grad_()
-    output = functional.embedding(indices, table)
+    output = functional.embedding(indices, table, a.get("padding_index"))
     gradient = draw.values(*output.shape)
     return {
         "indices": indices,
@@ -728,6 +728,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "attention_context": _attention_context,
     "softmax": _softmax,
     "embedding": _embedding,
+    "embedding_padded": _embedding,
     "softmax_cross_entropy": _cross_entropy,
     "mean_squared_error": _mean_squared_error,
     "strided_copy": _strided,
@@ -960,6 +961,7 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
             for family in ("broadcast_add", "broadcast_multiply", "reduce")
             for sizes in ((1, 15, 49, 1), (3, 1, 1, 35), (2, 5, 3, 1), (1, 4, 3, 18), (2, 3, 5, 7))
         ),
+        ("embedding_padded", {"rows": 19, "vocabulary": 5, "features": 6, "padding_index": 0}),
         *(
             ("rotary", dict(zip(_LARGE, sizes, strict=True)))
             for sizes in ((1, 5, 3, 8), (2, 3, 1, 38))

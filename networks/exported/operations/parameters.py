@@ -119,7 +119,7 @@ def _group_norm(c: Construction, node: Node) -> None:
 
 
 def _embedding(c: Construction, node: Node) -> None:
-    c.require(node, padding_idx=_NO_PADDING_INDEX, scale_grad_by_freq=False, sparse=False)
+    c.require(node, scale_grad_by_freq=False, sparse=False)
     table = c.parameter(node, "weight")
     known = c.constant_of(node, "indices")
     if known is not None:
@@ -129,12 +129,12 @@ def _embedding(c: Construction, node: Node) -> None:
     if indices.kind != "input":
         raise Unsupported("its indices are not an input of the program", "pass them as an input")
     vocabulary, features = table.shape
-    spec = OpSpec.of(
-        "embedding.forward",
-        rows=math.prod(indices.shape),
-        vocabulary=vocabulary,
-        features=features,
-    )
+    sizes = {"rows": indices.elements, "vocabulary": vocabulary, "features": features}
+    padding = c.plain(node, "padding_idx", _NO_PADDING_INDEX)
+    if table.trained and padding != _NO_PADDING_INDEX:
+        spec = OpSpec.of("embedding_padded.forward", **sizes, padding_index=padding)
+    else:
+        spec = OpSpec.of("embedding.forward", **sizes)
     output = c.layer(node, spec, (indices, table), shape=(*indices.shape, features))
     c.bind(node, View.whole(output))
 
