@@ -51,9 +51,17 @@ static void pack_panel(float *restrict panel, jw_matrix b, jw_index first_depth,
     const jw_index count = jw_min(columns, TILE_COLUMNS);
     if (b.transposed) {
         const float *source = b.data + first_column * b.leading + first_depth;
-        for (jw_index j = 0; j < count; j++) {
+        if (count == TILE_COLUMNS) {
             for (jw_index p = 0; p < depth; p++) {
-                panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
+                for (jw_index j = 0; j < TILE_COLUMNS; j++) {
+                    panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
+                }
+            }
+        } else {
+            for (jw_index j = 0; j < count; j++) {
+                for (jw_index p = 0; p < depth; p++) {
+                    panel[p * TILE_COLUMNS + j] = source[j * b.leading + p];
+                }
             }
         }
     } else {
