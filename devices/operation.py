@@ -145,6 +145,7 @@ _LARGEST = 2**31 - 1
 _MAY_BE_ZERO = frozenset(
     {
         *("pad_top", "pad_bottom", "pad_left", "pad_right", "bias", "offset"),
+        *("batch_first", "reverse", "initial_hidden", "initial_cell", "final_cell"),
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
     }
 )

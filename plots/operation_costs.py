@@ -33,10 +33,15 @@ from plots.style import (
 
 # Groups of kinds, each with its colour.
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
-    "convolution": (BLUE, frozenset({"conv2d", "conv_transpose2d"})),
-    "linear, attention": (
+    "convolution": (BLUE, frozenset({"conv2d", "dilated_conv2d", "conv_transpose2d"})),
+    "linear, attention, recurrent": (
         VERMILION,
-        frozenset({"linear", "attention_scores", "attention_context"}),
+        frozenset(
+            {
+                *("linear", "attention_scores", "attention_context"),
+                *("lstm", "gru", "rnn_tanh", "rnn_relu"),
+            }
+        ),
     ),
     "normalisation": (
         GREEN,

@@ -3,7 +3,8 @@
 The signatures of :mod:`devices.operation` state which gradient operations a layer has, and what
 each reads and writes: an operand named like one of the forward operation is that tensor, and
 ``<operand>_gradient`` is its gradient. All layers are therefore handled alike, except ``add``,
-whose two gradients *are* the gradient of its sum.
+whose two gradients *are* the gradient of its sum. A gradient operation may read what another one
+of its layer writes, and then follows it.
 
 The layers are executed in the order of the network, then backwards. Among the gradient operations
 of one layer, those of its parameters come first, then those with the smaller result. No other order
@@ -168,7 +169,9 @@ class _Backward:
         """Append the backward pass and return the name of each tensor's gradient."""
         for layer in reversed(self._network.layers):
             output = layer.writes[0]
-            reached = output == self._network.loss or output.name in self._gradient
+            reached = output == self._network.loss or any(
+                value.name in self._gradient for value in layer.writes
+            )
             if not reached or output.name not in self._needed:
                 continue
             if layer.spec.family == "add":
@@ -186,6 +189,13 @@ class _Backward:
             if value.name in self._gradient:
                 tensor[f"{operand.role}_gradient"] = self._gradient[value.name]
         for spec in self._gradient_specs(layer, read):
+            for operand in spec.reads:
+                if operand.role not in tensor:
+                    result = operand.role.removesuffix("_gradient")
+                    raise NetworkError(
+                        f"{self._network.name}: the loss depends on other results of {layer.name},"
+                        f" but not on its {result}"
+                    )
             for operand in spec.writes:
                 tensor[operand.role] = self._draft.tensor(
                     f"{layer.name}.{operand.role}", operand.elements, "gradient"
@@ -199,35 +209,31 @@ class _Backward:
                 {name: layer.scalars[name] for name in spec.signature.scalars},
             )
             for operand in spec.writes:
-                self._contribute(_target(read, operand.role), tensor[operand.role])
+                if (target := _target(read, operand.role)) is not None:
+                    self._contribute(target, tensor[operand.role])
 
     def _gradient_specs(self, layer: Layer, read: Mapping[str, Value]) -> list[OpSpec]:
         """Gradient operations of a layer with a result that is needed, in their order."""
 
         def rank(spec: OpSpec) -> tuple[bool, int]:
-            of_parameters = all(
-                _target(read, operand.role).kind == "parameter" for operand in spec.writes
-            )
+            targets = [_target(read, operand.role) for operand in spec.writes]
+            of_parameters = all(each is not None and each.kind == "parameter" for each in targets)
             return not of_parameters, sum(operand.bytes for operand in spec.writes)
+
+        def is_needed(spec: OpSpec) -> bool:
+            targets = (_target(read, operand.role) for operand in spec.writes)
+            return any(each is not None and each.name in self._needed for each in targets)
 
         specs = [
             OpSpec.of(kind, **layer.spec.attributes)
             for kind in SIGNATURES
             if kind.startswith(f"{layer.spec.family}.") and kind.endswith("_gradient")
         ]
-        needed = [
-            spec
-            for spec in specs
-            if any(_target(read, o.role).name in self._needed for o in spec.writes)
-        ]
+        needed = [spec for spec in specs if is_needed(spec)]
         # A batch norm's input gradient reads its parameter gradients, even those of frozen ones.
         wanted = {operand.role for spec in needed for operand in spec.reads}
-        needed += [
-            spec
-            for spec in specs
-            if spec not in needed and any(operand.role in wanted for operand in spec.writes)
-        ]
-        return sorted(needed, key=rank)
+        needed += [spec for spec in specs if spec not in needed and _written(spec) & wanted]
+        return _in_order(sorted(needed, key=rank))
 
     def _contribute(self, value: Value, gradient: str) -> None:
         """Add ``gradient`` as a contribution to the gradient of ``value``.
@@ -247,9 +253,25 @@ class _Backward:
         self._draft.op(layer, spec, "backward", (before, gradient), (layer,), {})
 
 
-def _target(read: Mapping[str, Value], gradient_role: str) -> Value:
-    """The value of which ``gradient_role`` is the gradient."""
-    return read[gradient_role.removesuffix("_gradient")]
+def _in_order(specs: list[OpSpec]) -> list[OpSpec]:
+    """Move operations after those of which they read a result."""
+    ordered: list[OpSpec] = []
+    waiting = list(specs)
+    while waiting:
+        to_come = {role for spec in waiting for role in _written(spec)}
+        first = next(s for s in waiting if to_come.isdisjoint(operand.role for operand in s.reads))
+        waiting.remove(first)
+        ordered.append(first)
+    return ordered
+
+
+def _written(spec: OpSpec) -> set[str]:
+    return {operand.role for operand in spec.writes}
+
+
+def _target(read: Mapping[str, Value], gradient_role: str) -> Value | None:
+    """The value of which ``gradient_role`` is the gradient; None for the gradient of a result."""
+    return read.get(gradient_role.removesuffix("_gradient"))
 
 
 def _depend_on_parameters(network: Network) -> set[str]:

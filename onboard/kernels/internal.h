@@ -95,6 +95,21 @@ void jw_matmul(jw_index rows, jw_index columns, jw_index depth, float alpha, jw_
 /* Floats of workspace that jw_matmul needs; does not decrease with either argument. */
 jw_index jw_matmul_workspace(jw_index columns, jw_index depth);
 
+/* b[depth, columns] as the right matrix of many products, in the layout that suits them. */
+typedef struct {
+    jw_matrix b;
+    jw_index columns, depth;
+    float *panels;
+} jw_prepared;
+
+/* Lay out `b` in `workspace`, which has jw_prepared_floats. Both are in use as long as the result. */
+jw_prepared jw_prepare(jw_index columns, jw_index depth, jw_matrix b, float *workspace);
+jw_index jw_prepared_floats(jw_index columns, jw_index depth);
+
+/* c[rows, columns] = a[rows, depth] * b + beta * c, as jw_matmul. Meant for few rows. */
+void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared, float beta,
+                        float *c, jw_index c_leading);
+
 /* --- windows along one axis: convolution and pooling ------------------------------------------ */
 
 /* Sizes along one axis, in elements; `pad` is the padding before the first element. */

@@ -53,6 +53,8 @@ _SHARED_ENTRIES = {
     "multiply.forward": "jw_multiply",
     "multiply.left_gradient": "jw_multiply",
     "multiply.right_gradient": "jw_multiply",
+    "rnn_relu.parameter_gradient": "jw_rnn_parameter_gradient",
+    "rnn_tanh.parameter_gradient": "jw_rnn_parameter_gradient",
 }
 
 
