@@ -23,6 +23,7 @@ from networks.exported.weights import Weights
 from networks.training.network import Network, Value
 
 _COPIED_AXES = 6
+_ZEROS = {"aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default"}
 _T = TypeVar("_T", bound=int | float | str)
 
 
@@ -51,6 +52,8 @@ class Construction:
         """Losses by the program's name of the tensor."""
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
+        self.parts: dict[str, Mapping[int, View]] = {}
+        """Of tensors that were never joined: their parts along the first axis, by number."""
         self.dropouts = 0
         self.updated: set[str] = set()
         """Statistics that an operation updates."""
@@ -58,11 +61,17 @@ class Construction:
         self._unknown: set[str] = set()
         self._copies: dict[View, Value] = {}
         self._maybe_copied: set[str] = set()
+        self._zeros: set[str] = set()
         self._position = {node.name: number for number, node in enumerate(program.nodes)}
         self._per_module: dict[str, int] = {}
+        self._readers: dict[str, list[Node]] = {}
         for node in program.nodes:
-            # A batch norm also counts its steps, which becomes no layer.
-            if any(program.tensors[name].dtype != INT64 for name in node.outputs):
+            for name in dict.fromkeys(node.reads):
+                self._readers.setdefault(name, []).append(node)
+            # A batch norm also counts its steps, and an LSTM makes zeros, which become no layers.
+            if node.target not in _ZEROS and any(
+                program.tensors[name].dtype != INT64 for name in node.outputs
+            ):
                 self._per_module[node.module] = self._per_module.get(node.module, 0) + 1
         for name, own in program.parameters.items():
             trained = program.tensors[name].requires_grad
@@ -194,6 +203,18 @@ class Construction:
             if found != value:
                 raise Unsupported(f"{name} is {_described(found)}; only {value} is supported")
 
+    def readers(self, name: str) -> list[Node]:
+        """Nodes that read a tensor."""
+        return self._readers.get(name, [])
+
+    def is_read(self, name: str) -> bool:
+        """Whether a node reads a tensor, or the program returns it."""
+        return bool(self.readers(name)) or name in self.program.outputs
+
+    def is_zero(self, view: View) -> bool:
+        """Whether all numbers of a view are zero, whatever the parameters are."""
+        return view.value.name in self._zeros
+
     def reads_unknown(self, node: Node) -> bool:
         """Whether the node reads the result of an unsupported one."""
         return any(name in self._unknown for name in node.reads)
@@ -211,6 +232,8 @@ class Construction:
         part: str = "",
     ) -> Value:
         """Append an operation and return its first output. ``part`` names one of several."""
+        if any(value.name in self._zeros for value in reads):
+            raise Unsupported("it reads a tensor of zeros; only recurrent layers begin with one")
         name = self._layer_name(node, part)
         return self.network.append(name, spec, reads, shape=shape, scalars=scalars)
 
@@ -233,6 +256,12 @@ class Construction:
         """
         self._maybe_copied.add(view.value.name)
         self.bind(node, view)
+
+    def bind_zeros(self, node: Node) -> None:
+        """State that the node's output is zero everywhere. It takes no memory."""
+        zeros = Value(node.outputs[0], self.meta(node).shape, "activation")
+        self._zeros.add(zeros.name)
+        self.bind(node, View.whole(zeros))
 
     def bind(self, node: Node, *views: View) -> None:
         """State what the node's outputs have become.

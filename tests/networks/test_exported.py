@@ -39,6 +39,9 @@ TRAINABLE = [
     "norms",
     "views",
     "in_place",
+    "classifier",
+    "keywords",
+    "recurrent",
 ]
 
 

@@ -208,6 +208,61 @@ class InPlace(nn.Module):
         return functional.cross_entropy(x + y, labels)
 
 
+class Classifier(nn.Module):
+    """Two layers of LSTM over tokens; the last hidden state is classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 5)
+        self.lstm = nn.LSTM(5, 6, num_layers=2, batch_first=True)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        _, (hidden, _) = self.lstm(self.table(tokens))
+        return functional.cross_entropy(self.head(hidden[-1]), labels)
+
+
+class Keywords(nn.Module):
+    """A GRU over mel frames."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(40, 12, batch_first=True)
+        self.head = nn.Linear(12, 4)
+
+    def forward(self, frames: Tensor, labels: Tensor) -> Tensor:
+        states, _ = self.gru(frames)
+        return functional.cross_entropy(self.head(states[:, -1]), labels)
+
+
+class Recurrent(nn.Module):
+    """Both directions, all states, a learned initial state, and cells one step at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.LSTM(3, 4, num_layers=2, bidirectional=True, dropout=0.0)
+        self.start = nn.Parameter(torch.randn(1, 1, 5))
+        self.gru = nn.GRU(8, 5, bias=False)
+        self.relu = nn.RNN(5, 4, nonlinearity="relu", batch_first=True, bidirectional=True)
+        self.lstm_cell, self.gru_cell = nn.LSTMCell(8, 5), nn.GRUCell(5, 5)
+        self.tanh_cell = nn.RNNCell(5, 5, bias=False)
+        self.head = nn.Linear(26, 3)
+
+    def forward(self, wave: Tensor, labels: Tensor) -> Tensor:
+        x, (hidden, cells) = self.both(wave.transpose(0, 1))
+        found = [hidden[-2], hidden[-1], cells[-1]]
+        y, _ = self.gru(x, self.start.expand(-1, 2, -1))
+        _, states = self.relu(y.transpose(0, 1))
+        found.append(states.transpose(0, 1).reshape(2, 8))
+        zeros = x.new_zeros(2, 5)
+        state = (zeros, zeros)
+        for step in range(3):
+            state = self.lstm_cell(x[step], state)
+        last = self.tanh_cell(self.gru_cell(state[0]), state[1])
+        found += [last[:, :1], y[-1]]
+        return functional.cross_entropy(self.head(torch.cat(found, 1)), labels)
+
+
 class ChangedCopy(nn.Module):
     """An operation in place on a tensor of which a copy is read later."""
 
@@ -273,6 +328,9 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "norms": (Norms, (torch.randn(4, 2, 6, 6), torch.randn(2, 8))),
         "views": (Views, (torch.randn(2, 2, 6, 6), indices(3, 2))),
         "in_place": (InPlace, (torch.randn(4, 4), indices(4, 4))),
+        "classifier": (Classifier, (indices(11, 3, 5), indices(3, 3))),
+        "keywords": (Keywords, (torch.randn(3, 6, 40), indices(4, 3))),
+        "recurrent": (Recurrent, (torch.randn(2, 5, 3), indices(3, 2))),
         "changed_copy": (ChangedCopy, (torch.randn(4, 4), indices(4, 4))),
         "norm_twice": (NormTwice, (torch.randn(4, 4), indices(4, 4))),
         "predictions": (Predictions, (torch.randn(4, 4),)),

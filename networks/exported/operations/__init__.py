@@ -9,6 +9,7 @@ from networks.exported.operations.elementwise import ELEMENTWISE
 from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
 from networks.exported.operations.parameters import PARAMETERS
+from networks.exported.operations.recurrent import RECURRENT
 from networks.exported.operations.views import VIEWS
 from networks.exported.operations.windows import WINDOWS
 
@@ -20,6 +21,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **WINDOWS,
     **PARAMETERS,
     **JOINING,
+    **RECURRENT,
     **LOSSES,
 }
 """By ATen's name without ``aten.`` and without the underscore of operations in place."""

@@ -17,18 +17,23 @@ def _concat(c: Construction, node: Node) -> None:
     if not views:
         raise Unsupported("it joins nothing")
     axis = c.axis(node, views[0])
-    parts = [c.stored(node, view) for view in views]
+    c.bind(node, View.whole(join(c, node, [c.stored(node, view) for view in views], axis)))
+
+
+def join(c: Construction, node: Node, parts: list[Value], axis: int, part: str = "") -> Value:
+    """Append the concatenation of tensors; ``part`` names it if the node has other layers."""
     joined = parts[0]
     names: tuple[str, ...] = (joined.name,)
-    for number, part in enumerate(parts[1:], start=1):
-        names = (*names, part.name)
+    for number, each in enumerate(parts[1:], start=1):
+        names = (*names, each.name)
         # A network that joins ever more tensors (DenseNet) has joined the first ones before.
         before = c.joined.get((axis, names))
         if before is None:
-            before = _joined(c, node, joined, part, axis, "" if len(parts) == 2 else str(number))
+            name = part + ("" if len(parts) == 2 else str(number))
+            before = _joined(c, node, joined, each, axis, name)
             c.joined[axis, names] = before
         joined = before
-    c.bind(node, View.whole(joined))
+    return joined
 
 
 def _joined(c: Construction, node: Node, left: Value, right: Value, axis: int, name: str) -> Value:

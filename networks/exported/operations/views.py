@@ -47,6 +47,10 @@ def _select(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     axis = c.axis(node, view)
     index = c.plain(node, "index", 0) % view.shape[axis]
+    parts = c.parts.get(node.reads[0], {})
+    if axis == 0 and index in parts:
+        c.bind(node, parts[index])
+        return
     c.bind(node, view.part(axis, index, 1).without(axis))
 
 
@@ -80,7 +84,12 @@ def _broadcast(c: Construction, node: Node) -> None:
     c.bind(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
 
 
+def _zeros(c: Construction, node: Node) -> None:
+    c.bind_zeros(node)
+
+
 VIEWS: Mapping[str, Operation] = {
+    **dict.fromkeys(("zeros.default", "new_zeros.default", "zeros_like.default"), _zeros),
     **dict.fromkeys(
         ("view.default", "reshape.default", "flatten.using_ints", "unflatten.int"), _reshape
     ),
