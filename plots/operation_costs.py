@@ -70,7 +70,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
         frozenset(
             {
                 *("add", "gradient", "multiply", "channel_scale"),
-                *("flatten", "concat", "embedding", "strided_copy"),
+                *("flatten", "concat", "embedding", "strided_copy", "pad"),
             }
         ),
     ),

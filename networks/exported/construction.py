@@ -54,6 +54,9 @@ class Construction:
         """Concatenations by axis and names of their parts."""
         self.parts: dict[str, Mapping[int, View]] = {}
         """Of tensors that were never joined: their parts along the first axis, by number."""
+        self.padded: dict[str, tuple[View, tuple[int, ...], tuple[int, ...]]] = {}
+        """Of tensors that were never padded, since only convolutions read them: the tensor without
+        padding, and the zeros before and after it along the last axes."""
         self.dropouts = 0
         self.updated: set[str] = set()
         """Statistics that an operation updates."""
@@ -131,17 +134,7 @@ class Construction:
     def _copied(self, node: Node, view: View) -> Value:
         if view.value.kind == "input":
             raise Unsupported(f"it reads the input {view.value.name} in another order or in part")
-        axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
-        if len(axes) > _COPIED_AXES:
-            raise Unsupported(f"it copies {len(axes)} axes; {_COPIED_AXES} are possible")
-        axes = [(1, 1)] * (_COPIED_AXES - len(axes)) + axes
-        spec = OpSpec.of(
-            "strided_copy.forward",
-            source=view.value.elements,
-            offset=view.offset,
-            **{f"size{axis}": size for axis, (size, _) in enumerate(axes)},
-            **{f"stride{axis}": stride for axis, (_, stride) in enumerate(axes)},
-        )
+        spec = OpSpec.of("strided_copy.forward", **copied_elements(view))
         return self.layer(node, spec, (view.value,), shape=view.shape, part="copy")
 
     def parameter(self, node: Node, name: str) -> Value:
@@ -249,13 +242,13 @@ class Construction:
 
     # --- results ------------------------------------------------------------------------------
 
-    def bind_copy(self, node: Node, view: View) -> None:
-        """State what the node's output has become, where PyTorch may have made a copy of it.
+    def bind_copy(self, node: Node, *views: View) -> None:
+        """State what the node's outputs have become, where PyTorch may have made copies of them.
 
-        Here it shares the stored tensor, which an operation in place must not change then.
+        Here they share the stored tensors, which an operation in place must not change then.
         """
-        self._maybe_copied.add(view.value.name)
-        self.bind(node, view)
+        self._maybe_copied.update(view.value.name for view in views)
+        self.bind(node, *views)
 
     def bind_zeros(self, node: Node) -> None:
         """State that the node's output is zero everywhere. It takes no memory."""
@@ -311,6 +304,20 @@ class Construction:
         for name in node.outputs:
             value = Value(name, self.program.tensors[name].shape, "activation")
             self.views[name] = View.whole(value)
+
+
+def copied_elements(view: View) -> dict[str, int]:
+    """Attributes of an operation that copies a view's elements from or to its stored tensor."""
+    axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
+    if len(axes) > _COPIED_AXES:
+        raise Unsupported(f"it copies {len(axes)} axes; {_COPIED_AXES} are possible")
+    axes = [(1, 1)] * (_COPIED_AXES - len(axes)) + axes
+    return {
+        "source": view.value.elements,
+        "offset": view.offset,
+        **{f"size{axis}": size for axis, (size, _) in enumerate(axes)},
+        **{f"stride{axis}": stride for axis, (_, stride) in enumerate(axes)},
+    }
 
 
 Operation: TypeAlias = Callable[[Construction, Node], None]

@@ -112,31 +112,37 @@ void jw_matmul_prepared(jw_index rows, jw_matrix a, const jw_prepared *prepared,
 
 /* --- windows along one axis: convolution and pooling ------------------------------------------ */
 
-/* Sizes along one axis, in elements; `pad` is the padding before the first element. */
+/* Sizes along one axis, in elements; `pad` is the padding before the first element, `dilation` the
+ * distance of two neighbouring taps. */
 typedef struct {
-    jw_index in, out, kernel, stride, pad;
+    jw_index in, out, kernel, stride, pad, dilation;
 } jw_axis;
 
+/* Elements from the first tap to the last one. */
+static inline jw_index jw_extent(const jw_axis *axis) {
+    return (axis->kernel - 1) * axis->dilation + 1;
+}
+
 static inline jw_axis jw_axis_of(jw_index in, jw_index kernel, jw_index stride, jw_index pad_before,
-                                 jw_index pad_after) {
-    const jw_axis axis = {in, (in + pad_before + pad_after - kernel) / stride + 1, kernel, stride,
-                          pad_before};
+                                 jw_index pad_after, jw_index dilation) {
+    jw_axis axis = {in, 0, kernel, stride, pad_before, dilation};
+    axis.out = (in + pad_before + pad_after - jw_extent(&axis)) / stride + 1;
     return axis;
 }
 
 /* Input index that tap `tap` reads at output position `position`; may be outside [0, in). */
 static inline jw_index jw_source(const jw_axis *axis, jw_index position, jw_index tap) {
-    return position * axis->stride + tap - axis->pad;
+    return position * axis->stride + tap * axis->dilation - axis->pad;
 }
 
 /* Tap `tap` reads inside the input at the output positions [jw_first, jw_last). */
 static inline jw_index jw_first(const jw_axis *axis, jw_index tap) {
-    const jw_index before = axis->pad - tap;
+    const jw_index before = axis->pad - tap * axis->dilation;
     return before <= 0 ? 0 : jw_min(jw_ceil_div(before, axis->stride), axis->out);
 }
 
 static inline jw_index jw_last(const jw_axis *axis, jw_index tap) {
-    const jw_index room = axis->in + axis->pad - tap;
+    const jw_index room = axis->in + axis->pad - tap * axis->dilation;
     return room <= 0
                ? 0
                : jw_max(jw_min(jw_ceil_div(room, axis->stride), axis->out), jw_first(axis, tap));

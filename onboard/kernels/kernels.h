@@ -94,6 +94,15 @@ size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
+/* The same with `dilation_height` and `dilation_width`, the distances of neighbouring taps; they come
+ * after conv2d's attributes. */
+void jw_dilated_conv2d_forward(const jw_call *call);
+void jw_dilated_conv2d_input_gradient(const jw_call *call);
+void jw_dilated_conv2d_parameter_gradient(const jw_call *call);
+size_t jw_dilated_conv2d_forward_workspace(const int32_t *attributes);
+size_t jw_dilated_conv2d_input_gradient_workspace(const int32_t *attributes);
+size_t jw_dilated_conv2d_parameter_gradient_workspace(const int32_t *attributes);
+
 /* Transposed convolution: image = [batch, in_channels, in_height, in_width], result = [batch,
  * out_channels, out_height, out_width], weight [in_channels, out_channels / groups, kernel_height,
  * kernel_width], bias [out_channels] if the attribute `bias` is 1. */
@@ -215,7 +224,7 @@ void jw_rms_norm_parameter_gradient(const jw_call *call);
 /* input [source] -> output [size0, ..., size5]: element (i0, ..., i5) is that at offset + i0 stride0
  * + ... + i5 stride5 */
 void jw_strided_copy_forward(const jw_call *call);
-/* output_gradient [size0, ..., size5] -> input_gradient [source] */
+/* output_gradient [size0, ..., size5] -> input_gradient [source]; pad is the reverse of the two */
 void jw_strided_copy_input_gradient(const jw_call *call);
 
 /* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */

@@ -53,6 +53,8 @@ _SHARED_ENTRIES = {
     "multiply.forward": "jw_multiply",
     "multiply.left_gradient": "jw_multiply",
     "multiply.right_gradient": "jw_multiply",
+    "pad.forward": "jw_strided_copy_input_gradient",
+    "pad.input_gradient": "jw_strided_copy_forward",
     "rnn_relu.parameter_gradient": "jw_rnn_parameter_gradient",
     "rnn_tanh.parameter_gradient": "jw_rnn_parameter_gradient",
 }

@@ -134,6 +134,7 @@ def small_spec(kind: str) -> OpSpec:
         **{"source": 1400, "offset": 1, "size0": 1, "size1": 2, "size2": 3, "size3": 2, "size4": 7},
         **{"size5": 11, "stride0": 1, "stride1": 693, "stride2": 231, "stride3": 0, "stride4": 1},
         **{"stride5": 21},
+        **{"dilation_height": 2, "dilation_width": 3},
         **{"steps": 5, "hidden": 29, "batch_first": 1, "reverse": 1},
         **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
     }
@@ -304,12 +305,18 @@ def convolutions(draw: st.DrawFn) -> OpSpec:
     groups = draw(st.sampled_from((1, 1, 2, 3)))
     kernel_height, kernel_width = integer(1, 4), integer(1, 4)
     pads = {side: integer(0, 3) for side in ("pad_top", "pad_bottom", "pad_left", "pad_right")}
+    dilation = {f"dilation_{side}": integer(1, 4) for side in ("height", "width")}
+    is_dilated = integer(0, 1)
+    extent_height, extent_width = (
+        (kernel - 1) * (step if is_dilated else 1) + 1
+        for kernel, step in zip((kernel_height, kernel_width), dilation.values(), strict=True)
+    )
     return OpSpec.of(
-        "conv2d.forward",
+        "dilated_conv2d.forward" if is_dilated else "conv2d.forward",
         batch=integer(1, 5),
         in_channels=groups * integer(1, 3),
-        in_height=max(integer(1, 9), kernel_height - pads["pad_top"] - pads["pad_bottom"]),
-        in_width=max(integer(1, 40), kernel_width - pads["pad_left"] - pads["pad_right"]),
+        in_height=max(integer(1, 9), extent_height - pads["pad_top"] - pads["pad_bottom"]),
+        in_width=max(integer(1, 40), extent_width - pads["pad_left"] - pads["pad_right"]),
         out_channels=groups * integer(1, 4),
         kernel_height=kernel_height,
         kernel_width=kernel_width,
@@ -318,6 +325,7 @@ def convolutions(draw: st.DrawFn) -> OpSpec:
         **pads,
         groups=groups,
         bias=integer(0, 1),
+        **(dilation if is_dilated else {}),
     )
 
 
@@ -329,6 +337,7 @@ def naive_convolution(spec: OpSpec, reads: list[Array]) -> tuple[Array, Array]:
     padded = np.pad(
         x, ((0, 0), (0, 0), (a["pad_top"], a["pad_bottom"]), (a["pad_left"], a["pad_right"]))
     )
+    down, right = a.get("dilation_height", 1), a.get("dilation_width", 1)
     taps = [
         padded[
             :,
@@ -336,7 +345,9 @@ def naive_convolution(spec: OpSpec, reads: list[Array]) -> tuple[Array, Array]:
             ky : ky + (height - 1) * a["stride_height"] + 1 : a["stride_height"],
             kx : kx + (width - 1) * a["stride_width"] + 1 : a["stride_width"],
         ]
-        for ky, kx in itertools.product(range(a["kernel_height"]), range(a["kernel_width"]))
+        for ky, kx in itertools.product(
+            range(0, a["kernel_height"] * down, down), range(0, a["kernel_width"] * right, right)
+        )
     ]
     unfolded = np.stack(taps, 2)
     grouped = unfolded.reshape(a["batch"], a["groups"], -1, len(taps), height, width)
@@ -371,7 +382,7 @@ def test_any_convolution_equals_its_definition(spec: OpSpec, library: KernelLibr
     grouped_dy = dy.astype(np.float64).reshape(
         a["batch"], a["groups"], -1, *spec.writes[0].shape[2:]
     )
-    parameter = OpSpec.of("conv2d.parameter_gradient", **a)
+    parameter = OpSpec.of(f"{spec.family}.parameter_gradient", **a)
     found = library.run(parameter, [reads[0], dy])
     products = "ngcthw,ngohw->goct"
     summed = float(np.einsum(products, np.abs(unfolded), np.abs(grouped_dy)).max())
@@ -382,7 +393,7 @@ def test_any_convolution_equals_its_definition(spec: OpSpec, library: KernelLibr
         assert_close(found[1], dy.astype(np.float64).sum((0, 2, 3)), parameter.key, summed=summed)
 
     # The input gradient is the adjoint of the (linear) convolution: <dy, A x> = <A^T dy, x>.
-    adjoint = OpSpec.of("conv2d.input_gradient", **a)
+    adjoint = OpSpec.of(f"{spec.family}.input_gradient", **a)
     dx = library.run(adjoint, [dy, reads[1]])[0].astype(np.float64)
     image = np.zeros_like(reads[0])
     for index in np.linspace(0, image.size - 1, 5).astype(int):

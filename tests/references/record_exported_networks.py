@@ -263,6 +263,27 @@ class Recurrent(nn.Module):
         return functional.cross_entropy(self.head(torch.cat(found, 1)), labels)
 
 
+class Temporal(nn.Module):
+    """Dilated convolutions, causal ones too, and zeros at the sides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.causal = nn.ModuleList(nn.Conv1d(3, 3, 2, dilation=2**level) for level in range(3))
+        self.apart = nn.Conv1d(3, 3, 3, padding="same", dilation=2, groups=3, bias=False)
+        self.image = nn.Conv2d(1, 4, (3, 2), padding=(1, 0), stride=(1, 2), dilation=(1, 3))
+        self.norm = nn.LayerNorm(14)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, wave: Tensor, labels: Tensor) -> Tensor:
+        x = wave
+        for layer in self.causal:
+            x = x + torch.tanh(layer(functional.pad(x, (layer.dilation[0], 0))))
+        x = self.apart(x) + x
+        x = self.norm(functional.pad(x, (1, 2, 0, 1)))
+        x = functional.pad(self.image(x[:, None]), (0, -1, 1, 0))
+        return functional.cross_entropy(self.head(x.flatten(1)[:, 30:42]), labels)
+
+
 class ChangedCopy(nn.Module):
     """An operation in place on a tensor of which a copy is read later."""
 
@@ -306,7 +327,7 @@ class Unsupported(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.dilated = nn.Conv2d(1, 2, 3, dilation=2)
+        self.dilated = nn.MaxPool2d(3, dilation=2)
 
     def forward(self, image: Tensor, labels: Tensor) -> Tensor:
         x = self.dilated(image).flatten(1)
@@ -331,6 +352,7 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "classifier": (Classifier, (indices(11, 3, 5), indices(3, 3))),
         "keywords": (Keywords, (torch.randn(3, 6, 40), indices(4, 3))),
         "recurrent": (Recurrent, (torch.randn(2, 5, 3), indices(3, 2))),
+        "temporal": (Temporal, (torch.randn(2, 3, 11), indices(3, 2))),
         "changed_copy": (ChangedCopy, (torch.randn(4, 4), indices(4, 4))),
         "norm_twice": (NormTwice, (torch.randn(4, 4), indices(4, 4))),
         "predictions": (Predictions, (torch.randn(4, 4),)),

@@ -68,6 +68,7 @@ def _conv2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
         weight,
         inputs.get("bias"),
         (a["stride_height"], a["stride_width"]),
+        dilation=(a.get("dilation_height", 1), a.get("dilation_width", 1)),
         groups=a["groups"],
     )
     gradient = draw.values(*output.shape)
@@ -441,6 +442,26 @@ def _copied(
     return "strided_copy", {"source": source, "offset": offset, **numbered}
 
 
+def _padded(
+    source: int, offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[str, Attributes]:
+    return "pad", _copied(source, offset, sizes, strides)[1]
+
+
+def _pad(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    sizes, strides = ([a[f"{word}{axis}"] for axis in range(6)] for word in ("size", "stride"))
+    x = draw.values(*sizes).requires_grad_()
+    places = torch.arange(a["source"]).as_strided(sizes, strides, a["offset"])
+    output = torch.zeros(a["source"], dtype=torch.float64).index_put((places,), x)
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _strided(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     x = draw.values(a["source"]).requires_grad_()
     sizes, strides = ([a[f"{word}{axis}"] for axis in range(6)] for word in ("size", "stride"))
@@ -601,6 +622,7 @@ def _adam(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
 
 _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "conv2d": _conv2d,
+    "dilated_conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
     "upsample_nearest2d": _upsample_nearest2d,
     "linear": _linear,
@@ -634,6 +656,7 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "softmax_cross_entropy": _cross_entropy,
     "mean_squared_error": _mean_squared_error,
     "strided_copy": _strided,
+    "pad": _pad,
     "lstm": _recurrent(_lstm_step, 4, torch.lstm),
     "gru": _recurrent(_gru_step, 3, torch.gru),
     "rnn_tanh": _recurrent(_rnn_step(torch.tanh), 1, torch.rnn_tanh),
@@ -694,6 +717,14 @@ def _conv(
         "groups": groups,
         "bias": bias,
     }
+
+
+def _dilated(
+    case: tuple[str, Attributes], dilation_height: int, dilation_width: int
+) -> tuple[str, Attributes]:
+    """A convolution whose taps are farther apart."""
+    more = {"dilation_height": dilation_height, "dilation_width": dilation_width}
+    return "dilated_conv2d", {**case[1], **more}
 
 
 def _transposed(
@@ -852,6 +883,13 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         ("group_norm", {"batch": 2, "channels": 4, "plane": 9, "groups": 4}),
         ("group_norm", {"batch": 4, "channels": 5, "plane": 1, "groups": 1}),
         *recurrent,
+        _padded(2 * 5 * 7, 9, (2, 3, 4), (35, 7, 1)),  # 3 x 4 within 5 x 7
+        _padded(40, 3, (1, 12), (40, 3)),
+        _dilated(_conv((2, 3, 7, 9), 5, (3, 3), pads=(2, 2, 2, 2), bias=1), 2, 2),
+        _dilated(_conv((2, 4, 1, 17), 6, (1, 3), pads=(0, 0, 8, 0)), 1, 4),  # causal
+        _dilated(_conv((1, 4, 9, 8), 6, (2, 3), (2, 1), (1, 0, 2, 3), groups=2), 3, 2),
+        _dilated(_conv((2, 5, 8, 9), 5, (3, 3), pads=(2, 2, 1, 1), groups=5, bias=1), 2, 1),
+        _dilated(_conv((1, 3, 9, 11), 6, (2, 3), (1, 2), (0, 1, 3, 1), groups=3), 4, 3),
     ]
 
 
