@@ -125,6 +125,33 @@ def test_views_need_no_operation() -> None:
     assert "flatten" not in kinds
 
 
+def test_sequences_are_read_in_the_order_in_which_they_are_stored() -> None:
+    """Whether batch or time comes first, and without initial states of zeros."""
+    for name in ("classifier", "keywords"):
+        copies = [op.name for op in network(name).ops if op.spec.kind == "strided_copy.forward"]
+        assert copies == ["head.copy.forward"]  # of the last hidden state
+    layers = {op.layer: op.spec.attributes for op in network("recurrent").ops}
+    assert layers["both.l0"]["batch_first"] == 1  # a transposed input of a time-first module
+    assert layers["both.l1_reverse"] == {**layers["both.l1"], "reverse": 1, "final_cell": 1}
+    assert layers["both.l0"]["initial_hidden"] == layers["both.l0"]["initial_cell"] == 0
+    assert layers["gru"]["initial_hidden"] == 1
+    assert layers["lstm_cell.lstm_cell"]["initial_cell"] == 0
+    assert layers["lstm_cell.lstm_cell_1"]["initial_cell"] == 1
+
+
+def test_zeros_before_a_convolution_become_its_padding() -> None:
+    ops = {op.name: op for op in network("temporal").ops}
+    for level in range(3):
+        attributes = ops[f"causal.{level}.forward"].spec.attributes
+        assert (attributes["pad_left"], attributes["pad_right"]) == (2**level, 0)
+        assert attributes.get("dilation_width", 1) == 2**level
+    assert {name for name in ops if "pad" in name} == {
+        *(f"pad_3.{entry}" for entry in ("forward", "input_gradient")),
+        *(f"pad_4.{entry}" for entry in ("forward", "input_gradient")),
+        *(f"pad_4.copy.{entry}" for entry in ("forward", "input_gradient")),
+    }
+
+
 def test_operations_are_named_after_modules() -> None:
     layers = {op.layer for op in network("convolutional").ops}
     assert {"stem", "norm", "grown.0", "grown.1", "classifier"} <= layers
@@ -327,6 +354,43 @@ def test_a_norm_over_no_features_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ExportError, match=r"over \(0,\), which are not the last axes of"):
         build_model(str(changed(tmp_path, graph=empty, name="views")))
+
+
+def _fewer_parameters(node: Any) -> None:
+    del node["inputs"][2]["arg"]["as_tensors"][-1]
+
+
+def _packed(node: Any) -> None:
+    node["target"] = "torch.ops.aten.gru.data"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_fewer_parameters, "gru.input at .*: it has 7 parameters; use proj_size=0"),
+        (_packed, "gru.data at .*: it reads packed sequences; use sequences of one length"),
+    ],
+)
+def test_a_recurrent_layer_of_another_kind_is_refused(
+    change: Callable[[Any], None], sentence: str, tmp_path: Path
+) -> None:
+    def other(graph: Any) -> None:
+        nodes = graph["graph_module"]["graph"]["nodes"]
+        change(next(node for node in nodes if "gru" in node["target"]))
+
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=other, name="keywords")))
+
+
+def test_zeros_are_only_the_beginning_of_a_recurrence(tmp_path: Path) -> None:
+    def zeros_classified(graph: Any) -> None:
+        nodes = graph["graph_module"]["graph"]["nodes"]
+        select = next(node for node in nodes if "select" in node["target"])
+        select["inputs"][0]["arg"]["as_tensor"]["name"] = "zeros"
+        select["inputs"][1]["arg"]["as_int"] = 0
+
+    with pytest.raises(ExportError, match="it reads a tensor of zeros; only recurrent layers"):
+        build_model(str(changed(tmp_path, graph=zeros_classified, name="keywords")))
 
 
 def test_the_distance_along_an_axis_of_size_one_does_not_matter(tmp_path: Path) -> None:

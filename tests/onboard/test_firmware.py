@@ -164,6 +164,9 @@ SIZES = {
     **{"source": 90, "offset": 1, "size0": 1, "size1": 1, "size2": 2, "size3": 2, "size4": 3},
     **{"size5": 5, "stride0": 1, "stride1": 1, "stride2": 41, "stride3": 0, "stride4": 2},
     **{"stride5": 7},
+    **{"dilation_height": 2, "dilation_width": 3},
+    **{"steps": 3, "hidden": 6, "batch_first": 1, "reverse": 1},
+    **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
 }
 SCALARS = {
     **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},

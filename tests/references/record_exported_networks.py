@@ -223,12 +223,12 @@ class Classifier(nn.Module):
 
 
 class Keywords(nn.Module):
-    """A GRU over mel frames."""
+    """Two layers of GRU over mel frames."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.gru = nn.GRU(40, 12, batch_first=True)
-        self.head = nn.Linear(12, 4)
+        self.gru = nn.GRU(40, 10, num_layers=2, batch_first=True)
+        self.head = nn.Linear(10, 4)
 
     def forward(self, frames: Tensor, labels: Tensor) -> Tensor:
         states, _ = self.gru(frames)
@@ -350,7 +350,7 @@ def _networks() -> dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]]
         "views": (Views, (torch.randn(2, 2, 6, 6), indices(3, 2))),
         "in_place": (InPlace, (torch.randn(4, 4), indices(4, 4))),
         "classifier": (Classifier, (indices(11, 3, 5), indices(3, 3))),
-        "keywords": (Keywords, (torch.randn(3, 6, 40), indices(4, 3))),
+        "keywords": (Keywords, (torch.randn(3, 16, 40), indices(4, 3))),
         "recurrent": (Recurrent, (torch.randn(2, 5, 3), indices(3, 2))),
         "temporal": (Temporal, (torch.randn(2, 3, 11), indices(3, 2))),
         "changed_copy": (ChangedCopy, (torch.randn(4, 4), indices(4, 4))),
