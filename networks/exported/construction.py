@@ -112,6 +112,10 @@ class Construction:
             raise Unsupported(f"{name} is not a tensor")
         return self.views[found.name]
 
+    def subject(self, node: Node) -> View:
+        """The tensor that the first argument names."""
+        return self.view(node, next(iter(node.arguments), "its first argument"))
+
     def views_of(self, node: Node, name: str) -> list[View]:
         """The tensors of a list argument."""
         found = node.arguments.get(name)
@@ -274,7 +278,7 @@ class Construction:
         self.views.update(zip(node.outputs, views, strict=True))
 
     def _overwrite(self, node: Node, result: View) -> None:
-        overwritten = self.view(node, next(iter(node.arguments)))
+        overwritten = self.subject(node)
         changed = overwritten.value.name
         if changed == result.value.name:
             return

@@ -45,7 +45,7 @@ def _leaky_relu(c: Construction, node: Node) -> None:
 
 def _all_of(c: Construction, node: Node) -> View:
     """The first operand in any order; a copy of it if it is a part of a tensor."""
-    view = c.view(node, next(iter(node.arguments)))
+    view = c.subject(node)
     return view if view.has_all else View.whole(c.stored(node, view))
 
 

@@ -11,7 +11,7 @@ from networks.training.network import Value
 
 
 def _reshape(c: Construction, node: Node) -> None:
-    view, shape = c.view(node, next(iter(node.arguments))), c.meta(node).shape
+    view, shape = c.subject(node), c.meta(node).shape
     reshaped = view.reshaped(shape)
     if reshaped is None:
         copy = c.stored(node, view)
@@ -77,7 +77,7 @@ def _expand(c: Construction, node: Node) -> None:
 
 def _same(c: Construction, node: Node) -> None:
     """A copy that only matters to PyTorch: layouts here are those of the operations."""
-    c.bind_copy(node, c.view(node, next(iter(node.arguments))))
+    c.bind_copy(node, c.subject(node))
 
 
 def _broadcast(c: Construction, node: Node) -> None:

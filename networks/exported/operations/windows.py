@@ -25,6 +25,8 @@ def _conv(c: Construction, node: Node) -> None:
     ones = (1,) * axes
     kernel, stride = weight.shape[2:], c.integers(node, "stride", ones)
     dilation = c.integers(node, "dilation", ones)
+    if not len(kernel) == len(stride) == len(dilation) == len(zeros_before) == axes:
+        raise Unsupported(f"its weight has shape {weight.shape}, its input {x.shape}")
     padding = node.arguments.get("padding")
     if padding == "same":
         whole = tuple((size - 1) * step for size, step in zip(kernel, dilation, strict=True))
@@ -33,6 +35,8 @@ def _conv(c: Construction, node: Node) -> None:
     else:
         before = (0,) * axes if padding == "valid" else c.integers(node, "padding", (0,) * axes)
         after = before
+    if len(before) != axes:
+        raise Unsupported(f"padding is {before}")
     bias = c.optional_parameter(node, "bias")
     is_dilated = any(step > 1 for step in dilation)
     spec = OpSpec.of(
@@ -109,7 +113,7 @@ def _pad(c: Construction, node: Node) -> None:
 
 
 def _only_convolutions_read(c: Construction, node: Node) -> bool:
-    (name,) = node.outputs
+    name = node.outputs[0]
     return name not in c.program.outputs and all(
         reader.target in _PADDED_CONVOLUTIONS and reader.reads[0] == name
         for reader in c.readers(name)
