@@ -194,7 +194,7 @@ class _Backward:
                     result = operand.role.removesuffix("_gradient")
                     raise NetworkError(
                         f"{self._network.name}: the loss depends on other results of {layer.name},"
-                        f" but not on its {result}"
+                        f" but not on its {result}; let it depend on all that are read"
                     )
             for operand in spec.writes:
                 tensor[operand.role] = self._draft.tensor(

@@ -459,6 +459,109 @@ def test_a_transposed_convolution_has_a_largest_output() -> None:
         OpSpec.of(spec.kind, **{**spec.attributes, "out_height": 20})
 
 
+# --- recurrent layers in general ----------------------------------------------------------------
+
+CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def recurrence(cell: str, **attributes: int) -> OpSpec:
+    """The forward kind of a layer; attributes that are not given are 0."""
+    names = SIGNATURES[f"{cell}.forward"].attributes
+    return OpSpec.of(f"{cell}.forward", **{name: attributes.get(name, 0) for name in names})
+
+
+@st.composite
+def recurrences(draw: st.DrawFn) -> OpSpec:
+    return recurrence(
+        draw(st.sampled_from(CELLS)),
+        steps=draw(st.integers(2, 6)),
+        batch=draw(st.integers(1, 14)),
+        hidden=draw(st.integers(1, 40)),
+        bias=draw(st.integers(0, 1)),
+    )
+
+
+def operands(spec: OpSpec) -> dict[str, Array]:
+    """Operands by role; the hidden weight is small, so that states neither grow nor saturate."""
+    values = {operand.role: fill(operand, seed) for seed, operand in enumerate(spec.reads)}
+    values["hidden_weight"] = values["hidden_weight"] / np.float32(spec.attributes["hidden"] ** 0.5)
+    return values
+
+
+def forward_and_back(
+    spec: OpSpec, given: Mapping[str, Array], library: KernelLibrary
+) -> dict[str, Array]:
+    """All results of a layer and of its gradients, by role, and the operands."""
+    made = dict(given)
+    for kind in ("forward", "input_gradient", "parameter_gradient"):
+        each = OpSpec.of(f"{spec.family}.{kind}", **spec.attributes)
+        found = library.run(each, [made[operand.role] for operand in each.reads])
+        made |= {o.role: array for o, array in zip(each.writes, found, strict=True)}
+    return made
+
+
+some_recurrences = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@given(spec=recurrences(), batch_first=st.integers(0, 1), reverse=st.integers(0, 1))
+@some_recurrences
+def test_a_recurrence_in_another_layout_computes_the_same_numbers(
+    spec: OpSpec, batch_first: int, reverse: int, library: KernelLibrary
+) -> None:
+    def moved(role: str, array: Array) -> Array:
+        if array.ndim != 3:  # no sequence
+            return array
+        array = array[::-1] if reverse else array
+        return np.ascontiguousarray(array.swapaxes(0, 1) if batch_first else array)
+
+    other = recurrence(
+        spec.family, **{**spec.attributes, "batch_first": batch_first, "reverse": reverse}
+    )
+    given = {**operands(spec), "output_gradient": fill(spec.writes[0], 77)}
+    plain = forward_and_back(spec, given, library)
+    found = forward_and_back(other, {r: moved(r, array) for r, array in given.items()}, library)
+    for role, array in plain.items():
+        summed = float(np.abs(array).max()) * spec.attributes["steps"]
+        assert_close(found[role], moved(role, array), f"{other.key}: {role}", summed=summed)
+
+
+@given(spec=recurrences(), data=st.data())
+@some_recurrences
+def test_a_sequence_in_two_parts_is_the_whole_sequence(
+    spec: OpSpec, data: st.DataObject, library: KernelLibrary
+) -> None:
+    """The second part begins with the states in which the first one ended, and gradients return."""
+    a, cut = spec.attributes, data.draw(st.integers(1, spec.attributes["steps"] - 1))
+    given = {**operands(spec), "output_gradient": fill(spec.writes[0], 77)}
+    whole = forward_and_back(spec, given, library)
+    states = ("initial_hidden", "initial_cell") if spec.family == "lstm" else ("initial_hidden",)
+    first = recurrence(spec.family, **{**a, "steps": cut, "final_cell": 1})
+    second = recurrence(spec.family, **{**a, "steps": a["steps"] - cut, **dict.fromkeys(states, 1)})
+
+    def part(where: slice) -> dict[str, Array]:
+        return {role: x[where] if x.ndim == 3 else x for role, x in given.items()}
+
+    begin = part(slice(cut))
+    results = library.run(first, [begin[operand.role] for operand in first.reads])
+    ended = {o.role: array for o, array in zip(first.writes, results, strict=True)}
+    later = part(slice(cut, None)) | {"initial_hidden": ended["output"][-1]}
+    later |= {"initial_cell": ended["final_cell"]} if spec.family == "lstm" else {}
+    later = forward_and_back(second, later, library)
+    begin["output_gradient"] = begin["output_gradient"].copy()
+    begin["output_gradient"][-1] += later["initial_hidden_gradient"]
+    if spec.family == "lstm":
+        begin["final_cell_gradient"] = later["initial_cell_gradient"]
+    begin = forward_and_back(first, begin, library)
+    for role in ("output", "input_gates_gradient"):
+        joined = np.concatenate([begin[role], later[role]])
+        assert joined.tobytes() == whole[role].tobytes(), role
+    for role in ("hidden_weight_gradient", *(["hidden_bias_gradient"] if a["bias"] else [])):
+        summed = float(np.abs(whole["input_gates_gradient"]).sum())
+        assert_close(begin[role] + later[role], whole[role], f"{spec.key}: {role}", summed=summed)
+
+
 # --- the contract on buffers --------------------------------------------------------------------
 
 

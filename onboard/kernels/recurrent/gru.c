@@ -93,13 +93,13 @@ static void retreat(jw_index hidden, const float *gates, const float *candidate,
     JW_INDEPENDENT
     for (jw_index k = 0; k < hidden; k++) {
         const float reset = r[k], kept = z[k], fresh = n[k], product = candidate[k];
-        const float dout = dy[k] + dh[k], old = before[k];
-        const float dfresh = dout * (1.0f - kept) * (1.0f - fresh * fresh);
+        const float dhidden = dy[k] + dh[k], old = before[k];
+        const float dfresh = dhidden * (1.0f - kept) * (1.0f - fresh * fresh);
         dr[k] = dfresh * product * (reset * (1.0f - reset));
-        dz[k] = dout * (old - fresh) * (kept * (1.0f - kept));
+        dz[k] = dhidden * (old - fresh) * (kept * (1.0f - kept));
         dn[k] = dfresh;
         candidate_gradient[k] = dfresh * reset;
-        dh[k] = dout * kept;
+        dh[k] = dhidden * kept;
     }
 }
 

@@ -103,10 +103,10 @@ static void retreat(jw_index hidden, const float *gates, const float *cell, cons
     float *di = gradient, *df = di + hidden, *dg = df + hidden, *d_o = dg + hidden;
     JW_INDEPENDENT
     for (jw_index k = 0; k < hidden; k++) {
-        const float bent = jw_tanh(cell[k]), dout = dy[k] + dh[k];
+        const float bent = jw_tanh(cell[k]), dhidden = dy[k] + dh[k];
         const float in = i[k], kept = f[k], fresh = g[k], out = o[k];
-        const float dcell = JW_FMA(dout * out, 1.0f - bent * bent, dc[k]);
-        d_o[k] = dout * bent * (out * (1.0f - out));
+        const float dcell = JW_FMA(dhidden * out, 1.0f - bent * bent, dc[k]);
+        d_o[k] = dhidden * bent * (out * (1.0f - out));
         di[k] = dcell * fresh * (in * (1.0f - in));
         dg[k] = dcell * in * (1.0f - fresh * fresh);
         df[k] = kept * (1.0f - kept) * dcell; /* times the cell before, below */
