@@ -136,8 +136,9 @@ class Construction:
         return copy
 
     def _copied(self, node: Node, view: View) -> Value:
-        if view.value.kind == "input":
-            raise Unsupported(f"it reads the input {view.value.name} in another order or in part")
+        name = view.value.name
+        if view.value.kind == "input" and self.program.tensors[name].dtype != FLOAT32:
+            raise Unsupported(f"it reads the input {name} in another order or in part")
         spec = OpSpec.of("strided_copy.forward", **copied_elements(view))
         return self.layer(node, spec, (view.value,), shape=view.shape, part="copy")
 

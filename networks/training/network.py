@@ -534,8 +534,8 @@ class Network:
             scalars: The operation's scalars.
 
         Raises:
-            NetworkError: An operand has a wrong number of elements, or a result the name of
-                another tensor.
+            NetworkError: An operand or the output has a wrong number of elements, or a result the
+                name of another tensor.
         """
         for operand, value in zip(spec.reads, reads, strict=True):
             if operand.elements != value.elements:
@@ -545,6 +545,10 @@ class Network:
                 )
         kind: TensorKind = "parameter" if spec.signature.mutates else "activation"
         first, *rest = spec.writes
+        if shape is not None and math.prod(shape) != first.elements:
+            raise NetworkError(
+                f"{name}: its result has shape {shape}; {spec.key} makes {first.shape}"
+            )
         writes = (
             Value(f"{name}.{first.role}", shape or first.shape, kind),
             *(Value(f"{name}.{operand.role}", operand.shape, kind) for operand in rest),

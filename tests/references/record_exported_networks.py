@@ -244,7 +244,7 @@ class Recurrent(nn.Module):
         self.start = nn.Parameter(torch.randn(1, 1, 5))
         self.gru = nn.GRU(8, 5, bias=False)
         self.relu = nn.RNN(5, 4, nonlinearity="relu", batch_first=True, bidirectional=True)
-        self.lstm_cell, self.gru_cell = nn.LSTMCell(8, 5), nn.GRUCell(5, 5)
+        self.lstm_cell, self.gru_cell = nn.LSTMCell(3, 5), nn.GRUCell(5, 5)
         self.tanh_cell = nn.RNNCell(5, 5, bias=False)
         self.head = nn.Linear(26, 3)
 
@@ -254,11 +254,12 @@ class Recurrent(nn.Module):
         y, _ = self.gru(x, self.start.expand(-1, 2, -1))
         _, states = self.relu(y.transpose(0, 1))
         found.append(states.transpose(0, 1).reshape(2, 8))
-        zeros = x.new_zeros(2, 5)
-        state = (zeros, zeros)
+        state = (x.new_zeros(2, 5), torch.zeros(2, 5).to(wave.device).detach())
+        passed = []
         for step in range(3):
-            state = self.lstm_cell(x[step], state)
-        last = self.tanh_cell(self.gru_cell(state[0]), state[1])
+            state = self.lstm_cell(wave[:, step], state)
+            passed.append(state[0])
+        last = self.tanh_cell(self.gru_cell(torch.stack(passed, 1).mean(1)), state[1])
         found += [last[:, :1], y[-1]]
         return functional.cross_entropy(self.head(torch.cat(found, 1)), labels)
 

@@ -20,6 +20,15 @@ def _concat(c: Construction, node: Node) -> None:
     c.bind(node, View.whole(join(c, node, [c.stored(node, view) for view in views], axis)))
 
 
+def _stack(c: Construction, node: Node) -> None:
+    views = c.views_of(node, "tensors")
+    (axis,) = c.axes(node, "dim", len(c.meta(node).shape), (0,))
+    if not views or any(len(view.shape) < axis for view in views):
+        raise Unsupported("it joins nothing")
+    parts = [c.stored(node, view.within(axis)) for view in views]
+    c.bind(node, View.whole(join(c, node, parts, axis)))
+
+
 def join(c: Construction, node: Node, parts: list[Value], axis: int, part: str = "") -> Value:
     """Append the concatenation of tensors; ``part`` names it if the node has other layers."""
     joined = parts[0]
@@ -97,6 +106,7 @@ def _softmax(c: Construction, node: Node) -> None:
 
 JOINING: Mapping[str, Operation] = {
     "cat.default": _concat,
+    "stack.default": _stack,
     "scaled_dot_product_attention.default": _attention,
     "softmax.int": _softmax,
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from networks.exported.construction import Construction, Operation
+from networks.exported.construction import Construction, Operation, Unsupported
 from networks.exported.program import Node
 from networks.exported.views import View
 from networks.training.network import Value
@@ -80,6 +80,26 @@ def _same(c: Construction, node: Node) -> None:
     c.bind_copy(node, c.subject(node))
 
 
+def _converted(c: Construction, node: Node) -> None:
+    """Another type or device: the same numbers, as the only type that is computed with is one."""
+    view = c.subject(node)
+    before, after = c.program.tensors[node.reads[0]], c.meta(node)
+    if before.dtype != after.dtype:
+        raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
+    c.bind_copy(node, view)
+
+
+def _detached(c: Construction, node: Node) -> None:
+    view = c.subject(node)
+    if not c.is_zero(view) and view.value.kind != "input":
+        raise Unsupported("it stops gradients", "requires_grad_(False) on parameters")
+    c.bind(node, view)
+
+
+def _unchecked(_c: Construction, _node: Node) -> None:
+    """A check of PyTorch's that has no result; types are fixed in the graph."""
+
+
 def _broadcast(c: Construction, node: Node) -> None:
     c.bind(node, *(view.expanded(c.meta(node).shape) for view in c.views_of(node, "tensors")))
 
@@ -99,6 +119,9 @@ VIEWS: Mapping[str, Operation] = {
     "transpose.int": _transpose,
     "permute.default": _permute,
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
+    **dict.fromkeys(("to.dtype", "to.dtype_layout", "to.device", "to.other"), _converted),
+    "detach.default": _detached,
+    "_assert_tensor_metadata.default": _unchecked,
     "slice.Tensor": _slice,
     "select.int": _select,
     "unbind.int": _unbind,

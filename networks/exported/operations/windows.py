@@ -230,18 +230,25 @@ def _adaptive_average_pool(c: Construction, node: Node) -> None:
 
 
 def _mean(c: Construction, node: Node) -> None:
-    x = c.value(node, "self")
-    axes = set(c.axes(node, "dim", len(x.shape), ()))
-    if len(x.shape) < 3 or axes != set(range(2, len(x.shape))):
-        raise Unsupported(f"it averages axes {sorted(axes)} of {x.shape}; all after the second can")
-    _global_average_pool(c, node, x)
+    view = c.view(node, "self")
+    axes = c.axes(node, "dim", len(view.shape), ())
+    kept = tuple(axis for axis in range(len(view.shape)) if axis not in axes)
+    if not kept or not axes:
+        raise Unsupported(f"it averages axes {axes} of {view.shape}; some can be, not all")
+    x = c.stored(node, view.permuted((*kept, *sorted(axes))))
+    batch, *channels = x.shape[: len(kept)]
+    plane = math.prod(x.shape[len(kept) :])
+    _append_global_pool(c, node, x, batch, math.prod(channels), plane)
 
 
 def _global_average_pool(c: Construction, node: Node, x: Value) -> None:
-    batch, channels, *plane = x.shape
-    spec = OpSpec.of(
-        "global_average_pool.forward", batch=batch, channels=channels, plane=math.prod(plane)
-    )
+    _append_global_pool(c, node, x, x.shape[0], x.shape[1], math.prod(x.shape[2:]))
+
+
+def _append_global_pool(
+    c: Construction, node: Node, x: Value, batch: int, channels: int, plane: int
+) -> None:
+    spec = OpSpec.of("global_average_pool.forward", batch=batch, channels=channels, plane=plane)
     output = c.layer(node, spec, (x,), shape=c.meta(node).shape)
     c.bind(node, View.whole(output))
 
