@@ -163,6 +163,7 @@ _MAY_BE_ZERO = frozenset(
     {
         *("align_corners", "padding_index"),
         *("pad_top", "pad_bottom", "pad_left", "pad_right", "bias", "offset"),
+        *("batch_first", "reverse", "initial_hidden", "initial_cell", "final_cell"),
         *(f"stride{axis}" for axis in range(6)),  # of a repeated axis
         *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
         *("causal", "dropout", "mask_batch", "mask_heads", "mask_queries"),

@@ -33,10 +33,15 @@ from plots.style import (
 
 # Groups of kinds, each with its colour.
 _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
-    "convolution": (BLUE, frozenset({"conv2d", "conv_transpose2d"})),
-    "linear, attention": (
+    "convolution": (BLUE, frozenset({"conv2d", "dilated_conv2d", "conv_transpose2d"})),
+    "linear, attention, recurrent": (
         VERMILION,
-        frozenset({"linear", "attention_scores", "attention_context", "attention", "matmul"}),
+        frozenset(
+            {
+                *("linear", "attention_scores", "attention_context", "attention", "matmul"),
+                *("lstm", "gru", "rnn_tanh", "rnn_relu"),
+            }
+        ),
     ),
     "normalisation": (
         GREEN,
@@ -77,7 +82,7 @@ _GROUPS: dict[str, tuple[str, frozenset[str]]] = {
                 *("add", "gradient", "multiply", "add_number", "multiply_number"),
                 *("broadcast_add", "broadcast_multiply", "reduce", "rotary"),
                 *("absolute", "exponential", "logarithm", "reciprocal", "reciprocal_root"),
-                *("square", "square_root"),
+                *("square", "square_root", "pad"),
                 *("flatten", "concat", "embedding", "embedding_padded", "strided_copy"),
             }
         ),

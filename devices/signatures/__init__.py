@@ -7,6 +7,7 @@ from devices.signatures import (
     elementwise,
     matrices,
     normalisation,
+    recurrent,
     training,
     windows,
 )
@@ -18,5 +19,6 @@ SIGNATURES: dict[str, Signature] = {
     **normalisation.KINDS,
     **elementwise.KINDS,
     **broadcasting.KINDS,
+    **recurrent.KINDS,
     **training.KINDS,
 }

@@ -209,7 +209,7 @@ def _strided_source(a: Attributes, role: str) -> Operand:
     last = a["offset"] + sum((a[f"size{axis}"] - 1) * a[f"stride{axis}"] for axis in _AXES)
     if last >= a["source"]:
         raise OperationError(
-            f"strided_copy: it reads element {last} of source={a['source']} elements"
+            f"sizes and strides reach element {last} of source={a['source']} elements"
         )
     return Operand(role, (a["source"],))
 
@@ -233,4 +233,20 @@ define(
     lambda a: (_strided_copy(a, "output_gradient"),),
     lambda a: (_strided_source(a, "input_gradient"),),
     lambda a: _strided_copy(a, "output_gradient").elements,
+)
+define(  # the transpose of a strided copy: `source` elements, of which those not written are zero
+    KINDS,
+    "pad.forward",
+    _STRIDED,
+    lambda a: (_strided_copy(a, "input"),),
+    lambda a: (_strided_source(a, "output"),),
+    lambda _: 0,
+)
+define(
+    KINDS,
+    "pad.input_gradient",
+    _STRIDED,
+    lambda a: (_strided_source(a, "output_gradient"),),
+    lambda a: (_strided_copy(a, "input_gradient"),),
+    lambda _: 0,
 )

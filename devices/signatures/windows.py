@@ -27,13 +27,20 @@ def window_output(size: int, kernel: int, stride: int, pad_before: int, pad_afte
     return (size + pad_before + pad_after - kernel) // stride + 1
 
 
+def _extent(a: Attributes, side: str) -> int:
+    """Elements from the first to the last one under a window."""
+    return (a[f"kernel_{side}"] - 1) * a.get(f"dilation_{side}", 1) + 1
+
+
 def _out_plane(a: Attributes) -> tuple[int, int]:
     return (
         window_output(
-            a["in_height"], a["kernel_height"], a["stride_height"], a["pad_top"], a["pad_bottom"]
+            *(a["in_height"], _extent(a, "height"), a["stride_height"]),
+            *(a["pad_top"], a["pad_bottom"]),
         ),
         window_output(
-            a["in_width"], a["kernel_width"], a["stride_width"], a["pad_left"], a["pad_right"]
+            *(a["in_width"], _extent(a, "width"), a["stride_width"]),
+            *(a["pad_left"], a["pad_right"]),
         ),
     )
 
@@ -61,33 +68,38 @@ def _conv_flop(a: Attributes) -> int:
     return _conv_output(a).elements * (2 * window + a["bias"])
 
 
-define(
-    KINDS,
-    "conv2d.forward",
-    _CONV2D,
-    lambda a: (_conv_input(a), _conv_weight(a), *bias(a, "out_channels", "bias")),
-    lambda a: (_conv_output(a),),
-    _conv_flop,
-)
-define(
-    KINDS,
-    "conv2d.input_gradient",
-    _CONV2D,
-    lambda a: (_conv_output(a, "output_gradient"), _conv_weight(a)),
-    lambda a: (_conv_input(a, "input_gradient"),),
-    _conv_flop,
-)
-define(
-    KINDS,
-    "conv2d.parameter_gradient",
-    _CONV2D,
-    lambda a: (_conv_input(a), _conv_output(a, "output_gradient")),
-    lambda a: (
-        _conv_weight(a, "weight_gradient"),
-        *bias(a, "out_channels", "bias_gradient"),
-    ),
-    _conv_flop,
-)
+# With dilation, the taps of a window are that far apart.
+for _conv, _attributes in (
+    ("conv2d", _CONV2D),
+    ("dilated_conv2d", (*_CONV2D, "dilation_height", "dilation_width")),
+):
+    define(
+        KINDS,
+        f"{_conv}.forward",
+        _attributes,
+        lambda a: (_conv_input(a), _conv_weight(a), *bias(a, "out_channels", "bias")),
+        lambda a: (_conv_output(a),),
+        _conv_flop,
+    )
+    define(
+        KINDS,
+        f"{_conv}.input_gradient",
+        _attributes,
+        lambda a: (_conv_output(a, "output_gradient"), _conv_weight(a)),
+        lambda a: (_conv_input(a, "input_gradient"),),
+        _conv_flop,
+    )
+    define(
+        KINDS,
+        f"{_conv}.parameter_gradient",
+        _attributes,
+        lambda a: (_conv_input(a), _conv_output(a, "output_gradient")),
+        lambda a: (
+            _conv_weight(a, "weight_gradient"),
+            *bias(a, "out_channels", "bias_gradient"),
+        ),
+        _conv_flop,
+    )
 
 # The transpose of a convolution that reads the output's shape and writes the input's. The output's
 # size is stated, since several sizes give a convolution the same number of positions.

@@ -29,6 +29,7 @@ from networks.exported.weights import NUMPY, Weights
 from networks.training.network import Network, Value
 
 _COPIED_AXES = 6
+_ZEROS = {"aten.zeros.default", "aten.new_zeros.default", "aten.zeros_like.default"}
 FROZEN = "requires_grad_(False) on the parameters before it"
 _T = TypeVar("_T", bound=int | float | str)
 
@@ -70,6 +71,11 @@ class Construction:
         """The program's names of logits that only a negative log-likelihood reads."""
         self.joined: dict[tuple[int, tuple[str, ...]], Value] = {}
         """Concatenations by axis and names of their parts."""
+        self.parts: dict[str, Mapping[int, View]] = {}
+        """Of tensors that were never joined: their parts along the first axis, by number."""
+        self.padded: dict[str, tuple[View, tuple[int, ...], tuple[int, ...]]] = {}
+        """Of tensors that were never padded, since only convolutions read them: the tensor without
+        padding, and the zeros before and after it along the last axes."""
         self.dropouts = 0
         self.updated: set[str] = set()
         """Statistics that an operation updates."""
@@ -81,9 +87,14 @@ class Construction:
         self._maybe_copied: set[str] = set()
         self._position = {node.name: number for number, node in enumerate(program.nodes)}
         self._per_module: dict[str, int] = {}
+        self._readers: dict[str, list[Node]] = {}
         for node in program.nodes:
-            # A batch norm also counts its steps, which becomes no layer.
-            if any(program.tensors[name].dtype != INT64 for name in node.outputs):
+            for name in dict.fromkeys(node.reads):
+                self._readers.setdefault(name, []).append(node)
+            # A batch norm also counts its steps, and an LSTM makes zeros, which become no layers.
+            if node.target not in _ZEROS and any(
+                program.tensors[name].dtype != INT64 for name in node.outputs
+            ):
                 self._per_module[node.module] = self._per_module.get(node.module, 0) + 1
         for name, own in program.parameters.items():
             trained = program.tensors[name].requires_grad
@@ -209,6 +220,10 @@ class Construction:
             raise Unsupported(f"{name} is not a tensor")
         return self.named(found.name)
 
+    def subject(self, node: Node) -> View:
+        """The tensor that the first argument names."""
+        return self.view(node, next(iter(node.arguments), "its first argument"))
+
     def views_of(self, node: Node, name: str) -> list[View]:
         """The tensors of a list argument."""
         found = node.arguments.get(name)
@@ -229,19 +244,10 @@ class Construction:
         return copy
 
     def _copied(self, node: Node, view: View) -> Value:
-        if view.value.kind == "input":
-            raise Unsupported(f"it reads the input {view.value.name} in another order or in part")
-        axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
-        if len(axes) > _COPIED_AXES:
-            raise Unsupported(f"it copies {len(axes)} axes; {_COPIED_AXES} are possible")
-        axes = [(1, 1)] * (_COPIED_AXES - len(axes)) + axes
-        spec = OpSpec.of(
-            "strided_copy.forward",
-            source=view.value.elements,
-            offset=view.offset,
-            **{f"size{axis}": size for axis, (size, _) in enumerate(axes)},
-            **{f"stride{axis}": stride for axis, (_, stride) in enumerate(axes)},
-        )
+        name = view.value.name
+        if view.value.kind == "input" and self.program.tensors[name].dtype != FLOAT32:
+            raise Unsupported(f"it reads the input {name} in another order or in part")
+        spec = OpSpec.of("strided_copy.forward", **copied_elements(view))
         return self.layer(node, spec, (view.value,), shape=view.shape, part="copy")
 
     def parameter(self, node: Node, name: str) -> Value:
@@ -304,6 +310,19 @@ class Construction:
             if found != value:
                 raise Unsupported(f"{name} is {_described(found)}; only {value} is supported")
 
+    def readers(self, name: str) -> list[Node]:
+        """Nodes that read a tensor."""
+        return self._readers.get(name, [])
+
+    def is_read(self, name: str) -> bool:
+        """Whether a node reads a tensor, or the program returns it."""
+        return bool(self.readers(name)) or name in self.program.outputs
+
+    def is_zero(self, view: View) -> bool:
+        """Whether all numbers of a view are zero in every step."""
+        known = self.kept_constants.get(view.value.name)
+        return known is not None and not known.any()
+
     def reads_unknown(self, node: Node) -> bool:
         """Whether the node reads the result of an unsupported one."""
         return any(name in self._unknown for name in node.reads)
@@ -349,13 +368,13 @@ class Construction:
 
     # --- results ------------------------------------------------------------------------------
 
-    def bind_copy(self, node: Node, view: View) -> None:
-        """State what the node's output has become, where PyTorch may have made a copy of it.
+    def bind_copy(self, node: Node, *views: View) -> None:
+        """State what the node's outputs have become, where PyTorch may have made copies of them.
 
-        Here it shares the stored tensor, which an operation in place must not change then.
+        Here they share the stored tensors, which an operation in place must not change then.
         """
-        self._maybe_copied.add(view.value.name)
-        self.bind(node, view)
+        self._maybe_copied.update(view.value.name for view in views)
+        self.bind(node, *views)
 
     def bind(self, node: Node, *views: View) -> None:
         """State what the node's outputs have become.
@@ -376,7 +395,7 @@ class Construction:
         self.maker.update(dict.fromkeys(node.outputs, node))
 
     def _overwrite(self, node: Node, result: View) -> None:
-        overwritten = self.view(node, next(iter(node.arguments)))
+        overwritten = self.subject(node)
         changed = overwritten.value.name
         if changed == result.value.name:
             return
@@ -407,6 +426,20 @@ class Construction:
         for name in node.outputs:
             value = Value(name, self.program.tensors[name].shape, "activation")
             self.views[name] = View.whole(value)
+
+
+def copied_elements(view: View) -> dict[str, int]:
+    """Attributes of an operation that copies a view's elements from or to its stored tensor."""
+    axes = [axis for axis in zip(view.shape, view.strides, strict=True) if axis[0] > 1]
+    if len(axes) > _COPIED_AXES:
+        raise Unsupported(f"it copies {len(axes)} axes; {_COPIED_AXES} are possible")
+    axes = [(1, 1)] * (_COPIED_AXES - len(axes)) + axes
+    return {
+        "source": view.value.elements,
+        "offset": view.offset,
+        **{f"size{axis}": size for axis, (size, _) in enumerate(axes)},
+        **{f"stride{axis}": stride for axis, (_, stride) in enumerate(axes)},
+    }
 
 
 Operation: TypeAlias = Callable[[Construction, Node], None]

@@ -101,6 +101,14 @@ class View:
             strides=self.strides[:axis] + self.strides[axis + 1 :],
         )
 
+    def within(self, axis: int) -> View:
+        """The same elements with another axis of size 1."""
+        return replace(
+            self,
+            shape=(*self.shape[:axis], 1, *self.shape[axis:]),
+            strides=(*self.strides[:axis], 0, *self.strides[axis:]),
+        )
+
     def expanded(self, shape: tuple[int, ...]) -> View:
         """The same elements, repeated along new axes and axes of size 1."""
         new = len(shape) - len(self.shape)

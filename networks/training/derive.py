@@ -4,7 +4,8 @@ The signatures of :mod:`devices.operation` state which gradient operations a lay
 each reads and writes: an operand named like one of the forward operation is that tensor, and
 ``<operand>_gradient`` is its gradient. The gradient of an operand of a sum *is* the gradient of the
 sum: it needs no operation. The gradient operation of a loss takes the loss as the network's; where
-it is a part of a composed one, the result is multiplied by its gradient.
+it is a part of a composed one, the result is multiplied by its gradient. A gradient operation may
+read what another one of its layer writes, and then follows it.
 
 The layers are executed in the order of the network, then backwards. Among the gradient operations
 of one layer, those of its parameters come first, then those with the smaller result. No other order
@@ -173,7 +174,9 @@ class _Backward:
             self._draft.tensor(one.name, one.elements, one.kind, home="ram")
         for layer in reversed(self._network.layers):
             output = layer.writes[0]
-            reached = output == self._network.loss or output.name in self._gradient
+            reached = output == self._network.loss or any(
+                value.name in self._gradient for value in layer.writes
+            )
             if not reached or output.name not in self._needed:
                 continue
             self._require_gradients(layer)
@@ -191,6 +194,13 @@ class _Backward:
             if value.name in self._gradient:
                 tensor[f"{operand.role}_gradient"] = self._gradient[value.name]
         for spec in self._gradient_specs(layer, read):
+            for operand in spec.reads:
+                if operand.role not in tensor:
+                    result = operand.role.removesuffix("_gradient")
+                    raise NetworkError(
+                        f"{self._network.name}: the loss depends on other results of {layer.name},"
+                        f" but not on its {result}; let it depend on all that are read"
+                    )
             for operand in spec.writes:
                 tensor[operand.role] = self._draft.tensor(
                     f"{layer.name}.{operand.role}", operand.elements, "gradient"
@@ -204,8 +214,10 @@ class _Backward:
                 {name: layer.scalars[name] for name in spec.signature.scalars},
             )
             for operand in spec.writes:
-                gradient = self._of_whole(layer, operand, tensor[operand.role])
-                self._contribute(_target(read, operand.role), gradient)
+                target = _target(read, operand.role)
+                if target is not None:
+                    gradient = self._of_whole(layer, operand, tensor[operand.role])
+                    self._contribute(target, gradient)
 
     def _of_whole(self, layer: Layer, operand: Operand, gradient: str) -> str:
         """A gradient of this layer's loss as one of the loss of which that is a part."""
@@ -235,25 +247,20 @@ class _Backward:
         """Gradient operations of a layer with a result that is needed, in their order."""
 
         def rank(spec: OpSpec) -> tuple[bool, int]:
-            of_parameters = all(
-                _target(read, operand.role).kind == "parameter" for operand in spec.writes
-            )
+            targets = [_target(read, operand.role) for operand in spec.writes]
+            of_parameters = all(each is not None and each.kind == "parameter" for each in targets)
             return not of_parameters, sum(operand.bytes for operand in spec.writes)
 
+        def is_needed(spec: OpSpec) -> bool:
+            targets = (_target(read, operand.role) for operand in spec.writes)
+            return any(each is not None and each.name in self._needed for each in targets)
+
         specs = layer.spec.gradients
-        needed = [
-            spec
-            for spec in specs
-            if any(_target(read, o.role).name in self._needed for o in spec.writes)
-        ]
+        needed = [spec for spec in specs if is_needed(spec)]
         # A batch norm's input gradient reads its parameter gradients, even those of frozen ones.
         wanted = {operand.role for spec in needed for operand in spec.reads}
-        needed += [
-            spec
-            for spec in specs
-            if spec not in needed and any(operand.role in wanted for operand in spec.writes)
-        ]
-        return sorted(needed, key=rank)
+        needed += [spec for spec in specs if spec not in needed and _written(spec) & wanted]
+        return _in_order(sorted(needed, key=rank))
 
     def _contribute(self, value: Value, gradient: str) -> None:
         """Add ``gradient`` as a contribution to the gradient of ``value``.
@@ -282,9 +289,25 @@ def is_loss(layer: Layer) -> bool:
     )
 
 
-def _target(read: Mapping[str, Value], gradient_role: str) -> Value:
-    """The value of which ``gradient_role`` is the gradient."""
-    return read[gradient_role.removesuffix("_gradient")]
+def _in_order(specs: list[OpSpec]) -> list[OpSpec]:
+    """Move operations after those of which they read a result."""
+    ordered: list[OpSpec] = []
+    waiting = list(specs)
+    while waiting:
+        to_come = {role for spec in waiting for role in _written(spec)}
+        first = next(s for s in waiting if to_come.isdisjoint(operand.role for operand in s.reads))
+        waiting.remove(first)
+        ordered.append(first)
+    return ordered
+
+
+def _written(spec: OpSpec) -> set[str]:
+    return {operand.role for operand in spec.writes}
+
+
+def _target(read: Mapping[str, Value], gradient_role: str) -> Value | None:
+    """The value of which ``gradient_role`` is the gradient; None for the gradient of a result."""
+    return read.get(gradient_role.removesuffix("_gradient"))
 
 
 def _add_updates(

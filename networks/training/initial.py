@@ -17,6 +17,7 @@ _EMBEDDING_DEVIATION = 0.02
 
 _CONSTANTS: Mapping[str, float] = {
     "bias": 0.0,
+    "hidden_bias": 0.0,
     "scale": 1.0,
     "shift": 0.0,
     "mean": 0.0,
@@ -69,7 +70,7 @@ def _initial(operand: Operand, shape: tuple[int, ...], name: str, seed: int) -> 
 
 def _deviation(operand: Operand) -> float:
     match operand.role:
-        case "weight":
+        case "weight" | "hidden_weight":
             fan_in = math.prod(operand.shape[1:])
             return math.sqrt(2.0 / fan_in)
         case "table":

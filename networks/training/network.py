@@ -17,6 +17,9 @@ from networks.kinds import TensorKind
 
 Pair: TypeAlias = int | tuple[int, int]
 Padding: TypeAlias = Pair | Literal["same"]
+Cell: TypeAlias = Literal["lstm", "gru", "rnn_tanh", "rnn_relu"]
+GATES: Mapping[Cell, int] = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+"""Gates of each cell of a recurrent layer."""
 
 # Added to variances before the square root (PyTorch's default for both norms).
 NORM_EPSILON = 1e-5
@@ -242,6 +245,23 @@ class Network:
             "embedding.forward", rows=indices.elements, vocabulary=vocabulary, features=features
         )
         return self._layer(name, spec, indices, shape=(*indices.shape, features))
+
+    def recurrent(
+        self, name: str, cell: Cell, x: Value, hidden: int, *, reverse: bool = False
+    ) -> Value:
+        """Append a recurrent layer over a sequence [batch, steps, features].
+
+        It begins with states of zeros, with ``reverse`` at the end of the sequence. Gates are in
+        PyTorch's order; input and hidden state have a bias each.
+        """
+        batch, steps, _ = x.shape
+        spec = OpSpec.of(
+            f"{cell}.forward",
+            **{"steps": steps, "batch": batch, "hidden": hidden, "bias": 1, "batch_first": 1},
+            **{"reverse": int(reverse), "initial_hidden": 0},
+            **({"initial_cell": 0, "final_cell": 0} if cell == "lstm" else {}),
+        )
+        return self._layer(name, spec, self.linear(f"{name}.input", x, GATES[cell] * hidden))
 
     # --- layers without parameters ------------------------------------------------------------
 
@@ -503,8 +523,8 @@ class Network:
             scalars: The operation's scalars.
 
         Raises:
-            NetworkError: An operand has a wrong number of elements, or a result the name of
-                another tensor.
+            NetworkError: An operand or the output has a wrong number of elements, or a result the
+                name of another tensor.
         """
         for operand, value in zip(spec.reads, reads, strict=True):
             if operand.elements != value.elements:
@@ -514,6 +534,10 @@ class Network:
                 )
         kind: TensorKind = "parameter" if spec.signature.mutates else "activation"
         first, *rest = spec.writes
+        if shape is not None and math.prod(shape) != first.elements:
+            raise NetworkError(
+                f"{name}: its result has shape {shape}; {spec.key} makes {first.shape}"
+            )
         writes = (
             Value(f"{name}.{first.role}", first.shape if shape is None else shape, kind),
             *(Value(f"{name}.{operand.role}", operand.shape, kind) for operand in rest),

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from networks.training.network import Layer, Network, NetworkError, Value
 
-_ROLES = {"bias": {"bias", "shift"}, "norm": {"scale", "shift"}}
+_ROLES = {"bias": {"bias", "hidden_bias", "shift"}, "norm": {"scale", "shift"}}
 _HEAD = "head"
 
 

@@ -119,6 +119,15 @@ size_t jw_conv2d_forward_workspace(const int32_t *attributes);
 size_t jw_conv2d_input_gradient_workspace(const int32_t *attributes);
 size_t jw_conv2d_parameter_gradient_workspace(const int32_t *attributes);
 
+/* The same with `dilation_height` and `dilation_width`, the distances of neighbouring taps; they come
+ * after conv2d's attributes. */
+void jw_dilated_conv2d_forward(const jw_call *call);
+void jw_dilated_conv2d_input_gradient(const jw_call *call);
+void jw_dilated_conv2d_parameter_gradient(const jw_call *call);
+size_t jw_dilated_conv2d_forward_workspace(const int32_t *attributes);
+size_t jw_dilated_conv2d_input_gradient_workspace(const int32_t *attributes);
+size_t jw_dilated_conv2d_parameter_gradient_workspace(const int32_t *attributes);
+
 /* Transposed convolution: image = [batch, in_channels, in_height, in_width], result = [batch,
  * out_channels, out_height, out_width], weight [in_channels, out_channels / groups, kernel_height,
  * kernel_width], bias [out_channels] if the attribute `bias` is 1. */
@@ -201,6 +210,47 @@ void jw_mean_squared_error_input_gradient(const jw_call *call);
  * the other */
 void jw_multiply(const jw_call *call);
 
+/* Recurrent layers of G gates (LSTM 4, GRU 3, RNN 1). A sequence is [steps, batch, width], or [batch,
+ * steps, width] with the attribute `batch_first`; gates = a sequence of G * hidden, states = a
+ * sequence of hidden, state = [batch, hidden], hidden_weight [G * hidden, hidden], hidden_bias
+ * [G * hidden]. Operands in brackets exist if the attribute of their name (hidden_bias: `bias`) is
+ * 1. */
+
+/* input_gates: gates, hidden_weight, [hidden_bias], [initial_hidden: state] -> output: states, gates,
+ * candidate: states */
+void jw_gru_forward(const jw_call *call);
+/* gates, candidate, output, hidden_weight, output_gradient: states, [initial_hidden]
+ * -> input_gates_gradient: gates, candidate_gradient: states, [initial_hidden_gradient] */
+void jw_gru_input_gradient(const jw_call *call);
+/* output, input_gates_gradient, candidate_gradient, [initial_hidden] -> hidden_weight_gradient,
+ * [hidden_bias_gradient] */
+void jw_gru_parameter_gradient(const jw_call *call);
+size_t jw_gru_forward_workspace(const int32_t *attributes);
+size_t jw_gru_input_gradient_workspace(const int32_t *attributes);
+/* input_gates: gates, hidden_weight, [hidden_bias], [initial_hidden: state], [initial_cell: state]
+ * -> output: states, cells: states, gates, [final_cell: state] */
+void jw_lstm_forward(const jw_call *call);
+/* gates, cells, hidden_weight, output_gradient: states, [initial_cell], [final_cell_gradient]
+ * -> input_gates_gradient: gates, [initial_hidden_gradient], [initial_cell_gradient] */
+void jw_lstm_input_gradient(const jw_call *call);
+/* output, input_gates_gradient, [initial_hidden] -> hidden_weight_gradient, [hidden_bias_gradient] */
+void jw_lstm_parameter_gradient(const jw_call *call);
+size_t jw_lstm_forward_workspace(const int32_t *attributes);
+size_t jw_lstm_input_gradient_workspace(const int32_t *attributes);
+/* input_gates: gates, hidden_weight, [hidden_bias], [initial_hidden: state] -> output: states */
+void jw_rnn_relu_forward(const jw_call *call);
+void jw_rnn_tanh_forward(const jw_call *call);
+/* output, hidden_weight, output_gradient: states -> input_gates_gradient: gates,
+ * [initial_hidden_gradient] */
+void jw_rnn_relu_input_gradient(const jw_call *call);
+void jw_rnn_tanh_input_gradient(const jw_call *call);
+/* output, input_gates_gradient, [initial_hidden] -> hidden_weight_gradient, [hidden_bias_gradient] */
+void jw_rnn_parameter_gradient(const jw_call *call);
+size_t jw_rnn_forward_workspace(const int32_t *attributes);
+size_t jw_rnn_input_gradient_workspace(const int32_t *attributes);
+/* Of all recurrent layers. */
+size_t jw_recurrent_parameter_gradient_workspace(const int32_t *attributes);
+
 /* RMS norm: data = [rows, features]; scale and its gradient are [features], mean_square [rows]; scalar
  * epsilon. */
 
@@ -214,7 +264,7 @@ void jw_rms_norm_parameter_gradient(const jw_call *call);
 /* input [source] -> output [size0, ..., size5]: element (i0, ..., i5) is that at offset + i0 stride0
  * + ... + i5 stride5 */
 void jw_strided_copy_forward(const jw_call *call);
-/* output_gradient [size0, ..., size5] -> input_gradient [source] */
+/* output_gradient [size0, ..., size5] -> input_gradient [source]; pad is the reverse of the two */
 void jw_strided_copy_input_gradient(const jw_call *call);
 
 /* parameter, gradient [elements] -> next_parameter [elements]; scalar learning_rate */

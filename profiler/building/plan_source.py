@@ -56,6 +56,10 @@ _SHARED_ENTRIES = {
     "multiply.right_gradient": "jw_multiply",
     "multiply_number.forward": "jw_multiply_number",
     "multiply_number.input_gradient": "jw_multiply_number",
+    "pad.forward": "jw_strided_copy_input_gradient",
+    "pad.input_gradient": "jw_strided_copy_forward",
+    "rnn_relu.parameter_gradient": "jw_rnn_parameter_gradient",
+    "rnn_tanh.parameter_gradient": "jw_rnn_parameter_gradient",
 }
 
 

@@ -47,6 +47,10 @@ TRAINABLE = [
     "attending",
     "decoder",
     "products",
+    "classifier",
+    "keywords",
+    "recurrent",
+    "temporal",
 ]
 
 
@@ -156,6 +160,33 @@ def test_a_gradient_that_the_module_stops_is_refused() -> None:
     assert re.search(stopped, str(raised.value))
     assert "linear.default" in str(raised.value)
     assert "it stops a gradient (torch.no_grad)" in str(raised.value)
+
+
+def test_sequences_are_read_in_the_order_in_which_they_are_stored() -> None:
+    """Whether batch or time comes first, and without initial states of zeros."""
+    for name in ("classifier", "keywords"):
+        copies = [op.name for op in network(name).ops if op.spec.kind == "strided_copy.forward"]
+        assert copies == ["head.copy.forward"]  # of the last hidden state
+    layers = {op.layer: op.spec.attributes for op in network("recurrent").ops}
+    assert layers["both.l0"]["batch_first"] == 1  # a transposed input of a time-first module
+    assert layers["both.l1_reverse"] == {**layers["both.l1"], "reverse": 1, "final_cell": 1}
+    assert layers["both.l0"]["initial_hidden"] == layers["both.l0"]["initial_cell"] == 0
+    assert layers["gru"]["initial_hidden"] == 1
+    assert layers["lstm_cell.lstm_cell"]["initial_cell"] == 0
+    assert layers["lstm_cell.lstm_cell_1"]["initial_cell"] == 1
+
+
+def test_zeros_before_a_convolution_become_its_padding() -> None:
+    ops = {op.name: op for op in network("temporal").ops}
+    for level in range(3):
+        attributes = ops[f"causal.{level}.forward"].spec.attributes
+        assert (attributes["pad_left"], attributes["pad_right"]) == (2**level, 0)
+        assert attributes.get("dilation_width", 1) == 2**level
+    assert {name for name in ops if "pad" in name} == {
+        *(f"pad_3.{entry}" for entry in ("forward", "input_gradient")),
+        *(f"pad_4.{entry}" for entry in ("forward", "input_gradient")),
+        *(f"pad_4.copy.{entry}" for entry in ("forward", "input_gradient")),
+    }
 
 
 def test_operations_are_named_after_modules() -> None:
@@ -334,9 +365,9 @@ def test_every_unsupported_operation_is_named_with_its_places() -> None:
         network("unsupported")
     first, *lines = str(raised.value).splitlines()
     assert first.endswith("unsupported.pt2: 3 operations cannot be trained here:")
-    conv, cumsum = lines
-    assert "aten.conv2d.default at record_exported_networks.py:" in conv
-    assert "(x = self.dilated(image).flatten(1)): dilation is (2, 2)" in conv
+    pool, cumsum = lines
+    assert "aten.max_pool2d.default at record_exported_networks.py:" in pool
+    assert "(x = self.dilated(image).flatten(1)): dilation is (2, 2)" in pool
     assert cumsum.count("(x = x.cumsum(1))") == 2
 
 
@@ -439,6 +470,32 @@ def test_a_norm_over_no_features_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ExportError, match=r"over \(0,\), which are not the last axes of"):
         build_model(str(changed(tmp_path, graph=empty, name="views")))
+
+
+def _fewer_parameters(node: Any) -> None:
+    del node["inputs"][2]["arg"]["as_tensors"][-1]
+
+
+def _packed(node: Any) -> None:
+    node["target"] = "torch.ops.aten.gru.data"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (_fewer_parameters, "gru.input at .*: it has 7 parameters; use proj_size=0"),
+        (_packed, "gru.data at .*: it reads packed sequences; use sequences of one length"),
+    ],
+)
+def test_a_recurrent_layer_of_another_kind_is_refused(
+    change: Callable[[Any], None], sentence: str, tmp_path: Path
+) -> None:
+    def other(graph: Any) -> None:
+        nodes = graph["graph_module"]["graph"]["nodes"]
+        change(next(node for node in nodes if "gru" in node["target"]))
+
+    with pytest.raises(ExportError, match=sentence):
+        build_model(str(changed(tmp_path, graph=other, name="keywords")))
 
 
 def test_the_distance_along_an_axis_of_size_one_does_not_matter(tmp_path: Path) -> None:

@@ -168,6 +168,9 @@ SIZES = {
     **{"mask_batch": 2, "mask_heads": 1, "mask_queries": 1, "depth": 5},
     **{"left_transposed": 1, "left_interleaved": 0},
     **{"right_transposed": 1, "right_interleaved": 1},
+    **{"dilation_height": 2, "dilation_width": 3},
+    **{"steps": 3, "hidden": 6, "batch_first": 1, "reverse": 1},
+    **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
 }
 SCALARS = {
     **{"epsilon": 1e-5, "momentum": 0.1, "probability": 0.3, "seed": 1.5, "learning_rate": 0.05},

@@ -136,18 +136,15 @@ def small_spec(kind: str) -> OpSpec:
         **{"factor_height": 3, "factor_width": 2},
         **{"source": 1400, "offset": 1, "size0": 1, "size1": 2, "size2": 3, "size3": 2, "size4": 7},
         **{"size5": 11, "stride0": 1, "stride1": 693, "stride2": 231, "stride3": 0, "stride4": 1},
-        **{
-            "stride5": 21,
-            "middle": 5,
-            "between": 7,
-            "inner": 22,
-            "align_corners": 0,
-            "padding_index": 1,
-        },
+        **{"stride5": 21, "middle": 5, "between": 7, "inner": 22},
+        **{"align_corners": 0, "padding_index": 1},
         **{"queries": 35, "keys": 67, "key_heads": 1, "causal": 1, "dropout": 1},
         **{"mask_batch": 3, "mask_heads": 1, "mask_queries": 35, "depth": 37},
         **{"left_transposed": 0, "left_interleaved": 1},
         **{"right_transposed": 1, "right_interleaved": 0},
+        **{"dilation_height": 2, "dilation_width": 3},
+        **{"steps": 5, "hidden": 29, "batch_first": 1, "reverse": 1},
+        **dict.fromkeys(("initial_hidden", "initial_cell", "final_cell"), 1),
     }
     return OpSpec.of(kind, **{name: sizes[name] for name in SIGNATURES[kind].attributes})
 
@@ -236,6 +233,9 @@ def without_kinks(case: FamilyCase) -> dict[str, Array]:
     for kink in kinks.get(case.family, ()):
         away = np.sign(case.roles["input"] - np.float32(kink)) * np.float32(0.1)
         roles["input"] = roles["input"] + away
+    if case.family == "rnn_relu":  # no state is near enough to change another's sign
+        roles["input_gates"] = roles["input_gates"] + 2 * np.sign(roles["input_gates"])
+        roles["hidden_weight"] = roles["hidden_weight"] / 64
     if case.family == "max_pool2d":
         order = np.argsort(uniform(roles["input"].shape, 5).reshape(-1))
         ranks = np.argsort(order).astype(np.float32) * np.float32(4 * STEP)
@@ -259,20 +259,40 @@ def test_a_gradient_agrees_with_finite_differences_of_the_forward_kernel(
     library = libraries["in-tree"]
     forward = OpSpec.of(f"{spec.family}.forward", **spec.attributes)
     roles = without_kinks(case)
-    differentiated = forward.writes[0].role
-    weights = roles.get(f"{differentiated}_gradient", np.ones(1, np.float32)).astype(np.float64)
+
+    backward = [other for other in case.specs if other.kind.endswith("_gradient")]
+    made = {operand.role for other in backward for operand in other.writes}
+    weights = {
+        operand.role: roles[f"{operand.role}_gradient"].astype(np.float64)
+        for operand in forward.writes
+        if f"{operand.role}_gradient" in roles.keys() - made
+    } or {forward.writes[0].role: np.ones(1)}
 
     def evaluate(operands: dict[str, Array]) -> tuple[float, list[Array]]:
+        """The weighted sum of the results that have a gradient; a loss counts as it is."""
         written = library.run(
             forward, [operands[o.role] for o in forward.reads], case.scalar_values(forward)
         )
-        return float(np.sum(written[0].astype(np.float64) * weights)), written
+        result = {o.role: array for o, array in zip(forward.writes, written, strict=True)}
+        return sum(
+            float(np.vdot(result[role].astype(np.float64), weight))
+            for role, weight in weights.items()
+        ), written
+
+    def gradients_of(kind: OpSpec) -> list[Array]:
+        return library.run(kind, [roles[o.role] for o in kind.reads], case.scalar_values(kind))
 
     _, written = evaluate(roles)
     roles |= {o.role: array for o, array in zip(forward.writes, written, strict=True)}
-    gradients = library.run(spec, [roles[o.role] for o in spec.reads], case.scalar_values(spec))
+    for other in backward:
+        if {o.role for o in other.writes} & {o.role for o in spec.reads}:
+            found = gradients_of(other)
+            roles |= {o.role: array for o, array in zip(other.writes, found, strict=True)}
+    gradients = gradients_of(spec)
     for operand, gradient in zip(spec.writes, gradients, strict=True):
         role = operand.role.removesuffix("_gradient")
+        if role not in {read.role for read in forward.reads}:
+            continue  # an intermediate result, which another gradient reads
         coordinates = np.linspace(0, operand.elements - 1, min(operand.elements, 8)).astype(int)
         directions = [np.eye(1, operand.elements, i)[0] for i in coordinates]
         directions.append(np.sign(uniform((operand.elements,), 9)) / operand.elements**0.5)
@@ -283,10 +303,10 @@ def test_a_gradient_agrees_with_finite_differences_of_the_forward_kernel(
                 for sign in (1, -1)
             ]
             upper, lower = (evaluate(roles | {role: value})[0] for value in moved)
-            found = (upper - lower) / (2 * STEP)
+            slope = (upper - lower) / (2 * STEP)
             expected = float(np.sum(gradient.reshape(-1).astype(np.float64) * direction))
             allowed = 5e-3 * max(float(np.max(np.abs(gradient))), 0.05)
-            assert found == pytest.approx(expected, abs=allowed), f"{spec.key}: {operand.role}"
+            assert slope == pytest.approx(expected, abs=allowed), f"{spec.key}: {operand.role}"
 
 
 # --- convolution in general ---------------------------------------------------------------------
@@ -300,12 +320,18 @@ def convolutions(draw: st.DrawFn) -> OpSpec:
     groups = draw(st.sampled_from((1, 1, 2, 3)))
     kernel_height, kernel_width = integer(1, 4), integer(1, 4)
     pads = {side: integer(0, 3) for side in ("pad_top", "pad_bottom", "pad_left", "pad_right")}
+    dilation = {f"dilation_{side}": integer(1, 4) for side in ("height", "width")}
+    is_dilated = integer(0, 1)
+    extent_height, extent_width = (
+        (kernel - 1) * (step if is_dilated else 1) + 1
+        for kernel, step in zip((kernel_height, kernel_width), dilation.values(), strict=True)
+    )
     return OpSpec.of(
-        "conv2d.forward",
+        "dilated_conv2d.forward" if is_dilated else "conv2d.forward",
         batch=integer(1, 5),
         in_channels=groups * integer(1, 3),
-        in_height=max(integer(1, 9), kernel_height - pads["pad_top"] - pads["pad_bottom"]),
-        in_width=max(integer(1, 40), kernel_width - pads["pad_left"] - pads["pad_right"]),
+        in_height=max(integer(1, 9), extent_height - pads["pad_top"] - pads["pad_bottom"]),
+        in_width=max(integer(1, 40), extent_width - pads["pad_left"] - pads["pad_right"]),
         out_channels=groups * integer(1, 4),
         kernel_height=kernel_height,
         kernel_width=kernel_width,
@@ -314,6 +340,7 @@ def convolutions(draw: st.DrawFn) -> OpSpec:
         **pads,
         groups=groups,
         bias=integer(0, 1),
+        **(dilation if is_dilated else {}),
     )
 
 
@@ -325,6 +352,7 @@ def naive_convolution(spec: OpSpec, reads: list[Array]) -> tuple[Array, Array]:
     padded = np.pad(
         x, ((0, 0), (0, 0), (a["pad_top"], a["pad_bottom"]), (a["pad_left"], a["pad_right"]))
     )
+    down, right = a.get("dilation_height", 1), a.get("dilation_width", 1)
     taps = [
         padded[
             :,
@@ -332,7 +360,9 @@ def naive_convolution(spec: OpSpec, reads: list[Array]) -> tuple[Array, Array]:
             ky : ky + (height - 1) * a["stride_height"] + 1 : a["stride_height"],
             kx : kx + (width - 1) * a["stride_width"] + 1 : a["stride_width"],
         ]
-        for ky, kx in itertools.product(range(a["kernel_height"]), range(a["kernel_width"]))
+        for ky, kx in itertools.product(
+            range(0, a["kernel_height"] * down, down), range(0, a["kernel_width"] * right, right)
+        )
     ]
     unfolded = np.stack(taps, 2)
     grouped = unfolded.reshape(a["batch"], a["groups"], -1, len(taps), height, width)
@@ -367,7 +397,7 @@ def test_any_convolution_equals_its_definition(spec: OpSpec, library: KernelLibr
     grouped_dy = dy.astype(np.float64).reshape(
         a["batch"], a["groups"], -1, *spec.writes[0].shape[2:]
     )
-    parameter = OpSpec.of("conv2d.parameter_gradient", **a)
+    parameter = OpSpec.of(f"{spec.family}.parameter_gradient", **a)
     found = library.run(parameter, [reads[0], dy])
     products = "ngcthw,ngohw->goct"
     summed = float(np.einsum(products, np.abs(unfolded), np.abs(grouped_dy)).max())
@@ -378,7 +408,7 @@ def test_any_convolution_equals_its_definition(spec: OpSpec, library: KernelLibr
         assert_close(found[1], dy.astype(np.float64).sum((0, 2, 3)), parameter.key, summed=summed)
 
     # The input gradient is the adjoint of the (linear) convolution: <dy, A x> = <A^T dy, x>.
-    adjoint = OpSpec.of("conv2d.input_gradient", **a)
+    adjoint = OpSpec.of(f"{spec.family}.input_gradient", **a)
     dx = library.run(adjoint, [dy, reads[1]])[0].astype(np.float64)
     image = np.zeros_like(reads[0])
     for index in np.linspace(0, image.size - 1, 5).astype(int):
@@ -572,6 +602,109 @@ def test_attention_refuses_heads_and_masks_that_do_not_fit() -> None:
         OperationError, match=r"a mask of \(2, 1, 35\) rows does not fit \(3, 3, 35\)"
     ):
         OpSpec.of(spec.kind, **{**spec.attributes, "mask_batch": 2})
+
+
+# --- recurrent layers in general ----------------------------------------------------------------
+
+CELLS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def recurrence(cell: str, **attributes: int) -> OpSpec:
+    """The forward kind of a layer; attributes that are not given are 0."""
+    names = SIGNATURES[f"{cell}.forward"].attributes
+    return OpSpec.of(f"{cell}.forward", **{name: attributes.get(name, 0) for name in names})
+
+
+@st.composite
+def recurrences(draw: st.DrawFn) -> OpSpec:
+    return recurrence(
+        draw(st.sampled_from(CELLS)),
+        steps=draw(st.integers(2, 6)),
+        batch=draw(st.integers(1, 14)),
+        hidden=draw(st.integers(1, 40)),
+        bias=draw(st.integers(0, 1)),
+    )
+
+
+def operands(spec: OpSpec) -> dict[str, Array]:
+    """Operands by role; the hidden weight is small, so that states neither grow nor saturate."""
+    values = {operand.role: fill(operand, seed) for seed, operand in enumerate(spec.reads)}
+    values["hidden_weight"] = values["hidden_weight"] / np.float32(spec.attributes["hidden"] ** 0.5)
+    return values
+
+
+def forward_and_back(
+    spec: OpSpec, given: Mapping[str, Array], library: KernelLibrary
+) -> dict[str, Array]:
+    """All results of a layer and of its gradients, by role, and the operands."""
+    made = dict(given)
+    for kind in ("forward", "input_gradient", "parameter_gradient"):
+        each = OpSpec.of(f"{spec.family}.{kind}", **spec.attributes)
+        found = library.run(each, [made[operand.role] for operand in each.reads])
+        made |= {o.role: array for o, array in zip(each.writes, found, strict=True)}
+    return made
+
+
+some_recurrences = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@given(spec=recurrences(), batch_first=st.integers(0, 1), reverse=st.integers(0, 1))
+@some_recurrences
+def test_a_recurrence_in_another_layout_computes_the_same_numbers(
+    spec: OpSpec, batch_first: int, reverse: int, library: KernelLibrary
+) -> None:
+    def moved(role: str, array: Array) -> Array:
+        if array.ndim != 3:  # no sequence
+            return array
+        array = array[::-1] if reverse else array
+        return np.ascontiguousarray(array.swapaxes(0, 1) if batch_first else array)
+
+    other = recurrence(
+        spec.family, **{**spec.attributes, "batch_first": batch_first, "reverse": reverse}
+    )
+    given = {**operands(spec), "output_gradient": fill(spec.writes[0], 77)}
+    plain = forward_and_back(spec, given, library)
+    found = forward_and_back(other, {r: moved(r, array) for r, array in given.items()}, library)
+    for role, array in plain.items():
+        summed = float(np.abs(array).max()) * spec.attributes["steps"]
+        assert_close(found[role], moved(role, array), f"{other.key}: {role}", summed=summed)
+
+
+@given(spec=recurrences(), data=st.data())
+@some_recurrences
+def test_a_sequence_in_two_parts_is_the_whole_sequence(
+    spec: OpSpec, data: st.DataObject, library: KernelLibrary
+) -> None:
+    """The second part begins with the states in which the first one ended, and gradients return."""
+    a, cut = spec.attributes, data.draw(st.integers(1, spec.attributes["steps"] - 1))
+    given = {**operands(spec), "output_gradient": fill(spec.writes[0], 77)}
+    whole = forward_and_back(spec, given, library)
+    states = ("initial_hidden", "initial_cell") if spec.family == "lstm" else ("initial_hidden",)
+    first = recurrence(spec.family, **{**a, "steps": cut, "final_cell": 1})
+    second = recurrence(spec.family, **{**a, "steps": a["steps"] - cut, **dict.fromkeys(states, 1)})
+
+    def part(where: slice) -> dict[str, Array]:
+        return {role: x[where] if x.ndim == 3 else x for role, x in given.items()}
+
+    begin = part(slice(cut))
+    results = library.run(first, [begin[operand.role] for operand in first.reads])
+    ended = {o.role: array for o, array in zip(first.writes, results, strict=True)}
+    later = part(slice(cut, None)) | {"initial_hidden": ended["output"][-1]}
+    later |= {"initial_cell": ended["final_cell"]} if spec.family == "lstm" else {}
+    later = forward_and_back(second, later, library)
+    begin["output_gradient"] = begin["output_gradient"].copy()
+    begin["output_gradient"][-1] += later["initial_hidden_gradient"]
+    if spec.family == "lstm":
+        begin["final_cell_gradient"] = later["initial_cell_gradient"]
+    begin = forward_and_back(first, begin, library)
+    for role in ("output", "input_gates_gradient"):
+        joined = np.concatenate([begin[role], later[role]])
+        assert joined.tobytes() == whole[role].tobytes(), role
+    for role in ("hidden_weight_gradient", *(["hidden_bias_gradient"] if a["bias"] else [])):
+        summed = float(np.abs(whole["input_gates_gradient"]).sum())
+        assert_close(begin[role] + later[role], whole[role], f"{spec.key}: {role}", summed=summed)
 
 
 # --- the contract on buffers --------------------------------------------------------------------

@@ -212,6 +212,83 @@ class InPlace(nn.Module):
         return functional.cross_entropy(x + y, labels)
 
 
+class Classifier(nn.Module):
+    """Two layers of LSTM over tokens; the last hidden state is classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(11, 5)
+        self.lstm = nn.LSTM(5, 6, num_layers=2, batch_first=True)
+        self.head = nn.Linear(6, 3)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        _, (hidden, _) = self.lstm(self.table(tokens))
+        return functional.cross_entropy(self.head(hidden[-1]), labels)
+
+
+class Keywords(nn.Module):
+    """Two layers of GRU over mel frames."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru = nn.GRU(40, 10, num_layers=2, batch_first=True)
+        self.head = nn.Linear(10, 4)
+
+    def forward(self, frames: Tensor, labels: Tensor) -> Tensor:
+        states, _ = self.gru(frames)
+        return functional.cross_entropy(self.head(states[:, -1]), labels)
+
+
+class Recurrent(nn.Module):
+    """Both directions, all states, a learned initial state, and cells one step at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.both = nn.LSTM(3, 4, num_layers=2, bidirectional=True, dropout=0.0)
+        self.start = nn.Parameter(torch.randn(1, 1, 5))
+        self.gru = nn.GRU(8, 5, bias=False)
+        self.relu = nn.RNN(5, 4, nonlinearity="relu", batch_first=True, bidirectional=True)
+        self.lstm_cell, self.gru_cell = nn.LSTMCell(3, 5), nn.GRUCell(5, 5)
+        self.tanh_cell = nn.RNNCell(5, 5, bias=False)
+        self.head = nn.Linear(26, 3)
+
+    def forward(self, wave: Tensor, labels: Tensor) -> Tensor:
+        x, (hidden, cells) = self.both(wave.transpose(0, 1))
+        found = [hidden[-2], hidden[-1], cells[-1]]
+        y, _ = self.gru(x, self.start.expand(-1, 2, -1))
+        _, states = self.relu(y.transpose(0, 1))
+        found.append(states.transpose(0, 1).reshape(2, 8))
+        state = (x.new_zeros(2, 5), torch.zeros(2, 5).to(wave.device).detach())
+        passed = []
+        for step in range(3):
+            state = self.lstm_cell(wave[:, step], state)
+            passed.append(state[0])
+        last = self.tanh_cell(self.gru_cell(torch.stack(passed, 1).mean(1)), state[1])
+        found += [last[:, :1], y[-1]]
+        return functional.cross_entropy(self.head(torch.cat(found, 1)), labels)
+
+
+class Temporal(nn.Module):
+    """Dilated convolutions, causal ones too, and zeros at the sides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.causal = nn.ModuleList(nn.Conv1d(3, 3, 2, dilation=2**level) for level in range(3))
+        self.apart = nn.Conv1d(3, 3, 3, padding="same", dilation=2, groups=3, bias=False)
+        self.image = nn.Conv2d(1, 4, (3, 2), padding=(1, 0), stride=(1, 2), dilation=(1, 3))
+        self.norm = nn.LayerNorm(14)
+        self.head = nn.Linear(12, 3)
+
+    def forward(self, wave: Tensor, labels: Tensor) -> Tensor:
+        x = wave
+        for layer in self.causal:
+            x = x + torch.tanh(layer(functional.pad(x, (layer.dilation[0], 0))))
+        x = self.apart(x) + x
+        x = self.norm(functional.pad(x, (1, 2, 0, 1)))
+        x = functional.pad(self.image(x[:, None]), (0, -1, 1, 0))
+        return functional.cross_entropy(self.head(x.flatten(1)[:, 30:42]), labels)
+
+
 class ChangedCopy(nn.Module):
     """An operation in place on a tensor of which a copy is read later."""
 
@@ -268,7 +345,7 @@ class Unsupported(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.dilated = nn.Conv2d(1, 2, 3, dilation=2)
+        self.dilated = nn.MaxPool2d(3, dilation=2)
 
     def forward(self, image: Tensor, labels: Tensor) -> Tensor:
         x = self.dilated(image).flatten(1)
@@ -516,6 +593,10 @@ _NETWORKS: Mapping[str, tuple[Callable[[], nn.Module], _Inputs]] = {
     "norms": (Norms, lambda: (torch.randn(4, 2, 6, 6), torch.randn(2, 8))),
     "views": (Views, lambda: (torch.randn(2, 2, 6, 6), _indices(3, 2))),
     "in_place": (InPlace, lambda: (torch.randn(4, 4), _indices(4, 4))),
+    "classifier": (Classifier, lambda: (_indices(11, 3, 5), _indices(3, 3))),
+    "keywords": (Keywords, lambda: (torch.randn(3, 16, 40), _indices(4, 3))),
+    "recurrent": (Recurrent, lambda: (torch.randn(2, 5, 3), _indices(3, 2))),
+    "temporal": (Temporal, lambda: (torch.randn(2, 3, 11), _indices(3, 2))),
     "changed_copy": (ChangedCopy, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "norm_twice": (NormTwice, lambda: (torch.randn(4, 4), _indices(4, 4))),
     "predictions": (Predictions, lambda: (torch.randn(4, 4),)),

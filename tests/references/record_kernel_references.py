@@ -50,7 +50,9 @@ class _Draw:
 
 
 def _differentiate(output: Tensor, output_gradient: Tensor, **inputs: Tensor) -> Values:
-    gradients = torch.autograd.grad(output, list(inputs.values()), output_gradient)
+    gradients = torch.autograd.grad(
+        output, list(inputs.values()), output_gradient, retain_graph=True
+    )
     return {f"{role}_gradient": g for role, g in zip(inputs, gradients, strict=True)}
 
 
@@ -67,6 +69,7 @@ def _conv2d(a: Attributes, draw: _Draw, _: Scalars) -> Values:
         weight,
         inputs.get("bias"),
         (a["stride_height"], a["stride_width"]),
+        dilation=(a.get("dilation_height", 1), a.get("dilation_width", 1)),
         groups=a["groups"],
     )
     gradient = draw.values(*output.shape)
@@ -605,6 +608,26 @@ def _copied(
     return "strided_copy", {"source": source, "offset": offset, **numbered}
 
 
+def _padded(
+    source: int, offset: int, sizes: tuple[int, ...], strides: tuple[int, ...]
+) -> tuple[str, Attributes]:
+    return "pad", _copied(source, offset, sizes, strides)[1]
+
+
+def _pad(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+    sizes, strides = ([a[f"{word}{axis}"] for axis in range(6)] for word in ("size", "stride"))
+    x = draw.values(*sizes).requires_grad_()
+    places = torch.arange(a["source"]).as_strided(sizes, strides, a["offset"])
+    output = torch.zeros(a["source"], dtype=torch.float64).index_put((places,), x)
+    gradient = draw.values(*output.shape)
+    return {
+        "input": x,
+        "output": output,
+        "output_gradient": gradient,
+        **_differentiate(output, gradient, input=x),
+    }
+
+
 def _strided(a: Attributes, draw: _Draw, _: Scalars) -> Values:
     x = draw.values(a["source"]).requires_grad_()
     sizes, strides = ([a[f"{word}{axis}"] for axis in range(6)] for word in ("size", "stride"))
@@ -616,6 +639,92 @@ def _strided(a: Attributes, draw: _Draw, _: Scalars) -> Values:
         "output_gradient": gradient,
         **_differentiate(y, gradient, input=x),
     }
+
+
+_Step = Callable[[Tensor, Tensor, Tensor, Tensor], Values]
+"""A cell's step: gates of the input, products of the hidden state, hidden state and cell before it;
+returns everything that the kind writes for this step."""
+
+
+def _lstm_step(gates: Tensor, products: Tensor, _: Tensor, cell: Tensor) -> Values:
+    i, f, g, o = (gates + products).chunk(4, 1)
+    activated = (torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o))
+    cell = activated[1] * cell + activated[0] * activated[2]
+    output = activated[3] * torch.tanh(cell)
+    return {"output": output, "cells": cell, "gates": torch.cat(activated, 1)}
+
+
+def _gru_step(gates: Tensor, products: Tensor, hidden: Tensor, _: Tensor) -> Values:
+    (r, z, n), (from_r, from_z, candidate) = gates.chunk(3, 1), products.chunk(3, 1)
+    r, z = torch.sigmoid(r + from_r), torch.sigmoid(z + from_z)
+    n = torch.tanh(n + r * candidate)
+    output = (1 - z) * n + z * hidden
+    return {"output": output, "gates": torch.cat((r, z, n), 1), "candidate": candidate}
+
+
+def _rnn_step(function: Callable[[Tensor], Tensor]) -> _Step:
+    return lambda gates, products, _hidden, _cell: {"output": function(gates + products)}
+
+
+def _recurrent(
+    step: _Step, gates: int, layer: Callable[..., tuple[Tensor, ...]]
+) -> Callable[[Attributes, _Draw, Scalars], Values]:
+    """Build the operands of a recurrent layer, whose output must be that of PyTorch's ``layer``."""
+
+    def build(a: Attributes, draw: _Draw, _: Scalars) -> Values:
+        steps, batch, hidden, width = a["steps"], a["batch"], a["hidden"], gates * a["hidden"]
+        axes = (batch, steps) if a["batch_first"] else (steps, batch)
+
+        def in_time(x: Tensor) -> Tensor:
+            """[steps, batch, …] in the order of the steps, from or to the operands' layout."""
+            x = x.transpose(0, 1) if a["batch_first"] else x
+            return x.flip(0) if a["reverse"] else x
+
+        def in_memory(parts: list[Tensor]) -> Tensor:
+            x = torch.stack(parts[::-1] if a["reverse"] else parts)
+            return x.transpose(0, 1) if a["batch_first"] else x
+
+        inputs = {"input_gates": draw.values(*axes, width)}
+        inputs["hidden_weight"] = (draw.values(width, hidden) / hidden**0.5).float().double()
+        if a["bias"]:
+            inputs["hidden_bias"] = draw.values(width)
+        for state in ("initial_hidden", "initial_cell"):
+            if a.get(state):
+                inputs[state] = draw.values(batch, hidden)
+        for each in inputs.values():
+            each.requires_grad_()
+        zeros = torch.zeros(batch, hidden, dtype=torch.float64)
+        bias = inputs.get("hidden_bias", torch.zeros(width, dtype=torch.float64))
+        h, c = inputs.get("initial_hidden", zeros), inputs.get("initial_cell", zeros)
+        h0, c0, made = h, c, []
+        for x in in_time(inputs["input_gates"]):
+            made.append(step(x, functional.linear(h, inputs["hidden_weight"], bias), h, c))
+            h, c = made[-1]["output"], made[-1].get("cells", zeros)
+        results = {role: in_memory([each[role] for each in made]) for role in made[0]}
+
+        # With an identity in the place of the input's weight, the layer is PyTorch's.
+        eye, none = torch.eye(width, dtype=torch.float64), torch.zeros_like(bias)
+        parameters = [eye, inputs["hidden_weight"], none, bias]
+        states = [h0[None], c0[None]] if "cells" in results else h0[None]
+        x = in_time(inputs["input_gates"])
+        expected, *final = layer(x, states, parameters, True, 1, 0.0, True, False, False)
+        torch.testing.assert_close(in_time(results["output"]), expected)
+        if a.get("final_cell"):
+            results["final_cell"] = c
+            torch.testing.assert_close(c, final[1][0])
+
+        gradients = {"output_gradient": draw.values(*axes, hidden)}
+        total = (results["output"] * gradients["output_gradient"]).sum()
+        if a.get("final_cell"):
+            gradients["final_cell_gradient"] = draw.values(batch, hidden)
+            total = total + (c * gradients["final_cell_gradient"]).sum()
+        differentiated = _differentiate(total, torch.ones_like(total), **inputs)
+        if "candidate" in results:
+            parts = torch.autograd.grad(total, [each["candidate"] for each in made])
+            differentiated["candidate_gradient"] = in_memory(list(parts))
+        return {**inputs, **results, **gradients, **differentiated}
+
+    return build
 
 
 def _sgd(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
@@ -679,6 +788,7 @@ def _adam(a: Attributes, draw: _Draw, scalars: Scalars) -> Values:
 
 _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "conv2d": _conv2d,
+    "dilated_conv2d": _conv2d,
     "conv_transpose2d": _conv_transpose2d,
     "upsample_nearest2d": _upsample_nearest2d,
     "linear": _linear,
@@ -732,6 +842,11 @@ _BUILDERS: dict[str, Callable[[Attributes, _Draw, Scalars], Values]] = {
     "softmax_cross_entropy": _cross_entropy,
     "mean_squared_error": _mean_squared_error,
     "strided_copy": _strided,
+    "pad": _pad,
+    "lstm": _recurrent(_lstm_step, 4, torch.lstm),
+    "gru": _recurrent(_gru_step, 3, torch.gru),
+    "rnn_tanh": _recurrent(_rnn_step(torch.tanh), 1, torch.rnn_tanh),
+    "rnn_relu": _recurrent(_rnn_step(torch.relu), 1, torch.rnn_relu),
     "sgd": _sgd,
     "sgd_momentum": _sgd_momentum,
     "adam": _adam,
@@ -796,6 +911,14 @@ def _conv(
     }
 
 
+def _dilated(
+    case: tuple[str, Attributes], dilation_height: int, dilation_width: int
+) -> tuple[str, Attributes]:
+    """A convolution whose taps are farther apart."""
+    more = {"dilation_height": dilation_height, "dilation_width": dilation_width}
+    return "dilated_conv2d", {**case[1], **more}
+
+
 def _transposed(
     shape: tuple[int, int, int, int],
     out: tuple[int, int, int],
@@ -849,6 +972,15 @@ _MATMUL = (
     *("batch", "heads", "rows", "depth", "columns"),
     *("left_transposed", "left_interleaved", "right_transposed", "right_interleaved"),
 )
+_RECURRENT = ("steps", "batch", "hidden", "bias", "batch_first", "reverse", "initial_hidden")
+
+
+def _layer_of(family: str, *values: int) -> tuple[str, Attributes]:
+    """A recurrent layer; only an LSTM takes the last two values."""
+    names = (*_RECURRENT, "initial_cell", "final_cell") if family == "lstm" else _RECURRENT
+    return family, dict(zip(names, values, strict=False))
+
+
 _UPSAMPLE = ("batch", "channels", "in_height", "in_width", "factor_height", "factor_width")
 
 
@@ -877,6 +1009,18 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         (family, {"elements": elements})
         for family in ("relu", "tanh", "sigmoid", "gelu", "flatten", "add", "gradient")
         for elements in (1, 301)
+    ]
+    recurrent = [
+        _layer_of(family, *sizes, *states)
+        for family in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+        for sizes, states in (
+            ((4, 3, 5, 1, 0, 0), (0, 0, 0)),
+            ((3, 2, 6, 0, 1, 1), (1, 0, 1)),
+            ((5, 7, 9, 1, 1, 0), (0, 1, 0)),
+            ((1, 4, 3, 1, 0, 0), (1, 1, 1)),
+            ((1, 1, 2, 0, 0, 1), (0, 0, 0)),
+            ((6, 1, 17, 1, 0, 1), (1, 1, 1)),
+        )
     ]
     return [
         _conv((2, 3, 7, 6), 5, (3, 3), pads=(1, 1, 1, 1), bias=1),
@@ -982,6 +1126,14 @@ def recorded_cases() -> list[tuple[str, Attributes]]:
         _attended(2, (6, 9), (2, 2), 5, mask=(2, 1, 1)),  # of padding
         _attended(1, (67, 70), (2, 2), 6, mask=(1, 2, 67)),
         _attended(2, (67, 70), (2, 1), 6, causal=1, mask=(1, 1, 67)),
+        *recurrent,
+        _padded(2 * 5 * 7, 9, (2, 3, 4), (35, 7, 1)),  # 3 x 4 within 5 x 7
+        _padded(40, 3, (1, 12), (40, 3)),
+        _dilated(_conv((2, 3, 7, 9), 5, (3, 3), pads=(2, 2, 2, 2), bias=1), 2, 2),
+        _dilated(_conv((2, 4, 1, 17), 6, (1, 3), pads=(0, 0, 8, 0)), 1, 4),  # causal
+        _dilated(_conv((1, 4, 9, 8), 6, (2, 3), (2, 1), (1, 0, 2, 3), groups=2), 3, 2),
+        _dilated(_conv((2, 5, 8, 9), 5, (3, 3), pads=(2, 2, 1, 1), groups=5, bias=1), 2, 1),
+        _dilated(_conv((1, 3, 9, 11), 6, (2, 3), (1, 2), (0, 1, 3, 1), groups=3), 4, 3),
     ]
 
 
@@ -1022,6 +1174,11 @@ def larger_cases() -> list[tuple[str, Attributes]]:
         _attended(2, (197, 197), (3, 3), 64),
         _attended(1, (256, 256), (8, 2), 64, causal=1),
         _attended(2, (130, 300), (4, 4), 80, mask=(2, 1, 130)),
+        *(
+            _layer_of(family, 20, 8, hidden, 1, batch_first, 0, 0, 0, 0)
+            for family in ("lstm", "gru", "rnn_tanh")
+            for hidden, batch_first in ((100, 0), (32, 1))
+        ),
     ]
 
 

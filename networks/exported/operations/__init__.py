@@ -12,6 +12,7 @@ from networks.exported.operations.joining import JOINING
 from networks.exported.operations.losses import LOSSES
 from networks.exported.operations.parameters import PARAMETERS
 from networks.exported.operations.products import PRODUCTS
+from networks.exported.operations.recurrent import RECURRENT
 from networks.exported.operations.views import VIEWS
 from networks.exported.operations.windows import WINDOWS
 
@@ -26,6 +27,7 @@ OPERATIONS: Mapping[str, Operation] = {
     **JOINING,
     **ATTENTION,
     **PRODUCTS,
+    **RECURRENT,
     **LOSSES,
 }
 """By ATen's name without ``aten.`` and without the underscore of operations in place."""

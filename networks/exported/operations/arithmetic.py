@@ -210,7 +210,7 @@ def _reduce(c: Construction, node: Node) -> None:
         strides=tuple(stride.get(axis, 0) for axis in left),
     )
     for axis in lost if c.plain(node, "keepdim", False) else ():
-        result = result.with_axes(axis, len(result.shape) + 1)
+        result = result.within(axis)
     c.bind(node, result)
 
 

@@ -84,7 +84,7 @@ def _mish(c: Construction, node: Node) -> None:
 
 def all_of(c: Construction, node: Node) -> View:
     """The first operand in any order; a copy of it if it is a part of a tensor."""
-    return _all(c, node, c.view(node, next(iter(node.arguments))))
+    return _all(c, node, c.subject(node))
 
 
 def _all(c: Construction, node: Node, view: View) -> View:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from devices.operation import OpSpec
 from networks.exported.construction import Construction, Operation, Unsupported
@@ -16,30 +16,33 @@ def _concat(c: Construction, node: Node) -> None:
     views = c.views_of(node, "tensors")
     if not views:
         raise Unsupported("it joins nothing")
-    _bind_joined(c, node, views, c.axis(node, views[0]))
+    axis = c.axis(node, views[0])
+    c.bind(node, View.whole(join(c, node, [c.stored(node, view) for view in views], axis)))
 
 
 def _stack(c: Construction, node: Node) -> None:
     views = c.views_of(node, "tensors")
-    if not views:
+    (axis,) = c.axes(node, "dim", len(c.meta(node).shape), (0,))
+    if not views or any(len(view.shape) < axis for view in views):
         raise Unsupported("it joins nothing")
-    axis = c.axes(node, "dim", len(views[0].shape) + 1, (0,))[0]
-    _bind_joined(c, node, [view.with_axes(axis, len(view.shape) + 1) for view in views], axis)
+    parts = [c.stored(node, view.within(axis)) for view in views]
+    c.bind(node, View.whole(join(c, node, parts, axis)))
 
 
-def _bind_joined(c: Construction, node: Node, views: Sequence[View], axis: int) -> None:
-    parts = [c.stored(node, view) for view in views]
+def join(c: Construction, node: Node, parts: list[Value], axis: int, part: str = "") -> Value:
+    """Append the concatenation of tensors; ``part`` names it if the node has other layers."""
     joined = parts[0]
     names: tuple[str, ...] = (joined.name,)
-    for number, part in enumerate(parts[1:], start=1):
-        names = (*names, part.name)
+    for number, each in enumerate(parts[1:], start=1):
+        names = (*names, each.name)
         # A network that joins ever more tensors (DenseNet) has joined the first ones before.
         before = c.joined.get((axis, names))
         if before is None:
-            before = _joined(c, node, joined, part, axis, "" if len(parts) == 2 else str(number))
+            name = part + ("" if len(parts) == 2 else str(number))
+            before = _joined(c, node, joined, each, axis, name)
             c.joined[axis, names] = before
         joined = before
-    c.bind(node, View.whole(joined))
+    return joined
 
 
 def _joined(c: Construction, node: Node, left: Value, right: Value, axis: int, name: str) -> Value:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from networks.exported.construction import FROZEN, Construction, Operation, Unsupported
-from networks.exported.program import Node, Reference
+from networks.exported.program import Node
 from networks.exported.views import View
 from networks.training.network import Value
 
 
 def _reshape(c: Construction, node: Node) -> None:
-    _bind_reshaped(c, node, c.view(node, next(iter(node.arguments))))
+    _bind_reshaped(c, node, c.subject(node))
 
 
 def _bind_reshaped(c: Construction, node: Node, view: View) -> None:
@@ -62,6 +62,10 @@ def _select(c: Construction, node: Node) -> None:
     view = c.view(node, "self")
     axis = c.axis(node, view)
     index = c.plain(node, "index", 0) % view.shape[axis]
+    parts = c.parts.get(node.reads[0], {})
+    if axis == 0 and index in parts:
+        c.bind(node, parts[index])
+        return
     c.bind(node, view.part(axis, index, 1).without(axis))
 
 
@@ -88,17 +92,16 @@ def _expand(c: Construction, node: Node) -> None:
 
 def _same(c: Construction, node: Node) -> None:
     """A copy that only matters to PyTorch: layouts here are those of the operations."""
-    c.bind_copy(node, c.view(node, next(iter(node.arguments))))
+    c.bind_copy(node, c.subject(node))
 
 
-def _same_type(c: Construction, node: Node) -> None:
-    source = node.arguments.get("self")
-    if not isinstance(source, Reference):
-        raise Unsupported("it converts what is not a tensor")
-    before, after = c.program.tensors[source.name], c.meta(node)
+def _converted(c: Construction, node: Node) -> None:
+    """Another type or device: the same numbers, as the only type that is computed with is one."""
+    view = c.subject(node)
+    before, after = c.program.tensors[node.reads[0]], c.meta(node)
     if before.dtype != after.dtype:
         raise Unsupported(f"it makes {after.dtype_name} of {before.dtype_name}")
-    _same(c, node)
+    c.bind_copy(node, view)
 
 
 def _detach(c: Construction, node: Node) -> None:
@@ -114,7 +117,7 @@ def _repeat(c: Construction, node: Node) -> None:
     times = c.integers(node, "repeats", ())
     view = view.expanded((*(1 for _ in times[len(view.shape) :]), *view.shape))
     for axis in reversed(range(len(times))):
-        view = view.with_axes(axis, len(view.shape) + 1)
+        view = view.within(axis)
     shape = tuple(n for pair in zip(times, view.shape[1::2], strict=True) for n in pair)
     _bind_reshaped(c, node, view.expanded(shape))
 
@@ -133,7 +136,8 @@ VIEWS: Mapping[str, Operation] = {
     "transpose.int": _transpose,
     "permute.default": _permute,
     **dict.fromkeys(("contiguous.default", "clone.default", "alias.default"), _same),
-    **dict.fromkeys(("to.dtype", "to.dtype_layout", "to.device", "type_as.default"), _same_type),
+    **dict.fromkeys(("to.dtype", "to.dtype_layout", "to.device", "to.other"), _converted),
+    "type_as.default": _converted,
     "detach.default": _detach,
     "repeat.default": _repeat,
     **dict.fromkeys(("t.default", "numpy_T.default"), _reversed),

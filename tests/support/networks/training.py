@@ -103,6 +103,18 @@ def small_hourglass(batch: int = 2) -> Network:
     return net
 
 
+def small_recurrent(batch: int = 3) -> Network:
+    """Every recurrent cell, one of them from the end of the sequence to its start."""
+    net = Network("small recurrent", batch)
+    x = net.recurrent("lstm", "lstm", net.input("frames", batch, 5, 3), 4)
+    y = net.recurrent("gru", "gru", net.relu("relu", x), 4, reverse=True)
+    y = net.recurrent("relu_cell", "rnn_relu", y, 3)
+    x = net.recurrent("tanh_cell", "rnn_tanh", x, 3)
+    x = net.linear("classifier", net.add("join", x, y), 4)
+    net.softmax_cross_entropy("loss", x, net.input("labels", batch, 5))
+    return net
+
+
 def op(step: TrainingStep, name: str) -> StepOp:
     """The operation of this name."""
     return next(op for op in step.ops if op.name == name)
